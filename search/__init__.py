@@ -1,0 +1,1 @@
+"""The search: driver, backends, algorithms and the command line."""

@@ -1,0 +1,1 @@
+"""Ways of running trials: one module per backend."""

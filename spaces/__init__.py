@@ -1,0 +1,1 @@
+"""Search spaces: the YAML language, its loader, and the spaces that ship."""

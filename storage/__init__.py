@@ -1,0 +1,1 @@
+"""Studies in a database, and their files on disk."""
