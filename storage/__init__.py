@@ -1,1 +1,5 @@
 """Studies in a database, and their files on disk."""
+
+
+class StorageError(Exception):
+    """The database or the files of a study cannot be used; the message says what to do about it."""

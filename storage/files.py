@@ -1,0 +1,125 @@
+"""The files of a study: one folder per trial under `runs/`, and the lock of its driver.
+
+runs/<study>/<trial>/checkpoint/     what the objective left there; kept for the best few
+runs/<study>/<trial>/metrics.jsonl   every report with its metrics
+runs/<study>/<trial>/output.log      what the trial printed
+runs/<study>/<trial>/config.yaml     its configuration, ready for `hpsearch train`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+import filelock
+from optuna.artifacts.exceptions import ArtifactNotFound
+
+from . import StorageError
+from .database import sqlite_file
+
+CHECKPOINT = "checkpoint"
+METRICS = "metrics.jsonl"
+OUTPUT = "output.log"
+CONFIG = "config.yaml"
+_ARTIFACTS = {METRICS: "application/jsonl", OUTPUT: "text/plain", CONFIG: "application/yaml"}
+
+
+def runs_folder(url: str, given: str | Path | None = None) -> Path:
+    """Where the studies of this database keep their files: `runs/` beside it, unless given."""
+    if given is not None:
+        return Path(given).absolute()
+    file = sqlite_file(url)
+    return (file.parent if file else Path.cwd()) / "runs"
+
+
+def study_folder(runs: Path, study: str) -> Path:
+    """The folder of a study. Names that are no plain file names are percent-encoded."""
+    return runs / (
+        study if re.fullmatch(r"\w[\w .-]*", study) else quote(study, safe=" ").replace(".", "%2E")
+    )
+
+
+def trial_folder(runs: Path, study: str, number: int) -> Path:
+    return study_folder(runs, study) / str(number)
+
+
+def drop_checkpoint(folder: Path) -> None:
+    """Delete a trial's checkpoint; its reports, output and configuration stay."""
+    shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+
+
+@contextmanager
+def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
+    """Hold the study for one driver. The lock is the operating system's and ends with its process.
+
+    Raises `StorageError` where another driver holds it.
+    """
+    name = f"{zlib.crc32(study.encode()):08x}.lock"
+    file = sqlite_file(url)
+    path = file.with_name(f".{file.name}-{name}") if file else study_folder(runs, study) / f".{name}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path, timeout=0)
+    owner = path.with_suffix(".pid")
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        pid = owner.read_text().strip() if owner.exists() else "unknown"
+        raise StorageError(
+            f'another search (process {pid}) is running the study "{study}"; '
+            f"wait for it, end it with: hpsearch stop {study}, or search under another --name"
+        ) from None
+    except OSError as error:
+        raise StorageError(f"cannot lock the study: {error}") from error
+    try:
+        owner.write_text(str(os.getpid()))
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        lock.release()
+        path.unlink(missing_ok=True)
+
+
+class RunsArtifactStore:
+    """Serves files of `runs/` as Optuna artifacts; an artifact's id is `<study folder>:<trial>:<file>`."""
+
+    def __init__(self, runs: Path) -> None:
+        self._runs = runs
+
+    def open_reader(self, artifact_id: str) -> BinaryIO:
+        try:
+            return self._path(artifact_id).open("rb")
+        except FileNotFoundError as error:
+            raise ArtifactNotFound("not found") from error
+
+    def write(self, artifact_id: str, content_body: BinaryIO) -> None:
+        raise StorageError("artifacts are the files of a trial; none are uploaded")
+
+    def remove(self, artifact_id: str) -> None:
+        self._path(artifact_id).unlink(missing_ok=True)
+
+    def _path(self, artifact_id: str) -> Path:
+        folder, _, rest = artifact_id.partition(":")
+        number, _, name = rest.partition(":")
+        if not number.isdecimal() or name not in _ARTIFACTS or Path(folder).name != folder:
+            raise ArtifactNotFound("not found")
+        return self._runs / folder / number / name
+
+
+def artifact_attrs(runs: Path, study: str, number: int) -> dict[str, str]:
+    """The system attributes that make optuna-dashboard list a trial's files as its artifacts."""
+    attrs = {}
+    for name, mimetype in _ARTIFACTS.items():
+        path = trial_folder(runs, study, number) / name
+        if path.is_file() and path.stat().st_size:
+            key = f"{path.parent.parent.name}:{number}:{name}"
+            meta = {"artifact_id": key, "filename": name, "mimetype": mimetype, "encoding": None}
+            attrs[f"artifacts:{key}"] = json.dumps(meta)
+    return attrs

@@ -1,0 +1,30 @@
+"""What a result depends on besides its configuration: versions, commit, machine."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+_PACKAGES = ("hpsearch", "optuna", "torch", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """The versions that a trial's value depends on."""
+    found = {"python": platform.python_version()}
+    return found | {name: metadata.version(name) for name in _PACKAGES}
+
+
+def git_commit(folder: Path) -> str | None:
+    """The commit of the folder's git checkout, with `-dirty` where files differ; None outside one."""
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):  # no git on this machine, or a checkout it chokes on
+        return None
+    return result.stdout.strip() or None

@@ -1,0 +1,84 @@
+"""Finds, makes and deletes studies. What hpsearch knows of a study stands in its user attributes."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import BaseStorage, RDBStorage
+
+from . import StorageError
+from .files import study_folder
+from .live import LiveStorage
+
+SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
+PROVENANCE = "hpsearch:provenance"  # versions, commit, backend, start
+ELAPSED = "hpsearch:elapsed_seconds"  # searched so far, over all resumes
+STOP = "hpsearch:stop"  # the time somebody asked the driver to stop, else null
+
+
+@dataclass(frozen=True)
+class StudySummary:
+    """A line of `hpsearch list`."""
+
+    name: str
+    metric: str
+    direction: str
+    best: float | None
+    states: dict[str, int]
+    budget: int | None
+
+
+def open_live(database: RDBStorage, name: str, *, goal: str, attrs: dict[str, Any]) -> LiveStorage:
+    """The study `name` in the driver's memory; made, with `attrs` as its first user attributes, if missing."""
+    if name not in optuna.get_all_study_names(database):
+        study = optuna.create_study(study_name=name, storage=database, direction=goal)
+        for key, value in attrs.items():
+            study.set_user_attr(key, value)
+    return LiveStorage(database, name)
+
+
+def load_study(storage: BaseStorage, name: str) -> optuna.Study:
+    """The study `name`, as Optuna loads it. Raises `StorageError` with the nearest name where it is missing."""
+    names = optuna.get_all_study_names(storage)
+    if name not in names:
+        near = difflib.get_close_matches(name, names, 1)
+        hint = (
+            f', did you mean "{near[0]}"?' if near else f"; there are: {', '.join(sorted(names)) or 'none'}"
+        )
+        raise StorageError(f'there is no study "{name}"{hint}')
+    return optuna.load_study(study_name=name, storage=storage)
+
+
+def summaries(storage: BaseStorage) -> list[StudySummary]:
+    """All studies of the database, hpsearch's and others'."""
+    found = []
+    for study in optuna.get_all_study_summaries(storage, include_best_trial=False):
+        trials = storage.get_all_trials(study._study_id, deepcopy=False)
+        values = [t.value for t in trials if t.state.name == "COMPLETE" and t.value is not None]
+        spec = study.user_attrs.get(SPEC, {})
+        best = min if study.direction.name == "MINIMIZE" else max
+        found.append(
+            StudySummary(
+                name=study.study_name,
+                metric=spec.get("metric", "value"),
+                direction=study.direction.name.lower(),
+                best=best(values, default=None),
+                states=dict(Counter(t.state.name.lower() for t in trials)),
+                budget=spec.get("budget", {}).get("trials"),
+            )
+        )
+    return found
+
+
+def delete_study(database: RDBStorage, name: str, *, runs: Path, files: bool) -> None:
+    """Delete the study and, where `files` is set, its folder under `runs`."""
+    load_study(database, name)
+    optuna.delete_study(study_name=name, storage=database)
+    if files:
+        shutil.rmtree(study_folder(runs, name), ignore_errors=True)
