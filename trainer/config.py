@@ -1,0 +1,264 @@
+"""What a run can be told: every parameter with its default, its range and one line of help.
+
+The names are those of Hugging Face's `TrainingArguments` and `LoraConfig`. This module imports no torch, so
+that a space is checked and `--help` printed in milliseconds.
+
+    LoraConfig.from_params({"learning_rate": 1e-3, "max_samples": 1600})
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self, cast
+
+from .errors import ConfigError
+
+SCHEDULERS = ("constant", "linear", "cosine")
+DEVICES = ("auto", "cpu", "cuda", "mps")
+TARGETS = ("qkv", "out", "up", "down")
+NAMED_CORPORA = ("english", "python")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value may be: a `float` or `int` in `interval`, a `str` among `choices`, or a list of those."""
+
+    kind: type
+    help: str
+    interval: str = "(-inf, inf)"  # as mathematics writes it: a round bracket excludes its end
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+
+    def problem(self, value: object) -> str | None:
+        """What is wrong with `value`, to be read after its name and a colon; None where it is fine."""
+        if value is None and self.optional:
+            return None
+        if self.kind is float or self.kind is int:
+            return self._number_problem(value)
+        names = value if self.kind is list and isinstance(value, list | tuple) else [value]
+        for name in names:
+            if not isinstance(name, str):
+                return f"found {value!r} ({type(value).__name__}), needs text"
+            if self.choices and name not in self.choices:
+                return f"found {name!r}, allowed: {', '.join(self.choices)}{did_you_mean(name, self.choices)}"
+        return None if names else "found an empty list, needs at least one name"
+
+    def _number_problem(self, value: object) -> str | None:
+        wanted = f"a {'whole ' if self.kind is int else ''}number in {self.interval}"
+        if isinstance(value, bool) or not isinstance(value, int if self.kind is int else int | float):
+            return f"found {value!r} ({type(value).__name__}), needs {wanted}"
+        low, high = (float(end) for end in self.interval[1:-1].split(","))
+        above = value >= low if self.interval[0] == "[" else value > low
+        below = value <= high if self.interval[-1] == "]" else value < high
+        if not (math.isfinite(value) and above and below):
+            return f"found {value!r}, needs {wanted}"
+        return None
+
+
+def did_you_mean(name: str, known: tuple[str, ...] | list[str]) -> str:
+    """`, did you mean "warmup_ratio"?`, or nothing where no known name is close."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f', did you mean "{close[0]}"?' if close else ""
+
+
+def real(default: float, interval: str, help: str) -> float:
+    return field(default=default, metadata={"rule": Rule(float, help, interval)})
+
+
+def whole(default: int, interval: str, help: str) -> int:
+    return field(default=default, metadata={"rule": Rule(int, help, interval)})
+
+
+def choice(default: str, choices: tuple[str, ...], help: str) -> str:
+    return field(default=default, metadata={"rule": Rule(str, help, choices=choices)})
+
+
+def optional(kind: type, interval: str, help: str) -> Any:
+    """A parameter that may be left out (None), with the meaning that its help tells."""
+    return field(default=None, metadata={"rule": Rule(kind, help, interval, optional=True)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """What every training knows. Exactly one of `max_samples` and `max_steps` is given: the resource."""
+
+    objective: ClassVar[str]
+
+    learning_rate: float = real(1e-3, "(0, inf)", "peak learning rate of AdamW")
+    batch_size: int = whole(8, "[1, inf)", "sequences of one forward pass")
+    gradient_accumulation_steps: int = whole(1, "[1, inf)", "forward passes of one optimizer step")
+    max_samples: int | None = optional(int, "[1, inf)", "length of the run in sequences; or give max_steps")
+    max_steps: int | None = optional(int, "[1, inf)", "length of the run in optimizer steps")
+    eval_every: int | None = optional(int, "[1, inf)", "validate so often, in that unit (default: 10 times)")
+    eval_samples: int = whole(32, "[1, inf)", "validation sequences, the same ones every time")
+    warmup_ratio: float = real(0.0, "[0, 1]", "share of the run in which the learning rate rises from 0")
+    warmup_steps: int = whole(0, "[0, inf)", "the same in optimizer steps; give one of the two")
+    lr_scheduler: str = choice("linear", SCHEDULERS, "how the learning rate falls after the warm-up")
+    min_lr_ratio: float = real(0.0, "[0, 1]", "where it falls to, as a share of the peak")
+    weight_decay: float = real(0.01, "[0, inf)", "decoupled weight decay, on matrices only")
+    adam_beta1: float = real(0.9, "[0, 1)", "AdamW: decay of the mean of the gradients")
+    adam_beta2: float = real(0.999, "[0, 1)", "AdamW: decay of the mean of their squares")
+    adam_epsilon: float = real(1e-8, "(0, inf)", "AdamW: added to the root of the mean square")
+    max_grad_norm: float = real(1.0, "[0, inf)", "scale longer gradients down to this norm; 0: leave them")
+    max_length: int = whole(128, "[2, inf)", "tokens (bytes) of a sequence")
+    early_stopping_patience: int = whole(0, "[0, inf)", "stop after so many worse validations; 0: never")
+    early_stopping_min_delta: float = real(0.0, "[0, inf)", "what counts as an improvement, in nats")
+    train_file: str = choice("python", (), "a UTF-8 text file, or a text Python carries: english, python")
+    validation_file: str | None = optional(str, "", "a text file to validate on, where train_file is a file")
+    validation_split: float = real(0.1, "(0, 0.5]", "share to validate on, where there is no validation_file")
+    device: str = choice("auto", DEVICES, "where to train; auto: an accelerator where there is one")
+    seed: int = whole(0, "[0, 9223372036854775807]", "of the weights' start, the batches and the dropout")
+
+    def __post_init__(self) -> None:
+        values = {name: getattr(self, name) for name in rules(type(self))}
+        if problems := self._problems(values):
+            raise ConfigError(problems)
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> Self:
+        """The configuration that `params` describe; what they leave out has its default.
+
+        Raises `ConfigError`: every unknown name, wrong type, value out of range and contradiction.
+        """
+        known = rules(cls)
+        problems = [
+            f"{name}: unknown to the objective {cls.objective!r}{did_you_mean(name, list(known))}"
+            for name in params
+            if name not in known
+        ]
+        given = {name: value for name, value in params.items() if name in known}
+        defaults = {entry.name: entry.default for entry in fields(cls)}
+        if problems := problems + cls._problems(defaults | given):
+            raise ConfigError(problems)
+        return cls(**{name: _plain(known[name], value) for name, value in given.items()})
+
+    @classmethod
+    def _problems(cls, values: Mapping[str, Any]) -> list[str]:
+        """Each value by itself; then, where all are fine, what they are together."""
+        checked = ((name, rule.problem(values[name])) for name, rule in rules(cls).items())
+        return [f"{name}: {problem}" for name, problem in checked if problem] or cls._contradictions(values)
+
+    @classmethod
+    def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
+        problems = []
+        if (values["max_samples"] is None) == (values["max_steps"] is None):
+            found = "neither" if values["max_samples"] is None else "both"
+            problems.append(f"max_samples, max_steps: found {found}, needs exactly one: the run's length")
+        rows = values["batch_size"] * values["gradient_accumulation_steps"]
+        if values["max_samples"] is not None and rows > values["max_samples"]:
+            problems.append(f"max_samples: found {values['max_samples']}, but one step takes {rows} samples")
+        if values["warmup_ratio"] and values["warmup_steps"]:
+            problems.append("warmup_ratio, warmup_steps: found both, needs at most one")
+        if values["validation_file"] is not None and values["train_file"] in NAMED_CORPORA:
+            problems.append(f"validation_file: train_file {values['train_file']!r} brings its own")
+        return problems
+
+    @property
+    def unit(self) -> str:
+        """What the run is measured in, and its reports are numbered by: `samples` or `steps`."""
+        return "steps" if self.max_samples is None else "samples"
+
+    @property
+    def length(self) -> int:
+        """The whole run, in `unit`."""
+        return cast(int, self.max_steps if self.max_samples is None else self.max_samples)
+
+    @property
+    def rows_per_step(self) -> int:
+        """Sequences of one optimizer step."""
+        return self.batch_size * self.gradient_accumulation_steps
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole run; the last one may go past `max_samples` by a part of a batch."""
+        return self.length if self.max_samples is None else math.ceil(self.max_samples / self.rows_per_step)
+
+    @property
+    def eval_interval(self) -> int:
+        """`eval_every`, by default a tenth of the run."""
+        return max(1, self.length // 10) if self.eval_every is None else self.eval_every
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraConfig(TrainConfig):
+    """Fine-tune low-rank adapters of a frozen base.
+
+    Their strength is `lora_alpha`, or by its ratio to the rank `alpha_over_r`; both only where they agree, so
+    that a space may search the ratio and derive the alpha from it.
+    """
+
+    objective: ClassVar[str] = "lora"
+
+    lora_r: int = whole(8, "[1, inf)", "rank of the adapters")
+    lora_alpha: float | None = optional(float, "(0, inf)", "adapters are scaled by lora_alpha / lora_r")
+    alpha_over_r: float | None = optional(float, "(0, inf)", "that scale by itself (default: 2)")
+    lora_dropout: float = real(0.0, "[0, 1)", "dropout of the adapters' input")
+    target_modules: str | list[str] | tuple[str, ...] = field(
+        default="all-linear",
+        metadata={"rule": Rule(list, f"linears to adapt: a list of {', '.join(TARGETS)}, or all-linear",
+                               choices=(*TARGETS, "all-linear"))},
+    )  # fmt: skip
+    base: str | None = optional(str, "", "a pretrained model.safetensors (default: the base that ships)")
+
+    @classmethod
+    def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
+        problems = super()._contradictions(values)
+        alpha, ratio, rank = values["lora_alpha"], values["alpha_over_r"], values["lora_r"]
+        if alpha is not None and ratio is not None and not math.isclose(alpha, ratio * rank):
+            problems.append(
+                f"lora_alpha: found {alpha}, but alpha_over_r {ratio} * lora_r {rank} is {ratio * rank}"
+            )
+        return problems
+
+    @property
+    def scale(self) -> float:
+        """lora_alpha / lora_r."""
+        if self.lora_alpha is not None:
+            return self.lora_alpha / self.lora_r
+        return 2.0 if self.alpha_over_r is None else self.alpha_over_r
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The adapted linears of a block, in the order of `TARGETS`."""
+        names = [self.target_modules] if isinstance(self.target_modules, str) else self.target_modules
+        return tuple(target for target in TARGETS if target in names or "all-linear" in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(TrainConfig):
+    """Train the small GPT from scratch."""
+
+    objective: ClassVar[str] = "pretrain"
+
+    weight_decay: float = real(0.1, "[0, inf)", "decoupled weight decay, on matrices only")
+    width: int = whole(128, "[1, inf)", "numbers in the stream of each token; a multiple of heads")
+    depth: int = whole(4, "[1, inf)", "blocks")
+    heads: int = whole(4, "[1, inf)", "attention heads of a block")
+    dropout: float = real(0.0, "[0, 1)", "dropout of the embeddings and of each block's two outputs")
+
+    @classmethod
+    def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
+        problems = super()._contradictions(values)
+        if values["width"] % values["heads"]:
+            problems.append(f"width: found {values['width']}, needs a multiple of heads ({values['heads']})")
+        return problems
+
+
+def rules(config: type[TrainConfig]) -> dict[str, Rule]:
+    """Each parameter of a configuration and what it may be, in the order of the class."""
+    return {entry.name: entry.metadata["rule"] for entry in fields(config)}
+
+
+def known_parameters(config: type[TrainConfig]) -> frozenset[str]:
+    """The names that `config.from_params` takes."""
+    return frozenset(rules(config))
+
+
+def _plain(rule: Rule, value: Any) -> Any:
+    """`value` as its field holds it: whole numbers given for a real one become real, lists become tuples."""
+    if rule.kind is float and value is not None:
+        return float(value)
+    return tuple(value) if isinstance(value, list) else value

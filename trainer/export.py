@@ -1,0 +1,92 @@
+"""What a finished run leaves to its user: an adapter, or a whole model.
+
+| run | file | what it is |
+|---|---|---|
+| lora | `adapter.safetensors` | the matrices A and B of each adapted linear |
+| lora | `adapter_config.json` | rank, alpha, targets and the sha256 of the base they belong to |
+| lora, `merge` | `model.safetensors` | the base with the adapters added in: a plain model |
+| pretrain | `model.safetensors` | the model |
+
+A `model.safetensors` is a base for the next run (`LoraConfig.base`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .build import build_model, load_weights
+from .checkpoint import Tensors, load_base, load_checkpoint, read_tensors, save_model, write_tensors
+from .config import LoraConfig, PretrainConfig, known_parameters
+from .errors import CheckpointError
+from .lora import merged_state_dict
+from .model import GPT
+
+ADAPTER, ADAPTER_CONFIG, MODEL = "adapter.safetensors", "adapter_config.json", "model.safetensors"
+
+
+def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]:
+    """Write the weights of the run whose checkpoint is in `checkpoint` into `folder`; returns the files.
+
+    With early stopping these are the best weights, else the last. Raises `CheckpointError` where there is no
+    checkpoint, or the base of the adapters to merge is another one now.
+    """
+    found = load_checkpoint(checkpoint)
+    if found is None:
+        raise CheckpointError(f"{checkpoint}: no checkpoint to export")
+    parts, state = found
+    weights = parts["best"] or parts["weights"]
+    model = _model_of(state["identity"], weights)
+    if state["identity"]["objective"] == PretrainConfig.objective:
+        save_model(folder / MODEL, model.state_dict(), model.shape)
+        return [folder / MODEL]
+    about = _about_adapter(state["identity"]) | {"val_loss": _value(state)}
+    write_tensors(folder / ADAPTER, weights, about)
+    (folder / ADAPTER_CONFIG).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    written = [folder / ADAPTER, folder / ADAPTER_CONFIG]
+    if merge:
+        save_model(folder / MODEL, merged_state_dict(model), model.shape)
+        written.append(folder / MODEL)
+    return written
+
+
+def load_model(path: Path) -> GPT:
+    """The model in a file that `export` wrote, ready to evaluate; an adapter is put on its base."""
+    if path.name != ADAPTER:
+        base = load_base(path)
+        with torch.device("meta"):
+            model = GPT(base.shape)
+        model.load_state_dict(base.weights, assign=True)
+        return model.eval()
+    weights, about = read_tensors(path)
+    return _model_of(about["identity"], weights).eval()
+
+
+def _model_of(identity: dict[str, Any], weights: Tensors) -> GPT:
+    kind = LoraConfig if identity["objective"] == LoraConfig.objective else PretrainConfig
+    params = {name: value for name, value in identity.items() if name in known_parameters(kind)}
+    model, base = build_model(kind.from_params(params), torch.device("cpu"))
+    if base != identity["base_sha256"]:
+        path = identity["base"] or "the base that ships"
+        raise CheckpointError(f"the adapters belong to a base {identity['base_sha256']}; {path} is {base} now")
+    load_weights(model, weights)
+    return model
+
+
+def _value(state: dict[str, Any]) -> float:
+    value: float = state["best"] if state["identity"]["early_stopping_patience"] else state["reports"][-1]["value"]
+    return value
+
+
+def _about_adapter(identity: dict[str, Any]) -> dict[str, Any]:
+    config = LoraConfig.from_params({name: identity[name] for name in known_parameters(LoraConfig)})
+    return {
+        "r": config.lora_r,
+        "lora_alpha": config.scale * config.lora_r,
+        "target_modules": list(config.targets),
+        "base_sha256": identity["base_sha256"],
+        "identity": identity,
+    }

@@ -1,0 +1,270 @@
+"""One training run, from a configuration to a validation loss.
+
+    while True:  validate, checkpoint and report if due -> stop if last -> train -> step
+
+| promise | kept by |
+|---|---|
+| the same seed, the same curve, on a CPU bit for bit | all that is random comes from (seed, step) alone |
+| stopped and resumed gives the same curve | a checkpoint at every report holds all that changes |
+| validating more often changes nothing | validation draws nothing, and turns dropout off while it looks |
+| losses compare between trials | all see the same validation tokens, summed and divided by their number |
+
+The run neither knows nor asks who listens: what `on_report` raises passes through.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import checkpoint as files
+from .build import build_model, load_weights, pick_device
+from .config import TrainConfig
+from .data import inputs_and_targets, load_corpus, seed_of, train_windows, validation_windows
+from .errors import CheckpointError
+from .memory import peak_memory, reset_peak_memory
+from .model import GPT, loss_sum
+from .optim import (
+    load_optimizer_tensors,
+    make_optimizer,
+    optimizer_step,
+    optimizer_tensors,
+    trained_parameters,
+)
+from .schedule import learning_rate, report_due
+
+CHUNK = 16  # rows of one forward pass of the validation; more is no faster, and takes more memory
+
+
+@dataclass(frozen=True)
+class Report:
+    """One validation: `value` is the loss in nats a token, `step` the place in the run's unit.
+
+    `metrics`: train_loss (mean since the last report), perplexity, learning_rate and grad_norm (of the last
+    step), tokens_per_second (training alone), host_memory_mb (this process's peak), on CUDA device_memory_mb
+    (this run's peak).
+    """
+
+    step: int
+    value: float
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a run came to.
+
+    `value` is the last validation loss; with early stopping the best, whose weights are kept. `stopped` says
+    why it ended: `finished`, `early` or `diverged` (a loss that is no number, reported as it is). `seconds`
+    (training and validation) and `reports` are those of all attempts.
+    """
+
+    value: float
+    steps: int
+    samples: int
+    seconds: float
+    stopped: str
+    reports: tuple[Report, ...]
+    model: GPT
+
+
+def fit(
+    config: TrainConfig,
+    *,
+    on_report: Callable[[Report], None],
+    checkpoint: Path | None = None,
+    resume_from: Path | None = None,
+) -> FitResult:
+    """Train. `on_report` is called at every point of the report grid, after the checkpoint of it is written.
+
+    Where `resume_from` holds a checkpoint the run goes on from there; reports up to it are not repeated.
+    Raises `ConfigError`, `DataError` or `CheckpointError` before anything is trained.
+    """
+    run = Run(config)
+    if resume_from is not None:
+        run.resume(resume_from)
+    while True:
+        due = report_due(config, run.step)
+        if due is not None and due > run.reported:
+            report = run.validate(due)
+            if checkpoint is not None:
+                run.save(checkpoint)
+            on_report(report)
+        if run.stopped is not None:
+            return run.result()
+        run.train()
+
+
+class Run:
+    """The state of one training: everything that changes from step to step, and how it does."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+        self.device = pick_device(config.device)
+        self.corpus = load_corpus(
+            config.train_file,
+            config.validation_file,
+            validation_split=config.validation_split,
+            max_length=config.max_length,
+        )
+        self.model, self.origin = build_model(config, self.device)
+        self.parameters = list(trained_parameters(self.model).values())
+        self.optimizer = make_optimizer(config, self.model)
+        self.tokens = self.corpus.train.to(self.device)
+        held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
+        self.held = held.to(self.device)
+        reset_peak_memory(self.device)
+
+        self.step = 0  # optimizer steps done
+        self.reported = 0  # the last report, in the run's unit
+        self.reports: list[Report] = []
+        self.stopped: str | None = None
+        self.best = math.inf
+        self.best_weights: files.Tensors = {}
+        self.stale = 0  # validations since the best one
+        self.train_seconds = self.seconds = 0.0
+        self.loss_total = torch.zeros((), device=self.device)  # of the tokens since the last report
+        self.loss_steps = 0
+        self.grad_norm = torch.zeros((), device=self.device)
+
+    def train(self) -> None:
+        """One optimizer step. Waits for nothing: the losses stay on the device until the next report."""
+        config, began = self.config, time.perf_counter()
+        self.model.generator.manual_seed(seed_of("dropout", config.seed, self.step))
+        windows = train_windows(
+            self.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=self.step
+        )
+        tokens_per_step = config.rows_per_step * config.max_length
+        for part in torch.split(windows, config.batch_size):
+            loss = loss_sum(self.model, *inputs_and_targets(part)) / tokens_per_step
+            torch.autograd.backward(loss)
+            self.loss_total += loss.detach()
+        rate = learning_rate(config, self.step)
+        self.grad_norm = optimizer_step(
+            self.optimizer, self.parameters, learning_rate=rate, max_grad_norm=config.max_grad_norm
+        )
+        self.step += 1
+        self.loss_steps += 1
+        self.train_seconds += time.perf_counter() - began
+
+    def validate(self, number: int) -> Report:
+        """Measure, remember, and decide whether this was the last time."""
+        began = time.perf_counter()
+        train_loss = self.loss_total.item() / self.loss_steps
+        self.train_seconds += time.perf_counter() - began  # the device had steps in its queue
+        began = time.perf_counter()
+        value = evaluate(self.model, self.held)
+        tokens = self.loss_steps * self.config.rows_per_step * self.config.max_length
+        metrics = {
+            "train_loss": train_loss,
+            "perplexity": math.exp(min(value, 700.0)),
+            "learning_rate": learning_rate(self.config, self.step - 1),
+            "grad_norm": self.grad_norm.item(),
+            "tokens_per_second": tokens / self.train_seconds,
+            **peak_memory(self.device),
+        }
+        self.seconds += self.train_seconds + time.perf_counter() - began
+        self.train_seconds, self.loss_steps = 0.0, 0
+        self.loss_total.zero_()
+        report = Report(number, value, metrics)
+        self.reported = number
+        self.reports.append(report)
+        self._decide(value)
+        return report
+
+    def _decide(self, value: float) -> None:
+        patience = self.config.early_stopping_patience
+        if value < self.best - self.config.early_stopping_min_delta:
+            self.best, self.stale = value, 0
+            if patience:
+                self.best_weights = {name: tensor.clone() for name, tensor in self.weights().items()}
+        else:
+            self.stale += 1
+        if not math.isfinite(value):
+            self.stopped = "diverged"
+        elif self.step >= self.config.total_steps:
+            self.stopped = "finished"
+        elif patience and self.stale >= patience:
+            self.stopped = "early"
+
+    def weights(self) -> files.Tensors:
+        """What is trained: the adapters, or the whole model."""
+        return {name: tensor.detach() for name, tensor in trained_parameters(self.model).items()}
+
+    def result(self) -> FitResult:
+        value = self.reports[-1].value
+        if self.best_weights and math.isfinite(value):
+            value = self.best
+            load_weights(self.model, self.best_weights)
+        samples = self.step * self.config.rows_per_step
+        assert self.stopped is not None
+        return FitResult(
+            value, self.step, samples, self.seconds, self.stopped, tuple(self.reports), self.model
+        )
+
+    def save(self, folder: Path) -> None:
+        """Everything that this run needs to go on as if it had not stopped. Called right after `validate`."""
+        state = {
+            "identity": self.identity(),
+            "shape": dataclasses.asdict(self.model.shape),
+            "step": self.step,
+            "reported": self.reported,
+            "reports": [dataclasses.asdict(report) for report in self.reports],
+            "stopped": self.stopped,
+            "best": self.best,
+            "stale": self.stale,
+            "seconds": self.seconds,
+        }
+        optimizer = optimizer_tensors(self.optimizer, self.model)
+        files.save_checkpoint(folder, self.weights(), optimizer, self.best_weights, state)
+
+    def resume(self, folder: Path) -> None:
+        """Go on from the checkpoint in `folder`, if there is one.
+
+        Raises `CheckpointError` where it belongs to another configuration, corpus or base.
+        """
+        found = files.load_checkpoint(folder)
+        if found is None:
+            return
+        parts, state = found
+        mine = self.identity()
+        if differing := [name for name in mine if state["identity"].get(name) != mine[name]]:
+            theirs = state["identity"]
+            told = "; ".join(f"{name}: {theirs.get(name)!r} there, {mine[name]!r} here" for name in differing)
+            raise CheckpointError(f"{folder}: holds the checkpoint of another run ({told}); use an empty folder")
+        load_weights(self.model, parts["weights"])
+        load_optimizer_tensors(self.optimizer, self.model, parts["optimizer"])
+        self.best_weights = {name: tensor.to(self.device) for name, tensor in parts["best"].items()}
+        self.reports = [Report(**report) for report in state["reports"]]
+        for name in ("step", "reported", "stopped", "best", "stale", "seconds"):
+            setattr(self, name, state[name])
+
+    def identity(self) -> dict[str, Any]:
+        """What makes this run this run: its configuration, its text and its base, but not its device."""
+        values = {name: value for name, value in dataclasses.asdict(self.config).items() if name != "device"}
+        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {
+            **listed,
+            "objective": self.config.objective,
+            "corpus_sha256": self.corpus.sha256,
+            "base_sha256": self.origin,
+        }
+
+
+@torch.inference_mode()
+def evaluate(model: GPT, held: Tensor) -> float:
+    """The loss in nats a token over the windows `held` uint8 [rows, length + 1]. Dropout is off meanwhile."""
+    model.eval()
+    total = torch.zeros((), dtype=torch.float64, device="cpu")
+    for part in torch.split(held, CHUNK):
+        total += loss_sum(model, *inputs_and_targets(part)).cpu()
+    model.train()
+    return total.item() / (held.shape[0] * (held.shape[1] - 1))

@@ -1,0 +1,35 @@
+"""The most memory that a run has held, in megabytes (10**6 bytes)."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+if sys.platform == "win32":
+    import psutil
+
+    def host_peak() -> float:
+        """This process's largest resident set so far."""
+        return psutil.Process().memory_info().peak_wset / 1e6
+else:
+    import resource
+
+    def host_peak() -> float:
+        """This process's largest resident set so far, with all that a worker has run before."""
+        unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there, kibibytes elsewhere
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Count the device's peak from now on."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory(device: torch.device) -> dict[str, float]:
+    """`host_memory_mb`, and on CUDA `device_memory_mb`: the most that torch's tensors took there."""
+    peaks = {"host_memory_mb": host_peak()}
+    if device.type == "cuda":
+        peaks["device_memory_mb"] = torch.cuda.max_memory_allocated(device) / 1e6
+    return peaks

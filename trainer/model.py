@@ -1,0 +1,146 @@
+"""A byte-level GPT in one file.
+
+    ids [rows, time] -> token + position -> depth x block -> norm -> head -> logits [rows * time, 256]
+    block:  x + out(attention(qkv(norm x)))  then  x + down(gelu(up(norm x)))
+
+| choice | why |
+|---|---|
+| a token is a byte | no tokenizer to ship, any text works, a loss is nats per byte |
+| learned positions, LayerNorm, erf-GELU | a fifth faster on a CPU than RoPE, RMSNorm and tanh-GELU |
+| no biases | nothing is lost at this size, and every trained parameter is a matrix or a gain |
+| activations stay [rows * time, width] | every linear is one matrix product; only attention needs four axes |
+
+The pre-norm block and the scaled initialisation of the projections back into the residual stream are GPT-2's
+(Radford et al. 2019, section 2.3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+VOCABULARY = 256
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The size of a GPT: all that is needed to build one before its weights are loaded."""
+
+    width: int
+    depth: int
+    heads: int
+    max_length: int
+
+
+class Dropout(nn.Module):
+    """Inverted dropout from a generator of its own, so that nothing else that draws changes a run.
+
+    Sixteen bits a decision, four to each draw: a quarter of the draws that `F.dropout` makes on a CPU.
+    `p` is met to 1/65536.
+    """
+
+    def __init__(self, p: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.p = p
+        self.generator = generator
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
+        draws.random_(-(2**63), None, generator=self.generator)  # all 64 bits: `random_()` keeps the sign 0
+        dropped = draws.view(torch.int16)[: x.numel()].view(x.shape) < round(self.p * 65536) - 32768
+        return x.masked_fill(dropped, 0.0) * (1 / (1 - self.p))
+
+
+def dropout(p: float, generator: torch.Generator) -> nn.Module:
+    """`Dropout`, or nothing at all where `p` is 0."""
+    return Dropout(p, generator) if p else nn.Identity()
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward network, each added to the stream x [rows * time, width]."""
+
+    def __init__(self, shape: Shape, drop: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        width = shape.width
+        self.heads = shape.heads
+        self.norm_1 = nn.LayerNorm(width, bias=False)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.norm_2 = nn.LayerNorm(width, bias=False)
+        self.up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
+        self.drop_1, self.drop_2 = drop(), drop()
+
+    def forward(self, x: Tensor, time: int) -> Tensor:
+        heads, size = self.heads, x.shape[-1] // self.heads
+        qkv = self.qkv(self.norm_1(x)).view(-1, time, 3, heads, size)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind()  # each [rows, heads, time, size]
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape)
+        x = x + self.drop_1(self.out(mixed))
+        x = x + self.drop_2(self.down(F.gelu(self.up(self.norm_2(x)))))
+        return x
+
+
+class GPT(nn.Module):
+    """The model. `generator` draws its dropout; where `dropout` is 0 it is not used."""
+
+    def __init__(
+        self, shape: Shape, *, dropout_p: float = 0.0, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        self.generator = generator or torch.Generator()
+
+        def drop() -> nn.Module:
+            return dropout(dropout_p, self.generator)
+
+        self.token = nn.Embedding(VOCABULARY, shape.width)
+        self.position = nn.Embedding(shape.max_length, shape.width)
+        self.drop = drop()
+        self.blocks = nn.ModuleList(Block(shape, drop) for _ in range(shape.depth))
+        self.norm = nn.LayerNorm(shape.width, bias=False)
+        self.head = nn.Linear(shape.width, VOCABULARY, bias=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids int64 [rows, time], time <= max_length -> logits [rows * time, 256]."""
+        time = ids.shape[1]
+        x = self.drop(self.token(ids) + self.position.weight[:time]).flatten(0, 1)
+        for block in self.blocks:
+            x = block(x, time)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+    @torch.no_grad()
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw the weights.
+
+        | parameter | value |
+        |---|---|
+        | embeddings | normal, deviation 0.02 |
+        | linears | normal, deviation 0.5 / sqrt(inputs): 0.04 at a width of 128 |
+        | `out`, `down`: back into the stream | the same / sqrt(2 * depth) |
+        | norms | 1 |
+        """
+        for name, parameter in self.named_parameters():
+            if name.startswith(("token.", "position.")):
+                deviation = 0.02
+            elif name.endswith(("out.weight", "down.weight")):
+                deviation = 0.5 / math.sqrt(parameter.shape[1] * 2 * self.shape.depth)
+            elif parameter.dim() == 2:
+                deviation = 0.5 / math.sqrt(parameter.shape[1])
+            else:
+                parameter.fill_(1.0)
+                continue
+            parameter.normal_(0.0, deviation, generator=generator)
+
+
+def loss_sum(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """The cross-entropy of `targets`, in nats, summed over all tokens: a scalar."""
+    return F.cross_entropy(model(inputs), targets.flatten(), reduction="sum")
