@@ -1,1 +1,31 @@
 """Search spaces: the YAML language, its loader, and the spaces that ship."""
+
+from .errors import Issue, SpaceError
+from .expressions import Expression, ExpressionError
+from .loader import load, loads, shipped
+from .parameters import Choice, Constant, Derived, Parameter, describe
+from .ranges import Range
+from .settings import Command
+from .space import Space, nested
+from .spec import Spec, differences
+
+__all__ = [
+    "Choice",
+    "Command",
+    "Constant",
+    "Derived",
+    "Expression",
+    "ExpressionError",
+    "Issue",
+    "Parameter",
+    "Range",
+    "Space",
+    "SpaceError",
+    "Spec",
+    "describe",
+    "differences",
+    "load",
+    "loads",
+    "nested",
+    "shipped",
+]

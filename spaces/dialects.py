@@ -1,0 +1,111 @@
+"""Other tools' spaces, recognised by their words so that a reader hears what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from .document import Places, join
+from .errors import Issue
+from .model import show
+
+RANGE = "{min: ..., max: ...}"
+LOG_RANGE = "{min: ..., max: ..., log: true}"
+CHOICES = "a list of choices, [a, b, c]"
+WANDB, NNI, DETERMINED, KATIB = "W&B", "NNI", "Determined", "Katib"
+OPTUNA, HYDRA, AXOLOTL, AX = "Optuna", "Hydra", "Axolotl", "Ax"
+NEPS = "NePS or ConfigSpace"
+
+FILES = {
+    WANDB: "a W&B sweep file", NNI: "an NNI experiment file", DETERMINED: "a Determined experiment file",
+    KATIB: "a Katib experiment file", OPTUNA: "an Optuna search space in JSON", HYDRA: "a Hydra config",
+    AXOLOTL: "an Axolotl config", AX: "an Ax experiment", NEPS: "a NePS or ConfigSpace space",
+}
+
+TOP = {     # keys at the top of a file: whose they are, and what to write here
+    "method": (WANDB, "search: {sampler: tpe}"),
+    "program": (WANDB, 'objective: {command: [python, train.py, "${args}"]}'),
+    "run_cap": (WANDB, "budget: {trials: ...}"),
+    "early_terminate": (WANDB, "early_stopping: {method: hyperband, min: ..., max: ...}"),
+    "searchSpace": (NNI, "parameters: {...}"),
+    "trialCommand": (NNI, "objective: {command: [...]}"),
+    "trialConcurrency": (NNI, "execution: {workers: ...}"),
+    "maxTrialNumber": (NNI, "budget: {trials: ...}"),
+    "maxExperimentDuration": (NNI, "budget: {time: ...}"),
+    "tuner": (NNI, "search: {sampler: tpe}"),
+    "assessor": (NNI, "early_stopping: {method: median}"),
+    "hyperparameters": (DETERMINED, "parameters: {...}"),
+    "searcher": (DETERMINED, "search: {sampler: ...} and early_stopping: {method: ..., min: ..., max: ...}"),
+    "entrypoint": (DETERMINED, "objective: {command: [...]}"),
+    "max_restarts": (DETERMINED, "execution: {retries: ...}"),
+    "apiVersion": (KATIB, "version: 1"),
+    "spec": (KATIB, "its parts at the top of the file"),
+    "hydra": (HYDRA, "parameters: {...} and search: {sampler: tpe}"),
+    "sweeper": (HYDRA, "search: {sampler: tpe}"),
+    "base_model": (AXOLOTL, "it as a constant under parameters"),
+}
+
+PARAMETER = {   # keys inside a parameter
+    "distribution": (WANDB, LOG_RANGE),
+    "values": (WANDB, CHOICES),
+    "probabilities": (WANDB, "no weights: choices are drawn evenly"),
+    "_type": (NNI, RANGE + " or " + CHOICES),
+    "_value": (NNI, RANGE + " or " + CHOICES),
+    "minval": (DETERMINED, LOG_RANGE + " with real bounds, no exponents"),
+    "maxval": (DETERMINED, LOG_RANGE + " with real bounds, no exponents"),
+    "vals": (DETERMINED, CHOICES),
+    "base": (DETERMINED, "log: true; bounds are real values, no exponents"),
+    "parameterType": (KATIB, "no type: two integer bounds make integers"),
+    "feasibleSpace": (KATIB, RANGE + " or " + CHOICES),
+    "lower": (NEPS, "min"),
+    "upper": (NEPS, "max"),
+    "default_value": (NEPS, "prior: {at: ...}"),
+    "prior_confidence": (NEPS, "prior: {at: ..., confidence: medium}"),
+    "attributes": (OPTUNA, RANGE + " or " + CHOICES),
+    "low": (OPTUNA, "min"),
+    "high": (OPTUNA, "max"),
+    "bounds": (AX, RANGE),
+    "scaling": (AX, "log: true"),
+    "log_scale": (AX, "log: true"),
+}
+
+STRINGS = {     # how a parameter written as a text begins
+    "Oríon": re.compile(r"orion~"),
+    "Ray Tune": re.compile(r"tune\.\w+\("),
+    HYDRA: re.compile(r"(tag|interval|choice|range|glob)\("),
+    "Syne Tune": re.compile(r"(q?uniform|q?loguniform|randint|lograndint|finrange|logfinrange)\("),
+    "Guild": re.compile(r"(log)?uniform\["),
+}
+
+
+def foreign_key(key: str, allowed: Collection[str]) -> str | None:
+    """What to write instead of another tool's key; None where the key is nobody's."""
+    if key == "type" and "parameters" not in allowed:
+        return '"type" is not needed: two integer bounds make integers, log: true makes a range logarithmic'
+    known = (TOP if "parameters" in allowed else PARAMETER).get(key)
+    return known and f'"{key}" is {known[0]}\'s; here write {known[1]}'
+
+
+def foreign(data: Any, places: Places) -> Iterator[Issue]:
+    """Whose file this is where it is another tool's, and every parameter written as such a tool's text."""
+    if not isinstance(data, dict):
+        return
+    tools = Counter(TOP[key][0] for key in data if key in TOP)
+    parameters = data.get("parameters")
+    named = parameters if isinstance(parameters, dict) else {}
+    listed = parameters if isinstance(parameters, list) else named.values()
+    for value in listed:
+        keys = value.keys() if isinstance(value, dict) else ()
+        tools.update(PARAMETER[key][0] for key in keys if key in PARAMETER)
+    if tools:
+        (tool, _), = tools.most_common(1)
+        message = f"this looks like {FILES[tool]}; hpsearch has a language of its own"
+        yield Issue(places.file, 1, 1, "", message)
+    for name, value in named.items():
+        for owner, pattern in STRINGS.items():
+            if isinstance(value, str) and pattern.match(value):
+                instead = CHOICES if "choice" in value else LOG_RANGE if "log" in value else RANGE
+                message = f"{show(value)} is {owner}'s; here write {instead}"
+                yield places.issue(join("parameters", name), message)

@@ -1,0 +1,236 @@
+"""YAML text to plain data with the place of every key and value.
+
+Built on the parser's events, not on a loader, because three things need it: a position for every value,
+YAML 1.2's own scalars (`1e-4` is a number, `yes` and `1:30` are text), and limits that a hostile file
+cannot pass (aliases that multiply, nesting without end, numbers of a million digits).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+from ruamel.yaml.reader import ReaderError
+
+from .errors import Issue, SpaceError
+
+LARGEST_TEXT = 200_000    # characters
+MOST_VALUES = 20_000      # after aliases are written out
+DEEPEST = 20              # levels
+LARGEST_INTEGER = 2**63
+
+NULL = re.compile(r"|~|null|Null|NULL")
+TRUE = re.compile(r"true|True|TRUE")
+FALSE = re.compile(r"false|False|FALSE")
+INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+Place = tuple[int, int]
+
+
+@dataclass
+class Places:
+    """Where the keys and values of one file stand, by path (`parameters.lora_r.max`, `constraints[0]`)."""
+
+    file: str
+    keys: dict[str, Place] = field(default_factory=dict)
+    values: dict[str, Place] = field(default_factory=dict)
+
+    def issue(self, path: str, message: str, *, key: bool = False) -> Issue:
+        """An issue at the value of a path, at its key where asked, else at the nearest place around it."""
+        line, column = self.keys[path] if key and path in self.keys else self._nearest(path)
+        return Issue(self.file, line, column, path, message)
+
+    def _nearest(self, path: str) -> Place:
+        while path and path not in self.values:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return self.values.get(path, (0, 0))
+
+
+@dataclass
+class Node:
+    """One value of the text: a scalar's text, or the nodes inside a list or mapping."""
+
+    line: int
+    column: int
+    content: str | list[Node] | list[tuple[Node, Node]]
+    kind: type[str] | type[list[Any]] | type[dict[str, Any]]
+    plain: bool = False      # an unquoted scalar, so it may be a number
+
+
+def read(text: str, file: str) -> tuple[Any, Places]:
+    """The data of the one YAML document in `text`, and the places of its values; raises `SpaceError`."""
+    places = Places(file)
+    if len(text) > LARGEST_TEXT:
+        raise SpaceError([Issue(file, 0, 0, "", f"larger than {LARGEST_TEXT:,} characters: no space file")])
+    node = _compose(text, file)
+    if node is None:
+        raise SpaceError([Issue(file, 1, 1, "", "the file is empty")])
+    construction = _Construction(places)
+    data = construction.value(node, "")
+    if construction.issues:
+        raise SpaceError(construction.issues)
+    return data, places
+
+
+def join(path: str, key: str | int) -> str:
+    """The path one step further down."""
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key
+
+
+def _compose(text: str, file: str) -> Node | None:
+    """The tree of the only document."""
+    composer = _Composer(iter(YAML(typ="safe", pure=True).parse(text)), file)
+    try:
+        return composer.document()
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = str(error.problem or error.context or "cannot be read")
+        if "'\\t'" in problem:
+            problem = "YAML is indented with spaces; this is a tab"
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        raise SpaceError([Issue(file, line, column, "", f"no YAML: {problem}")]) from None
+    except ReaderError as error:
+        before = text[: error.position] if isinstance(error.position, int) else ""
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        raise SpaceError([Issue(file, line, column, "", f"no YAML: {error.reason}")]) from None
+    except YAMLError as error:
+        raise SpaceError([Issue(file, 0, 0, "", f"no YAML: {error}")]) from None
+
+
+class _Composer:
+    """Turns parser events into nodes; an alias is the node of its anchor."""
+
+    def __init__(self, events: Iterator[Event], file: str) -> None:
+        self.events = events
+        self.file = file
+        self.anchors: dict[str, Node] = {}
+
+    def document(self) -> Node | None:
+        root = None
+        for event in self.events:
+            if isinstance(event, DocumentStartEvent):
+                if root is not None:
+                    raise self.refusal(event, "a second document starts here; a space file holds one")
+                root = self.node(next(self.events), 0)
+        return root
+
+    def node(self, event: Event, depth: int) -> Node:
+        if depth > DEEPEST:
+            raise self.refusal(event, f"nested deeper than {DEEPEST} levels")
+        if isinstance(event, AliasEvent):
+            if event.anchor not in self.anchors:
+                raise self.refusal(event, f'the alias "*{event.anchor}" has no anchor before it')
+            return self.anchors[event.anchor]
+        if getattr(event, "ctag", None) is not None:
+            raise self.refusal(event, "YAML tags have no meaning here; quote a text to keep it one")
+        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        if isinstance(event, ScalarEvent):
+            node = Node(line, column, event.value, str, plain=event.style is None)
+        elif isinstance(event, SequenceStartEvent):
+            node = Node(line, column, list(self.items(SequenceEndEvent, depth)), list)
+        else:
+            assert isinstance(event, MappingStartEvent)
+            inside = self.items(MappingEndEvent, depth)
+            node = Node(line, column, list(zip(inside, inside, strict=True)), dict)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+        return node
+
+    def items(self, end: type[Event], depth: int) -> Iterator[Node]:
+        while not isinstance(event := next(self.events), end):
+            yield self.node(event, depth + 1)
+
+    def refusal(self, event: Event, message: str) -> SpaceError:
+        mark = event.start_mark
+        return SpaceError([Issue(self.file, mark.line + 1, mark.column + 1, "", message)])
+
+
+class _Construction:
+    """Turns nodes into data, noting places and collecting issues."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.issues: list[Issue] = []
+        self.count = 0
+
+    def value(self, node: Node, path: str) -> Any:
+        self.count += 1
+        if self.count > MOST_VALUES:
+            raise SpaceError([self.issue(node, path, f"more than {MOST_VALUES:,} values in one file")])
+        self.places.values[path] = (node.line, node.column)
+        content: Any = node.content
+        if node.kind is list:
+            return [self.value(item, join(path, index)) for index, item in enumerate(content)]
+        if node.kind is dict:
+            return self.mapping(content, path)
+        try:
+            return scalar(content) if node.plain else content
+        except ValueError as error:
+            self.issues.append(self.issue(node, path, str(error)))
+            return None
+
+    def mapping(self, content: list[tuple[Node, Node]], path: str) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key, value in content:
+            name = key.content
+            if not isinstance(name, str):
+                self.issues.append(self.issue(key, path, "a key is a name, no list and no mapping"))
+                continue
+            here = join(path, name)
+            if name in result:
+                line, column = self.places.keys[here]
+                message = f'duplicate key "{name}", first at {line}:{column}'
+                self.issues.append(self.issue(key, here, message))
+                continue
+            if name == "<<" and key.plain:
+                message = 'merge keys ("<<") are no YAML 1.2; write the keys out'
+                self.issues.append(self.issue(key, path, message))
+                continue
+            self.places.keys[here] = (key.line, key.column)
+            result[name] = self.value(value, here)
+        return result
+
+    def issue(self, node: Node, path: str, message: str) -> Issue:
+        return Issue(self.places.file, node.line, node.column, path, message)
+
+
+def scalar(text: str) -> Any:
+    """The value of an unquoted scalar by YAML 1.2's core schema; raises `ValueError` on no finite number."""
+    if NULL.fullmatch(text):
+        return None
+    if TRUE.fullmatch(text):
+        return True
+    if FALSE.fullmatch(text):
+        return False
+    if INTEGER.fullmatch(text):
+        integer = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)) if len(text) < 100 else LARGEST_INTEGER
+        if abs(integer) >= LARGEST_INTEGER:
+            raise ValueError("an integer of more than 64 bits; write it as a text or with an exponent")
+        return integer
+    if NOT_FINITE.fullmatch(text):
+        raise ValueError(f"{text} is no finite number")
+    if FLOAT.fullmatch(text):
+        number = float(text)
+        if not math.isfinite(number):
+            raise ValueError(f"{text} is too large for a number")
+        return number
+    return text

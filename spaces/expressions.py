@@ -1,0 +1,239 @@
+"""Arithmetic over parameters: parsed into a whitelist of nodes and walked, never run as Python.
+
+An expression is short, its numbers stay within 64 bits and arithmetic takes numbers only, so that no
+expression of a space file can take noticeable time or memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+LONGEST = 500        # characters
+DEEPEST = 40         # levels of nesting
+LARGEST = 2**63      # integers stay below
+
+CONSTANTS = {"true": True, "false": False, "null": None}
+
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: lambda base, exponent: _power(base, exponent),
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+
+COMPARISONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
+}
+
+
+class ExpressionError(ValueError):
+    """An expression cannot be read or has no value; `column` counts from 1, 0 where there is none."""
+
+    def __init__(self, message: str, column: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.column = column
+
+    def __reduce__(self) -> tuple[type[ExpressionError], tuple[str, int]]:
+        return ExpressionError, (self.message, self.column)
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1 and exponent > 64:
+        raise OverflowError
+    return base**exponent
+
+
+def _round(number: float, digits: int = 0) -> float:
+    if abs(digits) > 30:
+        raise ValueError(f"cannot round to {digits} digits")
+    return round(number, digits) if digits else round(number)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "round": _round,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "sqrt": math.sqrt,
+    "log": math.log,
+    "log2": math.log2,
+    "log10": math.log10,
+    "exp": math.exp,
+    "int": int,
+    "float": float,
+    "len": len,
+}
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A parsed expression: the text, the parameter names it reads, and its tree."""
+
+    text: str
+    names: frozenset[str]
+    _tree: ast.expr = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Expression:
+        """Read an expression; raises `ExpressionError` where it says more than arithmetic over names."""
+        if len(text) > LONGEST:
+            raise ExpressionError(f"longer than {LONGEST} characters")
+        if not text.strip():
+            raise ExpressionError("is empty")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")     # of odd literals; they fail below or do no harm
+                tree = ast.parse(text.strip(), mode="eval").body
+        except SyntaxError as error:
+            said = (error.msg or "cannot be read").removesuffix(" Perhaps you forgot a comma?")
+            raise ExpressionError(f"is no expression: {said}", error.offset or 0) from None
+        except (ValueError, RecursionError, MemoryError):
+            raise ExpressionError("is no expression") from None
+        return cls(text, frozenset(_names(tree, DEEPEST)), tree)
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        """The value with parameters taken from `values`; raises `ExpressionError` where there is none."""
+        return _value(self._tree, values)
+
+
+def _names(node: ast.AST, levels: int) -> Iterator[str]:
+    """The parameter names below a node, refusing every node that is no arithmetic."""
+    if levels == 0:
+        raise ExpressionError(f"nested deeper than {DEEPEST} levels", _column(node))
+    children: list[ast.expr]
+    match node:
+        case ast.Constant(value=value):
+            if not isinstance(value, bool | int | float | str | None):
+                raise ExpressionError(f"{value!r} is neither number nor text", _column(node))
+            _bounded(value, node)
+            return
+        case ast.Name() | ast.Attribute():
+            name = _dotted(node)
+            if name not in CONSTANTS:
+                yield name
+            return
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+            children = [left, right]
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS or isinstance(op, ast.Not):
+            children = [operand]
+        case ast.BoolOp(values=values):
+            children = values
+        case ast.Compare(left=left, ops=ops, comparators=rest) if all(type(op) in COMPARISONS for op in ops):
+            children = [left, *rest]
+        case ast.IfExp(test=test, body=body, orelse=other):
+            children = [test, body, other]
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            children = items
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in FUNCTIONS:
+            children = arguments
+        case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
+            raise ExpressionError(f'no function "{name}"; there is {", ".join(FUNCTIONS)}', _column(node))
+        case _:
+            raise ExpressionError(f"{_kind(node)} is not allowed here", _column(node))
+    for child in children:
+        yield from _names(child, levels - 1)
+
+
+def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name() | ast.Attribute():
+            name = _dotted(node)
+            if name in CONSTANTS:
+                return CONSTANTS[name]
+            if name not in values:
+                raise ExpressionError(f'"{name}" has no value', _column(node))
+            return values[name]
+        case ast.BoolOp(op=op, values=operands):
+            stop = isinstance(op, ast.Or)
+            for operand in operands:
+                result = _value(operand, values)
+                if bool(result) is stop:
+                    break
+            return result
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _value(operand, values)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return _value(body if _value(test, values) else other, values)
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_value(item, values) for item in items]
+        case ast.Compare(left=left, ops=ops, comparators=rest):
+            operands_ = [_value(item, values) for item in (left, *rest)]
+            pairs = zip(ops, operands_, operands_[1:], strict=False)
+            return all(_apply(node, COMPARISONS[type(op)], a, b) for op, a, b in pairs)
+        case ast.BinOp(left=left, op=binary, right=right):
+            return _arithmetic(node, OPERATORS[type(binary)], _value(left, values), _value(right, values))
+        case ast.UnaryOp(op=unary, operand=operand):
+            return _arithmetic(node, OPERATORS[type(unary)], _value(operand, values))
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return _apply(node, FUNCTIONS[name], *(_value(argument, values) for argument in arguments))
+    raise AssertionError(f"{_kind(node)} passed the whitelist")
+
+
+def _arithmetic(node: ast.expr, function: Callable[..., Any], *operands: Any) -> Any:
+    for operand in operands:
+        if not isinstance(operand, int | float):    # "a" * 10**9 and "%99999999d" % 1 end here
+            raise ExpressionError(f"arithmetic needs numbers, not {operand!r:.60}", _column(node))
+    return _apply(node, function, *operands)
+
+
+def _apply(node: ast.expr, function: Callable[..., Any], *operands: Any) -> Any:
+    try:
+        result = function(*operands)
+    except ZeroDivisionError:
+        raise ExpressionError("divides by zero", _column(node)) from None
+    except OverflowError:
+        raise ExpressionError("gives a number that is too large", _column(node)) from None
+    except (TypeError, ValueError) as error:
+        raise ExpressionError(str(error), _column(node)) from None
+    return _bounded(result, node)
+
+
+def _bounded(value: Any, node: ast.AST) -> Any:
+    if isinstance(value, complex):
+        raise ExpressionError("has no real value", _column(node))
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        raise ExpressionError("gives a number that is too large", _column(node))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ExpressionError("gives no finite number", _column(node))
+    return value
+
+
+def _dotted(node: ast.AST) -> str:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=owner, attr=attribute):
+            return f"{_dotted(owner)}.{attribute}"
+    raise ExpressionError(f"{_kind(node)} is not allowed here", _column(node))
+
+
+def _column(node: ast.AST) -> int:
+    return getattr(node, "col_offset", -1) + 1
+
+
+def _kind(node: ast.AST) -> str:
+    return {"Subscript": "an index", "Call": "such a call", "Lambda": "a lambda", "JoinedStr": "an f-string",
+            "NamedExpr": ":=", "Starred": "a *"}.get(type(node).__name__, f'"{ast.unparse(node):.40}"')

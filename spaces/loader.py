@@ -1,0 +1,52 @@
+"""A space file, or one that ships, to a checked spec."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from .document import read
+from .errors import Issue, SpaceError, hint
+from .model import show
+from .spec import Spec
+
+
+def load(source: str | Path) -> Spec:
+    """The spec of a file, or of the name of a space that ships; raises `SpaceError` with every issue."""
+    path = Path(source)
+    ships = shipped()
+    if str(source) in ships and not path.exists():
+        return loads((files(__package__) / f"{source}.yaml").read_text(encoding="utf-8"), f"{source}.yaml")
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise SpaceError([Issue(str(source), 0, 0, "", _unreadable(source, error, ships))]) from None
+    return loads(text, str(source))
+
+
+def loads(text: str, filename: str = "<string>") -> Spec:
+    """The spec of a YAML text; raises `SpaceError` with every issue."""
+    data, places = read(text, filename)
+    if not isinstance(data, dict):
+        message = f"a space file is a mapping (version: 1, name: ...), not {show(data)}"
+        raise SpaceError([places.issue("", message)])
+    return Spec.check(data, places)
+
+
+def shipped() -> list[str]:
+    """The names of the spaces that ship."""
+    names = (entry.name for entry in files(__package__).iterdir())
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+
+def _unreadable(source: str | Path, error: OSError | ValueError, ships: list[str]) -> str:
+    """Why a file gives no text."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8: byte {error.start} cannot be read"
+    if isinstance(error, FileNotFoundError):
+        if "/" in str(source) or str(source).endswith((".yaml", ".yml")):
+            return "no such file"
+        return f"no such file, and no such space ships; {hint(str(source), ships)}"
+    if isinstance(error, IsADirectoryError):
+        return "a directory; name the file in it"
+    return f"cannot be read: {getattr(error, 'strerror', None) or error}"

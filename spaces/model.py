@@ -1,0 +1,125 @@
+"""The base of every part of a spec, and the field types they share."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from .expressions import Expression, ExpressionError
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Model(BaseModel):
+    """Checked on construction, never changed after; a field's docstring is its help in an editor."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def refuse(*problems: tuple[str, str]) -> PydanticCustomError:
+    """The error of a validator: the field concerned ("" for all of them) and a message, for each problem."""
+    return PydanticCustomError("refused", "{summary}", {"summary": problems[0][1], "problems": problems})
+
+
+def raise_all(problems: Iterable[tuple[str, str]]) -> None:
+    """Raise what a check found, where it found anything."""
+    if found := list(problems):
+        raise refuse(*found)
+
+
+def show(value: Any) -> str:
+    """A value as it would stand in a file, shortened where long."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+    text = f'"{text}"' if isinstance(value, str) else text
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def number(value: Any) -> int | float:
+    """The value where it is a finite number of sane size."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise refuse(("", f"must be a number, not {show(value)}"))
+    if not math.isfinite(value) or (isinstance(value, int) and abs(value) >= 2**63):
+        raise refuse(("", "must be a finite number of at most 64 bits"))
+    return value
+
+
+def seconds(value: Any) -> float:
+    """A duration in seconds from `90`, "90s", "30m", "1.5h" or "2d"."""
+    if isinstance(value, str) and (match := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd])", value)):
+        value = float(match[1]) * SECONDS[match[2]]
+    if isinstance(value, str):
+        raise refuse(("", f'must be a time such as "90s", "30m", "1.5h" or "2d", not {show(value)}'))
+    if number(value) <= 0:
+        raise refuse(("", "must be more than no time"))
+    return float(value)
+
+
+def plain(value: Any) -> Any:
+    """The value where it can stand in JSON: scalars, and lists and mappings of them."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return number(value)
+    if isinstance(value, str | bool | None):
+        return value
+    raise refuse(("", f"must be text, number, true, false, null or a list of these, not {show(value)}"))
+
+
+def expression(value: Any) -> str:
+    """The text where it reads as an expression."""
+    if not isinstance(value, str):
+        raise refuse(("", f'must be an expression in quotes, such as "2 * lora_r", not {show(value)}'))
+    try:
+        Expression.parse(value)
+    except ExpressionError as error:
+        where = f" (at character {error.column})" if error.column else ""
+        raise refuse(("", f"{show(value)} {error.message}{where}")) from None
+    return value
+
+
+def text(value: Any) -> str:
+    """The value where it is a text that says something."""
+    if not isinstance(value, str) or not value.strip():
+        raise refuse(("", f"must be a text, not {show(value)}"))
+    return value
+
+
+def named(key: str, default: str | None = None) -> Discriminator:
+    """Tells the members of a union apart by the text under one key."""
+
+    def tag(value: Any) -> str | None:
+        name = value.get(key, default) if isinstance(value, dict) else getattr(value, key, None)
+        return name if isinstance(name, str) else None if name is None else show(name)
+
+    return Discriminator(tag)
+
+
+def members(union: Any) -> dict[str, type[Model]]:
+    """The models of a tagged union by their tags."""
+    return {get_args(member)[1].tag: get_args(member)[0] for member in get_args(get_args(union)[0])}
+
+
+Number = Annotated[int | float, PlainValidator(number), WithJsonSchema({"type": "number"})]
+Seconds = Annotated[
+    float,
+    PlainValidator(seconds),
+    WithJsonSchema(
+        {"type": ["string", "number"], "pattern": r"^[0-9]+(\.[0-9]+)?\s*[smhd]$", "exclusiveMinimum": 0}
+    ),
+]
+Text = Annotated[str, PlainValidator(text), WithJsonSchema({"type": "string", "minLength": 1})]
+Plain = Annotated[Any, PlainValidator(plain), WithJsonSchema({})]
+Formula = Annotated[str, PlainValidator(expression), WithJsonSchema({"type": "string", "minLength": 1})]
+Positive = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]

@@ -1,0 +1,208 @@
+"""A range of numbers, and what it shares with the other kinds of parameter."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainValidator, WithJsonSchema, model_validator
+
+from .model import Model, Number, Plain, expression, plain, raise_all, refuse, show
+
+MOST_VALUES = 10_000     # a range of more values than this is not listed
+Problems = Iterator[tuple[str, str]]
+
+
+def _condition(value: Any) -> dict[str, Any] | str:
+    if isinstance(value, str):
+        return expression(value)
+    if isinstance(value, dict) and value:
+        return {name: plain(wanted) for name, wanted in value.items()}
+    example = "{lr_scheduler: [linear, cosine]}"
+    raise refuse(("", f"must be a mapping such as {example} or an expression in quotes, not {show(value)}"))
+
+
+When = Annotated[
+    dict[str, Any] | str,
+    PlainValidator(_condition),
+    WithJsonSchema({"type": ["object", "string"], "minProperties": 1, "minLength": 1}),
+]
+
+
+class Conditional(Model):
+    """What every parameter takes."""
+
+    when: When | None = None
+    """Where the parameter exists: {name: value or list of values}, or an expression."""
+
+
+class Prior(Model):
+    """Where a good value is believed to be."""
+
+    at: Plain
+    """The value that is believed to be good."""
+    confidence: Literal["low", "medium", "high"] = "medium"
+    """How strongly."""
+
+
+class Range(Conditional):
+    """Numbers from `min` to `max`, both included; integers where both bounds are integers."""
+
+    min: Number
+    """The smallest value."""
+    max: Number
+    """The largest value."""
+    log: bool = False
+    """Search orders of magnitude evenly."""
+    step: Number | None = None
+    """Only min, min + step, min + 2 step, ... max."""
+    factor: Number | None = None
+    """Only min, min * factor, min * factor ** 2, ... max."""
+    prior: Prior | None = None
+    """Where a good value is believed to be."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Range:
+        if not self.is_int:     # one spelling for `min: 0` and `min: 0.0`
+            for name in ("min", "max", "step"):
+                if (value := getattr(self, name)) is not None:
+                    object.__setattr__(self, name, float(value))
+        raise_all(self._problems())
+        raise_all(self._miss())
+        raise_all(prior_problems(self.accept, self.prior))
+        return self
+
+    def _problems(self) -> Problems:
+        """What the fields say against each other; the numbers below rely on none being left."""
+        if self.min >= self.max:
+            other = "a constant is written `name: value`" if self.min == self.max else "are they swapped?"
+            yield "min", f"min {self.min} must be below max {self.max}; {other}"
+        if self.min <= 0 and (self.log or self.factor is not None):
+            yield "min", f"{'log' if self.log else 'factor'} needs min above 0, not {self.min}"
+        if self.log and self.step is not None:
+            yield "step", "step does not go with log; use factor, which multiplies"
+        elif self.factor is not None and (self.log or self.step is not None):
+            yield "factor", f"factor does not go with {'log' if self.log else 'step'}; it says all by itself"
+        for name, least in (("step", 0), ("factor", 1)):
+            value = getattr(self, name)
+            if value is not None and value <= least:
+                yield name, f"{name} must be above {least}, not {value}"
+            elif self.is_int and isinstance(value, float):
+                other = f"write an integer {name}, or min: {float(self.min)}"
+                yield name, f"two integer bounds make integers; {other}"
+
+    def _miss(self) -> Problems:
+        """Where step or factor does not land on max: the nearest max that it does land on."""
+        last = self.count
+        if last is None or self.at(last - 1) == self.max:
+            return
+        word = f"step {self.step}" if self.step is not None else f"factor {self.factor}"
+        ends = [self.at(last)] if last == 1 else [self.at(last - 1), self.at(last)]
+        yield "max", (f"max {self.max} is not reached from {self.min} by {word}; "
+                      f"the nearest is {' or '.join(map(brief, ends))}")
+
+    @property
+    def is_int(self) -> bool:
+        """Whether the values are integers."""
+        return isinstance(self.min, int) and isinstance(self.max, int)
+
+    @cached_property
+    def count(self) -> int | None:
+        """How many values there are; None for a continuous range."""
+        if self.factor is not None:
+            ratio = (math.log(self.max) - math.log(self.min)) / math.log(self.factor)
+            return math.floor(ratio + 1e-6) + 1
+        if self.step is not None:
+            return (_exact(self.max) - _exact(self.min)) // _exact(self.step) + 1
+        return int(self.max - self.min) + 1 if self.is_int else None
+
+    def at(self, index: int) -> int | float:
+        """The value at an index of a range that has a count, without the noise of repeated addition."""
+        if self.factor is None:
+            exact = _exact(self.min) + index * _exact(self.step or 1)
+            return int(exact) if self.is_int else float(exact)
+        if self.is_int:
+            return int(self.min * self.factor**index)
+        value = float(Decimal(str(self.min)) * Decimal(str(self.factor)) ** index)
+        return self.max if math.isclose(value, self.max, rel_tol=1e-6) else value
+
+    def values(self) -> list[int | float] | None:
+        """All values where they can be counted and listed, else None."""
+        if self.count is None or self.count > MOST_VALUES:
+            return None
+        return [self.at(index) for index in range(self.count)]
+
+    def snap(self, value: float) -> int | float:
+        """The nearest value of the range; nearest in ratio where a factor multiplies."""
+        value = min(max(value, self.min), self.max)
+        if self.count is None:
+            return float(value)
+        if self.factor is None:
+            return self.at(round((_exact(value) - _exact(self.min)) / _exact(self.step or 1)))
+        return self.at(round(math.log(value / self.min) / math.log(self.factor)))
+
+    def sample(self, rng: random.Random) -> int | float:
+        """A random value, even over the values or, with `log`, over orders of magnitude."""
+        if self.count is not None and not self.log:
+            return self.at(rng.randrange(self.count))
+        share = rng.random()
+        if not self.log:
+            return self.snap(self.min * (1 - share) + self.max * share)
+        margin = 0.5 if self.is_int else 0.0    # gives both end integers their full width
+        low, high = math.log(self.min - margin), math.log(self.max + margin)
+        return self.snap(math.exp(low + (high - low) * share))
+
+    def middle(self) -> int | float:
+        """The value half way, in ratio where the range is logarithmic."""
+        if self.factor is not None:
+            return self.at(((self.count or 1) - 1) // 2)
+        half = math.sqrt(self.min) * math.sqrt(self.max) if self.log else self.min / 2 + self.max / 2
+        return self.snap(half)
+
+    def accept(self, value: Any) -> int | float:
+        """The value as the range holds it; raises `ValueError` where it is none of its values."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"must be a number in {self.text()}, not {show(value)}")
+        if not self.min <= value <= self.max:
+            raise ValueError(f"{brief(value)} is outside {self.text()}")
+        nearest = self.snap(value)
+        if not math.isclose(nearest, value, rel_tol=1e-9, abs_tol=1e-9 * float(self.step or 0)):
+            raise ValueError(f"{brief(value)} is no value of {self.text()}; the nearest is {brief(nearest)}")
+        return nearest
+
+    def text(self) -> str:
+        """The range in words, without its condition."""
+        kind = "int" if self.is_int else "float"
+        if (self.step is not None or self.factor is not None) and (self.count or 0) <= 12:
+            return f"{kind} {' '.join(map(brief, self.values() or ()))}"
+        extras = (", log" if self.log else "", f", step {brief(self.step)}" if self.step is not None else "",
+                  f", factor {brief(self.factor)}" if self.factor is not None else "")
+        return f"{kind} {brief(self.min)} .. {brief(self.max)}{''.join(extras)}"
+
+
+def prior_problems(accept: Callable[[Any], Any], prior: Prior | None) -> Problems:
+    """What is wrong with the value that a prior believes in."""
+    if prior is None:
+        return
+    try:
+        accept(prior.at)
+    except ValueError as error:
+        yield "prior.at", str(error)
+
+
+def _exact(number: float) -> Fraction:
+    """The decimal that a reader sees, not the binary fraction beneath it."""
+    return Fraction(str(number))
+
+
+def brief(value: Any) -> str:
+    """A value for a line of text: no quotes, no digits that say nothing."""
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

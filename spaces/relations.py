@@ -1,0 +1,131 @@
+"""What the parts of a space say about each other: names that exist, no circles, conditions that can hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from .errors import hint
+from .expressions import CONSTANTS, Expression
+from .model import show
+from .parameters import Choice, Constant, Derived, Parameter
+from .ranges import Range
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+
+Problem = tuple[str, str]       # path, message
+Known = Mapping[str, Parameter | None]      # None: the name exists, what it holds is wrong and said elsewhere
+
+
+def relations(
+    parameters: Known, constraints: Iterable[str | None], baseline: Mapping[str, Any] | None
+) -> Iterator[Problem]:
+    """Every problem between the parts; finding none is what `Space` relies on."""
+    yield from _names(parameters)
+    for name, parameter in parameters.items():
+        if parameter is not None:
+            yield from _reads(name, parameter, parameters)
+    yield from _circles(parameters)
+    if not any(isinstance(parameter, Range | Choice | None) for parameter in parameters.values()):
+        yield "parameters", "nothing is searched; a parameter needs {min, max} or a list of choices"
+    for index, text in enumerate(constraints):
+        if text is not None:
+            yield from _known(f"constraints[{index}]", Expression.parse(text).names, parameters)
+    for name, value in (baseline or {}).items():
+        yield from _given(name, value, parameters)
+
+
+def reads(parameter: Parameter) -> list[str]:
+    """The names that a parameter's condition and expression read, in a fixed order."""
+    names: set[str] = set()
+    if isinstance(parameter.when, str):
+        names |= Expression.parse(parameter.when).names
+    elif parameter.when is not None:
+        names |= parameter.when.keys()
+    if isinstance(parameter, Derived):
+        names |= Expression.parse(parameter.expr).names
+    return sorted(names)
+
+
+def order(parameters: Known) -> list[str]:
+    """The names such that each comes after those it reads; raises `graphlib.CycleError`."""
+    graph = {name: reads(parameter) if parameter else [] for name, parameter in parameters.items()}
+    return [name for name in TopologicalSorter(graph).static_order() if name in parameters]
+
+
+def _names(parameters: Known) -> Iterator[Problem]:
+    for name in parameters:
+        path = f"parameters.{name}"
+        if not NAME.fullmatch(name):
+            yield path, f"{show(name)} is no name: letters, digits and _, with dots between the parts"
+        elif name in CONSTANTS:
+            yield path, f'"{name}" is a value, no name'
+        parts = name.split(".")
+        for end in range(1, len(parts)):
+            outer = ".".join(parts[:end])
+            if outer in parameters:
+                yield path, f'"{outer}" is a parameter itself, so nothing can stand inside it'
+
+
+def _reads(name: str, parameter: Parameter, parameters: Known) -> Iterator[Problem]:
+    path = f"parameters.{name}"
+    if isinstance(parameter, Derived):
+        yield from _known(f"{path}.expr", Expression.parse(parameter.expr).names, parameters)
+    if isinstance(parameter.when, str):
+        yield from _known(f"{path}.when", Expression.parse(parameter.when).names, parameters)
+        return
+    for other, wanted in (parameter.when or {}).items():
+        here = f"{path}.when.{other}"
+        yield from _known(here, [other], parameters)
+        values = wanted if isinstance(wanted, list) else [wanted]
+        if not values:
+            yield here, "no value is listed, so the parameter would never exist"
+        for value in values:
+            yield from _reachable(here, other, value, parameters.get(other))
+
+
+def _reachable(path: str, name: str, value: Any, parameter: Parameter | None) -> Iterator[Problem]:
+    """Whether a condition on a value can ever hold."""
+    if isinstance(parameter, Range) and parameter.count is None:
+        message = f'"{name}" is continuous and never exactly {show(value)}; write an expression'
+        yield path, f'{message}, when: "{name} > ..."'
+    elif isinstance(parameter, Range | Choice):
+        try:
+            parameter.accept(value)
+        except ValueError as error:
+            choices = [choice for choice in parameter.values() or () if isinstance(choice, str)]
+            more = f"; {hint(value, choices)}" if isinstance(value, str) and choices else ""
+            yield path, f'"{name}" can never be this: {error}{more}'
+    elif isinstance(parameter, Constant) and parameter.value != value:
+        yield path, f'"{name}" can never be this: it is {show(parameter.value)}'
+
+
+def _circles(parameters: Known) -> Iterator[Problem]:
+    try:
+        order(parameters)
+    except CycleError as error:
+        circle = error.args[1][::-1]
+        yield f"parameters.{circle[0]}", f"needs itself: {' -> '.join(circle)}"
+
+
+def _known(path: str, names: Iterable[str], parameters: Known) -> Iterator[Problem]:
+    for name in sorted(names):
+        if name not in parameters:
+            yield path, f'"{name}" is no parameter; {hint(name, parameters)}'
+
+
+def _given(name: str, value: Any, parameters: Known) -> Iterator[Problem]:
+    """Whether the baseline may give a parameter this value."""
+    path = f"baseline.{name}"
+    yield from _known(path, [name], parameters)
+    parameter = parameters.get(name)
+    if isinstance(parameter, Constant | Derived):
+        kind = "a constant" if isinstance(parameter, Constant) else "derived"
+        yield path, f'"{name}" is {kind}; a baseline gives values of what is searched'
+    elif parameter is not None:
+        try:
+            parameter.accept(value)
+        except ValueError as error:
+            yield path, str(error)

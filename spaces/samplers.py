@@ -1,0 +1,126 @@
+"""The samplers and their options, as `search:` names them.
+
+Options that are not given stay None and mean the default of the library that runs them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Tag, model_validator
+
+from .model import Model, NotNegative, Positive, Share, members, named, refuse
+
+
+class Sampler(Model):
+    """What every sampler takes."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seeds every random draw of the search."""
+
+
+class TPE(Sampler):
+    """Tree-structured Parzen estimator: the default, good at every kind of space."""
+
+    sampler: Literal["tpe"] = "tpe"
+    n_startup_trials: NotNegative | None = None
+    """Random trials before the model is used."""
+    n_ei_candidates: Positive | None = None
+    """Candidates drawn for each suggestion."""
+    multivariate: bool | None = None
+    """Model parameters together."""
+    group: bool | None = None
+    """Model each group of parameters that appear together; for spaces with `when`."""
+    constant_liar: bool | None = None
+    """Keep parallel trials apart."""
+
+    @model_validator(mode="after")
+    def _check(self) -> TPE:
+        if self.group and self.multivariate is False:
+            raise refuse(("group", "needs multivariate: true"))
+        return self
+
+
+class Random(Sampler):
+    """Independent random draws."""
+
+    sampler: Literal["random"]
+
+
+class GP(Sampler):
+    """Gaussian process: strong on few, mostly numeric parameters and small budgets."""
+
+    sampler: Literal["gp"]
+    n_startup_trials: NotNegative | None = None
+    """Random trials before the model is used."""
+    deterministic_objective: bool | None = None
+    """The objective has no noise."""
+
+
+class CMAES(Sampler):
+    """Covariance matrix adaptation: numeric parameters only, larger budgets."""
+
+    sampler: Literal["cmaes"]
+    n_startup_trials: NotNegative | None = None
+    """Random trials before the model is used."""
+    popsize: Annotated[int, Field(ge=2)] | None = None
+    """Trials per generation."""
+    sigma0: Annotated[float, Field(gt=0)] | None = None
+    """First step size."""
+    with_margin: bool | None = None
+    """Keep integers and steps from freezing."""
+    lr_adapt: bool | None = None
+    """Adapt the learning rate to noise."""
+    use_separable_cma: bool | None = None
+    """Model no correlations; for many parameters."""
+
+    @model_validator(mode="after")
+    def _check(self) -> CMAES:
+        on = [name for name in ("with_margin", "lr_adapt", "use_separable_cma") if getattr(self, name)]
+        if len(on) > 1:
+            raise refuse((on[1], f"does not go with {on[0]}"))
+        return self
+
+
+class QMC(Sampler):
+    """Quasi-random sequences: random search that fills the space evenly."""
+
+    sampler: Literal["qmc"]
+    qmc_type: Literal["sobol", "halton"] | None = None
+    """The sequence."""
+    scramble: bool | None = None
+    """Randomise the sequence."""
+
+
+class Grid(Sampler):
+    """Every configuration once; every range needs a step or a factor."""
+
+    sampler: Literal["grid"]
+
+
+class NSGAII(Sampler):
+    """Genetic search: very large budgets."""
+
+    sampler: Literal["nsgaii"]
+    population_size: Annotated[int, Field(ge=2)] | None = None
+    """Trials per generation."""
+    crossover_prob: Share | None = None
+    """Chance that a child has two parents."""
+    mutation_prob: Share | None = None
+    """Chance that a parameter is drawn anew."""
+    swapping_prob: Share | None = None
+    """Chance that two parents swap a parameter."""
+
+
+Search = Annotated[
+    Annotated[TPE, Tag("tpe")]
+    | Annotated[Random, Tag("random")]
+    | Annotated[GP, Tag("gp")]
+    | Annotated[CMAES, Tag("cmaes")]
+    | Annotated[QMC, Tag("qmc")]
+    | Annotated[Grid, Tag("grid")]
+    | Annotated[NSGAII, Tag("nsgaii")],
+    named("sampler", "tpe"),
+]
+
+SAMPLERS = members(Search)

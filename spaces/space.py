@@ -1,0 +1,240 @@
+"""The space: draws, checks and lists configurations."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import prod
+from typing import Any
+
+from .errors import Issue, SpaceError
+from .expressions import Expression, ExpressionError
+from .model import show
+from .parameters import Choice, Constant, Derived, Parameter
+from .ranges import Range
+from .relations import Problem, order
+
+DRAWS = 10_000               # random draws before a space counts as empty
+LARGEST_COUNTED = 10_000     # configurations of a conditional grid that are counted one by one
+
+Suggest = Callable[[str, Range | Choice], Any]
+
+
+class Space:
+    """Configurations of one spec; relies on names and order being right, as `relations` finds them."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Parameter],
+        constraints: Iterable[str],
+        baseline: Mapping[str, Any] | None,
+        issue: Callable[[str, str], Issue],
+    ) -> None:
+        self.parameters = dict(parameters)
+        self.searched = tuple(name for name, p in parameters.items() if isinstance(p, Range | Choice))
+        self._order = order(self.parameters)
+        self._constraints = [Expression.parse(text) for text in constraints]
+        self._expressions: dict[str, Expression] = {}
+        self._conditions: dict[str, Expression] = {}
+        for name, parameter in parameters.items():
+            if isinstance(parameter, Derived):
+                self._expressions[name] = Expression.parse(parameter.expr)
+            if isinstance(parameter.when, str):
+                self._conditions[name] = Expression.parse(parameter.when)
+        self._baseline = baseline
+        self._issue = issue
+
+    def resolve(self, suggest: Suggest) -> dict[str, Any]:
+        """A configuration, in the order of the file, from one suggestion for each active searched parameter.
+
+        Raises `SpaceError` where an expression has no value.
+        """
+        config: dict[str, Any] = {}
+        for name in self._order:
+            parameter = self.parameters[name]
+            expression = self._expressions.get(name)
+            if not self._active(name, parameter, config):
+                continue
+            if isinstance(parameter, Range | Choice):
+                config[name] = suggest(name, parameter)
+            elif isinstance(parameter, Constant):
+                config[name] = parameter.value
+            elif expression is not None and expression.names <= config.keys():
+                config[name] = self._evaluate(f"parameters.{name}.expr", expression, config)
+        return {name: config[name] for name in self.parameters if name in config}
+
+    def violated(self, config: Mapping[str, Any]) -> str | None:
+        """The first constraint that the configuration breaks; one that names an inactive parameter holds."""
+        for index, constraint in enumerate(self._constraints):
+            known = constraint.names <= config.keys()
+            if known and not self._truth(f"constraints[{index}]", constraint, config):
+                return constraint.text
+        return None
+
+    def sample(self, rng: random.Random) -> dict[str, Any]:
+        """A random configuration that satisfies the constraints; raises `SpaceError` where none is found."""
+        for _ in range(DRAWS):
+            config = self._draw(rng)
+            if self.violated(config) is None:
+                return config
+        message = f"none of {DRAWS:,} random configurations satisfies the constraints"
+        raise SpaceError([self._issue("constraints", message)])
+
+    def feasible_share(self, samples: int = 2000, seed: int = 0) -> float:
+        """The share of random configurations that satisfies the constraints."""
+        if not self._constraints:
+            return 1.0
+        rng = random.Random(seed)
+        return sum(self.violated(self._draw(rng)) is None for _ in range(samples)) / samples
+
+    def grid(self) -> Iterator[dict[str, Any]]:
+        """Every configuration that satisfies the constraints; raises `SpaceError` on a continuous range."""
+        values = {name: self.searched_parameter(name).values() for name in self.searched}
+        for name, listed in values.items():
+            if listed is None:
+                message = "a grid needs values that can be listed: give the range a step or a factor"
+                raise SpaceError([self._issue(f"parameters.{name}", message)])
+        return self._walk({name: listed or [] for name, listed in values.items()})
+
+    def _walk(self, values: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
+        """Counts like an odometer: `turns` holds an index for each suggestion, the last one moves first."""
+        turns: list[int] = []
+        while True:
+            asked: list[int] = []
+
+            def suggest(name: str, _: Range | Choice, asked: list[int] = asked) -> Any:
+                asked.append(len(values[name]))
+                if len(asked) > len(turns):
+                    turns.append(0)
+                return values[name][turns[len(asked) - 1]]
+
+            config = self.resolve(suggest)
+            if self.violated(config) is None:
+                yield config
+            while turns and turns[-1] + 1 == asked[len(turns) - 1]:
+                turns.pop()
+            if not turns:
+                return
+            turns[-1] += 1
+
+    def grid_size(self) -> int | None:
+        """How many configurations `grid` gives; None where a range cannot be listed.
+
+        Above 10,000 this is an upper bound: conditions and constraints are not counted.
+        """
+        values = [self.searched_parameter(name).values() for name in self.searched]
+        if any(listed is None for listed in values):
+            return None
+        size = prod(len(listed or ()) for listed in values)
+        plain = not self._constraints and all(p.when is None for p in self.parameters.values())
+        return size if plain or size > LARGEST_COUNTED else sum(1 for _ in self.grid())
+
+    def baseline(self) -> dict[str, Any] | None:
+        """The file's baseline, completed by priors, middles and first choices; None where there is none."""
+        return None if self._baseline is None else self._central(self._baseline)
+
+    def snap(self, name: str, value: float) -> int | float:
+        """The value of a range nearest to `value`; in ratio where a factor multiplies."""
+        parameter = self.parameters[name]
+        if not isinstance(parameter, Range):
+            raise TypeError(f"{name} is no range")
+        return parameter.snap(value)
+
+    def searched_parameter(self, name: str) -> Range | Choice:
+        """The searched parameter of a name; raises `KeyError` where it is not searched."""
+        parameter = self.parameters[name]
+        if not isinstance(parameter, Range | Choice):
+            raise KeyError(name)
+        return parameter
+
+    def problems(self) -> Iterator[Problem]:
+        """What only shows when configurations are made: expressions without a value, a bad baseline."""
+        rng = random.Random(0)
+        trials: list[Callable[[], Any]] = [self._lowest, self._highest, lambda: self._central({})]
+        trials += [lambda: self._draw(rng)] * 50
+        found: dict[Problem, None] = {}     # a set that keeps the order
+        for trial in trials:
+            try:
+                self.violated(trial())
+            except SpaceError as error:
+                found.update({(issue.path, issue.message): None for issue in error.issues})
+        if not found:
+            found.update(dict.fromkeys(self._baseline_problems()))
+        yield from found
+
+    def _baseline_problems(self) -> Iterator[Problem]:
+        try:
+            config = self.baseline()
+            broken = None if config is None else self.violated(config)
+        except SpaceError as error:
+            yield from ((issue.path, issue.message) for issue in error.issues)
+            return
+        if config is None:
+            return
+        for name in self._baseline or ():
+            if name not in config:
+                yield f"baseline.{name}", f'"{name}" does not exist in the baseline: its condition is not met'
+        if broken is not None:
+            shown = ", ".join(f"{name}: {config[name]}" for name in sorted(Expression.parse(broken).names))
+            yield "baseline", f"breaks the constraint {show(broken)} ({shown})"
+
+    def _central(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        def suggest(name: str, parameter: Range | Choice) -> Any:
+            if name in given:
+                return parameter.accept(given[name])
+            return parameter.middle() if parameter.prior is None else parameter.accept(parameter.prior.at)
+
+        return self.resolve(suggest)
+
+    def _lowest(self) -> dict[str, Any]:
+        return self.resolve(lambda _, p: p.min if isinstance(p, Range) else p.choices[0])
+
+    def _highest(self) -> dict[str, Any]:
+        return self.resolve(lambda _, p: p.max if isinstance(p, Range) else p.choices[-1])
+
+    def _draw(self, rng: random.Random) -> dict[str, Any]:
+        return self.resolve(lambda _, parameter: parameter.sample(rng))
+
+    def _active(self, name: str, parameter: Parameter, config: Mapping[str, Any]) -> bool:
+        """Whether the parameter exists; one that depends on something that does not exist does not either."""
+        if isinstance(parameter.when, dict):
+            wanted = parameter.when.items()
+            return all(other in config and _listed(config[other], values) for other, values in wanted)
+        if name in self._conditions:
+            condition = self._conditions[name]
+            known = condition.names <= config.keys()
+            return known and self._truth(f"parameters.{name}.when", condition, config)
+        return True
+
+    def _truth(self, path: str, expression: Expression, config: Mapping[str, Any]) -> bool:
+        value = self._evaluate(path, expression, config)
+        if not isinstance(value, bool):
+            message = f"{show(expression.text)} is neither true nor false but {show(value)}"
+            raise SpaceError([self._issue(path, message)])
+        return value
+
+    def _evaluate(self, path: str, expression: Expression, config: Mapping[str, Any]) -> Any:
+        try:
+            return expression.evaluate(config)
+        except ExpressionError as error:
+            shown = ", ".join(f"{name}: {show(config[name])}" for name in sorted(expression.names))
+            message = f"{show(expression.text)} {error.message}" + (f" where {shown}" if shown else "")
+            raise SpaceError([self._issue(path, message)]) from None
+
+
+def nested(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with dotted names taken apart: `{"model.width": 1}` is `{"model": {"width": 1}}`."""
+    result: dict[str, Any] = {}
+    for name, value in config.items():
+        *outer, last = name.split(".")
+        inside = result
+        for part in outer:
+            inside = inside.setdefault(part, {})
+        inside[last] = value
+    return result
+
+
+def _listed(value: Any, wanted: Any) -> bool:
+    """Whether a condition's value, or one of its list, is this one; `true` is not 1 here."""
+    values = wanted if isinstance(wanted, list) else [wanted]
+    return any(value == one and isinstance(value, bool) is isinstance(one, bool) for one in values)

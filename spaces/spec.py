@@ -1,0 +1,201 @@
+"""The spec: a whole space file as one checked, frozen value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator, PrivateAttr, TypeAdapter, ValidationError, WithJsonSchema
+
+from .dialects import foreign
+from .document import Places, join
+from .errors import Issue, SpaceError
+from .messages import translate
+from .model import Formula, Model, Text, plain, refuse, show
+from .parameters import Parameter
+from .relations import Known, relations
+from .samplers import SAMPLERS, TPE, Search
+from .settings import Budget, Execution, Objective
+from .space import Space
+from .stopping import METHODS, NoStopping, Stopping
+
+UNIONS = {"search": (SAMPLERS, "sampler"), "early_stopping": (METHODS, "method")}
+ELSEWHERE = ("name", "budget", "execution")     # may change between two runs of one study
+
+
+PARAMETER: TypeAdapter[Any] = TypeAdapter(Parameter)
+FORMULA: TypeAdapter[Any] = TypeAdapter(Formula)
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > 200:
+        raise refuse(("", f"must be a text of 1 to 200 characters, not {show(value)}"))
+    if any(not letter.isprintable() or letter in "/\\" for letter in value):
+        raise refuse(("", f"{show(value)} holds a slash, a line break or another character that no name has"))
+    return value
+
+
+def _baseline(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise refuse(("", f"must be a mapping such as {{learning_rate: 1e-3}}, not {show(value)}"))
+    return {name: plain(given) for name, given in value.items()}
+
+
+Name = Annotated[
+    str,
+    PlainValidator(_name),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 200, "pattern": r"^[^/\\\n\r\t]+$"}),
+]
+Values = Annotated[dict[str, Any], PlainValidator(_baseline), WithJsonSchema({"type": "object"})]
+
+
+class Spec(Model):
+    """A checked space file; made by `load`, `loads` or `Spec.from_json`, which check all of it."""
+
+    version: Literal[1]
+    """The version of this language."""
+    name: Name
+    """The study's name."""
+    objective: Objective
+    """What trains: a built-in name, "module:function", "file.py:function" or {command: [...]}."""
+    metric: Text
+    """The name of the value that the objective reports."""
+    goal: Literal["minimize", "maximize"] = "minimize"
+    """Whether less or more of the metric is better."""
+    parameters: dict[str, Parameter]
+    """What is searched: {min, max}, a list of choices, a constant, or {expr: ...}."""
+    constraints: list[Formula] = Field(default=[])
+    """Expressions that every configuration must make true."""
+    baseline: Values | None = None
+    """The first trial: values for some parameters; the others take their prior or their middle."""
+    search: Search = TPE()
+    """The sampler and its options."""
+    early_stopping: Stopping = NoStopping(method="none")
+    """When a trial stops before its end."""
+    budget: Budget = Budget(trials=50)
+    """When the search ends."""
+    execution: Execution = Execution()
+    """How trials run on this machine."""
+
+    _places: Places = PrivateAttr(default_factory=lambda: Places("<space>"))
+
+    @cached_property
+    def space(self) -> Space:
+        """The parameters as something to draw from."""
+        return Space(self.parameters, self.constraints, self.baseline, self.issue)
+
+    @property
+    def resource(self) -> Literal["samples", "steps", "epochs"]:
+        """What a step of a trial counts."""
+        default: Literal["samples", "steps"] = "samples" if "max_samples" in self.parameters else "steps"
+        return self.early_stopping.resource or default
+
+    def issue(self, path: str, message: str) -> Issue:
+        """An issue at a path of this spec, with its place in the file."""
+        return self._places.issue(path, message)
+
+    def to_json(self) -> dict[str, Any]:
+        """The spec as plain JSON with every default written out."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Spec:
+        """The spec that `to_json` wrote; raises `SpaceError`."""
+        return cls.check(dict(data), Places("<json>"))
+
+    @classmethod
+    def check(cls, data: Any, places: Places) -> Spec:
+        """The spec that plain data holds; raises `SpaceError` with every issue, each with its place."""
+        issues = list(foreign(data, places))
+        try:
+            spec = cls.model_validate(data)
+        except ValidationError as error:
+            issues += translate(error, cls, places)
+            issues += [places.issue(*problem) for problem in relations(*_readable(data))]
+            raise SpaceError(issues) from None
+        spec._places = places
+        related = relations(spec.parameters, spec.constraints, spec.baseline)
+        issues += [places.issue(*problem) for problem in related]
+        if not issues:      # only then is there a space to try
+            issues += [places.issue(*problem) for problem in spec.space.problems()]
+        if issues:
+            raise SpaceError(issues)
+        return spec
+
+    def override(self, **changes: Any) -> Spec:
+        """The spec with some fields changed; raises `SpaceError`.
+
+        A mapping changes the keys it names and leaves the others, as in `budget={"trials": 80}`; None takes a
+        key away. A new sampler or method keeps the options that it shares with the old one.
+        """
+        data = self.to_json()
+        for section, change in changes.items():
+            old = data.get(section)
+            if not isinstance(change, Mapping) or not isinstance(old, dict) or section == "objective":
+                data[section] = change
+                continue
+            merged = {**old, **change}
+            union, key = UNIONS.get(section, ({}, ""))
+            if key in change and change[key] != old[key] and change[key] in union:
+                known = union[change[key]].model_fields
+                merged = {name: value for name, value in merged.items() if name in known or name in change}
+            data[section] = merged
+        return self.check(data, Places("<override>"))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spec) and self.to_json() == other.to_json()    # wherever they were read
+
+    def fingerprint(self) -> str:
+        """A short hash of all that defines the search: everything but name, budget and execution."""
+        text = json.dumps(_defining(self.to_json()), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What defines the search and differs between two `to_json`, as `parameters.lora_r.max: 32 -> 64`."""
+    before, after = _defining(old), _defining(new)
+    return [
+        f"{path}: {before.get(path, 'none')} -> {after.get(path, 'none')}"
+        for path in dict.fromkeys([*before, *after])
+        if before.get(path) != after.get(path)
+    ]
+
+
+def _readable(data: Any) -> tuple[Known, list[str | None], dict[str, Any]]:
+    """The parts of a faulty file that can be read on their own, so that their relations are checked too."""
+    data = data if isinstance(data, dict) else {}
+    parameters, constraints, baseline = (data.get(key) for key in ("parameters", "constraints", "baseline"))
+    known = parameters.items() if isinstance(parameters, dict) else ()
+    formulas = constraints if isinstance(constraints, list) else ()
+    return (
+        {name: _valid(PARAMETER, value) for name, value in known},
+        [_valid(FORMULA, text) for text in formulas],
+        baseline if isinstance(baseline, dict) else {},
+    )
+
+
+def _valid(kind: TypeAdapter[Any], value: Any) -> Any:
+    try:
+        return kind.validate_python(value)
+    except ValidationError:
+        return None
+
+
+def _defining(data: Mapping[str, Any]) -> dict[str, str]:
+    """The values that define a search by their paths, as JSON texts; what is not given is left out."""
+    return {
+        path: json.dumps(value, sort_keys=True, ensure_ascii=False)
+        for path, value in _leaves({key: value for key, value in data.items() if key not in ELSEWHERE}, "")
+        if value is not None or path.startswith("baseline.") or path.endswith(".value")
+    }
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, inside in value.items():
+            yield from _leaves(inside, join(path, key))
+    else:
+        yield path, value

@@ -1,0 +1,142 @@
+"""The methods that stop a trial before its end, as `early_stopping:` names them.
+
+Options that are not given stay None and mean the default of the library that runs them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Tag, model_validator
+
+from .model import Model, NotNegative, Positive, Share, members, named, refuse
+
+
+class EarlyStopping(Model):
+    """What every method takes."""
+
+    max: Positive | None = None
+    """Resource of a trial that runs to its end."""
+    resource: Literal["samples", "steps", "epochs"] | None = None
+    """What a step counts; samples where there is a parameter max_samples, else steps."""
+
+
+class NoStopping(EarlyStopping):
+    """Every trial runs to its end."""
+
+    method: Literal["none"]
+
+
+class Rungs(EarlyStopping):
+    """What the methods with rungs take."""
+
+    min: Positive
+    """Resource at which the first trials may stop."""
+    max: Positive
+    """Resource of a trial that runs to its end."""
+    eta: Annotated[int, Field(ge=2)] = 3
+    """One in this many trials goes on at each rung."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Rungs:
+        if self.min >= self.max:
+            raise refuse(("min", f"min {self.min} must be below max {self.max}"))
+        return self
+
+
+class Hyperband(Rungs):
+    """Successive halving in several brackets, some of which stop later."""
+
+    method: Literal["hyperband"]
+
+
+class SuccessiveHalving(Rungs):
+    """The best of each rung go on (ASHA)."""
+
+    method: Literal["successive_halving"]
+    min_early_stopping_rate: NotNegative | None = None
+    """Skip this many of the first rungs."""
+
+
+class Compared(EarlyStopping):
+    """What the methods take that compare a trial with the trials before it."""
+
+    n_startup_trials: NotNegative | None = None
+    """Trials that run to their end first."""
+    n_warmup_steps: NotNegative | None = None
+    """Steps of a trial before it may stop."""
+    interval_steps: Positive | None = None
+    """Steps between two looks."""
+    n_min_trials: Positive | None = None
+    """Trials that must have reached a step before any stops there."""
+
+
+class Percentile(Compared):
+    """Stop what is worse than a percentile of earlier trials at the same step."""
+
+    method: Literal["percentile"]
+    percentile: Annotated[float, Field(ge=0, le=100)]
+    """The share of trials to keep, in percent."""
+
+
+class Median(Compared):
+    """Stop what is worse than the median of earlier trials at the same step."""
+
+    method: Literal["median"]
+
+
+class Threshold(EarlyStopping):
+    """Stop what leaves fixed bounds."""
+
+    method: Literal["threshold"]
+    lower: float | None = None
+    """Stop below this value."""
+    upper: float | None = None
+    """Stop above this value."""
+    n_warmup_steps: NotNegative | None = None
+    """Steps of a trial before it may stop."""
+    interval_steps: Positive | None = None
+    """Steps between two looks."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Threshold:
+        if self.lower is None and self.upper is None:
+            raise refuse(("", "needs lower or upper"))
+        if self.lower is not None and self.upper is not None and self.lower >= self.upper:
+            raise refuse(("lower", f"lower {self.lower:g} must be below upper {self.upper:g}"))
+        return self
+
+
+class Patient(EarlyStopping):
+    """Stop what has not improved for a while."""
+
+    method: Literal["patient"]
+    patience: NotNegative
+    """Reports without improvement that are waited for."""
+    min_delta: Annotated[float, Field(ge=0)] | None = None
+    """The least change that counts as improvement."""
+
+
+class Wilcoxon(EarlyStopping):
+    """Stop what a signed-rank test finds worse than the best trial, step by step."""
+
+    method: Literal["wilcoxon"]
+    p_threshold: Share | None = None
+    """Stop below this p-value."""
+    n_startup_steps: NotNegative | None = None
+    """Steps of a trial before it may stop."""
+
+
+Stopping = Annotated[
+    Annotated[Hyperband, Tag("hyperband")]
+    | Annotated[SuccessiveHalving, Tag("successive_halving")]
+    | Annotated[Median, Tag("median")]
+    | Annotated[Percentile, Tag("percentile")]
+    | Annotated[Threshold, Tag("threshold")]
+    | Annotated[Patient, Tag("patient")]
+    | Annotated[Wilcoxon, Tag("wilcoxon")]
+    | Annotated[NoStopping, Tag("none")],
+    named("method"),
+]
+
+METHODS = members(Stopping)
