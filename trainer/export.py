@@ -71,14 +71,14 @@ def _model_of(identity: dict[str, Any], weights: Tensors) -> GPT:
     model, base = build_model(kind.from_params(params), torch.device("cpu"))
     if base != identity["base_sha256"]:
         path = identity["base"] or "the base that ships"
-        raise CheckpointError(f"the adapters belong to a base {identity['base_sha256']}; {path} is {base} now")
+        raise CheckpointError(f"the adapters belong to base {identity['base_sha256']}; {path} is {base}")
     load_weights(model, weights)
     return model
 
 
 def _value(state: dict[str, Any]) -> float:
-    value: float = state["best"] if state["identity"]["early_stopping_patience"] else state["reports"][-1]["value"]
-    return value
+    value: float = state["reports"][-1]["value"]
+    return float(state["best"]) if state["identity"]["early_stopping_patience"] else value
 
 
 def _about_adapter(identity: dict[str, Any]) -> dict[str, Any]:

@@ -239,7 +239,7 @@ class Run:
         if differing := [name for name in mine if state["identity"].get(name) != mine[name]]:
             theirs = state["identity"]
             told = "; ".join(f"{name}: {theirs.get(name)!r} there, {mine[name]!r} here" for name in differing)
-            raise CheckpointError(f"{folder}: holds the checkpoint of another run ({told}); use an empty folder")
+            raise CheckpointError(f"{folder}: holds the checkpoint of another run ({told}); clear it")
         load_weights(self.model, parts["weights"])
         load_optimizer_tensors(self.optimizer, self.model, parts["optimizer"])
         self.best_weights = {name: tensor.to(self.device) for name, tensor in parts["best"].items()}
