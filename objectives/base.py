@@ -7,6 +7,11 @@ Optuna or Ray, and runs unchanged on every backend.
 
 from __future__ import annotations
 
+import base64
+import difflib
+import json
+import pickle
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -64,3 +69,88 @@ class Objective(Protocol):
     """Trains one trial and returns the final value of the study's metric."""
 
     def __call__(self, trial: Trial, /) -> float: ...
+
+
+_BUILT_IN = ("lora", "pretrain")  # a module of this package each, with a function of its name
+
+
+def describe(objective: str | list[str], function: Objective | None = None) -> dict[str, Any]:
+    """An objective as plain JSON, for a worker to `resolve`.
+
+    `objective` is a built-in name, "module:function", "file.py:function" or a command's words. A `function`
+    that only this process has (a notebook's) travels by value.
+    """
+    if function is not None:
+        import cloudpickle
+
+        return {"function": base64.b64encode(cloudpickle.dumps(function)).decode()}
+    return {"command": objective} if isinstance(objective, list) else {"name": objective}
+
+
+def resolve(described: dict[str, Any], *, metric: str) -> Objective:
+    """The callable behind a description. Raises `ObjectiveError` where there is none.
+
+    A description with a function's pickle comes from this user's own process, never from a study or a file.
+    """
+    if "function" in described:
+        function: Objective = pickle.loads(base64.b64decode(described["function"]))
+        return function
+    if "command" in described:
+        from .command import CommandObjective
+
+        return CommandObjective(described["command"], metric)
+    name = described["name"]
+    if name in _BUILT_IN:
+        return _built_in(name)
+    from .python import load_function
+
+    return load_function(name)
+
+
+def _built_in(name: str) -> Objective:
+    from ..trainer.errors import TrainerError
+
+    train: Objective = getattr(import_module(f".{name}", __package__), name)
+
+    def objective(trial: Trial, /) -> float:
+        try:
+            return train(trial)
+        except TrainerError as error:  # its message says what to change
+            raise ObjectiveError(str(error)) from error
+
+    return objective
+
+
+def check_name(name: str) -> None:
+    """Raise `ObjectiveError` where no objective can have this name; nothing is imported."""
+    if ":" in name:
+        from .python import find_source
+
+        find_source(name)
+    elif name not in _BUILT_IN:
+        near = difflib.get_close_matches(name, _BUILT_IN, 1)
+        hint = f'did you mean "{near[0]}"? ' if near else ""
+        raise ObjectiveError(
+            f'there is no objective "{name}"; {hint}built in: {", ".join(_BUILT_IN)}; '
+            'your own: "module:function", "path/to/file.py:function" or {command: [...]}'
+        )
+
+
+def known_parameters(name: str) -> frozenset[str] | None:
+    """The parameters that a built-in objective takes; None for others. Loads no torch."""
+    if name not in _BUILT_IN:
+        return None
+    from ..trainer import config
+
+    kinds = {"lora": config.LoraConfig, "pretrain": config.PretrainConfig}
+    return config.known_parameters(kinds[name])
+
+
+def report(value: float, *, step: int, **metrics: float) -> None:
+    """Tell the search how a script is doing: a line of JSON on its standard output.
+
+    For scripts that run as `objective: {command: [...]}`. `value` is the study's metric. The search ends the
+    script with SIGTERM, then SIGKILL, when its trial is over.
+    """
+    line = json.dumps({"step": step, "value": float(value), **{k: float(v) for k, v in metrics.items()}})
+    print(f"\n{line}", flush=True)  # on a line of its own, whatever was printed before

@@ -83,8 +83,7 @@ def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
         yield
     finally:
         owner.unlink(missing_ok=True)
-        lock.release()
-        path.unlink(missing_ok=True)
+        lock.release()  # the empty file stays: deleting it could hand the same lock to two drivers
 
 
 class RunsArtifactStore:

@@ -81,6 +81,8 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         """Put a running trial back among the waiting ones; it keeps its parameters and reports."""
         trial_id = self.get_trial_id_from_study_id_trial_number(self._study, number)
         self.set_trial_state_values(trial_id, TrialState.WAITING)
+        # Optuna remembers where the first waiting trial stood, and expects none to come before it.
+        self._prev_waiting_trial_number[self._study] = 0
 
     # The database
 

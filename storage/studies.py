@@ -7,7 +7,7 @@ import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import optuna
 from optuna.storages import BaseStorage, RDBStorage
@@ -34,17 +34,28 @@ class StudySummary:
     budget: int | None
 
 
-def open_live(database: RDBStorage, name: str, *, goal: str, attrs: dict[str, Any]) -> LiveStorage:
-    """The study `name` in the driver's memory; made, with `attrs` as its first user attributes, if missing."""
-    if name not in optuna.get_all_study_names(database):
-        study = optuna.create_study(study_name=name, storage=database, direction=goal)
-        for key, value in attrs.items():
+def open_live(
+    database: RDBStorage, name: str, *, goal: Literal["minimize", "maximize"], attrs: dict[str, Any]
+) -> LiveStorage:
+    """The study `name` in the driver's memory; made, with `attrs` as its user attributes, if missing.
+
+    Raises `StorageError` where a study of that name holds another program's trials.
+    """
+    study = optuna.create_study(study_name=name, storage=database, direction=goal, load_if_exists=True)
+    if SPEC not in study.user_attrs:
+        if study.get_trials(deepcopy=False):
+            raise StorageError(f'the study "{name}" was made by another program; choose another --name')
+        study.set_metric_names([attrs[SPEC]["metric"]])
+        for key, value in attrs.items():  # the spec last: a study that has it is whole
             study.set_user_attr(key, value)
     return LiveStorage(database, name)
 
 
 def load_study(storage: BaseStorage, name: str) -> optuna.Study:
-    """The study `name`, as Optuna loads it. Raises `StorageError` with the nearest name where it is missing."""
+    """The study `name`, as Optuna loads it.
+
+    Raises `StorageError` with the nearest name where it is missing.
+    """
     names = optuna.get_all_study_names(storage)
     if name not in names:
         near = difflib.get_close_matches(name, names, 1)

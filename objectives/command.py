@@ -1,0 +1,165 @@
+"""Any script, in any language, as an objective: started once per trial, read line by line.
+
+The script learns its parameters from its arguments and reports by printing JSON lines:
+
+    {"step": 100, "val_loss": 1.84, "train_loss": 1.79}
+
+where the metric stands under its own name or under "value". Its last report is the trial's value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from .base import ObjectiveError, Trial
+
+TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
+MACROS = (
+    "${env}, ${interpreter}, ${program}, ${args}, ${args_no_hyphens}, ${args_no_boolean_flags}, ${args_json}"
+)
+
+
+class CommandObjective:
+    """Runs a command for each trial. Macros are those of W&B sweeps, and `${name}` for one parameter."""
+
+    def __init__(self, command: list[str], metric: str) -> None:
+        self._command = command
+        self._metric = metric
+
+    def __call__(self, trial: Trial, /) -> float:
+        words = expand(self._command, flat(trial.params))
+        environment = os.environ | {
+            "HPSEARCH_TRIAL": str(trial.number),
+            "HPSEARCH_SEED": str(trial.seed),
+            "HPSEARCH_CHECKPOINT": str(trial.checkpoint),
+            "HPSEARCH_RESUME_FROM": str(trial.resume_from or ""),
+        }
+        try:
+            process = subprocess.Popen(
+                words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment, process_group=0
+            )
+        except OSError as error:
+            raise ObjectiveError(f"cannot start {shlex.join(words)}: {error.strerror}") from error
+        try:
+            value = self._follow(process, trial)
+        except BaseException:
+            _end(process)
+            raise
+        code = process.wait()
+        if code:
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+            raise ChildProcessError(f"{words[0]} {how}; its output is in output.log")
+        if value is None:
+            raise ObjectiveError(
+                f'the command ended without reporting "{self._metric}"; it prints lines such as '
+                + json.dumps({"step": 1, self._metric: 0.5})
+            )
+        return value
+
+    def _follow(self, process: subprocess.Popen[bytes], trial: Trial) -> float | None:
+        """Pass the script's reports on as they come; the last value."""
+        value, last = None, 0
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                sys.stdout.buffer.write(line)
+                sys.stdout.buffer.flush()
+                found = parse_report(line, self._metric)
+                if found is None:
+                    continue
+                value, step, metrics = found
+                last = last + 1 if step is None else step
+                trial.report(value, step=last, **metrics)
+        return value
+
+
+def parse_report(line: bytes, metric: str) -> tuple[float, int | None, dict[str, float]] | None:
+    """The value, step and further metrics of a printed report; None where the line is none."""
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None  # some other output that starts with a brace
+    key = metric if metric in record else "value"
+    if not isinstance(record.get(key), (int, float)) or isinstance(record[key], bool):
+        return None
+    step = record.get("step")
+    metrics = {
+        name: float(number)
+        for name, number in record.items()
+        if name not in (key, "step") and isinstance(number, (int, float)) and name.isidentifier()
+    }
+    return float(record[key]), step, metrics
+
+
+def expand(command: list[str], params: dict[str, Any]) -> list[str]:
+    """The command's words with their macros replaced.
+
+    A word that is a list macro alone becomes several words. Raises `ObjectiveError` for an unknown macro.
+    """
+    lists: dict[str, list[str]] = {
+        "${env}": ["/usr/bin/env"],
+        "${interpreter}": [sys.executable],
+        "${args}": [f"--{name}={_text(value)}" for name, value in params.items()],
+        "${args_no_hyphens}": [f"{name}={_text(value)}" for name, value in params.items()],
+        "${args_no_boolean_flags}": list(_without_boolean_flags(params)),
+        "${args_json}": [json.dumps(params)],
+    }
+    words: list[str] = []
+    for word in command:
+        words += lists[word] if word in lists else [_fill(word, params)]
+    if command and command[0] in ("python", "python3"):
+        words[0] = sys.executable  # the environment that the search runs in
+    return words
+
+
+def _fill(word: str, params: dict[str, Any]) -> str:
+    for name, value in params.items():
+        word = word.replace(f"${{{name}}}", _text(value))
+    start = word.find("${")
+    if start >= 0:
+        raise ObjectiveError(
+            f'the command has an unknown macro in "{word}"; there are {MACROS}, and ${{PARAMETER}}'
+        )
+    return word
+
+
+def _without_boolean_flags(params: dict[str, Any]) -> Iterator[str]:
+    """W&B's form for argparse's store_true: a flag for True, nothing for False."""
+    for name, value in params.items():
+        if value is True:
+            yield f"--{name}"
+        elif value is not False:
+            yield f"--{name}={_text(value)}"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def flat(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested parameters under their dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in params.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the script and what it started: SIGTERM, some time, SIGKILL."""
+    try:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(TERM_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    except ProcessLookupError:
+        process.wait()

@@ -1,0 +1,260 @@
+"""From a space file's words to Optuna's samplers, pruners and distributions."""
+
+from __future__ import annotations
+
+import math
+import random
+import warnings
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.pruners import BasePruner
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial, TrialState
+
+from ..spaces import Choice, Range, Space, Spec
+from ..spaces.stopping import Hyperband, SuccessiveHalving
+from .errors import SearchError
+from .scheduling import hyperband_brackets
+
+ATTEMPTS = 1000  # proposals that violate the constraints before the search gives up
+# Of the proposals that no model makes: the share drawn around a stated prior, and their spread in ranges.
+_PRIOR_SHARE = {"low": 0.3, "medium": 0.5, "high": 0.7}
+_PRIOR_SPREAD = {"low": 0.25, "medium": 0.15, "high": 0.08}
+
+
+def derived_seed(seed: int, *what: object) -> int:
+    """A seed for one purpose, drawn from the study's seed; the same after any interruption."""
+    return zlib.crc32(":".join(map(str, (seed, *what))).encode()) & 0x7FFFFFFF
+
+
+def distribution(parameter: Range | Choice) -> BaseDistribution:
+    """The Optuna distribution of a searched parameter.
+
+    `factor` ranges become log ranges whose proposals are snapped: Optuna sees true values, in their order.
+    """
+    if isinstance(parameter, Choice):
+        return CategoricalDistribution(parameter.labels())
+    log = parameter.log or parameter.factor is not None
+    if parameter.is_int:
+        return IntDistribution(int(parameter.min), int(parameter.max), log=log, step=int(parameter.step or 1))
+    return FloatDistribution(float(parameter.min), float(parameter.max), log=log, step=parameter.step)
+
+
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """The Optuna distributions of all searched parameters."""
+    return {name: distribution(space.searched_parameter(name)) for name in space.searched}
+
+
+class SpaceSampler(BaseSampler):
+    """Proposes whole configurations that satisfy the space's conditions and constraints.
+
+    A proposal is made by one of Optuna's samplers, snapped to the space, and thrown away where it violates a
+    constraint, before a trial exists. The inner sampler is built anew for every proposal, seeded from the
+    study's seed and the trial's number: an interrupted search goes on as if it had never stopped.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self._space: Space = spec.space
+        self._spec = spec
+        self._distributions = distributions(self._space)
+        self._inner = self._make(0)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return self._distributions
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        self._inner = self._make(derived_seed(self._spec.search.seed, "sampler", trial.number))
+        self._inner.before_trial(study, trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        for attempt in range(ATTEMPTS):
+            seed = derived_seed(self._spec.search.seed, "sampler", trial.number, attempt)
+            if attempt:
+                self._inner = self._make(seed)
+            labels: dict[str, Any] = {}
+            config = self._space.resolve(self._suggester(study, trial, random.Random(seed), labels))
+            if self._space.violated(config) is None:
+                return labels
+        raise SearchError(
+            f"{ATTEMPTS} proposals in a row violate the constraints; hpsearch validate shows what they leave"
+        )
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        raise AssertionError(f"{param_name} is not part of the proposal")  # a proposal is always whole
+
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        self._inner.after_trial(study, trial, state, values)
+
+    def _suggester(
+        self, study: optuna.Study, trial: FrozenTrial, rng: random.Random, labels: dict[str, Any]
+    ) -> Callable[[str, Range | Choice], Any]:
+        """Suggest values from the inner sampler, and note Optuna's label for each in `labels`."""
+        relative = self._inner.sample_relative(
+            study, trial, self._inner.infer_relative_search_space(study, trial)
+        )
+
+        def suggest(name: str, parameter: Range | Choice) -> Any:
+            label: Any = relative.get(name)
+            if name not in relative:
+                label = self._from_prior(parameter, rng)
+                if label is None:
+                    label = self._inner.sample_independent(study, trial, name, self._distributions[name])
+            if isinstance(parameter, Choice):
+                labels[name] = label
+                return parameter.value_of(label)
+            labels[name] = self._space.snap(name, label)
+            return labels[name]
+
+        return suggest
+
+    @staticmethod
+    def _from_prior(parameter: Range | Choice, rng: random.Random) -> Any:
+        """A draw near the stated prior, for a stated share of the proposals no model makes; else None."""
+        prior = parameter.prior
+        if prior is None or rng.random() >= _PRIOR_SHARE[prior.confidence]:
+            return None
+        if isinstance(parameter, Choice):
+            return parameter.labels()[parameter.choices.index(prior.at)]
+        log = parameter.log or parameter.factor is not None
+        low, high, at = (math.log(v) if log else float(v) for v in (parameter.min, parameter.max, prior.at))
+        drawn = min(max(rng.gauss(at, _PRIOR_SPREAD[prior.confidence] * (high - low)), low), high)
+        value = min(max(math.exp(drawn) if log else drawn, parameter.min), parameter.max)
+        return round(value) if parameter.is_int else value
+
+    def _make(self, seed: int) -> BaseSampler:
+        return make_sampler(self._spec, seed)
+
+
+class GridSampler(BaseSampler):
+    """Walks the space's grid in file order, leaving out what the study already has.
+
+    Optuna's own needs a plain product: it knows neither conditions nor constraints, and shuffles on resume.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self._space: Space = spec.space
+        self._parameters = spec.parameters
+        self._distributions = distributions(self._space)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return self._distributions
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        labels = self.next(study)
+        assert labels is not None, "the driver asks `exhausted` first"
+        return labels
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        raise AssertionError(f"{param_name} is not part of the grid")
+
+    def next(self, study: optuna.Study) -> dict[str, Any] | None:
+        """The first point of the grid that no trial has, as Optuna's labels; None where all are taken."""
+        taken = [t.params for t in study.get_trials(deepcopy=False) if t.params]
+        for config in self._space.grid():
+            labels = {n: _label(self._parameters[n], config[n]) for n in self._space.searched if n in config}
+            if labels not in taken:
+                return labels
+        return None
+
+
+def _label(parameter: Any, value: Any) -> Any:
+    return parameter.labels()[parameter.choices.index(value)] if isinstance(parameter, Choice) else value
+
+
+def labelled(space: Space, parameters: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The searched part of a configuration as Optuna's labels."""
+    return {name: _label(parameters[name], config[name]) for name in space.searched if name in config}
+
+
+def sampler_of(spec: Spec) -> SpaceSampler | GridSampler:
+    """The sampler of a study."""
+    return GridSampler(spec) if spec.search.sampler == "grid" else SpaceSampler(spec)
+
+
+def make_sampler(spec: Spec, seed: int) -> BaseSampler:
+    """Optuna's sampler of the name in the space file, with its options, seeded."""
+    search = spec.search
+    options = search.model_dump(exclude={"sampler", "seed"}, exclude_none=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        match search.sampler:
+            case "tpe":
+                # Conditions split a space into groups, which the multivariate model otherwise ignores.
+                conditional = any(getattr(p, "when", None) is not None for p in spec.parameters.values())
+                multivariate = options.setdefault("multivariate", True)
+                options.setdefault("group", bool(conditional and multivariate))
+                return optuna.samplers.TPESampler(seed=seed, **options)
+            case "random":
+                return optuna.samplers.RandomSampler(seed=seed)
+            case "gp":
+                return optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False, **options)
+            case "cmaes":
+                return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False, **options)
+            case "qmc":
+                # One sequence for the whole study: its own counter, not the seed, moves it on.
+                return optuna.samplers.QMCSampler(
+                    seed=search.seed,
+                    warn_independent_sampling=False,
+                    warn_asynchronous_seeding=False,
+                    **options,
+                )
+            case "nsgaii":
+                return optuna.samplers.NSGAIISampler(seed=seed, **options)
+    raise AssertionError(f"the loader let the sampler {search.sampler!r} pass")
+
+
+def make_pruner(spec: Spec) -> BasePruner:
+    """Optuna's pruner of the name in the space file, with its options."""
+    stopping = spec.early_stopping
+    options = stopping.model_dump(exclude={"method", "min", "max", "eta", "resource"}, exclude_none=True)
+    if isinstance(stopping, Hyperband):
+        # Optuna takes the number of brackets from a float logarithm; this maximum gives it the integer one,
+        # and it uses the maximum for nothing else.
+        count = len(hyperband_brackets(stopping.min, stopping.max, stopping.eta))
+        return optuna.pruners.HyperbandPruner(
+            min_resource=stopping.min,
+            max_resource=stopping.min * stopping.eta ** (count - 1) + 1,
+            reduction_factor=stopping.eta,
+        )
+    if isinstance(stopping, SuccessiveHalving):
+        return optuna.pruners.SuccessiveHalvingPruner(
+            min_resource=stopping.min, reduction_factor=stopping.eta, **options
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        match stopping.method:
+            case "median":
+                return optuna.pruners.MedianPruner(**options)
+            case "percentile":
+                return optuna.pruners.PercentilePruner(**options)
+            case "threshold":
+                return optuna.pruners.ThresholdPruner(**options)
+            case "patient":
+                return optuna.pruners.PatientPruner(None, **options)
+            case "wilcoxon":
+                return optuna.pruners.WilcoxonPruner(**options)
+            case _:
+                return optuna.pruners.NopPruner()

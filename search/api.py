@@ -1,0 +1,251 @@
+"""Search from Python: `run` a space, `open_study` what was searched."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from ..objectives.base import describe
+from ..spaces import Spec, differences, load
+from ..storage import database, files, provenance, studies
+from .backends import make_backend
+from .driver import Driver, Watcher
+from .errors import SearchError
+from .export import config_of
+from .note import study_note
+from .plan import check_objective
+
+if TYPE_CHECKING:
+    import pandas
+    from plotly.graph_objects import Figure
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best complete trial."""
+
+    number: int
+    value: float
+    params: dict[str, Any]  # searched, constant and derived values by name
+    folder: Path  # its checkpoint, reports and configuration
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """A study as it stands."""
+
+    name: str
+    study: optuna.Study
+    spec: Spec
+    storage: str  # the database's URL
+    runs: Path  # where the studies of this database keep their files
+    stop_reason: str | None = None  # why the search that returned this ended; None where it was only opened
+    interrupted: bool = False
+
+    @property
+    def best(self) -> Best:
+        """The winner. Raises `SearchError` while no trial is complete."""
+        trial = self.best_trial
+        if trial is None:
+            raise SearchError(f'no trial of "{self.name}" has run to its end yet, so there is no winner')
+        assert trial.value is not None
+        folder = files.trial_folder(self.runs, self.name, trial.number)
+        return Best(trial.number, trial.value, config_of(self.spec, trial), folder)
+
+    @property
+    def best_trial(self) -> FrozenTrial | None:
+        """The winner as Optuna's trial; None while no trial is complete."""
+        best = min if self.spec.goal == "minimize" else max
+        complete = [t for t in self._trials if t.state == TrialState.COMPLETE]
+        return best(complete, key=lambda t: (t.value, t.number), default=None)
+
+    @property
+    def baseline(self) -> FrozenTrial | None:
+        """The baseline's trial; None where the space has none, or it has not begun."""
+        return next((t for t in self._trials if "baseline" in t.user_attrs), None)
+
+    @property
+    def trials(self) -> pandas.DataFrame:
+        """One row per trial: number, state, value, times, and parameters and attributes under prefixes."""
+        return self.study.trials_dataframe(
+            (
+                "number",
+                "value",
+                "state",
+                "datetime_start",
+                "datetime_complete",
+                "duration",
+                "params",
+                "user_attrs",
+            )
+        )
+
+    @cached_property
+    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+        """Optuna's plotly figures by name; call one to draw it."""
+        from optuna import visualization as plots
+
+        value = self.spec.metric
+        return {
+            "history": lambda: plots.plot_optimization_history(self.study, target_name=value),
+            "curves": lambda: plots.plot_intermediate_values(self.study),
+            "importance": lambda: plots.plot_param_importances(self.study, target_name=value),
+            "parallel": lambda: plots.plot_parallel_coordinate(self.study, target_name=value),
+            "slice": lambda: plots.plot_slice(self.study, target_name=value),
+            "contour": lambda: plots.plot_contour(self.study, target_name=value),
+            "edf": lambda: plots.plot_edf(self.study, target_name=value),
+            "timeline": lambda: plots.plot_timeline(self.study),
+        }
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Versions, commit, backend and start of the study."""
+        found: dict[str, Any] = self.study.user_attrs.get(studies.PROVENANCE, {})
+        return found
+
+    @property
+    def _trials(self) -> list[FrozenTrial]:
+        return self.study.get_trials(deepcopy=False)
+
+
+def run(
+    space: str | Path | Spec,
+    *,
+    objective: Callable[[Any], float] | None = None,
+    backend: str = "optuna",
+    storage: str | None = None,
+    runs: str | Path | None = None,
+    watcher: Watcher | None = None,
+    **changes: Any,
+) -> StudyResult:
+    """Search a space, or go on where an earlier search of the same name stopped.
+
+    `space` is a file, the name of one that ships, or a loaded `Spec`. `objective` replaces the file's by a
+    function of this process. `changes` go over the file's fields, as in `budget={"trials": 80}`,
+    `execution={"workers": 4}` or `name="mine"`. Reports progress by lines, or to a `watcher`.
+
+    Raises `SpaceError`, `ObjectiveError`, `StorageError` or `SearchError` with what to do about it.
+    """
+    spec = space if isinstance(space, Spec) else load(space)
+    if objective is not None:
+        changes["objective"] = f"{objective.__module__}:{objective.__qualname__}".replace(".<locals>", "")
+    spec = spec.override(**changes) if changes else spec
+    if objective is None:
+        check_objective(spec)
+    if watcher is None:
+        from .progress import LineProgress
+
+        watcher = LineProgress()
+    url = database.resolve_url(storage)
+    folder = files.runs_folder(url, runs)
+    words = spec.objective if isinstance(spec.objective, str) else spec.objective.command
+    worker_backend = make_backend(backend, spec, describe(words, objective))
+    quiet_optuna()
+    opened = database.open_storage(url, create=True)
+    with files.driver_lock(url, folder, spec.name):
+        about = _about(spec, backend, worker_backend.threads)
+        live = studies.open_live(opened, spec.name, goal=spec.goal, attrs=about)
+        _refuse_changes(spec, live.stored_user_attrs()[studies.SPEC])
+        driver = Driver(spec, live, runs=folder, watcher=watcher)
+        driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
+        _explain(driver)
+        interrupted = _drive(driver, worker_backend)
+    if driver.fatal:
+        raise SearchError(driver.fatal)
+    return StudyResult(spec.name, driver.study, spec, url, folder, driver.stop_reason, interrupted)
+
+
+def open_study(name: str, *, storage: str | None = None, runs: str | Path | None = None) -> StudyResult:
+    """A study that was searched before. Raises `StorageError` where there is none of that name."""
+    url = database.resolve_url(storage)
+    quiet_optuna()
+    study = studies.load_study(optuna.storages.get_storage(database.open_storage(url)), name)
+    stored = study.user_attrs.get(studies.SPEC)
+    if stored is None:
+        raise SearchError(
+            f'the study "{name}" was made by another program; hpsearch knows nothing of its space'
+        )
+    return StudyResult(name, study, Spec.from_json(stored), url, files.runs_folder(url, runs))
+
+
+def quiet_optuna() -> None:
+    """Leave the talking to us: Optuna's own lines would stand between those of the progress."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def _about(spec: Spec, backend: str, threads: int) -> dict[str, Any]:
+    return {
+        studies.PROVENANCE: {
+            "backend": backend,
+            "threads": threads,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "git_commit": provenance.git_commit(Path.cwd()),
+            "versions": provenance.versions(),
+            "space": spec.fingerprint(),
+        },
+        studies.SPEC: spec.to_json(),
+    }
+
+
+def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:
+    changed = differences(stored, spec.to_json())
+    if changed:
+        lines = "\n".join(f"  {line}" for line in changed)
+        raise SearchError(
+            f'the space of the study "{spec.name}" has changed since it began:\n{lines}\n'
+            f"Its trials would not compare. Search the new space under another --name, or delete the study "
+            f"(hpsearch delete {spec.name})."
+        )
+
+
+def _explain(driver: Driver) -> None:
+    from optuna_dashboard import get_note, save_note
+
+    if not get_note(driver.study):  # later notes belong to whoever wrote them
+        save_note(driver.study, study_note(driver.spec))
+
+
+def _drive(driver: Driver, backend: Any) -> bool:
+    """Run the backend to the end; whether a signal cut it short."""
+    with _signals(driver) as caught:
+        try:
+            backend.run(driver)
+        except KeyboardInterrupt:
+            if not caught:  # none of ours: a notebook's, or a debugger's
+                caught.append("interrupted")
+        finally:
+            driver.close()
+    return bool(caught)
+
+
+@contextmanager
+def _signals(driver: Driver) -> Iterator[list[str]]:
+    """The first SIGINT or SIGTERM asks the search to stop tidily; the second stops it now."""
+    caught: list[str] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(signal.Signals(number).name)
+        driver.request_stop(f"interrupted by {caught[0]}")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield caught  # only the main thread may take signals
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,77 @@
+"""Declares the commands and turns errors into messages and exit codes.
+
+Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import click
+import typer
+
+from ...objectives import ObjectiveError
+from ...spaces.errors import SpaceError
+from ..errors import SearchError
+from . import spaces, studies, train
+from .run import run
+
+app = typer.Typer(
+    name="hpsearch",
+    help="Find the best training configuration: search a space, watch, export the winner, train it.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog="hpsearch run lora && hpsearch export lora -o best.yaml && hpsearch train best.yaml",
+)
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    if debug:
+        os.environ["HPSEARCH_DEBUG"] = "1"
+
+
+app.command()(run)
+spaces.register(app)
+studies.register(app)
+train.register(app)
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has seen enough
+        sys.exit(0)
+    except Exception as error:
+        code = exit_code(error)
+        if code is None or os.environ.get("HPSEARCH_DEBUG"):
+            raise
+        print(f"hpsearch: {error}", file=sys.stderr)
+        sys.exit(code)
+
+
+def exit_code(error: Exception) -> int | None:
+    """2 for wrong use, 1 for a failure that has a message; None for a bug of ours."""
+    from ...storage import StorageError
+
+    if isinstance(error, (SpaceError, ObjectiveError)):
+        return 2
+    if isinstance(error, (SearchError, StorageError)):
+        return 1
+    return None

@@ -1,0 +1,95 @@
+"""`hpsearch run`: search a space."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import common
+
+if TYPE_CHECKING:
+    from ..api import StudyResult
+
+
+def run(
+    space: Annotated[
+        str, typer.Argument(help="A space file, or the name of one that ships (lora, pretrain).")
+    ],
+    backend: Annotated[str, typer.Option(help="What runs the trials: optuna.")] = "optuna",
+    name: Annotated[str | None, typer.Option(help="The study's name, instead of the file's.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Trials in all, over all resumes.")] = None,
+    time: Annotated[str | None, typer.Option(help="Time in all, over all resumes: 90s, 30m, 2h.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Resource in all, summed over the trials.")] = None,
+    target: Annotated[float | None, typer.Option(help="Stop when a trial reaches this value.")] = None,
+    workers: Annotated[str | None, typer.Option(help="Trials at a time: a number, or auto.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of the search.")] = None,
+    storage: common.Storage = None,
+    runs: common.Runs = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live table.")] = False,
+) -> int:
+    """Search a space for the best configuration. The same command again continues.
+
+    Example: hpsearch run spaces/lora.yaml --backend optuna --trials 40
+    """
+    from rich.console import Console
+
+    from ..api import run as search
+    from ..progress import LineProgress, LiveProgress
+
+    budget = common.given(trials=trials, time=time, samples=samples, target=target)
+    changes: dict[str, Any] = common.given(
+        name=name,
+        budget=budget or None,
+        execution={"workers": common.number_or_word(workers)} if workers is not None else None,
+        search={"seed": seed} if seed is not None else None,
+    )
+    console = Console(highlight=False)
+    live = console.is_terminal and not plain
+    with LiveProgress(console) if live else LineProgress(console) as watcher:
+        result = search(space, backend=backend, storage=storage, runs=runs, watcher=watcher, **changes)
+    _conclude(console, result, storage)
+    if result.interrupted:
+        return 130
+    return 0 if result.best_trial is not None else 1
+
+
+def _conclude(console: Any, result: StudyResult, storage: str | None) -> None:
+    """The winner, what it beat, and the next commands."""
+    again = common.command("run", *sys.argv[2:])
+    if result.stop_reason is not None:
+        console.print(f"stopped: {result.stop_reason}")
+    best, baseline = result.best_trial, result.baseline
+    if best is None:
+        console.print(f'no trial of "{result.name}" ran to its end, so there is no winner')
+    else:
+        assert best.value is not None
+        console.print(f"best {result.spec.metric} [bold green]{best.value:.6g}[/] by trial {best.number}")
+        for name, value in result.best.params.items():
+            console.print(f"  {name}: {common.text(value)}", highlight=False, markup=False)
+        console.print(_against(baseline, best, result.spec.goal))
+    options = ["--storage", storage] if storage else []
+    if result.interrupted or result.stop_reason == "asked by hpsearch stop":
+        console.print(f"continue with: {again}", soft_wrap=True)
+    elif best is not None:
+        name = result.name
+        console.print("next:")
+        for words in (
+            ("show", name, *options),
+            ("dashboard", *options),
+            ("export", name, "-o", "best.yaml", *options),
+            ("train", "best.yaml"),
+        ):
+            console.print(f"  {common.command(*words)}", soft_wrap=True, markup=False)
+
+
+def _against(baseline: Any, best: Any, goal: str) -> str:
+    if baseline is None:
+        return "the space has no baseline to compare with"
+    if baseline.value is None:
+        return f"the baseline (trial {baseline.number}) has no value: {baseline.state.name.lower()}"
+    if baseline.number == best.number:
+        return "no better than the baseline: the winner is the baseline itself"
+    gain = baseline.value - best.value if goal == "minimize" else best.value - baseline.value
+    return f"better than the baseline ({baseline.value:.6g}) by {gain:.4g}"

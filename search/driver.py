@@ -1,0 +1,381 @@
+"""The driver: owns one study, hands out its trials, records what they report, decides when they end.
+
+A backend asks (`ask`), delivers (`report`, `complete`, `fail`, `suspend`) and obeys the answers. What an
+answer rests on is in the database before it is given. The driver runs in one thread of one process and is
+the study's only writer.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from ..spaces import Choice, Range, Spec, nested
+from ..storage import StorageError
+from ..storage.files import CONFIG, artifact_attrs, drop_checkpoint, trial_folder
+from ..storage.live import DatabaseUnavailable, LiveStorage
+from ..storage.studies import ELAPSED, PROVENANCE, STOP
+from .algorithms import GridSampler, derived_seed, distribution, labelled, make_pruner, sampler_of
+from .errors import SearchError
+from .explain import pruning_reason
+from .export import document, to_yaml, write
+
+STOP_SECONDS = 30.0  # that running trials have for one more report when the search is asked to stop
+SAME_FAILURES = 3  # identical failures from the start on that end a search
+
+FailureKind = Literal["error", "memory", "lost", "timeout"]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker needs to run a trial."""
+
+    number: int
+    params: dict[str, Any]  # nested where names are dotted
+    seed: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a trial's attempt ended without a value."""
+
+    kind: FailureKind
+    message: str  # "ValueError: no such file", "the worker was killed (SIGKILL)"
+    traceback: str = ""  # its tail
+
+
+@dataclass
+class Running:
+    """A trial in the hands of a worker."""
+
+    trial: optuna.Trial
+    config: dict[str, Any]
+    reported: int  # the last step in the study; what an attempt reports again up to here is known
+    attempts: int = 1
+    metrics: dict[str, float] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+
+class Watcher(Protocol):
+    """Is told what happens; shows it to somebody."""
+
+    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None: ...
+
+    def tick(self, driver: Driver) -> None: ...
+
+    def say(self, message: str) -> None: ...
+
+
+class Driver:
+    """One search over one study."""
+
+    def __init__(self, spec: Spec, storage: LiveStorage, *, runs: Path, watcher: Watcher) -> None:
+        self.spec = spec
+        self.runs = runs
+        self._storage = storage
+        self._watcher = watcher
+        self._sampler = sampler_of(spec)
+        self.study = optuna.load_study(
+            study_name=spec.name, storage=storage, sampler=self._sampler, pruner=make_pruner(spec)
+        )
+        self.running: dict[int, Running] = {}
+        self._begun = time.monotonic()
+        self._elapsed_before = float(self.study.user_attrs.get(ELAPSED, 0.0))
+        self._stop: str | None = None  # why no more trials are asked
+        self._suspending_since: float | None = None  # running trials are put back at their next report
+        self.fatal: str | None = None  # why the search failed
+        self.study.set_user_attr(STOP, None)
+        self._resume_dead()
+        self._enqueue_baseline()
+        self._check_ends()
+        self._flush()
+
+    # What there is to know
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """All trials of the study, in order of number; not to be changed."""
+        return self.study.get_trials(deepcopy=False)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds searched so far, over all resumes."""
+        return self._elapsed_before + time.monotonic() - self._begun
+
+    @property
+    def consumed(self) -> int:
+        """Resource spent so far: the last steps of all trials, summed."""
+        return sum(t.last_step or 0 for t in self.trials)
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why no more trials are asked; None while they are."""
+        return self._stop
+
+    @property
+    def overdue(self) -> bool:
+        """Whether trials that were to be put back have had their time to report."""
+        since = self._suspending_since
+        return since is not None and time.monotonic() - since > STOP_SECONDS
+
+    @property
+    def best(self) -> FrozenTrial | None:
+        """The best complete trial."""
+        complete = [t for t in self.trials if t.state == TrialState.COMPLETE]
+        return min(complete, key=lambda t: self._loss(t.value), default=None)
+
+    # What a backend does
+
+    def ask(self) -> Assignment | None:
+        """The next trial to run; None when there is none now. None with nothing running means the end."""
+        if self._stop is not None:
+            return None
+        waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        if not waiting and self._all_asked():
+            return None
+        running = self._take_up(waiting[0]) if waiting and waiting[0].params else self._begin()
+        self.running[running.trial.number] = running
+        self._flush()
+        return self._assignment(running)
+
+    def report(self, number: int, value: float, step: int, metrics: Mapping[str, float]) -> str | None:
+        """Record a report. Returns None to go on, or why the trial ends here; it has then ended."""
+        running = self.running[number]
+        running.metrics.update(metrics)
+        if not math.isfinite(value):
+            what = f"diverged: {self.spec.metric} was {value} at {step} {self.spec.resource}"
+            return self._end_unusable(running, "diverged", what)
+        if step <= running.reported:
+            return None  # an attempt that started again; the study has this report
+        running.trial.report(value, step)
+        running.reported = step
+        reason = self._ending(running, step)
+        if reason is not None:
+            self._end(running, TrialState.PRUNED, reason=reason)
+            return reason
+        if self._suspending_since is not None:
+            self.suspend(number)
+            return "the search is stopping"
+        self._flush()
+        return None
+
+    def complete(self, number: int, value: float) -> None:
+        """The objective returned `value`."""
+        running = self.running[number]
+        if not math.isfinite(value):
+            self._end_unusable(running, "diverged", f"diverged: the objective returned {value}")
+            return
+        self._end(running, TrialState.COMPLETE, value=value)
+        target = self.spec.budget.target
+        if target is not None and self._loss(value) <= self._loss(target):
+            self.stop(f"trial {number} reached the target {target:g}")
+
+    def fail(self, number: int, failure: Failure) -> None:
+        """An attempt ended without a value: run out of memory, or to be tried again, or failed."""
+        running = self.running[number]
+        if failure.kind == "memory":
+            self._end_unusable(running, "out_of_memory", f"out of memory: {failure.message}")
+        elif running.attempts <= self.spec.execution.retries and self._suspending_since is None:
+            running.trial.set_user_attr("retries", running.attempts)
+            running.trial.set_user_attr("error", failure.message)
+            self.suspend(number)
+        else:
+            if failure.traceback:
+                running.trial.set_user_attr("traceback", failure.traceback)
+            running.trial.set_user_attr("error", failure.message)
+            self._end(running, TrialState.FAIL, reason=failure.message)
+            self._check_same_failures()
+
+    def suspend(self, number: int) -> None:
+        """Put a trial back: it waits, with its reports and checkpoint, for this or a later search."""
+        del self.running[number]
+        self._storage.suspend(number)
+        self._flush()
+
+    def tick(self) -> None:
+        """Look at the clock and at what other processes ask for; to be called about once a second."""
+        self._check_ends()
+        self.study.set_user_attr(ELAPSED, int(self.elapsed) // 5 * 5)  # a write every five seconds
+        self._flush()
+        try:
+            if self._storage.stored_user_attrs().get(STOP):
+                self.request_stop("asked by hpsearch stop")
+        except DatabaseUnavailable as error:
+            self._watcher.say(f"the database does not answer ({error}); going on")
+        self._watcher.tick(self)
+
+    def stop(self, reason: str) -> None:
+        """Ask no more trials; running ones go on to their next report and end there."""
+        self._stop = self._stop or reason
+
+    def request_stop(self, reason: str) -> None:
+        """Ask no more trials and put running ones back at their next report, to be resumed later."""
+        self.stop(reason)
+        self._suspending_since = self._suspending_since or time.monotonic()
+
+    def close(self) -> None:
+        """Put back what is still running and write what is still unwritten."""
+        for number in list(self.running):
+            self.suspend(number)
+        self.study.set_user_attr(ELAPSED, round(self.elapsed, 1))
+        self._flush()
+
+    # Beginning a trial
+
+    def _resume_dead(self) -> None:
+        """What runs in the study while no driver does was left by one that died; it waits again."""
+        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            self._storage.suspend(trial.number)
+
+    def _enqueue_baseline(self) -> None:
+        baseline = self.spec.space.baseline()
+        if baseline is not None and not self.trials:
+            labels = labelled(self.spec.space, self.spec.parameters, baseline)
+            self.study.enqueue_trial(labels, user_attrs={"baseline": True})
+
+    def _begin(self) -> Running:
+        trial = self.study.ask()
+        try:
+            config = self.spec.space.resolve(lambda name, parameter: suggest(trial, name, parameter))
+        except SearchError as error:  # nothing satisfies the constraints
+            trial.set_user_attr("reason", str(error))
+            self.study.tell(trial, state=TrialState.FAIL)
+            raise
+        for name, value in config.items():
+            if name not in trial.params:
+                trial.set_user_attr(name, value)
+        number = trial.number
+        provenance = self.study.user_attrs.get(PROVENANCE, {})
+        content = document(self.spec, self.trials[number], provenance)
+        write(trial_folder(self.runs, self.spec.name, number) / CONFIG, to_yaml(content))
+        return Running(trial, config, reported=0)
+
+    def _take_up(self, waiting: FrozenTrial) -> Running:
+        """Go on with a trial of an earlier search or attempt, in place: same number, parameters, reports."""
+        self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
+        trial = optuna.Trial(self.study, waiting._trial_id)
+        config = self.spec.space.resolve(lambda name, parameter: suggest(trial, name, parameter))
+        attempts = 1 + int(waiting.user_attrs.get("retries", 0))
+        return Running(trial, config, reported=waiting.last_step or 0, attempts=attempts)
+
+    def _assignment(self, running: Running) -> Assignment:
+        number = running.trial.number
+        return Assignment(
+            number=number,
+            params=nested(running.config),
+            seed=derived_seed(self.spec.search.seed, "trial", number),
+            folder=trial_folder(self.runs, self.spec.name, number),
+        )
+
+    def _all_asked(self) -> bool:
+        budget = self.spec.budget
+        if budget.trials is not None and len(self.trials) >= budget.trials:
+            return True
+        return isinstance(self._sampler, GridSampler) and self._sampler.next(self.study) is None
+
+    # Ending a trial
+
+    def _ending(self, running: Running, step: int) -> str | None:
+        """Why a trial ends at this report, if it does."""
+        baseline = "baseline" in running.trial.user_attrs
+        last = self.spec.early_stopping.max
+        if (last is not None and step >= last) or (baseline and self.best is None):
+            return None  # its cost is spent; and a study with a budget ends with a winner
+        self._check_ends()
+        if self._stop is not None and self._suspending_since is None:
+            return self._stop
+        if baseline or not running.trial.should_prune():
+            return None
+        return pruning_reason(self.study, self.spec, running.trial.number, step)
+
+    def _end_unusable(self, running: Running, constraint: str, reason: str) -> str:
+        """End a trial whose configuration cannot be trained; samplers learn to keep away from it.
+
+        Optuna ranks infeasible trials last. Its dashboard reads only the older list of constraints.
+        """
+        running.trial.set_constraint(constraint, 1.0)
+        self._storage.set_trial_system_attr(running.trial._trial_id, "constraints", [1.0])
+        self._end(running, TrialState.PRUNED, reason=reason)
+        return reason
+
+    def _end(
+        self, running: Running, state: TrialState, *, value: float | None = None, reason: str | None = None
+    ) -> None:
+        trial = running.trial
+        if reason is not None:
+            trial.set_user_attr("reason", reason)
+        for name, metric in running.metrics.items():
+            trial.set_user_attr(name, metric)
+        for key, meta in artifact_attrs(self.runs, self.spec.name, trial.number).items():
+            self._storage.set_trial_system_attr(trial._trial_id, key, meta)
+        del self.running[trial.number]
+        ended = self.study.tell(trial, value, state=state)
+        self.study.set_user_attr(ELAPSED, round(self.elapsed, 1))
+        self._flush()
+        self._keep_best_checkpoints(ended)
+        self._watcher.trial_ended(self, ended)
+
+    def _keep_best_checkpoints(self, ended: FrozenTrial) -> None:
+        """Delete the checkpoint of the trial that this end put out of the best few, if any."""
+        complete = sorted(
+            (t for t in self.trials if t.state == TrialState.COMPLETE), key=lambda t: self._loss(t.value)
+        )
+        keep = self.spec.execution.keep
+        kept = {t.number for t in complete[:keep]}
+        out = [t.number for t in complete[keep : keep + 1]] if ended.number in kept else [ended.number]
+        for number in out:
+            drop_checkpoint(trial_folder(self.runs, self.spec.name, number))
+
+    # Ending the search
+
+    def _check_ends(self) -> None:
+        budget = self.spec.budget
+        if budget.time is not None and self.elapsed >= budget.time:
+            self.stop(f"the time budget of {budget.time:g} s is spent")
+        if budget.samples is not None and self.consumed >= budget.samples:
+            self.stop(f"the budget of {budget.samples:,} {self.spec.resource} is spent")
+
+    def _check_same_failures(self) -> None:
+        ended = [t for t in self.trials if t.state.is_finished()]
+        errors = {t.user_attrs["error"] if t.state == TrialState.FAIL else None for t in ended}
+        if len(ended) >= SAME_FAILURES and len(errors) == 1 and None not in errors:
+            self.fatal = f"the first {len(ended)} trials all failed alike: {errors.pop()}"
+            self.request_stop(self.fatal)
+
+    def _flush(self) -> None:
+        """Write to the database; wait for it, and say so, while it cannot be written."""
+        pause = 1.0
+        while True:
+            try:
+                self._storage.flush()
+                return
+            except DatabaseUnavailable as error:
+                self._watcher.say(f"the database cannot be written ({error}); trying again in {pause:g} s")
+                time.sleep(pause)
+                pause = min(2 * pause, 30.0)
+            except StorageError as error:
+                raise SearchError(str(error)) from error
+
+    def _loss(self, value: float | None) -> float:
+        assert value is not None
+        return value if self.spec.goal == "minimize" else -value
+
+
+def suggest(trial: optuna.Trial, name: str, parameter: Range | Choice) -> Any:
+    """The value of a searched parameter in this trial."""
+    wanted = distribution(parameter)
+    if isinstance(parameter, Choice):
+        assert isinstance(wanted, optuna.distributions.CategoricalDistribution)
+        return parameter.value_of(trial.suggest_categorical(name, wanted.choices))
+    if isinstance(wanted, optuna.distributions.IntDistribution):
+        return trial.suggest_int(name, wanted.low, wanted.high, step=wanted.step, log=wanted.log)
+    assert isinstance(wanted, optuna.distributions.FloatDistribution)
+    return trial.suggest_float(name, wanted.low, wanted.high, step=wanted.step, log=wanted.log)

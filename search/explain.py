@@ -1,0 +1,83 @@
+"""Says why a trial was pruned: which rung, which bracket, which rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import optuna
+from optuna.pruners import HyperbandPruner
+from optuna.trial import FrozenTrial
+
+from ..spaces import Spec
+from ..spaces.stopping import Hyperband, Rungs, SuccessiveHalving
+from .scheduling import Bracket, hyperband_brackets, rungs
+
+_RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
+
+
+@dataclass(frozen=True)
+class RungResult:
+    """How a trial stood at one rung when it got there, and since."""
+
+    index: int  # of the rung in its bracket, from 0
+    step: int
+    value: float
+    rank: int  # among all trials that have reached this rung of this bracket, from 1
+    reached: int  # how many those are
+
+
+def brackets_of(spec: Spec) -> list[Bracket]:
+    """The brackets of a study's early stopping; empty where it has no rungs."""
+    stopping = spec.early_stopping
+    if isinstance(stopping, Hyperband):
+        return hyperband_brackets(stopping.min, stopping.max, stopping.eta)
+    if isinstance(stopping, SuccessiveHalving):
+        first = stopping.min * stopping.eta ** (stopping.min_early_stopping_rate or 0)
+        return [Bracket(rungs(first, stopping.max, stopping.eta), 1.0)]
+    return []
+
+
+def bracket_of(study: optuna.Study, trial: FrozenTrial) -> int:
+    """The number of the trial's bracket; 0 where the study has one or none."""
+    pruner = study.pruner
+    if not isinstance(pruner, HyperbandPruner):
+        return 0
+    if not pruner._pruners:
+        pruner._try_initialization(study)
+    return pruner._get_bracket_id(study, trial)
+
+
+def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[RungResult]:
+    """The rungs a trial has reached, in order, with its rank at each."""
+    brackets = brackets_of(spec)
+    if not brackets:
+        return []
+    bracket = bracket_of(study, trial)
+    mates = [t for t in study.get_trials(deepcopy=False) if bracket_of(study, t) == bracket]
+    sign = 1 if spec.goal == "minimize" else -1
+    found = []
+    for index, step in enumerate(brackets[bracket].rungs):
+        key = f"{_RUNG}{index}"
+        if key not in trial.system_attrs:
+            break
+        value = trial.system_attrs[key]
+        values = [t.system_attrs[key] for t in mates if key in t.system_attrs]
+        rank = 1 + sum(sign * other < sign * value for other in values)
+        found.append(RungResult(index, step, value, rank, len(values)))
+    return found
+
+
+def pruning_reason(study: optuna.Study, spec: Spec, number: int, step: int) -> str:
+    """Why the pruner ends trial `number` at `step`, in a sentence."""
+    trial = study.get_trials(deepcopy=False)[number]
+    resource = spec.resource
+    results = rung_results(study, spec, trial)
+    if not results or not isinstance(spec.early_stopping, Rungs):
+        return f"pruned by {spec.early_stopping.method} at {step} {resource}"
+    last, bracket = results[-1], bracket_of(study, trial)
+    rungs_there = brackets_of(spec)[bracket].rungs
+    kept = max(1, last.reached // spec.early_stopping.eta)
+    return (
+        f"pruned at {step} {resource}: rung {last.index + 1} of {len(rungs_there)} in bracket {bracket}, "
+        f"ranked {last.rank} of {last.reached}, the best {kept} went on"
+    )

@@ -1,0 +1,83 @@
+"""Turns a trial into a file that trains it again: parameters, seed, and where they come from."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+from pathlib import Path
+from typing import Any, Literal
+
+from optuna.trial import FrozenTrial
+from ruamel.yaml import YAML
+
+from ..spaces import Choice, Range, Spec
+from ..storage.provenance import versions
+from .algorithms import derived_seed
+
+Format = Literal["yaml", "json", "flags"]
+FORMATS: tuple[Format, ...] = ("yaml", "json", "flags")
+
+
+def config_of(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:
+    """The full configuration of a trial: searched, constant and derived values, in the file's order."""
+
+    def stored(name: str, parameter: Range | Choice) -> Any:
+        value = trial.params[name]
+        return parameter.value_of(value) if isinstance(parameter, Choice) else value
+
+    return spec.space.resolve(stored)
+
+
+def document(spec: Spec, trial: FrozenTrial, provenance: dict[str, Any]) -> dict[str, Any]:
+    """What `hpsearch train` needs to run a trial again, and what it comes from."""
+    objective = spec.objective if isinstance(spec.objective, str) else spec.objective.model_dump()
+    return {
+        "objective": objective,
+        "metric": spec.metric,
+        "parameters": config_of(spec, trial),
+        "seed": derived_seed(spec.search.seed, "trial", trial.number),
+        "provenance": {
+            "study": spec.name,
+            "trial": trial.number,
+            "value": trial.value,
+            "state": trial.state.name.lower(),
+            "space": spec.fingerprint(),
+            "threads": provenance.get("threads"),
+            "git_commit": provenance.get("git_commit"),
+            "versions": provenance.get("versions", versions()),
+        },
+    }
+
+
+def render(content: dict[str, Any], form: Format) -> str:
+    """The document as YAML, JSON, or shell flags (parameters and seed alone)."""
+    if form == "json":
+        return json.dumps(content, indent=2) + "\n"
+    if form == "yaml":
+        return to_yaml(content)
+    parameters = content["parameters"] | {"seed": content["seed"]}
+    return " ".join(shlex.quote(f"--{name}={_flag(value)}") for name, value in parameters.items()) + "\n"
+
+
+def to_yaml(content: Any) -> str:
+    """Plain data as YAML 1.2."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # keep the given order
+    yaml.width = 100
+    stream = io.StringIO()
+    yaml.dump(content, stream)
+    return stream.getvalue()
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.part")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def _flag(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,40 @@
+"""The Markdown note that explains a study in optuna-dashboard."""
+
+from __future__ import annotations
+
+from ..spaces import Spec, describe
+from .plan import plan_of
+
+
+def study_note(spec: Spec) -> str:
+    """What is searched, for what, within which budget."""
+    objective = spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command)
+    lines = [
+        f"# {spec.name}",
+        "",
+        f"Searches `{objective}` for the configuration with the "
+        f"{'lowest' if spec.goal == 'minimize' else 'highest'} **{spec.metric}**.",
+        "",
+        "| parameter | values |",
+        "|---|---|",
+        *(f"| `{name}` | {_cell(describe(parameter))} |" for name, parameter in spec.parameters.items()),
+        "",
+        *(f"- constraint: `{constraint}`" for constraint in spec.constraints),
+        f"- sampler: {spec.search.sampler}, seed {spec.search.seed}",
+        f"- early stopping: {spec.early_stopping.method}",
+    ]
+    for number, bracket in enumerate(plan_of(spec).brackets):
+        rungs = ", ".join(map(str, bracket.rungs)) or "none, runs to the end"
+        lines.append(f"  - bracket {number}: {bracket.share:.0%} of trials, rungs at {rungs} {spec.resource}")
+    lines += [
+        "",
+        "Trial 0 is the baseline where the space has one; it is never pruned. A trial's user attribute "
+        "`reason` says why it ended; its artifacts are its reports, its output and its configuration.",
+        "",
+        f"`hpsearch show {spec.name}` explains the study, `hpsearch export {spec.name}` takes its winner.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

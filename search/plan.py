@@ -1,0 +1,166 @@
+"""What a search is going to do, and what speaks against it, before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..objectives.base import ObjectiveError, check_name, known_parameters
+from ..spaces import Constant, Derived, Issue, SpaceError, Spec
+from ..spaces.expressions import Expression
+from ..spaces.stopping import Rungs
+from .explain import brackets_of
+from .scheduling import Bracket
+
+MOST_BRACKETS = 5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The early stopping of a study, and what its budget of trials comes to."""
+
+    brackets: list[Bracket]
+    trials: int | None
+    complete: float | None  # trials expected to reach the end
+    saving: float | None  # share of the resource that early stopping is expected to save, 0 to 1
+
+
+def plan_of(spec: Spec) -> Plan:
+    """The plan of a study, if one trial in eta passes each rung."""
+    brackets, trials, stopping = brackets_of(spec), spec.budget.trials, spec.early_stopping
+    if not isinstance(stopping, Rungs) or trials is None:
+        return Plan(brackets, trials, None, None)
+    complete = sum(b.expected_complete(trials, stopping.eta) for b in brackets)
+    spent = sum(b.share * _expected_steps(b, stopping.max, stopping.eta) for b in brackets)
+    return Plan(brackets, trials, max(1.0, complete), 1 - spent / stopping.max)
+
+
+def _expected_steps(bracket: Bracket, maximum: int, eta: int) -> float:
+    stops = [*bracket.rungs, maximum]
+    reached = [float(eta) ** -k for k in range(len(stops))]
+    return sum(
+        share * (stop - before) for share, stop, before in zip(reached, stops, [0, *stops], strict=False)
+    )
+
+
+def check_objective(spec: Spec) -> None:
+    """Raise `SpaceError` where the objective does not exist or, built in, does not know a parameter."""
+    if not isinstance(spec.objective, str):
+        return
+    try:
+        check_name(spec.objective)
+    except ObjectiveError as error:
+        raise SpaceError([spec.issue("objective", str(error))]) from error
+    known = known_parameters(spec.objective)
+    if known is None:
+        return
+    issues = [
+        spec.issue(f"parameters.{name}", unknown_parameter(name, spec.objective, known))
+        for name in spec.parameters
+        if name not in known
+    ]
+    issues += _grid_issues(spec)
+    if issues:
+        raise SpaceError(issues)
+
+
+def unknown_parameter(name: str, objective: str, known: frozenset[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f', did you mean "{near[0]}"?' if near else f"; it knows {', '.join(sorted(known))}"
+    return f'the objective "{objective}" knows no such parameter{hint}'
+
+
+def _grid_issues(spec: Spec) -> list[Issue]:
+    """Where the built-in trainer's reports would miss a rung or end elsewhere than early stopping thinks."""
+    constants = {n: p.value for n, p in spec.parameters.items() if isinstance(p, Constant)}
+    unit = "max_samples" if "max_samples" in spec.parameters else "max_steps"
+    last, every = constants.get(unit), constants.get("eval_every")
+    stopping = spec.early_stopping
+    issues = []
+    if stopping.max is not None and last is not None and last != stopping.max:
+        issues.append(
+            spec.issue(
+                "early_stopping.max",
+                f"is {stopping.max}, but a trial ends at {unit}: {last}; make them equal",
+            )
+        )
+    if not isinstance(stopping, Rungs):
+        return issues
+    missed = [r for b in brackets_of(spec) for r in b.rungs if isinstance(every, int) and r % every]
+    if missed:
+        issues.append(
+            spec.issue(
+                "parameters.eval_every",
+                f"reports come every {every}, so none at the rung {missed[0]}; "
+                f"take a divisor of early_stopping.min ({stopping.min})",
+            )
+        )
+    if every is None:
+        issues.append(
+            spec.issue(
+                "early_stopping.min",
+                f"reports are to fall on the rungs: add eval_every: {stopping.min} to the parameters",
+            )
+        )
+    return issues
+
+
+def warnings(spec: Spec) -> list[Issue]:
+    """What is allowed and probably not meant, about early stopping and a user's objective."""
+    found = []
+    stopping, plan = spec.early_stopping, plan_of(spec)
+    if isinstance(stopping, Rungs) and stopping.min * stopping.eta > stopping.max:
+        found.append(
+            spec.issue(
+                "early_stopping.min",
+                f"min * eta = {stopping.min * stopping.eta} is above max = {stopping.max}: "
+                "there is one rung, and nothing between it and the end",
+            )
+        )
+    if len(plan.brackets) > MOST_BRACKETS:
+        found.append(
+            spec.issue(
+                "early_stopping",
+                f"{len(plan.brackets)} brackets: more than {MOST_BRACKETS} spread a budget thin; "
+                "raise min or eta",
+            )
+        )
+    elif plan.trials is not None and len(plan.brackets) > 1 and _starved(plan):
+        found.append(
+            spec.issue(
+                "budget.trials",
+                f"{plan.trials} trials over {len(plan.brackets)} brackets leave one with fewer than two; "
+                "raise trials or min",
+            )
+        )
+    return found + _unread(spec)
+
+
+def _starved(plan: Plan) -> bool:
+    assert plan.trials is not None
+    return any(bracket.share * plan.trials < 2 for bracket in plan.brackets)
+
+
+def _unread(spec: Spec) -> list[Issue]:
+    """Parameters that a user's function never reads, where its source can tell."""
+    if not isinstance(spec.objective, str) or ":" not in spec.objective:
+        return []
+    from ..objectives.python import parameters_read
+
+    read = parameters_read(spec.objective)
+    if read is None:
+        return []
+    feeding = {
+        name
+        for parameter in spec.parameters.values()
+        if isinstance(parameter, Derived)
+        for name in Expression.parse(parameter.expr).names
+    }
+    return [
+        spec.issue(
+            f"parameters.{name}", f'"{spec.objective}" never reads trial.params["{name.split(".")[0]}"]'
+        )
+        for name in spec.parameters
+        if name.split(".")[0] not in read and name not in feeding
+    ]

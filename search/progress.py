@@ -1,0 +1,171 @@
+"""Shows a search while it runs: a live table on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+
+from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from .driver import Driver
+
+_BARS = "▁▂▃▄▅▆▇█"
+_STYLES = {TrialState.COMPLETE: "green", TrialState.PRUNED: "yellow", TrialState.FAIL: "red"}
+SAY_AGAIN_SECONDS = 10.0  # between two sayings of the same thing
+
+
+class LineProgress:
+    """A line for each trial that ends."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+        self._said: dict[str, float] = {}
+
+    def __enter__(self) -> LineProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:
+        self.console.print(ending_line(driver, trial), soft_wrap=True)
+
+    def tick(self, driver: Driver) -> None:
+        return None
+
+    def say(self, message: str) -> None:
+        """Print a message, but not the same one again and again."""
+        now = time.monotonic()
+        if now - self._said.get(message, float("-inf")) >= SAY_AGAIN_SECONDS:
+            self._said[message] = now
+            self.console.print(Text(message, style="yellow"), soft_wrap=True)
+
+
+class LiveProgress(LineProgress):
+    """A table that redraws itself: the search above, the running trials with their curves below."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> LiveProgress:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def tick(self, driver: Driver) -> None:
+        self._live.update(picture(driver), refresh=True)
+
+
+def ending_line(driver: Driver, trial: FrozenTrial) -> Text:
+    """`trial 12  complete  1.7431  best 1.7102 (trial 7)  [13/40]` and why it ended."""
+    value = "-" if trial.value is None else f"{trial.value:.4f}"
+    line = Text.assemble(
+        f"trial {trial.number:<4}",
+        (f"{trial.state.name.lower():<9}", _STYLES.get(trial.state, "")),
+        f"{value:>9}",
+    )
+    best = driver.best
+    if best is not None and best.number == trial.number:
+        line.append("  best so far", style="bold green")
+    elif best is not None:
+        line.append(f"  best {best.value:.4f} (trial {best.number})", style="dim")
+    line.append(f"  [{_done(driver)}/{driver.spec.budget.trials or '-'}]", style="dim")
+    if trial.state != TrialState.COMPLETE:
+        line.append(f"  {trial.user_attrs.get('reason', '')}", style="dim")
+    return line
+
+
+def picture(driver: Driver) -> Group:
+    """The whole search at one glance."""
+    counts = Counter(t.state for t in driver.trials)
+    states = Text("  ").join(
+        Text(f"{counts[state]} {state.name.lower()}", style=_STYLES.get(state, ""))
+        for state in TrialState
+        if counts[state]
+    )
+    done, total = _done(driver), driver.spec.budget.trials
+    head = Table.grid(padding=(0, 2))
+    head.add_row(Text(driver.spec.name, style="bold"), states)
+    head.add_row(
+        ProgressBar(total=total or max(done, 1), completed=done, width=24), _pace(driver, done, total)
+    )
+    head.add_row(driver.spec.metric, _best_text(driver))
+    running = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("trial", "at", "last", "curve", "parameters"):
+        running.add_column(title, no_wrap=True, overflow="ellipsis")
+    for number, now in sorted(driver.running.items()):
+        values = driver.trials[number].intermediate_values
+        curve = [values[step] for step in sorted(values)]
+        last = driver.spec.early_stopping.max
+        searched = {n: now.config[n] for n in driver.spec.space.searched if n in now.config}
+        running.add_row(
+            str(number),
+            f"{now.reported:,}" + (f"/{last:,}" if last else ""),
+            f"{curve[-1]:.4f}" if curve else "",
+            sparkline(curve[-24:]),
+            " ".join(f"{name}={_short(value)}" for name, value in searched.items()),
+        )
+    return Group(head, running)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Values as a row of bars, the lowest as `▁`, the highest as `█`."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((value - low) * scale)] for value in values)
+
+
+def _done(driver: Driver) -> int:
+    return sum(t.state.is_finished() for t in driver.trials)
+
+
+def _pace(driver: Driver, done: int, total: int | None) -> str:
+    """Trials done, their rate, and the time left at that rate or by the clock, whichever ends first."""
+    parts = [f"{done}/{total}" if total else f"{done} trials", f"{_clock(driver.elapsed)} elapsed"]
+    left = []
+    if done and driver.elapsed > 1:
+        parts.append(f"{60 * done / driver.elapsed:.1f} trials/min")
+        if total is not None:
+            left.append(driver.elapsed / done * max(0, total - done))
+    if driver.spec.budget.time is not None:
+        left.append(max(0.0, driver.spec.budget.time - driver.elapsed))
+    if left:
+        parts.append(f"about {_clock(min(left))} left")
+    return "  ".join(parts)
+
+
+def _best_text(driver: Driver) -> Text:
+    best = driver.best
+    if best is None:
+        return Text("no trial complete yet", style="dim")
+    text = Text.assemble((f"{best.value:.4f}", "bold green"), f" by trial {best.number}")
+    baseline = next((t for t in driver.trials if "baseline" in t.user_attrs), None)
+    if baseline is not None and baseline.value is not None and baseline.number != best.number:
+        text.append(f", the baseline has {baseline.value:.4f}", style="dim")
+    return text
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
