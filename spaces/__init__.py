@@ -1,7 +1,9 @@
 """Search spaces: the YAML language, its loader, and the spaces that ship."""
 
+from .checks import warnings
 from .errors import Issue, SpaceError
 from .expressions import Expression, ExpressionError
+from .json_schema import json_schema
 from .loader import load, loads, shipped
 from .parameters import Choice, Constant, Derived, Parameter, describe
 from .ranges import Range
@@ -24,8 +26,10 @@ __all__ = [
     "Spec",
     "describe",
     "differences",
+    "json_schema",
     "load",
     "loads",
     "nested",
     "shipped",
+    "warnings",
 ]

@@ -89,12 +89,9 @@ class Space:
 
     def grid(self) -> Iterator[dict[str, Any]]:
         """Every configuration that satisfies the constraints; raises `SpaceError` on a continuous range."""
-        values = {name: self.searched_parameter(name).values() for name in self.searched}
-        for name, listed in values.items():
-            if listed is None:
-                message = "a grid needs values that can be listed: give the range a step or a factor"
-                raise SpaceError([self._issue(f"parameters.{name}", message)])
-        return self._walk({name: listed or [] for name, listed in values.items()})
+        if unlisted := [self._issue(*problem) for problem in self.unlisted()]:
+            raise SpaceError(unlisted)
+        return self._walk({name: self.searched_parameter(name).values() or [] for name in self.searched})
 
     def _walk(self, values: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
         """Counts like an odometer: `turns` holds an index for each suggestion, the last one moves first."""
@@ -146,6 +143,12 @@ class Space:
         if not isinstance(parameter, Range | Choice):
             raise KeyError(name)
         return parameter
+
+    def unlisted(self) -> Iterator[Problem]:
+        """The ranges that keep a space from being a grid."""
+        for name in self.searched:
+            if self.searched_parameter(name).values() is None:
+                yield f"parameters.{name}", "a grid needs values that can be listed; give a step or a factor"
 
     def problems(self) -> Iterator[Problem]:
         """What only shows when configurations are made: expressions without a value, a bad baseline."""
@@ -223,7 +226,7 @@ class Space:
 
 
 def nested(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with dotted names taken apart: `{"model.width": 1}` is `{"model": {"width": 1}}`."""
+    """The configuration with dotted names taken apart: `{"a.b": 1}` is `{"a": {"b": 1}}`."""
     result: dict[str, Any] = {}
     for name, value in config.items():
         *outer, last = name.split(".")

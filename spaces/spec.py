@@ -17,7 +17,7 @@ from .messages import translate
 from .model import Formula, Model, Text, plain, refuse, show
 from .parameters import Parameter
 from .relations import Known, relations
-from .samplers import SAMPLERS, TPE, Search
+from .samplers import SAMPLERS, TPE, Grid, Search
 from .settings import Budget, Execution, Objective
 from .space import Space
 from .stopping import METHODS, NoStopping, Stopping
@@ -120,7 +120,8 @@ class Spec(Model):
         related = relations(spec.parameters, spec.constraints, spec.baseline)
         issues += [places.issue(*problem) for problem in related]
         if not issues:      # only then is there a space to try
-            issues += [places.issue(*problem) for problem in spec.space.problems()]
+            unlisted = spec.space.unlisted() if isinstance(spec.search, Grid) else ()
+            issues += [places.issue(*problem) for problem in (*unlisted, *spec.space.problems())]
         if issues:
             raise SpaceError(issues)
         return spec
@@ -137,13 +138,15 @@ class Spec(Model):
             if not isinstance(change, Mapping) or not isinstance(old, dict) or section == "objective":
                 data[section] = change
                 continue
-            merged = {**old, **change}
             union, key = UNIONS.get(section, ({}, ""))
-            if key in change and change[key] != old[key] and change[key] in union:
-                known = union[change[key]].model_fields
-                merged = {name: value for name, value in merged.items() if name in known or name in change}
-            data[section] = merged
-        return self.check(data, Places("<override>"))
+            member = union.get(str(change.get(key)))
+            if member is not None:
+                old = {name: value for name, value in old.items() if name in member.model_fields}
+            gone = {name for name, value in change.items() if value is None}
+            data[section] = {name: value for name, value in {**old, **change}.items() if name not in gone}
+        spec = self.check(data, Places("<override>"))
+        spec._places = self._places
+        return spec
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Spec) and self.to_json() == other.to_json()    # wherever they were read

@@ -1,0 +1,67 @@
+"""What is allowed in a space but probably not meant: warnings, each with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .errors import Issue
+from .parameters import Choice
+from .ranges import Range, brief
+from .spec import Spec
+
+WIDE = 100          # max / min from which orders of magnitude matter
+SCARCE = 0.05       # share of the box below which rejection gets slow and samplers learn little
+BATCH = {"batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}
+
+Warnings = Iterator[tuple[str, str]]
+
+
+def warnings(spec: Spec) -> list[Issue]:
+    """Every warning about a spec, in the order of the file."""
+    found = [*_logarithms(spec), *_resource(spec), *_grid(spec), *_constraints(spec), *_categories(spec)]
+    return sorted((spec.issue(*one) for one in found), key=lambda issue: (issue.line, issue.column))
+
+
+def _logarithms(spec: Spec) -> Warnings:
+    for name, parameter in spec.parameters.items():
+        if not isinstance(parameter, Range) or parameter.log or parameter.factor or parameter.step:
+            continue
+        if parameter.min > 0 and parameter.max / parameter.min >= WIDE:
+            ratio = brief(float(f"{parameter.max / parameter.min:.2g}"))
+            message = f"max is {ratio} times min; add log: true to search orders of magnitude evenly"
+            yield f"parameters.{name}", message
+
+
+def _resource(spec: Spec) -> Warnings:
+    if spec.early_stopping.method == "none" or spec.resource != "steps":
+        return
+    for name in spec.space.searched:
+        if name.rpartition(".")[2] in BATCH:
+            message = f"steps of trials that differ in {name} are no equal work; count samples instead"
+            yield "early_stopping.resource", message
+            return
+
+
+def _grid(spec: Spec) -> Warnings:
+    size, trials = spec.space.grid_size(), spec.budget.trials
+    if size is None or trials is None:
+        return
+    if size < trials and spec.search.sampler != "grid":     # a grid search simply ends
+        yield "budget.trials", f"there are only {size} configurations for {trials} trials; some will repeat"
+    if size > trials and spec.search.sampler == "grid":
+        yield "budget.trials", f"the grid has {size} configurations; {trials} trials leave some out"
+
+
+def _constraints(spec: Spec) -> Warnings:
+    share = spec.space.feasible_share()
+    if share < SCARCE:
+        yield "constraints", f"only {share:.1%} of random configurations satisfy them; narrow the ranges"
+
+
+def _categories(spec: Spec) -> Warnings:
+    if spec.search.sampler != "cmaes":
+        return
+    odd = [n for n, p in spec.parameters.items() if isinstance(p, Choice) or p.when is not None]
+    if odd:
+        message = f"cmaes moves numbers that are always there; {', '.join(odd)} it draws at random"
+        yield "search.sampler", message

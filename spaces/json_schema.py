@@ -1,0 +1,84 @@
+"""The space language as JSON Schema, so that an editor completes keys and marks errors while one types.
+
+Generated from the models. Where pydantic would say "any of these", which makes an editor blame the whole
+mapping, `if` on the key that tells the members apart leads to the one that is meant, and the error stands at
+the field.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from .relations import NAME
+from .spec import Spec
+
+SCALAR = {"type": ["number", "string", "boolean"]}
+CHOICES = {"type": "array", "minItems": 1}
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema of a space file (JSON Schema 2020-12)."""
+    schema = Spec.model_json_schema(schema_generator=_Generator)
+    schema["$schema"] = _Generator.schema_dialect
+    schema["title"] = "hpsearch space, version 1"
+    schema["properties"]["parameters"].update(minProperties=1, propertyNames={"pattern": f"^{NAME.pattern}$"})
+    linear = {"properties": {"step": False, "factor": False}}
+    schema["$defs"]["Range"].update(_when("log", {"const": True}, linear))
+    return schema
+
+
+class _Generator(GenerateJsonSchema):
+    """Pydantic's generator with `if` in place of `oneOf` and `anyOf`."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        result = super().default_schema(schema)
+        if result.get("default", ...) is None:      # "not given" is no default that an editor should write
+            del result["default"]
+        return result
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        inner = self.generate_inner(schema["schema"])
+        if "type" not in inner:
+            return {"if": {"not": {"type": "null"}}, "then": inner}
+        types = inner["type"] if isinstance(inner["type"], list) else [inner["type"]]
+        nullable = {**inner, "type": [*types, "null"]}
+        if "enum" in inner:
+            nullable["enum"] = [*inner["enum"], None]
+        return nullable
+
+    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
+        members = {str(tag): self.generate_inner(member) for tag, member in schema["choices"].items()}
+        if "range" in members:
+            return _parameter(members)
+        if "command" in members:
+            return {"if": {"type": "object"}, "then": members["command"], "else": members["text"]}
+        return _named("sampler" if "tpe" in members else "method", members)
+
+
+def _parameter(members: dict[str, JsonSchemaValue]) -> JsonSchemaValue:
+    """A parameter: a list, a scalar, or the mapping that its key names."""
+    mapping = members["range"]
+    for key, tag in (("value", "constant"), ("expr", "derived"), ("choices", "choice")):
+        mapping = {"if": {"required": [key]}, "then": members[tag], "else": mapping}
+    shorthand = {"if": {"type": "array"}, "then": CHOICES, "else": SCALAR}
+    return {"if": {"type": "object"}, "then": mapping, "else": shorthand}
+
+
+def _named(key: str, members: dict[str, JsonSchemaValue]) -> JsonSchemaValue:
+    """A mapping whose member is named by one of its keys; without the key a sampler is tpe."""
+    schema: JsonSchemaValue = {"type": "object", "properties": {key: {"enum": list(members)}}}
+    if key == "sampler":
+        schema |= {"if": {"not": {"required": [key]}}, "then": members["tpe"]}
+    else:
+        schema |= {"required": [key]}
+    return schema | {"allOf": [_when(key, {"const": tag}, member) for tag, member in members.items()]}
+
+
+def _when(key: str, value: JsonSchemaValue, then: JsonSchemaValue) -> JsonSchemaValue:
+    return {"if": {"type": "object", "required": [key], "properties": {key: value}}, "then": then}
