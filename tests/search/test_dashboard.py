@@ -1,0 +1,460 @@
+"""The guard is tried on the real optuna-dashboard over a real SQLite study, and the server as a process."""
+
+import http.client
+import json
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from wsgiref.util import setup_testing_defaults
+
+import optuna
+import pytest
+from optuna.artifacts import FileSystemArtifactStore, upload_artifact
+from optuna.storages import InMemoryStorage, RDBStorage
+from optuna_dashboard import save_note
+
+from hpsearch.search.dashboard import allowed_hosts, application, serve
+from hpsearch.search.errors import SearchError
+from hpsearch.storage import StorageError
+
+Call = Callable[..., tuple[int, dict[str, str], bytes]]
+TYPES = {
+    "page.html": "text/html",
+    "drawing.svg": "image/svg+xml",
+    "page.xhtml": "application/xhtml+xml",
+    "two.png": "image/png, text/html",
+    "log.txt": "text/plain",
+    "plot.png": "image/png",
+    "sound.wav": "audio/x-wav",
+    "film.mp4": "video/mp4",
+}
+CHANGES = [
+    ("POST", "/api/studies"),
+    ("POST", "/api/studies/1/rename"),
+    ("DELETE", "/api/studies/1"),
+    ("PUT", "/api/studies/1/note"),
+    ("POST", "/api/trials/1/tell"),
+    ("POST", "/api/studies/1/preference/1"),
+    ("POST", "/incompatible-rdb-schema"),
+    ("PATCH", "/dashboard"),
+]
+
+
+def make_study(file: Path, name: str = "lora", low: float = 0.0) -> None:
+    """A study of three complete and two pruned trials, with a note."""
+    storage = RDBStorage(f"sqlite:///{str(file).replace('{', '{{').replace('}', '}}')}")
+    study = optuna.create_study(storage=storage, study_name=name)
+    for number in range(5):
+        trial = study.ask()
+        trial.report(trial.suggest_float("learning_rate", low, low + 1), step=1)
+        pruned = optuna.trial.TrialState.PRUNED
+        study.tell(trial, **({"state": pruned} if number % 2 else {"values": float(number)}))
+    save_note(study, "# What was found\n")
+    storage.engine.dispose()
+
+
+def caller(app: Any) -> Call:
+    """Ask a WSGI application as a server would, with the headers of curl; `HTTP_...` are added."""
+
+    def call(
+        path: str, method: str = "GET", body: Any = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        sent = b"" if body is None else json.dumps(body).encode()
+        environ: dict[str, Any] = {"PATH_INFO": path, "REQUEST_METHOD": method}
+        environ |= {"HTTP_HOST": "localhost:8080", "CONTENT_LENGTH": str(len(sent))}
+        environ |= {"CONTENT_TYPE": "application/json"} | headers
+        setup_testing_defaults(environ)
+        answer: list[Any] = []
+        environ["wsgi.input"].write(sent)
+        environ["wsgi.input"].seek(0)
+        chunks = app(environ, lambda status, head, *_: answer.extend((status, head)))
+        content = b"".join(chunks)
+        getattr(chunks, "close", lambda: None)()
+        return int(answer[0].split()[0]), {k.lower(): v for k, v in answer[1]}, content
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dashboard")
+    make_study(folder / "studies.db")
+    return folder
+
+
+@pytest.fixture
+def build(folder: Path) -> Iterator[Callable[..., Call]]:
+    """Build a guarded dashboard over the study, or over another file."""
+    opened: list[RDBStorage] = []
+
+    def build(file: Path = folder / "studies.db", *, write: bool = False) -> Call:
+        opened.append(RDBStorage(f"sqlite:///{file}"))
+        return caller(application(opened[-1], runs=folder, host="127.0.0.1", port=8080, write=write))
+
+    yield build
+    for storage in opened:
+        storage.engine.dispose()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A database that the test may change."""
+    make_study(tmp_path / "own.db")
+    return tmp_path / "own.db"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/dashboard",
+        "/dashboard/studies/1",
+        "/static/bundle.js",
+        "/favicon.ico",
+        "/api/meta",
+        "/api/studies",
+        "/api/studies/1",
+        "/api/studies/1/param_importances",
+        "/api/studies/1/plot/timeline",
+        "/csv/1",
+    ],
+)
+def test_everything_the_page_loads_passes_read_only_and_hardened(
+    build: Callable[..., Call], path: str
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        status, headers, body = build()(path)
+    assert status == 200
+    assert body
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "SAMEORIGIN"
+    assert "content-disposition" not in headers or path == "/csv/1"
+
+
+def test_head_and_the_first_page(build: Callable[..., Call]) -> None:
+    call = build()
+    assert call("/")[0] == 302
+    assert call("/dashboard", "HEAD")[0] == 200
+
+
+@pytest.mark.parametrize("host", ["localhost:8080", "127.0.0.1:8080", "[::1]:8080", "LocalHost:8080"])
+def test_own_names_are_answered(build: Callable[..., Call], host: str) -> None:
+    assert build()("/api/studies", HTTP_HOST=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example",
+        "evil.example:8080",
+        "localhost",
+        "localhost:8081",
+        "localhost.evil.example:8080",
+        "localhost:8080,evil.example",
+        "localhost:8080@evil.example",
+    ],
+)
+def test_a_foreign_host_is_refused(build: Callable[..., Call], host: str) -> None:
+    for path in ("/dashboard", "/api/studies", "/static/bundle.js"):
+        status, headers, body = build(write=True)(path, HTTP_HOST=host)
+        assert status == 403
+        assert b"answers only at" in body and b"localhost:8080" in body
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGES)
+def test_read_only_refuses_every_change_and_names_the_option(
+    build: Callable[..., Call], method: str, path: str
+) -> None:
+    status, headers, body = build()(path, method, {"study_name": "new", "directions": ["minimize"]})
+    assert status == 405
+    assert headers["allow"] == "GET, HEAD, OPTIONS"
+    reason = json.loads(body)["reason"] if path.startswith("/api/") else body.decode()
+    assert "--write" in reason
+
+
+def test_write_allows_the_dashboards_own_changes(build: Callable[..., Call], own: Path) -> None:
+    call = build(own, write=True)
+    origin = {"HTTP_ORIGIN": "http://localhost:8080", "HTTP_SEC_FETCH_SITE": "same-origin"}
+    body = {"study_name": "made by hand", "directions": ["minimize"]}
+    assert call("/api/studies", "POST", body, **origin)[0] == 201
+    assert call("/api/studies/1/note", "PUT", {"version": 2, "body": "mine"}, **origin)[0] == 204
+    referer = {"HTTP_REFERER": "http://127.0.0.1:8080/dashboard"}
+    assert call("/api/studies/2", "DELETE", {}, **referer)[0] == 204
+    names = [s["study_name"] for s in json.loads(call("/api/studies")[2])["study_summaries"]]
+    assert names == ["lora"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"HTTP_ORIGIN": "https://evil.example"},
+        {"HTTP_ORIGIN": "null"},
+        {"HTTP_ORIGIN": "http://localhost:3000"},
+        {"HTTP_ORIGIN": "https://localhost:8080"},
+        {"HTTP_ORIGIN": "http://localhost:8080.evil.example"},
+        {"HTTP_ORIGIN": "http://localhost:8080@evil.example"},
+        {"HTTP_REFERER": "https://evil.example/http://localhost:8080/"},
+        {"HTTP_REFERER": "http://[evil"},
+        {"HTTP_SEC_FETCH_SITE": "cross-site"},
+        {"HTTP_SEC_FETCH_SITE": "same-site"},
+        {"HTTP_ORIGIN": "http://localhost:8080", "HTTP_SEC_FETCH_SITE": "cross-site"},
+    ],
+)
+@pytest.mark.parametrize("write", [False, True])
+def test_other_websites_change_nothing(
+    build: Callable[..., Call], headers: dict[str, str], write: bool
+) -> None:
+    call = build(write=write)
+    body = {"study_name": "planted", "directions": ["minimize"]}
+    for method, path in CHANGES:
+        assert call(path, method, body, **headers)[0] == 403
+    assert [s["study_name"] for s in json.loads(call("/api/studies")[2])["study_summaries"]] == ["lora"]
+
+
+def test_no_request_upgrades_the_schema(build: Callable[..., Call], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RDBStorage, "upgrade", lambda self: pytest.fail("the schema was upgraded"))
+    call = build(write=True)
+    assert call("/incompatible-rdb-schema", "POST")[0] == 302
+    assert call("/incompatible-rdb-schema")[0] == 302
+
+
+@pytest.mark.parametrize(("name", "mimetype"), TYPES.items())
+def test_artifacts_that_may_run_script_are_downloaded(
+    build: Callable[..., Call], own: Path, folder: Path, name: str, mimetype: str
+) -> None:
+    call = build(own)
+    (own.parent / name).write_bytes(b"<script>alert(1)</script>")
+    storage = RDBStorage(f"sqlite:///{own}")
+    study = optuna.load_study(study_name="lora", storage=storage)
+    trial = study.ask()
+    for target, path in ((study, "/artifacts/1/"), (trial, f"/artifacts/1/{trial._trial_id}/")):
+        artifact = upload_artifact(
+            artifact_store=FileSystemArtifactStore(folder / "artifacts"),
+            file_path=str(own.parent / name),
+            study_or_trial=target,
+            mimetype=mimetype,
+        )
+        status, headers, body = call(path + artifact)
+        assert (status, body) == (200, b"<script>alert(1)</script>")
+        assert headers["content-type"] == mimetype
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["content-security-policy"] == "sandbox"
+        assert "access-control-allow-origin" not in headers
+        shown = name in ("plot.png", "sound.wav", "film.mp4")
+        assert headers.get("content-disposition") == (None if shown else "attachment")
+        # The dashboard drops bytes that are not UTF-8; the guard must not see another path than it does.
+        assert call(f"/arti\xff{path[5:]}{artifact}")[0] == 400
+    storage.engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/artifacts/1/../studies.db",
+        "/artifacts/1/../../studies.db",
+        "/artifacts/../studies.db",
+        "/artifacts/1/1/../../studies.db",
+        "/artifacts/1//etc/passwd",
+        "/artifacts/1/..%2fstudies.db",
+        "/artifacts/1/%2e%2e%2fstudies.db",
+        "/artifacts/1/%2e%2e/studies.db",
+        "/artifacts/1/..%5cstudies.db",
+        "/artifacts/1/%252e%252e%252fstudies.db",
+        "/static/../_app.py",
+        "/static/..%2f_app.py",
+        "/static/%2e%2e/%2e%2e/_app.py",
+        "/static//etc/passwd",
+    ],
+)
+def test_no_path_leads_out_of_the_artifacts(server: tuple[str, int], path: str) -> None:
+    """Through the real server, which is what decodes a path."""
+    status, body = fetch(*server, path)
+    assert status in (403, 404)
+    assert b"SQLite" not in body and b"root:" not in body and b"import" not in body
+
+
+def test_reading_writes_nothing(build: Callable[..., Call], own: Path) -> None:
+    def content() -> list[str]:
+        with closing(sqlite3.connect(own)) as database:
+            return list(database.iterdump())
+
+    before = content()
+    call = build(own)
+    for path in ("/dashboard", "/api/studies", "/api/studies/1", "/api/studies/1/plot/slice", "/csv/1"):
+        assert call(path)[0] == 200
+    for method, path in CHANGES:
+        assert call(path, method, {"state": "Fail", "version": 2, "body": ""})[0] == 405
+    assert content() == before
+
+
+def learning_rates(call: Call) -> list[float]:
+    trials = json.loads(call("/api/studies/1")[2])["trials"]
+    return [float(trial["params"][0]["param_internal_value"]) for trial in trials]
+
+
+def test_a_new_study_under_a_used_id_shows_its_own_trials(build: Callable[..., Call], own: Path) -> None:
+    call = build(own)
+    assert max(learning_rates(call)) < 1
+    storage = RDBStorage(f"sqlite:///{own}")
+    optuna.delete_study(study_name="lora", storage=storage)
+    storage.engine.dispose()
+    make_study(own, low=5.0)
+    assert min(learning_rates(call)) >= 5
+
+
+def test_a_new_file_under_the_old_name_is_read(build: Callable[..., Call], own: Path) -> None:
+    call = build(own)
+    assert max(learning_rates(call)) < 1
+    own.unlink()
+    status, _, body = call("/api/studies")
+    assert status == 503 and "cannot be read" in json.loads(body)["reason"]
+    assert not own.exists()
+    make_study(own, low=5.0)
+    assert min(learning_rates(call)) >= 5
+
+
+def test_any_storage_and_artifact_store_may_be_given(tmp_path: Path) -> None:
+    store = FileSystemArtifactStore(tmp_path)
+    app = application(
+        InMemoryStorage(), runs=tmp_path / "runs", host="::1", port=80, write=False, artifacts=store
+    )
+    assert caller(app)("/api/studies", HTTP_HOST="[::1]")[0] == 200
+    assert not (tmp_path / "runs").exists()
+
+
+def test_hosts() -> None:
+    assert allowed_hosts("GPU-box", 90) == {"localhost:90", "127.0.0.1:90", "[::1]:90", "gpu-box:90"}
+    assert {"localhost", "localhost:80"} <= allowed_hosts("127.0.0.1", 80)
+    assert f"{socket.gethostname()}:90".lower() in allowed_hosts("0.0.0.0", 90)
+
+
+# The server ------------------------------------------------------------------------------------------------
+
+SERVE = """
+import sys
+from pathlib import Path
+from hpsearch.search.dashboard import serve
+url, runs, host = sys.argv[1:]
+serve(url, runs=Path(runs), host=host, port=0, announce=lambda line: print(line, flush=True))
+print("ended")
+"""
+
+
+def start(url: str, runs: Path, host: str = "127.0.0.1") -> tuple[subprocess.Popen[str], int]:
+    """A dashboard in a process of its own, and the port that it announced."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", SERVE, url, str(runs), host],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        pytest.fail(process.communicate()[1])
+    return process, int(line.split(" (")[0].rpartition(":")[2])
+
+
+def fetch(host: str, port: int, path: str) -> tuple[int, bytes]:
+    with closing(http.client.HTTPConnection(host, port, timeout=60)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[tuple[str, int]]:
+    process, port = start(f"sqlite:///{folder / 'studies.db'}", folder / "runs")
+    yield "127.0.0.1", port
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_without_a_traceback(folder: Path, sent: signal.Signals) -> None:
+    process, port = start(f"sqlite:///{folder / 'studies.db'}", folder / "runs")
+    assert fetch("127.0.0.1", port, "/api/studies")[0] == 200
+    process.send_signal(sent)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "ended\n", "")
+
+
+def test_without_a_browsers_headers(server: tuple[str, int]) -> None:
+    with socket.create_connection(server, timeout=60) as bare:
+        bare.sendall(f"GET /static/bundle.js HTTP/1.0\r\nHost: localhost:{server[1]}\r\n\r\n".encode())
+        assert bare.recv(15) == b"HTTP/1.0 200 OK"
+    with socket.create_connection(server, timeout=60) as bare:
+        bare.sendall(b"GET /dashboard HTTP/1.0\r\n\r\n")
+        assert bare.recv(12) == b"HTTP/1.0 403"
+
+
+def test_every_address_is_served_with_a_warning(folder: Path) -> None:
+    process, port = start(f"sqlite:///{folder / 'studies.db'}", folder / "runs", host="0.0.0.0")
+    assert fetch("127.0.0.1", port, "/api/studies")[0] == 200
+    assert process.stdout is not None
+    assert "no password: whoever reaches 0.0.0.0 can read the" in process.stdout.readline()
+    process.terminate()
+    assert process.communicate(timeout=60) == ("ended\n", "")
+
+
+@pytest.mark.parametrize(
+    "name", ["a b.db", "ü-漢字.db", "{x}.db", "{SCHEMA_VERSION}.db", "100%.db", "wh?t#.db"]
+)
+def test_odd_file_names(tmp_path: Path, name: str) -> None:
+    make_study(tmp_path / "plain.db")
+    (tmp_path / "plain.db").rename(tmp_path / name)
+    url = f"sqlite:///{tmp_path}/{name.replace('%', '%25').replace('?', '%3F')}"
+    process, port = start(url, tmp_path / "runs")
+    status, body = fetch("127.0.0.1", port, "/api/studies")
+    process.kill()
+    process.communicate()
+    assert status == 200 and json.loads(body)["study_summaries"][0]["study_name"] == "lora"
+
+
+def test_a_missing_database_is_said_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"no database .*gone\.db"):
+        serve(f"sqlite:///{tmp_path}/gone.db", runs=tmp_path / "runs", port=0, announce=pytest.fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_in_use_is_named(folder: Path, server: tuple[str, int]) -> None:
+    with pytest.raises(SearchError, match=rf":{server[1]}: another program .* --port"):
+        serve(
+            f"sqlite:///{folder / 'studies.db'}",
+            runs=folder / "runs",
+            port=server[1],
+            announce=pytest.fail,
+        )
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 99999), ("no-such-host.invalid", 0)])
+def test_an_address_that_cannot_be_had(folder: Path, host: str, port: int) -> None:
+    with pytest.raises(SearchError, match=f"cannot serve at {host}:{port}: "):
+        serve(
+            f"sqlite:///{folder / 'studies.db'}",
+            runs=folder / "runs",
+            host=host,
+            port=port,
+            announce=pytest.fail,
+        )
+
+
+def test_the_handler_of_sigterm_is_given_back(folder: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def stop(line: str) -> None:
+        raise KeyboardInterrupt
+
+    assert threading.current_thread() is threading.main_thread()
+    serve(f"sqlite:///{folder / 'studies.db'}", runs=folder / "runs", port=0, announce=stop)
+    assert signal.getsignal(signal.SIGTERM) is before
