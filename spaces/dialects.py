@@ -41,6 +41,7 @@ TOP = {     # keys at the top of a file: whose they are, and what to write here
     "entrypoint": (DETERMINED, "objective: {command: [...]}"),
     "max_restarts": (DETERMINED, "execution: {retries: ...}"),
     "apiVersion": (KATIB, "version: 1"),
+    "kind": (KATIB, "version: 1"),
     "spec": (KATIB, "its parts at the top of the file"),
     "hydra": (HYDRA, "parameters: {...} and search: {sampler: tpe}"),
     "sweeper": (HYDRA, "search: {sampler: tpe}"),

@@ -74,8 +74,11 @@ class Node:
     plain: bool = False      # an unquoted scalar, so it may be a number
 
 
-def read(text: str, file: str) -> tuple[Any, Places]:
-    """The data of the one YAML document in `text`, and the places of its values; raises `SpaceError`."""
+def read(text: str, file: str) -> tuple[Any, Places, list[Issue]]:
+    """The data of the one YAML document in `text`, the places of its values, and what is wrong with some.
+
+    Raises `SpaceError` where there is no data at all.
+    """
     places = Places(file)
     if len(text) > LARGEST_TEXT:
         raise SpaceError([Issue(file, 0, 0, "", f"larger than {LARGEST_TEXT:,} characters: no space file")])
@@ -83,10 +86,7 @@ def read(text: str, file: str) -> tuple[Any, Places]:
     if node is None:
         raise SpaceError([Issue(file, 1, 1, "", "the file is empty")])
     construction = _Construction(places)
-    data = construction.value(node, "")
-    if construction.issues:
-        raise SpaceError(construction.issues)
-    return data, places
+    return construction.value(node, ""), places, construction.issues
 
 
 def join(path: str, key: str | int) -> str:
@@ -207,6 +207,8 @@ class _Construction:
                 continue
             self.places.keys[here] = (key.line, key.column)
             result[name] = self.value(value, here)
+            if value.plain and value.content == "":     # nothing stands there; the parser says the next line
+                self.places.values[here] = (key.line, key.column)
         return result
 
     def issue(self, node: Node, path: str, message: str) -> Issue:

@@ -98,7 +98,7 @@ class Expression:
     def parse(cls, text: str) -> Expression:
         """Read an expression; raises `ExpressionError` where it says more than arithmetic over names."""
         if len(text) > LONGEST:
-            raise ExpressionError(f"longer than {LONGEST} characters")
+            raise ExpressionError(f"is longer than {LONGEST} characters")
         if not text.strip():
             raise ExpressionError("is empty")
         try:
@@ -120,12 +120,12 @@ class Expression:
 def _names(node: ast.AST, levels: int) -> Iterator[str]:
     """The parameter names below a node, refusing every node that is no arithmetic."""
     if levels == 0:
-        raise ExpressionError(f"nested deeper than {DEEPEST} levels", _column(node))
+        raise ExpressionError(f"is nested deeper than {DEEPEST} levels", _column(node))
     children: list[ast.expr]
     match node:
         case ast.Constant(value=value):
             if not isinstance(value, bool | int | float | str | None):
-                raise ExpressionError(f"{value!r} is neither number nor text", _column(node))
+                raise ExpressionError(f"holds {value!r:.40}, neither number nor text", _column(node))
             _bounded(value, node)
             return
         case ast.Name() | ast.Attribute():
@@ -148,9 +148,10 @@ def _names(node: ast.AST, levels: int) -> Iterator[str]:
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in FUNCTIONS:
             children = arguments
         case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
-            raise ExpressionError(f'no function "{name}"; there is {", ".join(FUNCTIONS)}', _column(node))
+            known = ", ".join(FUNCTIONS)
+            raise ExpressionError(f'calls "{name}", which is no function here; there is {known}', _column(node))
         case _:
-            raise ExpressionError(f"{_kind(node)} is not allowed here", _column(node))
+            raise ExpressionError(f"uses {_kind(node)}, which has no meaning here", _column(node))
     for child in children:
         yield from _names(child, levels - 1)
 
@@ -164,7 +165,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
             if name in CONSTANTS:
                 return CONSTANTS[name]
             if name not in values:
-                raise ExpressionError(f'"{name}" has no value', _column(node))
+                raise ExpressionError(f'needs "{name}", which has no value', _column(node))
             return values[name]
         case ast.BoolOp(op=op, values=operands):
             stop = isinstance(op, ast.Or)
@@ -195,7 +196,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
 def _arithmetic(node: ast.expr, function: Callable[..., Any], *operands: Any) -> Any:
     for operand in operands:
         if not isinstance(operand, int | float):    # "a" * 10**9 and "%99999999d" % 1 end here
-            raise ExpressionError(f"arithmetic needs numbers, not {operand!r:.60}", _column(node))
+            raise ExpressionError(f"does arithmetic with {operand!r:.60}, no number", _column(node))
     return _apply(node, function, *operands)
 
 
@@ -207,7 +208,7 @@ def _apply(node: ast.expr, function: Callable[..., Any], *operands: Any) -> Any:
     except OverflowError:
         raise ExpressionError("gives a number that is too large", _column(node)) from None
     except (TypeError, ValueError) as error:
-        raise ExpressionError(str(error), _column(node)) from None
+        raise ExpressionError(f"fails: {error}", _column(node)) from None
     return _bounded(result, node)
 
 
@@ -227,7 +228,7 @@ def _dotted(node: ast.AST) -> str:
             return name
         case ast.Attribute(value=owner, attr=attribute):
             return f"{_dotted(owner)}.{attribute}"
-    raise ExpressionError(f"{_kind(node)} is not allowed here", _column(node))
+    raise ExpressionError(f"uses {_kind(node)}, which has no meaning here", _column(node))
 
 
 def _column(node: ast.AST) -> int:

@@ -24,7 +24,7 @@ def json_schema() -> dict[str, Any]:
     schema = Spec.model_json_schema(schema_generator=_Generator)
     schema["$schema"] = _Generator.schema_dialect
     schema["title"] = "hpsearch space, version 1"
-    schema["properties"]["parameters"].update(minProperties=1, propertyNames={"pattern": f"^{NAME.pattern}$"})
+    schema["properties"]["parameters"].update(propertyNames={"pattern": f"^{NAME.pattern}$"})
     linear = {"properties": {"step": False, "factor": False}}
     schema["$defs"]["Range"].update(_when("log", {"const": True}, linear))
     return schema

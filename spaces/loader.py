@@ -26,11 +26,19 @@ def load(source: str | Path) -> Spec:
 
 def loads(text: str, filename: str = "<string>") -> Spec:
     """The spec of a YAML text; raises `SpaceError` with every issue."""
-    data, places = read(text, filename)
+    data, places, faults = read(text, filename)
     if not isinstance(data, dict):
         message = f"a space file is a mapping (version: 1, name: ...), not {show(data)}"
-        raise SpaceError([places.issue("", message)])
-    return Spec.check(data, places)
+        raise SpaceError([*faults, places.issue("", message)])
+    try:
+        spec = Spec.check(data, places)
+    except SpaceError as error:
+        told = {(fault.line, fault.column) for fault in faults}     # nothing is told twice
+        others = (issue for issue in error.issues if (issue.line, issue.column) not in told)
+        raise SpaceError([*faults, *others]) from None
+    if faults:
+        raise SpaceError(faults)
+    return spec
 
 
 def shipped() -> list[str]:

@@ -21,7 +21,9 @@ LATER = {   # keys of the design that this version does not run
     "confirm": "this version does not run confirmations; remove it",
     "execution.pack": "this version does not pack trials; remove it",
 }
+UNIONS = {"search": ("sampler", SAMPLERS, "tpe"), "early_stopping": ("method", METHODS, "hyperband")}
 SECTIONS: dict[str, type[Model]] = {"budget": Budget, "execution": Execution, "objective": Command}
+TELLING = {"range": "min", "choice": "choices", "derived": "expr", "constant": "value"}     # kind -> its key
 KINDS = {
     "string": "a text", "int": "an integer", "float": "a number", "bool": "true or false", "list": "a list",
     "dict": "a mapping", "model": "a mapping", "model_attributes": "a mapping",
@@ -47,7 +49,7 @@ def translate(error: ValidationError, root: type[Model], places: Places) -> list
             else:
                 explained.add((*around, meant(str(key), allowed) or ""))
     for location in missing:    # a range that lacks both bounds is said once, at min
-        if location[-1] == "max" and (*location[:-1], "min") in missing:
+        if location[0] == "parameters" and location[-1] == "max" and (*location[:-1], "min") in missing:
             explained.add(location)
     return [
         issue
@@ -62,36 +64,51 @@ def _issues(detail: Any, root: type[Model], places: Places, missing: set[Locatio
     path = _path(location, places)
     if kind == "refused":
         for field, message in detail["ctx"]["problems"]:
-            yield places.issue(_path((*location, field), places) if field else path, message)
+            steps = [int(step) if step.isdigit() else step for step in field.split(".") if step]
+            yield places.issue(_path((*location, *steps), places), message)
     elif kind == "extra_forbidden":
         yield places.issue(path, _unknown(location, root, path), key=True)
-    elif kind == "missing" and location[-1] == "min" and (*location[:-1], "max") in missing:
+    elif kind in ("union_tag_not_found", "union_tag_invalid"):
+        yield _untold(kind, path, detail["input"], places)
+    elif location[0] == "parameters" and (*location[:-1], "max") in missing and location[-1] == "min":
         message = "needs min and max, or a list of choices, or value, or expr"
         yield places.issue(_path(location[:-1], places), message)
     else:
-        yield places.issue(path, _message(kind, location, detail))
+        yield places.issue(path, _message(kind, detail))
 
 
 def _unknown(location: Location, root: type[Model], path: str) -> str:
     *around, key = location
     allowed = _allowed(around, root)
-    return LATER.get(path) or foreign_key(str(key), allowed) or f"unknown key, {hint(str(key), allowed)}"
+    known = LATER.get(path) or foreign_key(str(key), allowed)
+    if known is None and len(around) == 3 and any(key in model.model_fields for model in PARAMETERS.values()):
+        known = f'does not go with "{TELLING[str(around[2])]}"'
+    return known or f"unknown key, {hint(str(key), allowed)}"
 
 
-def _message(kind: str, location: Location, detail: Any) -> str:
+def _untold(kind: str, path: str, value: Any, places: Places) -> Issue:
+    """The issue of a section that names no sampler or method, or none that there is."""
+    key, known, example = UNIONS[path]
+    if not isinstance(value, dict):
+        return places.issue(path, f"must be a mapping such as {{{key}: {example}}}, not {show(value)}")
+    if kind == "union_tag_invalid":
+        message = f"there is no {show(value[key])}; {hint(str(value[key]), known)}"
+        return places.issue(join(path, key), message)
+    for other in value:
+        if meant(other, [key]):
+            return places.issue(join(path, other), f'unknown key, did you mean "{key}"?', key=True)
+    return places.issue(path, f"needs a {key}: one of {quoted(known)}")
+
+
+def _message(kind: str, detail: Any) -> str:
     context, value = detail.get("ctx", {}), detail["input"]
     if kind == "missing":
-        return f'missing; "{location[-1]}" is required'
-    if kind == "union_tag_not_found":
-        if isinstance(value, dict):
-            return f'needs a method: one of {quoted(METHODS)}'
-        key, example = ("sampler", "tpe") if location[-1] == "search" else ("method", "hyperband")
-        return f"must be a mapping such as {{{key}: {example}}}, not {show(value)}"
-    if kind == "union_tag_invalid":
-        known = SAMPLERS if location[-1] == "search" else METHODS
-        return f'there is no "{context["tag"]}"; {hint(context["tag"], known)}'
+        return "is missing"
     if kind == "literal_error":
-        return f"must be {context['expected']}, not {show(value)}"
+        expected = context["expected"].replace("'", '"')
+        return f"must be {expected}, not {show(value)}"
+    if kind == "too_short":
+        return "needs at least one"
     if kind in LIMITS:
         word, key = LIMITS[kind]
         return f"must be {word} {context[key]:g}, not {show(value)}"

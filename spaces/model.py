@@ -45,7 +45,9 @@ def show(value: Any) -> str:
 def number(value: Any) -> int | float:
     """The value where it is a finite number of sane size."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise refuse(("", f"must be a number, not {show(value)}"))
+        quotes = isinstance(value, str) and re.fullmatch(r"[-+0-9._]+(e[-+]?[0-9]+)?", value)
+        more = "; write it without quotes and without _" if quotes else ""
+        raise refuse(("", f"must be a number, not {show(value)}{more}"))
     if not math.isfinite(value) or (isinstance(value, int) and abs(value) >= 2**63):
         raise refuse(("", "must be a finite number of at most 64 bits"))
     return value
@@ -83,7 +85,7 @@ def expression(value: Any) -> str:
         Expression.parse(value)
     except ExpressionError as error:
         where = f" (at character {error.column})" if error.column else ""
-        raise refuse(("", f"{show(value)} {error.message}{where}")) from None
+        raise refuse(("", f"`{value:.80}` {error.message}{where}")) from None
     return value
 
 

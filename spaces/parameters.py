@@ -39,11 +39,11 @@ class Choice(Conditional):
         labels: dict[Label, int] = {}
         for index, (choice, label) in enumerate(zip(self.choices, self.labels(), strict=True)):
             if isinstance(choice, dict):
-                yield f"choices[{index}]", "a choice is a scalar or a list, no mapping"
+                yield f"choices.{index}", "a choice is a scalar or a list, no mapping"
             elif label in labels:
                 first = self.choices[labels[label]]
                 said = "is listed twice" if type(first) is type(choice) else f"equals {show(first)} before it"
-                yield f"choices[{index}]", f"{show(choice)} {said}"
+                yield f"choices.{index}", f"{show(choice)} {said}"
             labels.setdefault(label, index)
 
     def labels(self) -> list[Label]:

@@ -202,7 +202,7 @@ def _exact(number: float) -> Fraction:
 
 
 def brief(value: Any) -> str:
-    """A value for a line of text: no quotes, no digits that say nothing."""
+    """A value for a line of text: no quotes, no zero that says nothing."""
     if isinstance(value, float):
-        return f"{value:.10g}"
+        return str(value).removesuffix(".0")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -28,7 +28,8 @@ def relations(
         if parameter is not None:
             yield from _reads(name, parameter, parameters)
     yield from _circles(parameters)
-    if not any(isinstance(parameter, Range | Choice | None) for parameter in parameters.values()):
+    fixed = [parameter for parameter in parameters.values() if isinstance(parameter, Constant | Derived)]
+    if parameters and len(fixed) == len(parameters):
         yield "parameters", "nothing is searched; a parameter needs {min, max} or a list of choices"
     for index, text in enumerate(constraints):
         if text is not None:

@@ -155,15 +155,14 @@ class Space:
         rng = random.Random(0)
         trials: list[Callable[[], Any]] = [self._lowest, self._highest, lambda: self._central({})]
         trials += [lambda: self._draw(rng)] * 50
-        found: dict[Problem, None] = {}     # a set that keeps the order
+        found: dict[str, str] = {}      # the first for each path; the same fault shows again and again
         for trial in trials:
             try:
                 self.violated(trial())
             except SpaceError as error:
-                found.update({(issue.path, issue.message): None for issue in error.issues})
-        if not found:
-            found.update(dict.fromkeys(self._baseline_problems()))
-        yield from found
+                for issue in error.issues:
+                    found.setdefault(issue.path, issue.message)
+        yield from found.items() if found else self._baseline_problems()
 
     def _baseline_problems(self) -> Iterator[Problem]:
         try:
@@ -179,7 +178,7 @@ class Space:
                 yield f"baseline.{name}", f'"{name}" does not exist in the baseline: its condition is not met'
         if broken is not None:
             shown = ", ".join(f"{name}: {config[name]}" for name in sorted(Expression.parse(broken).names))
-            yield "baseline", f"breaks the constraint {show(broken)} ({shown})"
+            yield "baseline", f"breaks the constraint `{broken}` ({shown})"
 
     def _central(self, given: Mapping[str, Any]) -> dict[str, Any]:
         def suggest(name: str, parameter: Range | Choice) -> Any:
@@ -212,7 +211,7 @@ class Space:
     def _truth(self, path: str, expression: Expression, config: Mapping[str, Any]) -> bool:
         value = self._evaluate(path, expression, config)
         if not isinstance(value, bool):
-            message = f"{show(expression.text)} is neither true nor false but {show(value)}"
+            message = f"`{expression.text}` is neither true nor false but {show(value)}"
             raise SpaceError([self._issue(path, message)])
         return value
 
@@ -221,7 +220,7 @@ class Space:
             return expression.evaluate(config)
         except ExpressionError as error:
             shown = ", ".join(f"{name}: {show(config[name])}" for name in sorted(expression.names))
-            message = f"{show(expression.text)} {error.message}" + (f" where {shown}" if shown else "")
+            message = f"`{expression.text}` {error.message}" + (f" where {shown}" if shown else "")
             raise SpaceError([self._issue(path, message)]) from None
 
 

@@ -13,16 +13,15 @@ from pydantic import Field, PlainValidator, PrivateAttr, TypeAdapter, Validation
 from .dialects import foreign
 from .document import Places, join
 from .errors import Issue, SpaceError
-from .messages import translate
+from .messages import UNIONS, translate
 from .model import Formula, Model, Text, plain, refuse, show
 from .parameters import Parameter
 from .relations import Known, relations
-from .samplers import SAMPLERS, TPE, Grid, Search
+from .samplers import TPE, Grid, Search
 from .settings import Budget, Execution, Objective
 from .space import Space
-from .stopping import METHODS, NoStopping, Stopping
+from .stopping import NoStopping, Stopping
 
-UNIONS = {"search": (SAMPLERS, "sampler"), "early_stopping": (METHODS, "method")}
 ELSEWHERE = ("name", "budget", "execution")     # may change between two runs of one study
 
 
@@ -65,7 +64,7 @@ class Spec(Model):
     """The name of the value that the objective reports."""
     goal: Literal["minimize", "maximize"] = "minimize"
     """Whether less or more of the metric is better."""
-    parameters: dict[str, Parameter]
+    parameters: dict[str, Parameter] = Field(min_length=1)
     """What is searched: {min, max}, a list of choices, a constant, or {expr: ...}."""
     constraints: list[Formula] = Field(default=[])
     """Expressions that every configuration must make true."""
@@ -113,12 +112,13 @@ class Spec(Model):
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
+            related = () if issues else relations(*_readable(data))     # another tool's file has others
             issues += translate(error, cls, places)
-            issues += [places.issue(*problem) for problem in relations(*_readable(data))]
-            raise SpaceError(issues) from None
+            raise SpaceError([*issues, *(places.issue(*problem) for problem in related)]) from None
         spec._places = places
-        related = relations(spec.parameters, spec.constraints, spec.baseline)
-        issues += [places.issue(*problem) for problem in related]
+        if not issues:
+            related = relations(spec.parameters, spec.constraints, spec.baseline)
+            issues += [places.issue(*problem) for problem in related]
         if not issues:      # only then is there a space to try
             unlisted = spec.space.unlisted() if isinstance(spec.search, Grid) else ()
             issues += [places.issue(*problem) for problem in (*unlisted, *spec.space.problems())]
@@ -138,7 +138,7 @@ class Spec(Model):
             if not isinstance(change, Mapping) or not isinstance(old, dict) or section == "objective":
                 data[section] = change
                 continue
-            union, key = UNIONS.get(section, ({}, ""))
+            key, union, _ = UNIONS.get(section, ("", {}, ""))
             member = union.get(str(change.get(key)))
             if member is not None:
                 old = {name: value for name, value in old.items() if name in member.model_fields}
