@@ -20,7 +20,7 @@ import torch
 
 from .build import build_model, load_weights
 from .checkpoint import Tensors, load_base, load_checkpoint, read_tensors, save_model, write_tensors
-from .config import LoraConfig, PretrainConfig, known_parameters
+from .config import LoraConfig, PretrainConfig, TrainConfig, known_parameters
 from .errors import CheckpointError
 from .lora import merged_state_dict
 from .model import GPT
@@ -39,11 +39,12 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
         raise CheckpointError(f"{checkpoint}: no checkpoint to export")
     parts, state = found
     weights = parts["best"] or parts["weights"]
-    model = _model_of(state["identity"], weights)
-    if state["identity"]["objective"] == PretrainConfig.objective:
+    config = _config_of(state["identity"])
+    model = _model_of(config, state["identity"], weights)
+    if not isinstance(config, LoraConfig):
         save_model(folder / MODEL, model.state_dict(), model.shape)
         return [folder / MODEL]
-    about = _about_adapter(state["identity"]) | {"val_loss": _value(state)}
+    about = _about_adapter(config, state["identity"]) | {"val_loss": _value(state)}
     write_tensors(folder / ADAPTER, weights, about)
     (folder / ADAPTER_CONFIG).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     written = [folder / ADAPTER, folder / ADAPTER_CONFIG]
@@ -62,13 +63,19 @@ def load_model(path: Path) -> GPT:
         model.load_state_dict(base.weights, assign=True)
         return model.eval()
     weights, about = read_tensors(path)
-    return _model_of(about["identity"], weights).eval()
+    identity = about["identity"]
+    return _model_of(_config_of(identity), identity, weights).eval()
 
 
-def _model_of(identity: dict[str, Any], weights: Tensors) -> GPT:
+def _config_of(identity: dict[str, Any]) -> TrainConfig:
     kind = LoraConfig if identity["objective"] == LoraConfig.objective else PretrainConfig
-    params = {name: value for name, value in identity.items() if name in known_parameters(kind)}
-    model, base = build_model(kind.from_params(params), torch.device("cpu"))
+    return kind.from_params(
+        {name: value for name, value in identity.items() if name in known_parameters(kind)}
+    )
+
+
+def _model_of(config: TrainConfig, identity: dict[str, Any], weights: Tensors) -> GPT:
+    model, base = build_model(config, torch.device("cpu"))
     if base != identity["base_sha256"]:
         path = identity["base"] or "the base that ships"
         raise CheckpointError(f"the adapters belong to base {identity['base_sha256']}; {path} is {base}")
@@ -81,8 +88,7 @@ def _value(state: dict[str, Any]) -> float:
     return float(state["best"]) if state["identity"]["early_stopping_patience"] else value
 
 
-def _about_adapter(identity: dict[str, Any]) -> dict[str, Any]:
-    config = LoraConfig.from_params({name: identity[name] for name in known_parameters(LoraConfig)})
+def _about_adapter(config: LoraConfig, identity: dict[str, Any]) -> dict[str, Any]:
     return {
         "r": config.lora_r,
         "lora_alpha": config.scale * config.lora_r,

@@ -85,12 +85,13 @@ def fit(
 ) -> FitResult:
     """Train. `on_report` is called at every point of the report grid, after the checkpoint of it is written.
 
-    Where `resume_from` holds a checkpoint the run goes on from there; reports up to it are not repeated.
+    Where `resume_from` holds a checkpoint the run goes on from there. The report of that checkpoint is made
+    again: it was saved before it was told, so a killed run may not have told it. Earlier ones are not.
     Raises `ConfigError`, `DataError` or `CheckpointError` before anything is trained.
     """
     run = Run(config)
-    if resume_from is not None:
-        run.resume(resume_from)
+    if resume_from is not None and run.resume(resume_from):
+        on_report(run.reports[-1])
     while True:
         due = report_due(config, run.step)
         if due is not None and due > run.reported:
@@ -226,14 +227,14 @@ class Run:
         optimizer = optimizer_tensors(self.optimizer, self.model)
         files.save_checkpoint(folder, self.weights(), optimizer, self.best_weights, state)
 
-    def resume(self, folder: Path) -> None:
-        """Go on from the checkpoint in `folder`, if there is one.
+    def resume(self, folder: Path) -> bool:
+        """Go on from the checkpoint in `folder`; False where there is none.
 
         Raises `CheckpointError` where it belongs to another configuration, corpus or base.
         """
         found = files.load_checkpoint(folder)
         if found is None:
-            return
+            return False
         parts, state = found
         mine = self.identity()
         if differing := [name for name in mine if state["identity"].get(name) != mine[name]]:
@@ -246,6 +247,7 @@ class Run:
         self.reports = [Report(**report) for report in state["reports"]]
         for name in ("step", "reported", "stopped", "best", "stale", "seconds"):
             setattr(self, name, state[name])
+        return True
 
     def identity(self) -> dict[str, Any]:
         """What makes this run this run: its configuration, its text and its base, but not its device."""

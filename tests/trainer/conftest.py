@@ -14,7 +14,9 @@ from hpsearch.trainer.config import LoraConfig, PretrainConfig
 from hpsearch.trainer.data import seed_of
 from hpsearch.trainer.model import GPT, Shape
 
-TEXT = "".join(f"{number} and {number * 7 % 101} make {number + number * 7 % 101}.\n" for number in range(400))
+TEXT = "".join(
+    f"{number} and {number * 7 % 101} make {number + number * 7 % 101}.\n" for number in range(400)
+)
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,9 @@ def problems(params: dict[str, Any], kind: type[TrainConfig] = LoraConfig) -> li
 
 
 def test_every_problem_is_listed_at_once() -> None:
-    found = problems({"max_samples": 64, "learning_rate": "1e-3", "lora_r": 0, "warmup_rato": 0.1, "lr_scheduler": "cos"})
+    found = problems(
+        {"max_samples": 64, "learning_rate": "1e-3", "lora_r": 0, "warmup_rato": 0.1, "lr_scheduler": "cos"}
+    )
     assert found == [
         "warmup_rato: unknown to the objective 'lora', did you mean \"warmup_ratio\"?",
         "learning_rate: found '1e-3' (str), needs a number in (0, inf)",
@@ -59,7 +61,10 @@ def test_a_wrong_value_is_refused_by_its_name(name: str, value: Any) -> None:
     ("params", "message"),
     [
         ({}, "max_samples, max_steps: found neither, needs exactly one: the run's length"),
-        ({"max_samples": 9, "max_steps": 9}, "max_samples, max_steps: found both, needs exactly one: the run's length"),
+        (
+            {"max_samples": 9, "max_steps": 9},
+            "max_samples, max_steps: found both, needs exactly one: the run's length",
+        ),
         (
             {"max_samples": 8, "batch_size": 4, "gradient_accumulation_steps": 4},
             "max_samples: found 8, but one step takes 16 samples",
@@ -83,8 +88,12 @@ def test_contradictions_are_told(params: dict[str, Any], message: str) -> None:
 
 
 def test_pretrain_checks_its_own() -> None:
-    assert problems({"max_steps": 9, "width": 30}, PretrainConfig) == ["width: found 30, needs a multiple of heads (4)"]
-    assert problems({"max_steps": 9, "lora_r": 8}, PretrainConfig)[0].startswith("lora_r: unknown to the objective")
+    assert problems({"max_steps": 9, "width": 30}, PretrainConfig) == [
+        "width: found 30, needs a multiple of heads (4)"
+    ]
+    assert problems({"max_steps": 9, "lora_r": 8}, PretrainConfig)[0].startswith(
+        "lora_r: unknown to the objective"
+    )
 
 
 def test_a_configuration_made_by_hand_is_checked_too() -> None:
@@ -126,7 +135,13 @@ def test_every_parameter_has_help_and_a_default_that_its_own_rule_accepts() -> N
         for name, rule in rules(kind).items():
             assert rule.help
             assert rule.problem(getattr(config, name)) is None, name
-    assert known_parameters(LoraConfig) >= {"learning_rate", "lora_r", "lora_alpha", "lora_dropout", "alpha_over_r"}
+    assert known_parameters(LoraConfig) >= {
+        "learning_rate",
+        "lora_r",
+        "lora_alpha",
+        "lora_dropout",
+        "alpha_over_r",
+    }
 
 
 def test_the_error_reaches_another_process_whole() -> None:

@@ -66,7 +66,7 @@ def test_a_text_too_short_for_one_window_is_told(tmp_path: Path, text: str) -> N
 
 def test_a_python_without_its_topics_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydoc_data", None)
-    with pytest.raises(DataError, match="comes without pydoc_data.*set train_file to 'python'"):
+    with pytest.raises(DataError, match=r"comes without pydoc_data.*set train_file to 'python'"):
         english_documents()
 
 
@@ -103,7 +103,8 @@ def test_windows_come_from_seed_and_step_alone(seed: int, step: int) -> None:
     torch.manual_seed(1)
     assert torch.equal(first, train_windows(tokens, 3, 8, seed=seed, step=step))
     assert not torch.equal(
-        train_windows(tokens, 32, 8, seed=seed, step=step), train_windows(tokens, 32, 8, seed=seed, step=step + 1)
+        train_windows(tokens, 32, 8, seed=seed, step=step),
+        train_windows(tokens, 32, 8, seed=seed, step=step + 1),
     )
 
 

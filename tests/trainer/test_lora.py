@@ -57,7 +57,10 @@ def test_the_base_keys_are_unchanged(base_file: Path) -> None:
 
 
 def test_targets_choose_the_linears(base_file: Path) -> None:
-    assert list(adapters(build(base_file, target_modules=["down", "qkv"]))) == ["blocks.0.qkv", "blocks.0.down"]
+    assert list(adapters(build(base_file, target_modules=["down", "qkv"]))) == [
+        "blocks.0.qkv",
+        "blocks.0.down",
+    ]
     assert len(adapters(build(base_file, target_modules="all-linear"))) == 4
 
 

@@ -14,12 +14,16 @@ schedulers = st.sampled_from(SCHEDULERS)
 
 
 @given(progress, schedulers, st.floats(0, 1), st.floats(0, 1))
-def test_it_stays_between_nothing_and_the_peak(at: float, scheduler: str, warmup: float, floor: float) -> None:
+def test_it_stays_between_nothing_and_the_peak(
+    at: float, scheduler: str, warmup: float, floor: float
+) -> None:
     assert 0 <= lr_factor(at, scheduler=scheduler, warmup=warmup, floor=floor) <= 1
 
 
 @given(schedulers, st.floats(0, 0.99), st.floats(0, 1))
-def test_it_peaks_where_the_warmup_ends_and_ends_on_the_floor(scheduler: str, warmup: float, floor: float) -> None:
+def test_it_peaks_where_the_warmup_ends_and_ends_on_the_floor(
+    scheduler: str, warmup: float, floor: float
+) -> None:
     assert lr_factor(warmup, scheduler=scheduler, warmup=warmup, floor=floor) == 1
     end = lr_factor(1.0, scheduler=scheduler, warmup=warmup, floor=floor)
     assert end == pytest.approx(1.0 if scheduler == "constant" else floor, abs=1e-9)
@@ -35,7 +39,9 @@ def test_it_has_no_jumps(at: float, scheduler: str, warmup: float, floor: float)
 
 
 @given(schedulers, st.lists(progress, min_size=2, max_size=2), st.floats(0, 0.9))
-def test_it_rises_through_the_warmup_and_never_after(scheduler: str, places: list[float], warmup: float) -> None:
+def test_it_rises_through_the_warmup_and_never_after(
+    scheduler: str, places: list[float], warmup: float
+) -> None:
     early, late = sorted(places)
     first, second = (lr_factor(at, scheduler=scheduler, warmup=warmup) for at in (early, late))
     if late <= warmup:

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from hpsearch.trainer.checkpoint import read_tensors
+from hpsearch.trainer.config import LoraConfig, PretrainConfig
+from hpsearch.trainer.errors import CheckpointError
+from hpsearch.trainer.export import export, load_model
+from hpsearch.trainer.loop import Report, Run, evaluate, fit
+from hpsearch.trainer.lora import adapter_parameters
+
+
+def silent(report: Report) -> None:
+    """For runs that are looked at when they are over."""
+
+
+def test_lora_leaves_an_adapter_and_a_merged_model_of_the_same_loss(
+    tiny_lora: LoraConfig, tmp_path: Path
+) -> None:
+    result = fit(tiny_lora, on_report=silent, checkpoint=tmp_path / "run")
+    written = export(tmp_path / "run", tmp_path / "out", merge=True)
+    assert [path.name for path in written] == [
+        "adapter.safetensors",
+        "adapter_config.json",
+        "model.safetensors",
+    ]
+    held = Run(tiny_lora).held
+    assert evaluate(load_model(written[0]), held) == result.value
+    assert evaluate(load_model(written[2]), held) == pytest.approx(result.value, abs=1e-5)
+    tensors, _ = read_tensors(written[0])
+    assert set(tensors) == set(adapter_parameters(result.model))
+    about = json.loads(written[1].read_text())
+    assert (about["r"], about["lora_alpha"], about["val_loss"]) == (2, 4.0, result.value)
+
+
+def test_without_merge_there_is_the_adapter_alone(tiny_lora: LoraConfig, tmp_path: Path) -> None:
+    fit(tiny_lora, on_report=silent, checkpoint=tmp_path / "run")
+    export(tmp_path / "run", tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "adapter.safetensors",
+        "adapter_config.json",
+    }
+
+
+def test_with_early_stopping_the_best_weights_are_exported(
+    tiny_pretrain: PretrainConfig, tmp_path: Path
+) -> None:
+    config = dataclasses.replace(
+        tiny_pretrain, early_stopping_patience=2, learning_rate=0.5, max_samples=400, lr_scheduler="constant"
+    )
+    result = fit(config, on_report=silent, checkpoint=tmp_path / "run")
+    assert result.value < result.reports[-1].value
+    [path] = export(tmp_path / "run", tmp_path / "out")
+    assert evaluate(load_model(path), Run(config).held) == result.value
+
+
+def test_a_pretrained_model_is_a_base(tiny_pretrain: PretrainConfig, tmp_path: Path) -> None:
+    result = fit(tiny_pretrain, on_report=silent, checkpoint=tmp_path / "run")
+    [path] = export(tmp_path / "run", tmp_path / "out")
+    lora = LoraConfig(
+        base=str(path),
+        max_steps=1,
+        max_length=16,
+        train_file=tiny_pretrain.train_file,
+        device="cpu",
+        eval_samples=4,
+    )
+    assert evaluate(Run(lora).model, Run(lora).held) == result.value
+
+
+def test_an_adapter_is_refused_where_its_base_has_changed(tiny_lora: LoraConfig, tmp_path: Path) -> None:
+    fit(tiny_lora, on_report=silent, checkpoint=tmp_path / "run")
+    other = fit(
+        PretrainConfig(
+            max_steps=1, width=8, depth=1, heads=2, max_length=16, train_file=tiny_lora.train_file
+        ),
+        on_report=silent,
+        checkpoint=tmp_path / "other",
+    )
+    assert torch.isfinite(torch.tensor(other.value))
+    [path] = export(tmp_path / "other", tmp_path / "out")
+    assert tiny_lora.base is not None
+    Path(tiny_lora.base).write_bytes(path.read_bytes())
+    with pytest.raises(CheckpointError, match="the adapters belong to base"):
+        export(tmp_path / "run", tmp_path / "out", merge=True)
+
+
+def test_nothing_to_export_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no checkpoint to export"):
+        export(tmp_path, tmp_path / "out")

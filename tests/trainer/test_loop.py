@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.errors import ConfigError
+from hpsearch.trainer.loop import FitResult, Report, Run, evaluate, fit
+
+CLOCKED = {"tokens_per_second", "host_memory_mb"}  # what may differ between two equal runs
+
+
+def silent(report: Report) -> None:
+    """For runs that are looked at when they are over."""
+
+
+def curve(result: FitResult) -> list[tuple[int, float, dict[str, float]]]:
+    """All that must be equal, bit for bit."""
+    return [
+        (report.step, report.value, {k: v for k, v in report.metrics.items() if k not in CLOCKED})
+        for report in result.reports
+    ]
+
+
+@pytest.fixture(params=["lora", "pretrain"])
+def config(request: pytest.FixtureRequest) -> TrainConfig:
+    made: TrainConfig = request.getfixturevalue(f"tiny_{request.param}")
+    return made
+
+
+def test_reports_stand_on_the_grid_and_carry_their_metrics(config: TrainConfig) -> None:
+    heard: list[Report] = []
+    result = fit(config, on_report=heard.append)
+    assert [report.step for report in heard] == [8, 16, 24, 32, 40, 48]
+    assert tuple(heard) == result.reports
+    assert result.value == heard[-1].value and result.stopped == "finished"
+    assert (result.steps, result.samples) == (12, 48)
+    for report in heard:
+        assert set(report.metrics) == CLOCKED | {"train_loss", "perplexity", "learning_rate", "grad_norm"}
+        assert all(type(value) is float and math.isfinite(value) for value in report.metrics.values())
+        assert report.metrics["perplexity"] == pytest.approx(math.exp(report.value))
+
+
+def test_the_same_seed_gives_the_same_curve_bit_for_bit(config: TrainConfig) -> None:
+    first = fit(config, on_report=silent)
+    torch.rand(100)  # whatever else has drawn from torch's own generator
+    assert curve(first) == curve(fit(config, on_report=silent))
+    assert curve(first) != curve(fit(dataclasses.replace(config, seed=1), on_report=silent))
+
+
+def test_a_run_leaves_torchs_own_generator_alone(config: TrainConfig) -> None:
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    fit(config, on_report=silent)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_validating_more_often_changes_nothing(config: TrainConfig) -> None:
+    seldom = fit(dataclasses.replace(config, eval_every=24), on_report=silent)
+    often = fit(dataclasses.replace(config, eval_every=4), on_report=silent)
+    by_step = {report.step: report.value for report in often.reports}
+    assert len(by_step) == 12
+    assert [(report.step, report.value) for report in seldom.reports] == [
+        (24, by_step[24]),
+        (48, by_step[48]),
+    ]
+
+
+def test_training_lowers_the_loss_of_the_batches_and_of_the_validation(tiny: dict[str, Any]) -> None:
+    config = PretrainConfig.from_params(
+        tiny
+        | {"width": 16, "depth": 1, "heads": 2, "learning_rate": 1e-2, "max_samples": 400, "eval_every": 80}
+    )
+    result = fit(config, on_report=silent)
+    assert result.reports[0].value < math.log(256)
+    assert result.value < result.reports[0].value - 0.5
+    assert result.reports[-1].metrics["train_loss"] < result.reports[0].metrics["train_loss"] - 0.5
+
+
+def test_it_can_learn_one_sequence_by_heart(tmp_path: Path) -> None:
+    text = b"the quick brown fox jumps over it"
+    (tmp_path / "one.txt").write_bytes(text)
+    config = PretrainConfig.from_params(
+        {
+            "train_file": str(tmp_path / "one.txt"),
+            "validation_file": str(tmp_path / "one.txt"),
+            "max_length": 32,
+            "width": 32,
+            "depth": 1,
+            "heads": 2,
+            "batch_size": 1,
+            "max_steps": 120,
+            "learning_rate": 1e-2,
+            "device": "cpu",
+        }
+    )
+    result = fit(config, on_report=silent)
+    assert result.value < 0.05
+    assert [report.step for report in result.reports] == list(range(12, 121, 12))
+
+
+def test_the_loss_is_a_mean_over_tokens_whatever_the_chunks(tiny_lora: LoraConfig) -> None:
+    run = Run(dataclasses.replace(tiny_lora, eval_samples=37))
+    logits = run.model.eval()(run.held[:, :-1].long())
+    expected = torch.nn.functional.cross_entropy(logits, run.held[:, 1:].long().flatten())
+    assert run.held.shape == (37, 17)
+    assert evaluate(run.model, run.held) == pytest.approx(expected.item(), abs=1e-5)
+    assert run.model.training, "it goes on training after it"
+
+
+def test_a_step_that_crosses_several_points_reports_the_last(tiny_lora: LoraConfig) -> None:
+    result = fit(dataclasses.replace(tiny_lora, batch_size=20, eval_every=8), on_report=silent)
+    assert [report.step for report in result.reports] == [16, 40, 48]
+    assert (result.steps, result.samples) == (3, 60)
+
+
+def test_early_stopping_returns_the_best_value_and_its_weights(tiny_pretrain: PretrainConfig) -> None:
+    config = dataclasses.replace(
+        tiny_pretrain, early_stopping_patience=2, learning_rate=0.5, max_samples=400, lr_scheduler="constant"
+    )
+    result = fit(config, on_report=silent)
+    values = [report.value for report in result.reports]
+    assert result.stopped == "early" and len(values) < 50
+    assert result.value == min(values) and values.index(min(values)) == len(values) - 3
+    assert evaluate(result.model, Run(config).held) == result.value
+
+
+def test_small_gains_are_no_improvement(tiny_lora: LoraConfig) -> None:
+    config = dataclasses.replace(tiny_lora, early_stopping_patience=2, early_stopping_min_delta=10.0)
+    result = fit(config, on_report=silent)
+    assert result.stopped == "early" and len(result.reports) == 3
+
+
+def test_a_diverging_run_reports_what_it_found_and_stops(tiny_pretrain: PretrainConfig) -> None:
+    heard: list[Report] = []
+    config = dataclasses.replace(
+        tiny_pretrain, learning_rate=1e30, max_grad_norm=0.0, lr_scheduler="constant", max_samples=400
+    )
+    result = fit(config, on_report=heard.append)
+    assert result.stopped == "diverged"
+    assert [math.isfinite(report.value) for report in heard] == [True] * (len(heard) - 1) + [False]
+    assert not math.isfinite(result.value)
+
+
+def test_what_the_listener_raises_passes_through(config: TrainConfig) -> None:
+    class Stop(BaseException):
+        pass
+
+    def listen(report: Report) -> None:
+        if report.step == 16:
+            raise Stop
+
+    with pytest.raises(Stop):
+        fit(config, on_report=listen)
+
+
+def test_a_device_that_is_not_there_is_told(tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="device: found 'cuda', but torch sees no such device here"):
+        fit(dataclasses.replace(tiny_lora, device="cuda"), on_report=silent)

@@ -1,0 +1,88 @@
+"""The optimizer against AdamW, clipping and accumulation written out from their papers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from hpsearch.trainer.build import build_model
+from hpsearch.trainer.config import LoraConfig, PretrainConfig
+from hpsearch.trainer.data import inputs_and_targets, load_corpus, train_windows
+from hpsearch.trainer.loop import Run
+from hpsearch.trainer.model import loss_sum
+from hpsearch.trainer.optim import make_optimizer, trained_parameters
+from hpsearch.trainer.schedule import learning_rate
+
+
+def reference(config: PretrainConfig, steps: int) -> dict[str, torch.Tensor]:
+    """Loshchilov and Hutter's algorithm 2 on the mean loss of the whole batch, in float64."""
+    model, _ = build_model(config, torch.device("cpu"))
+    tokens = load_corpus(config.train_file, validation_split=config.validation_split).train
+    parameters = dict(model.named_parameters())
+    first = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
+    second = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
+    for step in range(steps):
+        windows = train_windows(tokens, config.rows_per_step, config.max_length, seed=config.seed, step=step)
+        inputs, targets = inputs_and_targets(windows)
+        loss = loss_sum(model, inputs, targets) / targets.numel()
+        gradients = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
+        norm = math.sqrt(sum(gradient.double().square().sum().item() for gradient in gradients.values()))
+        shrink = min(1.0, config.max_grad_norm / norm) if config.max_grad_norm else 1.0
+        rate = learning_rate(config, step)
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                gradient = gradients[name].double() * shrink
+                first[name] = config.adam_beta1 * first[name] + (1 - config.adam_beta1) * gradient
+                second[name] = config.adam_beta2 * second[name] + (1 - config.adam_beta2) * gradient**2
+                mean = first[name] / (1 - config.adam_beta1 ** (step + 1))
+                square = second[name] / (1 - config.adam_beta2 ** (step + 1))
+                decay = config.weight_decay if parameter.dim() == 2 else 0.0
+                update = mean / (square.sqrt() + config.adam_epsilon) + decay * parameter.double()
+                parameter.copy_(parameter.double() - rate * update)
+    return {name: parameter.detach() for name, parameter in parameters.items()}
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.2])
+@pytest.mark.parametrize(("batch_size", "parts"), [(4, 1), (2, 2), (1, 4)])
+def test_a_run_is_adamw_on_the_whole_batch(
+    tiny: dict[str, Any], max_grad_norm: float, batch_size: int, parts: int
+) -> None:
+    config = PretrainConfig.from_params(
+        tiny
+        | {
+            "width": 8,
+            "depth": 1,
+            "heads": 2,
+            "batch_size": batch_size,
+            "gradient_accumulation_steps": parts,
+            "max_grad_norm": max_grad_norm,
+            "weight_decay": 0.3,
+            "adam_epsilon": 1e-4,  # or the sign of a gradient near zero would decide a whole step
+            "warmup_ratio": 0.3,
+        }
+    )
+    run = Run(config)
+    for _ in range(10):
+        run.train()
+    for name, expected in reference(config, 10).items():
+        torch.testing.assert_close(run.weights()[name], expected, atol=2e-5, rtol=1e-4, msg=name)
+
+
+def test_matrices_decay_and_gains_do_not(tiny_pretrain: PretrainConfig) -> None:
+    model, _ = build_model(tiny_pretrain, torch.device("cpu"))
+    decaying, still = make_optimizer(tiny_pretrain, model).param_groups
+    assert {p.dim() for p in decaying["params"]} == {2} and decaying["weight_decay"] == 0.1
+    assert {p.dim() for p in still["params"]} == {1} and still["weight_decay"] == 0.0
+    assert len(decaying["params"]) + len(still["params"]) == len(list(model.parameters()))
+
+
+def test_lora_trains_its_adapters_alone(tiny_lora: LoraConfig) -> None:
+    run = Run(tiny_lora)
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    for _ in range(3):
+        run.train()
+    moved = {n for n, tensor in run.model.state_dict().items() if not torch.equal(tensor, before[n])}
+    assert moved == set(trained_parameters(run.model)) and moved
