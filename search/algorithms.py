@@ -21,6 +21,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Choice, Range, Space, Spec
+from ..spaces.samplers import TPE
 from ..spaces.stopping import Hyperband, SuccessiveHalving
 from .errors import SearchError
 from .scheduling import hyperband_brackets
@@ -54,6 +55,11 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
     return {name: distribution(space.searched_parameter(name)) for name in space.searched}
 
 
+def is_conditional(spec: Spec) -> bool:
+    """Whether some configurations lack some parameters."""
+    return any(parameter.when is not None for parameter in spec.parameters.values())
+
+
 class SpaceSampler(BaseSampler):
     """Proposes whole configurations that satisfy the space's conditions and constraints.
 
@@ -66,6 +72,7 @@ class SpaceSampler(BaseSampler):
         self._space: Space = spec.space
         self._spec = spec
         self._distributions = distributions(self._space)
+        self._conditional = is_conditional(spec)
         self._inner = self._make(0)
 
     def infer_relative_search_space(
@@ -106,9 +113,7 @@ class SpaceSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, rng: random.Random, labels: dict[str, Any]
     ) -> Callable[[str, Range | Choice], Any]:
         """Suggest values from the inner sampler, and note Optuna's label for each in `labels`."""
-        relative = self._inner.sample_relative(
-            study, trial, self._inner.infer_relative_search_space(study, trial)
-        )
+        relative = self._inner.sample_relative(study, trial, self._relative_space(study, trial))
 
         def suggest(name: str, parameter: Range | Choice) -> Any:
             label: Any = relative.get(name)
@@ -123,6 +128,17 @@ class SpaceSampler(BaseSampler):
             return labels[name]
 
         return suggest
+
+    def _relative_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """What the inner sampler models together.
+
+        TPE would find it by comparing all distributions of all trials; where every trial has every parameter,
+        it is known.
+        """
+        search = self._spec.search
+        if isinstance(search, TPE) and search.multivariate is not False and not self._conditional:
+            return {name: d for name, d in self._distributions.items() if not d.single()}
+        return self._inner.infer_relative_search_space(study, trial)
 
     @staticmethod
     def _from_prior(parameter: Range | Choice, rng: random.Random) -> Any:
@@ -203,9 +219,8 @@ def make_sampler(spec: Spec, seed: int) -> BaseSampler:
         match search.sampler:
             case "tpe":
                 # Conditions split a space into groups, which the multivariate model otherwise ignores.
-                conditional = any(getattr(p, "when", None) is not None for p in spec.parameters.values())
                 multivariate = options.setdefault("multivariate", True)
-                options.setdefault("group", bool(conditional and multivariate))
+                options.setdefault("group", bool(is_conditional(spec) and multivariate))
                 return optuna.samplers.TPESampler(seed=seed, **options)
             case "random":
                 return optuna.samplers.RandomSampler(seed=seed)

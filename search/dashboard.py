@@ -26,10 +26,10 @@ import optuna
 import optuna_dashboard
 import psutil
 import sqlalchemy
-from optuna.artifacts import FileSystemArtifactStore
 from optuna.storages import BaseStorage, RDBStorage
 
 from ..storage.database import open_storage
+from ..storage.files import RunsArtifactStore
 from .errors import SearchError
 
 if TYPE_CHECKING:
@@ -86,12 +86,11 @@ def application(
 ) -> WSGIApplication:
     """Build the guarded dashboard over a storage or the URL of one, to be served at `host` and `port`.
 
-    Artifacts are the files in `runs/artifacts`, unless another store is given.
+    Artifacts are the trials' files under `runs`, unless another store is given.
     """
     opened = open_storage(storage) if isinstance(storage, str) else storage
     if artifacts is None:
-        (runs / "artifacts").mkdir(parents=True, exist_ok=True)
-        artifacts = FileSystemArtifactStore(runs / "artifacts")
+        artifacts = RunsArtifactStore(runs)
 
     def build() -> WSGIApplication:
         # `get_storage` adds Optuna's cache: refreshing a long study costs a quarter. It also takes away the

@@ -25,7 +25,7 @@ from ..storage.studies import ELAPSED, PROVENANCE, STOP
 from .algorithms import GridSampler, derived_seed, distribution, labelled, make_pruner, sampler_of
 from .errors import SearchError
 from .explain import pruning_reason
-from .export import document, to_yaml, write
+from .export import document, render, write
 
 STOP_SECONDS = 30.0  # that running trials have for one more report when the search is asked to stop
 SAME_FAILURES = 3  # identical failures from the start on that end a search
@@ -255,7 +255,7 @@ class Driver:
         number = trial.number
         provenance = self.study.user_attrs.get(PROVENANCE, {})
         content = document(self.spec, self.trials[number], provenance)
-        write(trial_folder(self.runs, self.spec.name, number) / CONFIG, to_yaml(content))
+        write(trial_folder(self.runs, self.spec.name, number) / CONFIG, render(content, "json"))
         return Running(trial, config, reported=0)
 
     def _take_up(self, waiting: FrozenTrial) -> Running:

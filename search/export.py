@@ -12,7 +12,6 @@ from optuna.trial import FrozenTrial
 from ruamel.yaml import YAML
 
 from ..spaces import Choice, Range, Spec
-from ..storage.provenance import versions
 from .algorithms import derived_seed
 
 Format = Literal["yaml", "json", "flags"]
@@ -42,10 +41,10 @@ def document(spec: Spec, trial: FrozenTrial, provenance: dict[str, Any]) -> dict
             "trial": trial.number,
             "value": trial.value,
             "state": trial.state.name.lower(),
-            "space": spec.fingerprint(),
+            "space": provenance.get("space"),
             "threads": provenance.get("threads"),
             "git_commit": provenance.get("git_commit"),
-            "versions": provenance.get("versions", versions()),
+            "versions": provenance.get("versions"),
         },
     }
 

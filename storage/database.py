@@ -72,7 +72,7 @@ def open_storage(url: str, *, create: bool = False) -> optuna.storages.RDBStorag
         raise StorageError(
             f"the database {hidden(url)} needs a driver that is not installed: {error}"
         ) from error
-    except (RuntimeError, AssertionError) as error:  # Optuna's word for another schema, or no schema at all
+    except (RuntimeError, optuna.exceptions.StorageInternalError) as error:  # another schema, or none at all
         raise StorageError(f"the database {hidden(url)} is not one this Optuna can read: {error}") from error
 
 

@@ -28,8 +28,8 @@ from .database import sqlite_file
 CHECKPOINT = "checkpoint"
 METRICS = "metrics.jsonl"
 OUTPUT = "output.log"
-CONFIG = "config.yaml"
-_ARTIFACTS = {METRICS: "application/jsonl", OUTPUT: "text/plain", CONFIG: "application/yaml"}
+CONFIG = "config.json"
+_ARTIFACTS = {METRICS: "application/jsonl", OUTPUT: "text/plain", CONFIG: "application/json"}
 
 
 def runs_folder(url: str, given: str | Path | None = None) -> Path:
@@ -87,7 +87,10 @@ def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
 
 
 class RunsArtifactStore:
-    """Serves files of `runs/` as Optuna artifacts; an artifact's id is `<study folder>:<trial>:<file>`."""
+    """Serves files of `runs/` as Optuna artifacts.
+
+    An artifact's id is `<study folder>:<trial>:<file>` in hexadecimal: optuna-dashboard routes nothing else.
+    """
 
     def __init__(self, runs: Path) -> None:
         self._runs = runs
@@ -105,11 +108,14 @@ class RunsArtifactStore:
         self._path(artifact_id).unlink(missing_ok=True)
 
     def _path(self, artifact_id: str) -> Path:
-        folder, _, rest = artifact_id.partition(":")
-        number, _, name = rest.partition(":")
-        if not number.isdecimal() or name not in _ARTIFACTS or Path(folder).name != folder:
+        try:
+            folder, number, name = bytes.fromhex(artifact_id).decode().split(":")
+        except ValueError:
+            raise ArtifactNotFound("not found") from None
+        path = self._runs / folder / number / name
+        if not number.isdecimal() or name not in _ARTIFACTS or path.resolve().parts[-3:] != path.parts[-3:]:
             raise ArtifactNotFound("not found")
-        return self._runs / folder / number / name
+        return path
 
 
 def artifact_attrs(runs: Path, study: str, number: int) -> dict[str, str]:
@@ -118,7 +124,7 @@ def artifact_attrs(runs: Path, study: str, number: int) -> dict[str, str]:
     for name, mimetype in _ARTIFACTS.items():
         path = trial_folder(runs, study, number) / name
         if path.is_file() and path.stat().st_size:
-            key = f"{path.parent.parent.name}:{number}:{name}"
+            key = f"{path.parent.parent.name}:{number}:{name}".encode().hex()
             meta = {"artifact_id": key, "filename": name, "mimetype": mimetype, "encoding": None}
             attrs[f"artifacts:{key}"] = json.dumps(meta)
     return attrs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shutil
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,9 @@ def open_live(
     if SPEC not in study.user_attrs:
         if study.get_trials(deepcopy=False):
             raise StorageError(f'the study "{name}" was made by another program; choose another --name')
-        study.set_metric_names([attrs[SPEC]["metric"]])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names([attrs[SPEC]["metric"]])
         for key, value in attrs.items():  # the spec last: a study that has it is whole
             study.set_user_attr(key, value)
     return LiveStorage(database, name)
