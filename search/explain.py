@@ -9,8 +9,8 @@ from optuna.pruners import HyperbandPruner
 from optuna.trial import FrozenTrial
 
 from ..spaces import Spec
-from ..spaces.stopping import Hyperband, Rungs, SuccessiveHalving
-from .scheduling import Bracket, hyperband_brackets, rungs
+from ..spaces.stopping import Rungs
+from .scheduling import brackets_of
 
 _RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
 
@@ -24,17 +24,6 @@ class RungResult:
     value: float
     rank: int  # among all trials that have reached this rung of this bracket, from 1
     reached: int  # how many those are
-
-
-def brackets_of(spec: Spec) -> list[Bracket]:
-    """The brackets of a study's early stopping; empty where it has no rungs."""
-    stopping = spec.early_stopping
-    if isinstance(stopping, Hyperband):
-        return hyperband_brackets(stopping.min, stopping.max, stopping.eta)
-    if isinstance(stopping, SuccessiveHalving):
-        first = stopping.min * stopping.eta ** (stopping.min_early_stopping_rate or 0)
-        return [Bracket(rungs(first, stopping.max, stopping.eta), 1.0)]
-    return []
 
 
 def bracket_of(study: optuna.Study, trial: FrozenTrial) -> int:

@@ -8,8 +8,7 @@ from ..objectives.base import ObjectiveError, check_name, known_parameters
 from ..spaces import Constant, Derived, Issue, SpaceError, Spec
 from ..spaces.expressions import Expression
 from ..spaces.stopping import Rungs
-from .explain import brackets_of
-from .scheduling import Bracket
+from .scheduling import Bracket, brackets_of
 
 MOST_BRACKETS = 5
 

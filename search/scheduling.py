@@ -10,6 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..spaces import Spec
+from ..spaces.stopping import Hyperband, SuccessiveHalving
+
 
 @dataclass(frozen=True)
 class Bracket:
@@ -21,6 +24,17 @@ class Bracket:
     def expected_complete(self, trials: int, eta: int) -> float:
         """How many of `trials` asked in all reach the end here, if one in `eta` passes each rung."""
         return trials * self.share / float(eta ** len(self.rungs))
+
+
+def brackets_of(spec: Spec) -> list[Bracket]:
+    """The brackets of a study's early stopping; empty where it has no rungs."""
+    stopping = spec.early_stopping
+    if isinstance(stopping, Hyperband):
+        return hyperband_brackets(stopping.min, stopping.max, stopping.eta)
+    if isinstance(stopping, SuccessiveHalving):
+        first = stopping.min * stopping.eta ** (stopping.min_early_stopping_rate or 0)
+        return [Bracket(rungs(first, stopping.max, stopping.eta), 1.0)]
+    return []
 
 
 def hyperband_brackets(minimum: int, maximum: int, eta: int) -> list[Bracket]:
