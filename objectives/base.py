@@ -11,9 +11,14 @@ import base64
 import difflib
 import json
 import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ..trainer.config import TrainConfig
 
 
 class ObjectiveError(Exception):
@@ -108,17 +113,37 @@ def resolve(described: dict[str, Any], *, metric: str) -> Objective:
 
 
 def _built_in(name: str) -> Objective:
-    from ..trainer.errors import TrainerError
-
     train: Objective = getattr(import_module(f".{name}", __package__), name)
 
     def objective(trial: Trial, /) -> float:
-        try:
+        with _trainer_errors():
             return train(trial)
-        except TrainerError as error:  # its message says what to change
-            raise ObjectiveError(str(error)) from error
 
     return objective
+
+
+@contextmanager
+def _trainer_errors() -> Iterator[None]:
+    from ..trainer.errors import TrainerError
+
+    try:
+        yield
+    except TrainerError as error:  # its message says what to change
+        raise ObjectiveError(str(error)) from error
+
+
+def export(objective: str | list[str], checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
+    """Write what a finished run of a built-in objective leaves to its user; returns the files.
+
+    `merge` asks for a whole model beside an adapter. Others leave what they wrote themselves: no files.
+    Raises `ObjectiveError` where the checkpoint is none.
+    """
+    if objective not in _BUILT_IN:
+        return []
+    module = import_module(f".{objective}", __package__)
+    with _trainer_errors():
+        files: list[Path] = module.export(checkpoint, folder, merge=merge)
+    return files
 
 
 def check_name(name: str) -> None:
@@ -140,10 +165,38 @@ def known_parameters(name: str) -> frozenset[str] | None:
     """The parameters that a built-in objective takes; None for others. Loads no torch."""
     if name not in _BUILT_IN:
         return None
+    from ..trainer.config import known_parameters
+
+    return known_parameters(_config_class(name))
+
+
+def parameter_problems(name: str, params: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a built-in objective would refuse: a parameter's name and a message for each. Loads no torch.
+
+    A message about several parameters stands under the first that is given. Empty for other objectives.
+    """
+    if name not in _BUILT_IN:
+        return []
+    from ..trainer.errors import ConfigError
+
+    try:
+        _config_class(name).from_params(params)
+    except ConfigError as error:
+        return [_problem(problem, params) for problem in error.problems]
+    return []
+
+
+def _problem(problem: str, params: Mapping[str, Any]) -> tuple[str, str]:
+    names, _, message = problem.partition(": ")
+    several = names.split(", ")
+    first = next((name for name in several if name in params), several[0])
+    return first, message if len(several) == 1 else problem
+
+
+def _config_class(name: str) -> type[TrainConfig]:
     from ..trainer import config
 
-    kinds = {"lora": config.LoraConfig, "pretrain": config.PretrainConfig}
-    return config.known_parameters(kinds[name])
+    return {"lora": config.LoraConfig, "pretrain": config.PretrainConfig}[name]
 
 
 def report(value: float, *, step: int, **metrics: float) -> None:

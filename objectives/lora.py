@@ -6,8 +6,11 @@ Its parameters are the fields of `hpsearch.trainer.config.LoraConfig`.
 from __future__ import annotations
 
 from ..trainer.config import LoraConfig
+from ..trainer.export import export
 from ..trainer.loop import fit
 from .base import Trial
+
+__all__ = ["export", "lora"]
 
 
 def lora(trial: Trial) -> float:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
+import random
+from collections import Counter
 from dataclasses import dataclass
 
-from ..objectives.base import ObjectiveError, check_name, known_parameters
+from ..objectives.base import ObjectiveError, check_name, known_parameters, parameter_problems
 from ..spaces import Constant, Derived, Issue, SpaceError, Spec
 from ..spaces.expressions import Expression
 from ..spaces.stopping import Rungs
 from .scheduling import Bracket, brackets_of
 
 MOST_BRACKETS = 5
+TRIED = 20  # random configurations that a built-in objective is asked about
 
 
 @dataclass(frozen=True)
@@ -57,17 +61,33 @@ def check_objective(spec: Spec) -> None:
         for name in spec.parameters
         if name not in known
     ]
+    if not issues:
+        found = _refusals(spec)
+        issues += [spec.issue(path, text) for path, text, count in found if count == TRIED]
     issues += _grid_issues(spec)
     if issues:
         raise SpaceError(issues)
 
 
 def unknown_parameter(name: str, objective: str, known: frozenset[str]) -> str:
-    import difflib
-
+    """Says that a built-in objective has no parameter of this name."""
     near = difflib.get_close_matches(name, known, 1)
     hint = f', did you mean "{near[0]}"?' if near else f"; it knows {', '.join(sorted(known))}"
     return f'the objective "{objective}" knows no such parameter{hint}'
+
+
+def _refusals(spec: Spec) -> list[tuple[str, str, int]]:
+    """What a built-in objective refuses of random configurations: a path, a message, and of how many."""
+    assert isinstance(spec.objective, str)
+    rng = random.Random(0)
+    configs = [spec.space.sample(rng) for _ in range(TRIED)]
+    problems = [problem for config in configs for problem in parameter_problems(spec.objective, config)]
+    counts = Counter(name for name, _ in problems)
+    first = dict(reversed(problems))
+    return [
+        (f"parameters.{name}" if name in spec.parameters else "parameters", first[name], count)
+        for name, count in counts.items()
+    ]
 
 
 def _grid_issues(spec: Spec) -> list[Issue]:
@@ -133,12 +153,23 @@ def warnings(spec: Spec) -> list[Issue]:
                 "raise trials or min",
             )
         )
-    return found + _unread(spec)
+    return found + _refused_at_times(spec) + _unread(spec)
 
 
 def _starved(plan: Plan) -> bool:
     assert plan.trials is not None
     return any(bracket.share * plan.trials < 2 for bracket in plan.brackets)
+
+
+def _refused_at_times(spec: Spec) -> list[Issue]:
+    """Values that a built-in objective refuses: their trials fail."""
+    if not isinstance(spec.objective, str):
+        return []
+    return [
+        spec.issue(path, f"{text} (so {count} of {TRIED} random configurations fail)")
+        for path, text, count in _refusals(spec)
+        if count < TRIED
+    ]
 
 
 def _unread(spec: Spec) -> list[Issue]:
