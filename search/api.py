@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..objectives.base import describe
 from ..spaces import Spec, differences, load
 from ..storage import database, files, provenance, studies
+from .algorithms import make_pruner
 from .backends import make_backend
 from .driver import Driver, Watcher
 from .errors import SearchError
@@ -176,7 +177,9 @@ def open_study(name: str, *, storage: str | None = None, runs: str | Path | None
         raise SearchError(
             f'the study "{name}" was made by another program; hpsearch knows nothing of its space'
         )
-    return StudyResult(name, study, Spec.from_json(stored), url, files.runs_folder(url, runs))
+    spec = Spec.from_json(stored)
+    study.pruner = make_pruner(spec)  # Optuna stores none, and only this one knows the brackets
+    return StudyResult(name, study, spec, url, files.runs_folder(url, runs))
 
 
 def quiet_optuna() -> None:

@@ -62,9 +62,7 @@ def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
 
     Raises `StorageError` where another driver holds it.
     """
-    name = f"{zlib.crc32(study.encode()):08x}.lock"
-    file = sqlite_file(url)
-    path = file.with_name(f".{file.name}-{name}") if file else study_folder(runs, study) / f".{name}"
+    path = _lock_file(url, runs, study)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path, timeout=0)
     owner = path.with_suffix(".pid")
@@ -84,6 +82,26 @@ def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
     finally:
         owner.unlink(missing_ok=True)
         lock.release()  # the empty file stays: deleting it could hand the same lock to two drivers
+
+
+def driver_running(url: str, runs: Path, study: str) -> int | None:
+    """The process that searches the study on this machine now; None where none does."""
+    path = _lock_file(url, runs, study)
+    try:
+        pid = int(path.with_suffix(".pid").read_text())
+    except (OSError, ValueError):  # a driver writes it once it has the lock, and removes it before it lets go
+        return None
+    try:
+        with filelock.FileLock(path, timeout=0):
+            return None  # the driver was killed and left its number behind
+    except filelock.Timeout:
+        return pid
+
+
+def _lock_file(url: str, runs: Path, study: str) -> Path:
+    name = f"{zlib.crc32(study.encode()):08x}.lock"
+    file = sqlite_file(url)
+    return file.with_name(f".{file.name}-{name}") if file else study_folder(runs, study) / f".{name}"
 
 
 class RunsArtifactStore:

@@ -74,14 +74,16 @@ def summaries(storage: BaseStorage) -> list[StudySummary]:
     found = []
     for study in optuna.get_all_study_summaries(storage, include_best_trial=False):
         trials = storage.get_all_trials(study._study_id, deepcopy=False)
-        values = [t.value for t in trials if t.state.name == "COMPLETE" and t.value is not None]
+        directions = [direction.name.lower() for direction in study.directions]
+        complete = [t.values for t in trials if t.state.name == "COMPLETE"]
+        values = [found[0] for found in complete if found and len(directions) == 1]  # else none is the best
         spec = study.user_attrs.get(SPEC, {})
-        best = min if study.direction.name == "MINIMIZE" else max
+        best = max if directions == ["maximize"] else min
         found.append(
             StudySummary(
                 name=study.study_name,
                 metric=spec.get("metric", "value"),
-                direction=study.direction.name.lower(),
+                direction=", ".join(directions),
                 best=best(values, default=None),
                 states=dict(Counter(t.state.name.lower() for t in trials)),
                 budget=spec.get("budget", {}).get("trials"),
