@@ -9,7 +9,6 @@ import os
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from ...objectives import ObjectiveError
@@ -44,20 +43,9 @@ train.register(app)
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. Typer itself ends wrong use with 2 and Ctrl-C with 130."""
     try:
-        code = app(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
-    except click.exceptions.Abort:
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has seen enough
-        sys.exit(0)
+        app()
     except Exception as error:
         code = exit_code(error)
         if code is None or os.environ.get("HPSEARCH_DEBUG"):

@@ -28,7 +28,7 @@ def run(
     storage: common.Storage = None,
     runs: common.Runs = None,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live table.")] = False,
-) -> int:
+) -> None:
     """Search a space for the best configuration. The same command again continues.
 
     Example: hpsearch run spaces/lora.yaml --backend optuna --trials 40
@@ -51,8 +51,9 @@ def run(
         result = search(space, backend=backend, storage=storage, runs=runs, watcher=watcher, **changes)
     _conclude(console, result, storage)
     if result.interrupted:
-        return 130
-    return 0 if result.best_trial is not None else 1
+        raise typer.Exit(130)
+    if result.best_trial is None:
+        raise typer.Exit(1)
 
 
 def _conclude(console: Any, result: StudyResult, storage: str | None) -> None:

@@ -1,0 +1,37 @@
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: run test lint types check wheel clean
+
+run: .venv/run.stamp  ## search the default space from start to winner
+	$(BIN)/hpsearch run spaces/lora.yaml --backend optuna
+
+test: .venv/dev.stamp  ## run all tests
+	$(BIN)/python -m pytest
+
+lint: .venv/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/dev.stamp
+	$(BIN)/mypy
+
+check: lint types test wheel  ## everything that CI runs
+
+wheel: .venv/dev.stamp  ## build the wheel and use it alone in a clean environment
+	.ci/wheel $(BIN)/python
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/run.stamp: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+.venv/dev.stamp: .venv/run.stamp
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info
