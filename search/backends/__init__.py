@@ -6,7 +6,7 @@ import difflib
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..errors import SearchError
+from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ...spaces import Spec
@@ -21,7 +21,7 @@ def make_backend(name: str, spec: Spec, objective: dict[str, Any]) -> Backend:
     if name not in _BACKENDS:
         near = difflib.get_close_matches(name, NAMES, 1)
         hint = f', did you mean "{near[0]}"?' if near else ""
-        raise SearchError(f'there is no backend "{name}"{hint}; there is: {", ".join(NAMES)}')
+        raise UsageError(f'there is no backend "{name}"{hint}; there is: {", ".join(NAMES)}')
     module = import_module(f".{name}", __name__)
     backend: Backend = getattr(module, _BACKENDS[name])(spec, objective)
     return backend

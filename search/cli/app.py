@@ -11,9 +11,6 @@ from typing import Annotated
 
 import typer
 
-from ...objectives import ObjectiveError
-from ...spaces.errors import SpaceError
-from ..errors import SearchError
 from . import spaces, studies, train
 from .run import run
 
@@ -56,9 +53,12 @@ def main() -> None:
 
 def exit_code(error: Exception) -> int | None:
     """2 for wrong use, 1 for a failure that has a message; None for a bug of ours."""
+    from ...objectives import ObjectiveError
+    from ...spaces import SpaceError
     from ...storage import StorageError
+    from ..errors import SearchError, UsageError
 
-    if isinstance(error, (SpaceError, ObjectiveError)):
+    if isinstance(error, (SpaceError, ObjectiveError, UsageError)):
         return 2
     if isinstance(error, (SearchError, StorageError)):
         return 1
