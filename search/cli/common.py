@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import SearchError
+
 Storage = Annotated[
     str | None,
     typer.Option(
@@ -40,6 +42,29 @@ def command(*words: str) -> str:
 def text(value: Any) -> str:
     """A value as a space file would write it."""
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def brief(value: Any) -> str:
+    """A value for a table: four digits of a number say enough there."""
+    return f"{value:.4g}" if isinstance(value, float) else text(value)
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `30 min`, `1 h 30 min`."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min"), (0 if hours else rest, "s"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+
+
+def write_file(path: Path, content: str) -> None:
+    """Write a file that the user named. Raises `SearchError` where that cannot be."""
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise SearchError(f"cannot write {path}: {error.strerror}") from error
 
 
 def print_json(content: Any) -> None:
