@@ -51,7 +51,8 @@ class StudyResult:
     spec: Spec
     storage: str  # the database's URL
     runs: Path  # where the studies of this database keep their files
-    stop_reason: str | None = None  # why the search that returned this ended; None where it was only opened
+    ran: int = 0  # trials that ended in the search that returned this; 0 where it was only opened
+    stop_reason: str | None = None  # why that search ended before its trials were all asked, if it did
     interrupted: bool = False
 
     @property
@@ -159,12 +160,14 @@ def run(
         live = studies.open_live(opened, spec.name, goal=spec.goal, attrs=about)
         _refuse_changes(spec, live.stored_user_attrs()[studies.SPEC])
         driver = Driver(spec, live, runs=folder, watcher=watcher)
+        before = driver.finished
         driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
         _explain(driver)
         interrupted = _drive(driver, worker_backend)
     if driver.fatal:
         raise SearchError(driver.fatal)
-    return StudyResult(spec.name, driver.study, spec, url, folder, driver.stop_reason, interrupted)
+    ran = driver.finished - before
+    return StudyResult(spec.name, driver.study, spec, url, folder, ran, driver.stop_reason, interrupted)
 
 
 def open_study(name: str, *, storage: str | None = None, runs: str | Path | None = None) -> StudyResult:

@@ -106,6 +106,11 @@ class Driver:
         return self.study.get_trials(deepcopy=False)
 
     @property
+    def finished(self) -> int:
+        """How many trials have ended."""
+        return sum(t.state.is_finished() for t in self.trials)
+
+    @property
     def elapsed(self) -> float:
         """Seconds searched so far, over all resumes."""
         return self._elapsed_before + time.monotonic() - self._begun

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any, Literal
 
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 from ruamel.yaml import YAML
 
 from ..spaces import Choice, Range, Spec
@@ -39,8 +39,7 @@ def document(spec: Spec, trial: FrozenTrial, provenance: dict[str, Any]) -> dict
         "provenance": {
             "study": spec.name,
             "trial": trial.number,
-            "value": trial.value,
-            "state": trial.state.name.lower(),
+            **({"value": trial.value} if trial.state == TrialState.COMPLETE else {}),
             "space": provenance.get("space"),
             "threads": provenance.get("threads"),
             "git_commit": provenance.get("git_commit"),

@@ -37,7 +37,14 @@ class LineProgress:
         return None
 
     def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:
-        self.console.print(ending_line(driver, trial), soft_wrap=True)
+        whole = not self.console.is_terminal  # a file gets whole lines, a screen one line per trial
+        self.console.print(
+            ending_line(driver, trial),
+            soft_wrap=whole,
+            no_wrap=not whole,
+            overflow="ellipsis",
+            crop=not whole,
+        )
 
     def tick(self, driver: Driver) -> None:
         return None
@@ -83,7 +90,7 @@ def ending_line(driver: Driver, trial: FrozenTrial) -> Text:
         line.append("  best so far", style="bold green")
     elif best is not None:
         line.append(f"  best {best.value:.4f} (trial {best.number})", style="dim")
-    line.append(f"  [{_done(driver)}/{driver.spec.budget.trials or '-'}]", style="dim")
+    line.append(f"  [{driver.finished}/{driver.spec.budget.trials or '-'}]", style="dim")
     if trial.state != TrialState.COMPLETE:
         line.append(f"  {trial.user_attrs.get('reason', '')}", style="dim")
     return line
@@ -97,13 +104,16 @@ def picture(driver: Driver) -> Group:
         for state in TrialState
         if counts[state]
     )
-    done, total = _done(driver), driver.spec.budget.trials
+    done, total = driver.finished, driver.spec.budget.trials
     head = Table.grid(padding=(0, 2))
     head.add_row(Text(driver.spec.name, style="bold"), states)
     head.add_row(
         ProgressBar(total=total or max(done, 1), completed=done, width=24), _pace(driver, done, total)
     )
     head.add_row(driver.spec.metric, _best_text(driver))
+    if driver.stop_reason is not None:
+        ending = "running trials end at their next report; Ctrl-C ends them now"
+        head.add_row("stopping", Text(f"{driver.stop_reason}; {ending}", style="yellow"))
     running = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("trial", "at", "last", "curve", "parameters"):
         running.add_column(title, no_wrap=True, overflow="ellipsis")
@@ -129,10 +139,6 @@ def sparkline(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(_BARS[round((value - low) * scale)] for value in values)
-
-
-def _done(driver: Driver) -> int:
-    return sum(t.state.is_finished() for t in driver.trials)
 
 
 def _pace(driver: Driver, done: int, total: int | None) -> str:

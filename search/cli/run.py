@@ -59,7 +59,9 @@ def run(
 def _conclude(console: Any, result: StudyResult, storage: str | None) -> None:
     """The winner, what it beat, and the next commands."""
     again = common.command("run", *sys.argv[2:])
-    if result.stop_reason is not None:
+    if not result.ran and not result.interrupted:
+        console.print(_finished(result), soft_wrap=True)
+    elif result.stop_reason is not None:
         console.print(f"stopped: {result.stop_reason}")
     best, baseline = result.best_trial, result.baseline
     if best is None:
@@ -83,6 +85,23 @@ def _conclude(console: Any, result: StudyResult, storage: str | None) -> None:
             ("train", "best.yaml"),
         ):
             console.print(f"  {common.command(*words)}", soft_wrap=True, markup=False)
+
+
+def _finished(result: StudyResult) -> str:
+    """That there was nothing left to do, and how to go on all the same."""
+    spent = result.stop_reason or f"all {len(result.study.get_trials(deepcopy=False))} trials have run"
+    budget = result.spec.budget
+    more = (
+        ("--trials", str(2 * budget.trials))
+        if budget.trials is not None
+        else ("--time", f"{2 * budget.time:g}s")
+        if budget.time is not None
+        else ("--samples", str(2 * budget.samples))
+        if budget.samples is not None
+        else ("--target", "VALUE")
+    )
+    words = common.command("run", sys.argv[2], *more)
+    return f'the study "{result.name}" is finished: {spent}. To extend it: {words}'
 
 
 def _against(baseline: Any, best: Any, goal: str) -> str:
