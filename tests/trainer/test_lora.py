@@ -70,7 +70,7 @@ def test_the_layer_is_the_formula() -> None:
     assert layer.lora_A.abs().max().item() <= 6**-0.5 and not layer.lora_B.any()
     torch.nn.init.normal_(layer.lora_B)
     x = torch.randn(5, 6)
-    torch.testing.assert_close(layer(x), x @ layer.weight.T + 1.5 * (x @ layer.lora_A.T) @ layer.lora_B.T)
+    torch.testing.assert_close(layer(x), x @ layer.weight.T + 1.5 * (x @ layer.lora_A.T) @ layer.lora_B)
     torch.testing.assert_close(layer(x), x @ layer.merged().T)
 
 
