@@ -1,9 +1,274 @@
-"""Commands."""
+"""The studies of a database: list, look into, export, stop and delete them."""
 
 from __future__ import annotations
 
+import csv
+import io
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
 import typer
+
+from ..errors import SearchError, UsageError
+from . import common
+
+if TYPE_CHECKING:
+    from ..report import TrialRow
+
+Study = Annotated[str, typer.Argument(help="The name of a study.")]
+State = Literal["complete", "pruned", "fail", "running", "waiting"]
 
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
+    app.command("list")(list_studies)
+    for function in (show, trials, best, export, stop, delete):
+        app.command()(function)
+
+
+def list_studies(
+    storage: common.Storage = None, runs: common.Runs = None, as_json: common.Json = False
+) -> None:
+    """List the studies of a database.
+
+    Example: hpsearch list --storage hpsearch.db
+    """
+    from ...storage import database, files, studies
+
+    url = database.resolve_url(storage)
+    found = studies.summaries(database.open_storage(url))
+    folder = files.runs_folder(url, runs)
+    searching = {study.name: files.driver_running(url, folder, study.name) for study in found}
+    if as_json:
+        common.print_json([asdict(study) | {"searching": searching[study.name]} for study in found])
+        return
+    from .screens import show as print_screen
+    from .screens import studies_table
+
+    if not found:
+        _say(f"no studies in {database.hidden(url)}; a search makes one (hpsearch run SPACE)")
+        return
+    print_screen(studies_table(found, searching))
+
+
+def show(
+    study: Study,
+    trial: Annotated[int | None, typer.Option(min=0, help="Explain this trial instead.")] = None,
+    storage: common.Storage = None,
+    runs: common.Runs = None,
+    as_json: common.Json = False,
+) -> None:
+    """Explain a study, or one trial: what was found, what it rests on, why trials ended.
+
+    Example: hpsearch show lora --trial 12
+    """
+    from ..api import open_study
+    from ..report import study_report, trial_report
+
+    result = open_study(study, storage=storage, runs=runs)
+    from . import screens
+
+    if trial is not None:
+        about = trial_report(result, trial)
+        if as_json:
+            content = asdict(about)
+            common.print_json(content.pop("row") | content)
+        else:
+            screens.show(screens.trial_screen(about, screens.MOST_POINTS if _on_terminal() else None))
+        return
+    report = study_report(result)
+    if as_json:
+        common.print_json(asdict(report))
+    else:
+        screens.show(screens.study_screen(report, _options(storage, runs)))
+
+
+def trials(
+    study: Study,
+    state: Annotated[State | None, typer.Option(help="Only the trials in this state.")] = None,
+    sort: Annotated[
+        Literal["number", "value"], typer.Option(help="By number, or the best complete trial first.")
+    ] = "number",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
+    storage: common.Storage = None,
+    runs: common.Runs = None,
+    as_json: common.Json = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with every column.")] = False,
+) -> None:
+    """List the trials of a study: state, value, parameters and why they ended.
+
+    Example: hpsearch trials lora --sort value --limit 10
+    """
+    if as_json and as_csv:
+        raise UsageError("--json or --csv, not both")
+    from ..api import open_study
+    from ..report import trial_rows
+
+    result = open_study(study, storage=storage, runs=runs)
+    rows = trial_rows(result, state=state, best_first=sort == "value")[:limit]
+    if as_json:
+        common.print_json([asdict(row) for row in rows])
+    elif as_csv:
+        typer.echo(csv_text(rows, list(result.spec.parameters)), nl=False)
+    elif not rows:
+        _say(f'the study "{study}" has no trial' + (f" in the state {state}" if state else " yet"))
+    else:
+        _print_trials(rows, result.spec)
+
+
+def best(
+    study: Study, storage: common.Storage = None, runs: common.Runs = None, as_json: common.Json = False
+) -> None:
+    """Print the best trial: its value and its parameters.
+
+    Example: hpsearch best lora --json
+    """
+    from ..api import open_study
+    from ..report import against
+
+    result = open_study(study, storage=storage, runs=runs)
+    winner, trial = result.best, result.best_trial
+    assert trial is not None
+    if as_json:
+        common.print_json({"study": study, "metric": result.spec.metric} | asdict(winner))
+        return
+    compared = against(result.baseline, trial, result.spec.goal)
+    typer.echo(f"{result.spec.metric} {winner.value:.6g} by trial {winner.number}, {compared}")
+    for name, value in winner.params.items():
+        typer.echo(f"  {name}: {common.text(value)}")
+
+
+def export(
+    study: Study,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write.", show_default="standard output")
+    ] = None,
+    form: Annotated[
+        Literal["yaml", "json", "flags"], typer.Option("--format", help="YAML, JSON or shell flags.")
+    ] = "yaml",
+    trial: Annotated[int | None, typer.Option(min=0, help="This trial.", show_default="the best")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    storage: common.Storage = None,
+    runs: common.Runs = None,
+) -> None:
+    """Write a trial's configuration, and where it comes from, for `hpsearch train`.
+
+    Example: hpsearch export lora -o best.yaml
+    """
+    from ..api import open_study
+    from ..export import document, render
+    from ..report import trial_of
+
+    if output is not None and output.exists() and not force:
+        raise SearchError(f"{output} exists; overwrite it with --force, or write another file")
+    result = open_study(study, storage=storage, runs=runs)
+    chosen = trial_of(result, result.best.number if trial is None else trial)
+    if not chosen.params and result.spec.space.searched:
+        raise SearchError(f"trial {chosen.number} has no parameters yet: it is {chosen.state.name.lower()}")
+    content = render(document(result.spec, chosen, result.provenance), form)
+    if output is None:
+        typer.echo(content, nl=False)
+        return
+    common.write_file(output, content)
+    value = f"{result.spec.metric} {chosen.value:.6g}" if chosen.value is not None else "no value"
+    _say(f"wrote {output}: trial {chosen.number} of {study}, {chosen.state.name.lower()}, {value}")
+
+
+def stop(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
+    """End the search of a study tidily: its running trials are put back, to be resumed.
+
+    Example: hpsearch stop lora
+    """
+    from datetime import UTC, datetime
+
+    from ...storage.files import driver_running
+    from ...storage.studies import STOP
+    from ..api import open_study
+
+    result = open_study(study, storage=storage, runs=runs)
+    running = driver_running(result.storage, result.runs, study)
+    # Asked in any case: a driver on another machine shares the database, and a new one forgets the question.
+    result.study.set_user_attr(STOP, datetime.now(UTC).isoformat(timespec="seconds"))
+    if running is None:
+        _say(f'nothing is running: no process of this machine searches "{study}"')
+        return
+    _say(f"asked process {running} to stop; running trials are put back at their next report")
+
+
+def delete(
+    study: Study,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    keep_files: Annotated[
+        bool, typer.Option("--keep-files", help="Leave checkpoints and reports on disk.")
+    ] = False,
+    storage: common.Storage = None,
+    runs: common.Runs = None,
+) -> None:
+    """Delete a study with its trials and their files.
+
+    Example: hpsearch delete lora --yes
+    """
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("there is no terminal to ask at; --yes deletes without asking")
+    from ...storage import database, files, studies
+
+    url = database.resolve_url(storage)
+    opened, folder = database.open_storage(url), files.runs_folder(url, runs)
+    count = len(studies.load_study(opened, study).get_trials(deepcopy=False))
+    place = files.study_folder(folder, study)
+    what = f'the study "{study}" with its {count} trials'
+    what += f" and {place}" if place.is_dir() and not keep_files else ""
+    with files.driver_lock(url, folder, study):  # held while asking: no search begins meanwhile
+        if not yes and not typer.confirm(f"Delete {what}?", err=True):
+            _say("nothing was deleted")
+            raise typer.Exit(1)
+        studies.delete_study(opened, study, runs=folder, files=not keep_files)
+    _say(f"deleted {what}")
+
+
+def csv_text(rows: list[TrialRow], parameters: list[str]) -> str:
+    """Trials as CSV: fixed columns, the parameters in the file's order, the metrics by name."""
+    metrics = sorted({name for row in rows for name in row.metrics})
+    fixed = ["number", "state", "value", "baseline", "last_step", "seconds", "started", "ended", "reason"]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*fixed, *(f"params_{n}" for n in parameters), *(f"metrics_{n}" for n in metrics)])
+    for row in rows:
+        cells: list[Any] = [getattr(row, name) for name in fixed]
+        cells += [_cell(row.params, name) for name in parameters]
+        cells += [_cell(row.metrics, name) for name in metrics]
+        writer.writerow(cells)
+    return stream.getvalue()
+
+
+def _cell(values: dict[str, Any], name: str) -> str:
+    return common.text(values[name]) if name in values else ""
+
+
+def _print_trials(rows: list[TrialRow], spec: Any) -> None:
+    from rich.console import Console
+
+    from . import screens
+
+    width = Console().width if _on_terminal() else screens.PIPED_WIDTH
+    names = list(spec.space.searched)
+    table, left_out = screens.trials_table(rows, spec.metric, spec.resource, names, width)
+    screens.show(table)
+    if left_out:
+        _say(f"no room here for {len(left_out)} of {len(names)} parameters; --csv and --json have all")
+
+
+def _options(storage: str | None, runs: Path | None) -> list[str]:
+    """The options that a further command needs to find the same study."""
+    found = ["--storage", storage] if storage else []
+    return [*found, "--runs", str(runs)] if runs else found
+
+
+def _on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _say(message: str) -> None:
+    typer.echo(message, err=True)

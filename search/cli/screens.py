@@ -1,0 +1,329 @@
+"""Draws reports for a terminal: tables without frames, the important things first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ...storage.studies import StudySummary
+from ..progress import sparkline
+from ..report import Ending, ParameterReport, Spent, StudyReport, TrialReport, TrialRow, budget_spent
+from .common import brief, command, duration, text
+
+STYLES = {"complete": "green", "pruned": "yellow", "fail": "red", "running": "cyan", "waiting": "dim"}
+PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut
+BAR = 12  # characters of the longest importance
+MOST_POINTS = 24  # of a curve, on a terminal
+MOST_TRIALS = 8  # named beside a reason
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+class Column(NamedTuple):
+    """A column of a table that is cut to a terminal by whole columns."""
+
+    title: str
+    cells: list[str | Text]
+    right: bool = False
+
+
+def show(content: RenderableType) -> None:
+    """Print to the terminal's width; to a pipe or a file as wide as it is."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(content)
+        return
+    wide = Console(highlight=False, width=PIPED_WIDTH)
+    with wide.capture() as captured:
+        wide.print(content)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def studies_table(summaries: Iterable[StudySummary], searching: Mapping[str, int | None]) -> Table:
+    """The studies of a database."""
+    table = _table("study", "metric", "best", "trials", "")
+    for study in summaries:
+        ended = sum(study.states.get(state, 0) for state in ("complete", "pruned", "fail"))
+        of = f"/{study.budget}" if study.budget else ""
+        states = _states(study.states)
+        if searching.get(study.name):
+            states.append("  searching now", style="bold cyan")
+        goal = "min" if study.direction == "minimize" else "max" if study.direction == "maximize" else ""
+        metric = Text.assemble(study.metric, (f" {goal}", "dim"))
+        table.add_row(Text(study.name, style="bold"), metric, number(study.best), f"{ended}{of}", states)
+    return table
+
+
+def study_screen(report: StudyReport, options: Sequence[str]) -> Group:
+    """A whole study; `options` are those that its commands need to find it."""
+    head = Text(report.name, style="bold")
+    if report.searching is not None:
+        head.append(f"  searching now, process {report.searching}", style="cyan")
+    goal = "lowest" if report.goal == "minimize" else "highest"
+    about = (
+        f"searches {report.objective} for the {goal} {report.metric}, "
+        f"sampler {report.sampler}, early stopping {report.early_stopping}"
+    )
+    parts: list[RenderableType] = [head, Text(about, style="dim"), "", _facts(report), "", _space(report)]
+    if report.endings:
+        parts += ["", Text("ended early", style="dim"), _endings(report.endings)]
+    return Group(*parts, "", Text("next", style="dim"), _commands(next_steps(report, options)))
+
+
+def next_steps(report: StudyReport, options: Sequence[str]) -> list[tuple[str, str]]:
+    """What to do with a study as it stands: commands and what for."""
+
+    def step(why: str, *words: str) -> tuple[str, str]:
+        return command(*words, *options), why
+
+    if report.searching is not None:
+        return [step("watch it", "dashboard"), step("end it tidily", "stop", report.name)]
+    steps = []
+    failed = [number for ending in report.endings if ending.state == "fail" for number in ending.trials]
+    if failed:
+        steps.append(step("see why it failed", "show", report.name, "--trial", str(failed[-1])))
+    if report.best is not None:
+        steps.append(step("take the winner", "export", report.name, "-o", "best.yaml"))
+        steps.append(("hpsearch train best.yaml", "train it"))
+    if not budget_spent(report):
+        steps.append(("hpsearch run SPACE", "go on: the command of this search again"))
+    elif report.trials.total is not None:
+        more = f"--trials {2 * report.trials.total:.0f}"
+        steps.append((f"hpsearch run SPACE {more}", "search on, with twice the trials in all"))
+    elif report.seconds.total is not None:
+        more = f"--time {2 * report.seconds.total:.0f}s"
+        steps.append((f"hpsearch run SPACE {more}", "search on, with twice the time in all"))
+    return steps
+
+
+def trial_screen(report: TrialReport, most: int | None) -> Group:
+    """One trial. Its curve is thinned to about `most` points, where that is not None."""
+    row = report.row
+    head = Text.assemble(
+        (f"{report.study} trial {row.number}", "bold"), "  ", (row.state, STYLES.get(row.state, ""))
+    )
+    if row.value is not None:
+        head.append(f"  {report.metric} {number(row.value)}")
+    if row.last_step is not None:
+        head.append(f"  at {row.last_step:,} {report.resource}", style="dim")
+    if row.seconds is not None:
+        head.append(f"  {duration(row.seconds)}", style="dim")
+    if row.baseline:
+        head.append("  the baseline", style="cyan")
+    parts: list[RenderableType] = [head]
+    if row.reason:
+        parts.append(Text(row.reason))
+    if report.retries:
+        before = f"; before it: {report.error}" if report.error != row.reason else ""
+        parts.append(Text(f"tried {report.retries + 1} times{before}", style="dim"))
+    parts += ["", _params(report)]
+    if report.curve:
+        parts += ["", *_curve(report, most)]
+    if row.metrics:
+        parts += ["", _grid([(name, number(value)) for name, value in row.metrics.items()], "metrics")]
+    files = Text(str(report.folder), overflow="fold")
+    parts += [
+        "",
+        Text("files", style="dim"),
+        Padding(Group(files, Text("  ".join(report.files))), (0, 0, 0, 2)),
+    ]
+    if report.traceback:
+        parts += ["", Text("traceback", style="dim"), Padding(Text(report.traceback), (0, 0, 0, 2))]
+    return Group(*parts)
+
+
+def trials_table(
+    rows: Sequence[TrialRow], metric: str, resource: str, names: Sequence[str], width: int
+) -> tuple[Table, list[str]]:
+    """A line per trial, and the names of the parameters that `width` leaves no room for."""
+    columns = [
+        Column("trial", [f"{row.number}" for row in rows], right=True),
+        Column("state", [Text(row.state, style=STYLES.get(row.state, "")) for row in rows]),
+        Column(metric, [number(row.value) for row in rows], right=True),
+        Column(resource, [f"{row.last_step or ''}" for row in rows], right=True),
+        Column("seconds", ["" if row.seconds is None else f"{row.seconds:.4g}" for row in rows], right=True),
+    ]
+    params = [
+        Column(name, [brief(row.params[name]) if name in row.params else "" for row in rows])
+        for name in names
+    ]
+    why = Column("ended early", [row.why or ("the baseline" if row.baseline else "") for row in rows])
+    room = width - sum(map(_width, [*columns, why]))
+    shown = []
+    for column in params:
+        room -= _width(column)
+        if room >= 0 or width == PIPED_WIDTH:
+            shown.append(column)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for column in (*columns, *shown, why):
+        table.add_column(column.title, justify="right" if column.right else "left", no_wrap=True)
+    for cells in zip(*(column.cells for column in (*columns, *shown, why)), strict=True):
+        table.add_row(*cells)
+    return table, [column.title for column in params if column not in shown]
+
+
+def number(value: float | None) -> str:
+    """A value of the metric, to six digits."""
+    return "" if value is None else f"{value:.6g}"
+
+
+def _facts(report: StudyReport) -> Table:
+    """The best and the budget, a line each."""
+    rows: list[tuple[str, str | Text]] = []
+    if report.best is None:
+        rows.append(("best", Text("no trial has run to its end yet", style="yellow")))
+    else:
+        best = Text.assemble((number(report.best.value), "bold green"), f" by trial {report.best.number}")
+        rows.append(("best", best.append(f", {report.comparison}" if report.comparison else "")))
+    trials = Text(f"{_of(report.trials, '{:.0f}'.format)}").append("  ").append_text(_states(report.states))
+    consumed = _of(report.consumed, "{:,.0f}".format)
+    saved = report.without_stopping
+    if saved and saved > report.consumed.used:
+        consumed += f"; without early stopping {saved:,}"
+    rows += [("trials", trials), ("time", _of(report.seconds, duration)), (report.resource, consumed)]
+    return _grid(rows)
+
+
+def _space(report: StudyReport) -> Group:
+    """The parameters with the best value and the importance of each."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("parameter", no_wrap=True)
+    table.add_column("values", overflow="fold", style="dim")
+    best = report.best.params if report.best is not None else {}
+    if best:
+        table.add_column("best", overflow="fold")
+    if any(parameter.importance is not None for parameter in report.parameters):
+        table.add_column("importance", no_wrap=True)
+    for parameter in report.parameters:
+        cells = [parameter.name, parameter.values]
+        if best:
+            cells.append(brief(best[parameter.name]) if parameter.name in best else "")
+        importance = parameter.importance
+        if importance is not None:
+            cells.append(f"{bar(importance, BAR):<{BAR}} {importance:4.0%}")
+        table.add_row(*cells)
+    notes = [f"constraint: {constraint}" for constraint in report.constraints]
+    notes += [_at_end(report.parameters)] if any(p.at_end for p in report.parameters) else []
+    notes += [report.importance] if report.importance else []
+    return Group(table, *([""] if notes else []), *(Text(note, style="dim") for note in notes))
+
+
+def _at_end(parameters: Iterable[ParameterReport]) -> str:
+    names = ", ".join(parameter.name for parameter in parameters if parameter.at_end)
+    return f"at the end of its range: the best {names}; a wider one may hold better"
+
+
+def bar(share: float, width: int) -> str:
+    """A share of 0 to 1 as a bar, to an eighth of a character."""
+    whole, eighths = divmod(round(share * width * 8), 8)
+    return ("█" * whole + _EIGHTHS[eighths]).rstrip()
+
+
+def _endings(endings: Iterable[Ending]) -> Padding:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for ending in endings:
+        listed = ", ".join(map(str, ending.trials[:MOST_TRIALS]))
+        more = len(ending.trials) - MOST_TRIALS
+        trials = f"{'trial' if len(ending.trials) == 1 else 'trials'} {listed}"
+        trials += f" and {more} more" if more > 0 else ""
+        if ending.state == "fail":
+            trials += f": {ending.example.removeprefix(ending.why).removeprefix(': ')}".removesuffix(": ")
+        count = Text(str(len(ending.trials)), style=STYLES[ending.state], justify="right")
+        table.add_row(count, Text(ending.why), Text(trials, style="dim", overflow="fold"))
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _params(report: TrialReport) -> Table:
+    if not report.row.params:
+        return _grid([("parameters", "none yet: it waits for its turn")])
+    rows = []
+    for name, value in report.row.params.items():
+        kind = report.kinds[name]
+        rows.append((name, text(value), "" if kind == "searched" else kind))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for title in ("parameter", "value", ""):
+        table.add_column(title, overflow="fold", style="" if title else "dim")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _curve(report: TrialReport, most: int | None) -> list[RenderableType]:
+    """The curve as bars and as a table, with the trial's rank at each rung it reached."""
+    values = [value for _, value in report.curve]
+    reached = {rung.step: rung for rung in report.rungs}
+    shown = report.curve if most is None else thinned(report.curve, most, keep=reached)
+    line = sparkline([value for _, value in thinned(report.curve, 2 * MOST_POINTS, keep=())])
+    head = Text.assemble(
+        (report.metric, "dim"), f"  {line}  ", f"{number(values[0])} to {number(values[-1])}"
+    )
+    parts: list[RenderableType] = [head]
+    if report.bracket is not None:
+        compared = ", ".join(f"{step:,}" for step in report.bracket_rungs)
+        said = f"compared at {compared} {report.resource}" if compared else "never compared, so never pruned"
+        parts.append(Text(f"bracket {report.bracket}: {said}", style="dim"))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column(report.resource, justify="right")
+    table.add_column(report.metric, justify="right")
+    table.add_column("rank by now" if reached else "")
+    for step, value in shown:
+        rung = reached.get(step)
+        table.add_row(f"{step:,}", number(value), f"{rung.rank} of {rung.reached}" if rung else "")
+    parts += ["", table]
+    if len(shown) < len(report.curve):
+        parts.append(Text(f"{len(shown)} of {len(report.curve)} reports; --json has all", style="dim"))
+    return parts
+
+
+def thinned(
+    curve: Sequence[tuple[int, float]], most: int, keep: Iterable[int]
+) -> Sequence[tuple[int, float]]:
+    """About `most` points of a curve, evenly spaced, with its ends and the steps of `keep`."""
+    if len(curve) <= most:
+        return curve
+    wanted = {round(i * (len(curve) - 1) / (most - 1)) for i in range(most)}
+    kept = set(keep)
+    return [point for index, point in enumerate(curve) if index in wanted or point[0] in kept]
+
+
+def _states(states: Mapping[str, int]) -> Text:
+    """`18 complete, 12 pruned`, each in its colour."""
+    return Text(", ").join(
+        Text(f"{states[state]} {state}", style=style) for state, style in STYLES.items() if states.get(state)
+    )
+
+
+def _of(spent: Spent, form: Any) -> str:
+    return form(spent.used) if spent.total is None else f"{form(spent.used)} of {form(spent.total)}"
+
+
+def _grid(rows: Iterable[tuple[str, str | Text]], title: str | None = None) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", show_header=bool(title))
+    table.add_column(title or "", style="" if title else "dim", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def _commands(steps: Iterable[tuple[str, str]]) -> Padding:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for words, why in steps:
+        table.add_row(Text(words, overflow="fold"), Text(why, style="dim"))
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for title in titles:
+        table.add_column(title, justify="right" if title in ("best", "trials") else "left", overflow="fold")
+    return table
+
+
+def _width(column: Column) -> int:
+    return max(len(column.title), *map(len, column.cells), 0) + 2

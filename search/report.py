@@ -1,0 +1,333 @@
+"""What a study and its trials have to say, as plain data; `cli.screens` draws it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from ..spaces import Choice, Derived, Parameter, Range, Spec, describe
+from ..storage.files import driver_running, trial_folder
+from ..storage.studies import ELAPSED
+from .api import StudyResult
+from .errors import UsageError
+from .explain import bracket_of, rung_results
+from .export import config_of
+from .scheduling import brackets_of
+
+FEWEST_FOR_IMPORTANCE = 10  # complete trials: PED-ANOVA asks what tells the best tenth from the others
+STEADY_IMPORTANCE = 50  # complete trials: Optuna advises five in the best tenth
+AT_THE_END = 0.01  # of a range, from its end
+ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
+RESERVED = ("baseline", "reason", "error", "traceback", "retries")  # user attributes that are no metrics
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """A trial in a list."""
+
+    number: int
+    state: str
+    value: float | None
+    baseline: bool
+    last_step: int | None
+    seconds: float | None  # of its last attempt
+    started: str | None
+    ended: str | None
+    why: str | None  # it ended early, in few words
+    reason: str | None  # the same as a whole sentence
+    params: dict[str, Any]  # searched, constant and derived by name; empty while it only waits
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """How a trial stands at a rung it has reached."""
+
+    step: int
+    value: float
+    rank: int  # among all that have reached the rung by now, from 1
+    reached: int
+
+
+@dataclass(frozen=True)
+class TrialReport:
+    """A trial by itself."""
+
+    study: str
+    metric: str
+    resource: str
+    row: TrialRow
+    kinds: dict[str, str]  # of each parameter: "searched", "constant" or the expression it is derived by
+    curve: list[tuple[int, float]]
+    bracket: int | None
+    bracket_rungs: list[int]  # the steps at which trials of its bracket are compared
+    rungs: list[Rung]  # those it has reached
+    retries: int
+    error: str | None
+    traceback: str | None
+    folder: Path
+    files: list[str]
+
+
+@dataclass(frozen=True)
+class ParameterReport:
+    """A parameter, and what the search says about it."""
+
+    name: str
+    values: str  # in words
+    at_end: bool  # whether the best trial's value lies at an end of the range
+    importance: float | None  # the share of the difference between good and bad trials, 0 to 1
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A budget and how much of it is used."""
+
+    used: float
+    total: float | None  # None where there is no such budget
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Trials that ended early, and alike."""
+
+    why: str
+    state: str
+    trials: list[int]
+    example: str  # the whole reason of the last one
+
+
+@dataclass(frozen=True)
+class StudyReport:
+    """A study as a whole."""
+
+    name: str
+    objective: str
+    metric: str
+    goal: str
+    sampler: str
+    early_stopping: str
+    resource: str
+    searching: int | None  # the process that searches now
+    parameters: list[ParameterReport]
+    constraints: list[str]
+    states: dict[str, int]
+    trials: Spent
+    seconds: Spent
+    consumed: Spent  # in the study's resource
+    without_stopping: int | None  # what its ended trials would have consumed
+    best: TrialRow | None
+    baseline: TrialRow | None
+    comparison: str | None  # of the best with the baseline, in words
+    importance: str | None  # how far to trust the importances, in words
+    endings: list[Ending]
+
+
+def study_report(result: StudyResult) -> StudyReport:
+    """All there is to say about a study."""
+    spec, trials = result.spec, result.study.get_trials(deepcopy=False)
+    best, baseline = result.best_trial, result.baseline
+    ended = sum(t.state.is_finished() for t in trials)
+    last = spec.early_stopping.max
+    importances, trust = importances_of(result)
+    best_row = None if best is None else trial_row(spec, best)
+    budget = spec.budget
+    return StudyReport(
+        name=result.name,
+        objective=spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command),
+        metric=spec.metric,
+        goal=spec.goal,
+        sampler=f"{spec.search.sampler}, seed {spec.search.seed}",
+        early_stopping=spec.early_stopping.method,
+        resource=spec.resource,
+        searching=driver_running(result.storage, result.runs, result.name),
+        parameters=[
+            _parameter(name, parameter, best_row, importances) for name, parameter in spec.parameters.items()
+        ],
+        constraints=spec.constraints,
+        states=dict(Counter(t.state.name.lower() for t in trials)),
+        trials=Spent(ended, budget.trials),
+        seconds=Spent(float(result.study.user_attrs.get(ELAPSED, 0.0)), budget.time),
+        consumed=Spent(sum(t.last_step or 0 for t in trials), budget.samples),
+        without_stopping=None if last is None else last * ended,
+        best=best_row,
+        baseline=None if baseline is None else trial_row(spec, baseline),
+        comparison=None if best is None else against(baseline, best, spec.goal),
+        importance=trust,
+        endings=endings(spec, trials),
+    )
+
+
+def against(baseline: FrozenTrial | None, best: FrozenTrial, goal: str) -> str:
+    """How the best trial compares with the baseline."""
+    assert best.value is not None
+    if baseline is None:
+        return "the space has no baseline to compare with"
+    if baseline.value is None or baseline.state != TrialState.COMPLETE:
+        return f"the baseline (trial {baseline.number}) is {baseline.state.name.lower()}, so nothing compares"
+    if baseline.number == best.number:
+        return "the baseline itself: nothing was better"
+    gain = baseline.value - best.value if goal == "minimize" else best.value - baseline.value
+    return f"better than the baseline ({baseline.value:.6g}) by {gain:.4g}"
+
+
+def importances_of(result: StudyResult) -> tuple[dict[str, float], str | None]:
+    """The importance of each searched parameter by Optuna's PED-ANOVA, and how far to trust it."""
+    complete = len(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    if not result.spec.space.searched:
+        return {}, None
+    if complete < FEWEST_FOR_IMPORTANCE:
+        return {}, f"importance needs {FEWEST_FOR_IMPORTANCE} complete trials, there are {complete}"
+    said = f"importance: PED-ANOVA over {complete} complete trials"
+    if complete < STEADY_IMPORTANCE:
+        said += f", so a rough guess; {STEADY_IMPORTANCE} make it steady"
+    return optuna.importance.get_param_importances(result.study), said
+
+
+def endings(spec: Spec, trials: Sequence[FrozenTrial]) -> list[Ending]:
+    """The trials that ended early, by why they did: failures first, then the most frequent."""
+    groups: dict[tuple[str, str], list[FrozenTrial]] = {}
+    for trial in trials:
+        if trial.state in ENDED_EARLY:
+            groups.setdefault((trial.state.name.lower(), why_ended(spec, trial)), []).append(trial)
+    found = [
+        Ending(why, state, [t.number for t in alike], alike[-1].user_attrs.get("reason", ""))
+        for (state, why), alike in groups.items()
+    ]
+    return sorted(found, key=lambda ending: (ending.state != "fail", -len(ending.trials)))
+
+
+def why_ended(spec: Spec, trial: FrozenTrial) -> str:
+    """Why a trial ended early, in the few words it shares with those that ended alike."""
+    reason = str(trial.user_attrs.get("reason", "no reason recorded"))
+    if trial.state == TrialState.FAIL:
+        error_class = re.match(r"([A-Za-z_][\w.]*):", reason)
+        return error_class[1] if error_class else reason
+    cause = reason.partition(":")[0]
+    return cause if brackets_of(spec) else re.sub(r"^(pruned by \w+) at .*", r"\1", cause)
+
+
+def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
+    """A trial as a line of a list."""
+    attrs = trial.user_attrs
+    now = datetime.now() if trial.state == TrialState.RUNNING else None
+    until = trial.datetime_complete or now
+    start = trial.datetime_start
+    return TrialRow(
+        number=trial.number,
+        state=trial.state.name.lower(),
+        value=trial.value,
+        baseline="baseline" in attrs,
+        last_step=trial.last_step,
+        seconds=round((until - start).total_seconds(), 3) if until and start else None,
+        started=_moment(start),
+        ended=_moment(trial.datetime_complete),
+        why=why_ended(spec, trial) if trial.state in ENDED_EARLY else None,
+        reason=attrs.get("reason") if trial.state in ENDED_EARLY else None,
+        params=_params(spec, trial),
+        metrics={
+            name: value
+            for name, value in attrs.items()
+            if name not in RESERVED and name not in spec.parameters and isinstance(value, int | float)
+        },
+    )
+
+
+def trial_rows(result: StudyResult, *, state: str | None = None, best_first: bool = False) -> list[TrialRow]:
+    """The trials of a study, all or those in one state, by number or the best complete one first."""
+    sign = 1 if result.spec.goal == "minimize" else -1
+    rows = [trial_row(result.spec, trial) for trial in result.study.get_trials(deepcopy=False)]
+    rows = [row for row in rows if state in (None, row.state)]
+    if best_first:  # a pruned trial's value is of another step and does not compare
+        rows.sort(key=lambda row: (row.state != "complete", row.value is None, sign * (row.value or 0.0)))
+    return rows
+
+
+def trial_report(result: StudyResult, number: int) -> TrialReport:
+    """All there is to say about one trial. Raises `UsageError` where there is none of that number."""
+    spec, trial = result.spec, trial_of(result, number)
+    brackets = brackets_of(spec)
+    bracket = bracket_of(result.study, trial) if brackets else None
+    folder = trial_folder(result.runs, result.name, number)
+    return TrialReport(
+        study=result.name,
+        metric=spec.metric,
+        resource=spec.resource,
+        row=trial_row(spec, trial),
+        kinds={name: _kind(parameter) for name, parameter in spec.parameters.items()},
+        curve=sorted(trial.intermediate_values.items()),
+        bracket=bracket,
+        bracket_rungs=[] if bracket is None else list(brackets[bracket].rungs),
+        rungs=[
+            Rung(rung.step, rung.value, rung.rank, rung.reached)
+            for rung in rung_results(result.study, spec, trial)
+        ],
+        retries=trial.user_attrs.get("retries", 0),
+        error=trial.user_attrs.get("error"),
+        traceback=trial.user_attrs.get("traceback"),
+        folder=folder,
+        files=sorted(path.name for path in folder.iterdir()) if folder.is_dir() else [],
+    )
+
+
+def trial_of(result: StudyResult, number: int) -> FrozenTrial:
+    """The trial of a number. Raises `UsageError` with the numbers there are."""
+    trials = result.study.get_trials(deepcopy=False)
+    if 0 <= number < len(trials):
+        return trials[number]
+    there = f"they go from 0 to {len(trials) - 1}" if trials else "it has none yet"
+    raise UsageError(f'the study "{result.name}" has no trial {number}; {there}')
+
+
+def budget_spent(report: StudyReport) -> bool:
+    """Whether a search of this study would end at once."""
+    parts = (report.trials, report.seconds, report.consumed)
+    return any(part.total is not None and part.used >= part.total for part in parts)
+
+
+def _params(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:
+    try:
+        return config_of(spec, trial)
+    except KeyError:  # it waits and has no parameters yet, or nothing satisfied the constraints
+        return {}
+
+
+def _parameter(
+    name: str, parameter: Parameter, best: TrialRow | None, importances: Mapping[str, float]
+) -> ParameterReport:
+    value = None if best is None else best.params.get(name)
+    at_end = isinstance(parameter, Range) and value is not None and is_at_end(parameter, value)
+    return ParameterReport(name, describe(parameter), at_end, importances.get(name))
+
+
+def is_at_end(parameter: Range, value: float) -> bool:
+    """Whether a value lies at an end of its range beyond which there may be better ones.
+
+    Zero is an end that most parameters have for good, and of a few values two are always ends.
+    """
+    if parameter.count is not None and parameter.count <= 3:
+        return False
+    log = parameter.log or parameter.factor is not None
+    low, high, at = (math.log(v) if log else float(v) for v in (parameter.min, parameter.max, value))
+    near = AT_THE_END * (high - low)
+    return (at - low <= near and parameter.min != 0) or (high - at <= near and parameter.max != 0)
+
+
+def _kind(parameter: Parameter) -> str:
+    if isinstance(parameter, Derived):
+        return f"= {parameter.expr}"
+    return "searched" if isinstance(parameter, Range | Choice) else "constant"
+
+
+def _moment(moment: datetime | None) -> str | None:
+    """A moment with its time zone; Optuna's are local and naive."""
+    return None if moment is None else moment.astimezone().isoformat(timespec="seconds")
