@@ -172,23 +172,25 @@ class _Construction:
         self.issues: list[Issue] = []
         self.count = 0
 
-    def value(self, node: Node, path: str) -> Any:
+    def value(self, node: Node, path: str, depth: int = 0) -> Any:
         self.count += 1
+        if depth > DEEPEST:     # aliases nest what the parser saw side by side
+            raise SpaceError([self.issue(node, path, f"nested deeper than {DEEPEST} levels")])
         if self.count > MOST_VALUES:
             raise SpaceError([self.issue(node, path, f"more than {MOST_VALUES:,} values in one file")])
         self.places.values[path] = (node.line, node.column)
         content: Any = node.content
         if node.kind is list:
-            return [self.value(item, join(path, index)) for index, item in enumerate(content)]
+            return [self.value(item, join(path, index), depth + 1) for index, item in enumerate(content)]
         if node.kind is dict:
-            return self.mapping(content, path)
+            return self.mapping(content, path, depth)
         try:
             return scalar(content) if node.plain else content
         except ValueError as error:
             self.issues.append(self.issue(node, path, str(error)))
             return None
 
-    def mapping(self, content: list[tuple[Node, Node]], path: str) -> dict[str, Any]:
+    def mapping(self, content: list[tuple[Node, Node]], path: str, depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key, value in content:
             name = key.content
@@ -206,7 +208,7 @@ class _Construction:
                 self.issues.append(self.issue(key, path, message))
                 continue
             self.places.keys[here] = (key.line, key.column)
-            result[name] = self.value(value, here)
+            result[name] = self.value(value, here, depth + 1)
             if value.plain and value.content == "":     # nothing stands there; the parser says the next line
                 self.places.values[here] = (key.line, key.column)
         return result

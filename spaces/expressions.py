@@ -149,7 +149,8 @@ def _names(node: ast.AST, levels: int) -> Iterator[str]:
             children = arguments
         case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
             known = ", ".join(FUNCTIONS)
-            raise ExpressionError(f'calls "{name}", which is no function here; there is {known}', _column(node))
+            message = f'calls "{name}", which is no function here; there is {known}'
+            raise ExpressionError(message, _column(node))
         case _:
             raise ExpressionError(f"uses {_kind(node)}, which has no meaning here", _column(node))
     for child in children:

@@ -25,7 +25,7 @@ def json_schema() -> dict[str, Any]:
     schema["$schema"] = _Generator.schema_dialect
     schema["title"] = "hpsearch space, version 1"
     schema["properties"]["parameters"].update(propertyNames={"pattern": f"^{NAME.pattern}$"})
-    linear = {"properties": {"step": False, "factor": False}}
+    linear = {"properties": {"step": {"type": "null"}, "factor": {"type": "null"}}}
     schema["$defs"]["Range"].update(_when("log", {"const": True}, linear))
     return schema
 

@@ -108,7 +108,9 @@ def _message(kind: str, detail: Any) -> str:
         expected = context["expected"].replace("'", '"')
         return f"must be {expected}, not {show(value)}"
     if kind == "too_short":
-        return "needs at least one"
+        return f"must hold at least {context['min_length']}"
+    if kind == "too_long":
+        return f"must hold at most {context['max_length']}"
     if kind in LIMITS:
         word, key = LIMITS[kind]
         return f"must be {word} {context[key]:g}, not {show(value)}"

@@ -6,18 +6,19 @@ import json
 import random
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from .model import Formula, Plain, members, raise_all, refuse, show
 from .ranges import Conditional, Prior, Problems, Range, brief, prior_problems
 
+MOST_CHOICES = 1000
 Label = str | int | float | bool | None
 
 
 class Choice(Conditional):
     """One of several values, without an order."""
 
-    choices: list[Plain]
+    choices: list[Plain] = Field(max_length=MOST_CHOICES)
     """The values: texts, numbers, true, false, null or lists of these."""
     prior: Prior | None = None
     """Which value is believed to be good."""
@@ -71,7 +72,8 @@ class Choice(Conditional):
         for choice in self.choices:
             if choice == value and isinstance(choice, bool) is isinstance(value, bool):
                 return choice
-        raise ValueError(f"{show(value)} is none of {', '.join(map(show, self.choices))}")
+        known = ", ".join(map(show, self.choices[:12])) + (", ..." if len(self.choices) > 12 else "")
+        raise ValueError(f"{show(value)} is none of {known}")
 
     def text(self) -> str:
         """The choices in words."""

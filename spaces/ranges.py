@@ -16,6 +16,7 @@ from pydantic import PlainValidator, WithJsonSchema, model_validator
 from .model import Model, Number, Plain, expression, plain, raise_all, refuse, show
 
 MOST_VALUES = 10_000     # a range of more values than this is not listed
+LARGEST_EXPONENT = math.log(1e308)
 Problems = Iterator[tuple[str, str]]
 
 
@@ -145,7 +146,7 @@ class Range(Conditional):
             return float(value)
         if self.factor is None:
             return self.at(round((_exact(value) - _exact(self.min)) / _exact(self.step or 1)))
-        return self.at(round(math.log(value / self.min) / math.log(self.factor)))
+        return self.at(round((math.log(value) - math.log(self.min)) / math.log(self.factor)))
 
     def sample(self, rng: random.Random) -> int | float:
         """A random value, even over the values or, with `log`, over orders of magnitude."""
@@ -156,7 +157,7 @@ class Range(Conditional):
             return self.snap(self.min * (1 - share) + self.max * share)
         margin = 0.5 if self.is_int else 0.0    # gives both end integers their full width
         low, high = math.log(self.min - margin), math.log(self.max + margin)
-        return self.snap(math.exp(low + (high - low) * share))
+        return self.snap(math.exp(min(low + (high - low) * share, LARGEST_EXPONENT)))
 
     def middle(self) -> int | float:
         """The value half way, in ratio where the range is logarithmic."""

@@ -59,9 +59,10 @@ def order(parameters: Known) -> list[str]:
 def _names(parameters: Known) -> Iterator[Problem]:
     for name in parameters:
         path = f"parameters.{name}"
-        if not NAME.fullmatch(name):
+        if len(name) > 200 or not NAME.fullmatch(name):
             yield path, f"{show(name)} is no name: letters, digits and _, with dots between the parts"
-        elif name in CONSTANTS:
+            continue
+        if name in CONSTANTS:
             yield path, f'"{name}" is a value, no name'
         parts = name.split(".")
         for end in range(1, len(parts)):

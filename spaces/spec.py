@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, PrivateAttr, TypeAdapter, ValidationError, WithJsonSchema
@@ -16,12 +17,13 @@ from .errors import Issue, SpaceError
 from .messages import UNIONS, translate
 from .model import Formula, Model, Text, plain, refuse, show
 from .parameters import Parameter
-from .relations import Known, relations
+from .relations import Known, Problem, relations
 from .samplers import TPE, Grid, Search
 from .settings import Budget, Execution, Objective
 from .space import Space
 from .stopping import NoStopping, Stopping
 
+MOST_ISSUES = 100       # of one kind; nobody reads more, and each costs a search for what was meant
 ELSEWHERE = ("name", "budget", "execution")     # may change between two runs of one study
 
 
@@ -64,7 +66,7 @@ class Spec(Model):
     """The name of the value that the objective reports."""
     goal: Literal["minimize", "maximize"] = "minimize"
     """Whether less or more of the metric is better."""
-    parameters: dict[str, Parameter] = Field(min_length=1)
+    parameters: dict[str, Parameter] = Field(min_length=1, max_length=500)
     """What is searched: {min, max}, a list of choices, a constant, or {expr: ...}."""
     constraints: list[Formula] = Field(default=[])
     """Expressions that every configuration must make true."""
@@ -77,7 +79,7 @@ class Spec(Model):
     budget: Budget = Budget(trials=50)
     """When the search ends."""
     execution: Execution = Execution()
-    """How trials run on this machine."""
+    """Workers, retries and what stays on disk."""
 
     _places: Places = PrivateAttr(default_factory=lambda: Places("<space>"))
 
@@ -114,14 +116,13 @@ class Spec(Model):
         except ValidationError as error:
             related = () if issues else relations(*_readable(data))     # another tool's file has others
             issues += translate(error, cls, places)
-            raise SpaceError([*issues, *(places.issue(*problem) for problem in related)]) from None
+            raise SpaceError([*issues, *_issues(places, related)]) from None
         spec._places = places
         if not issues:
-            related = relations(spec.parameters, spec.constraints, spec.baseline)
-            issues += [places.issue(*problem) for problem in related]
+            issues += _issues(places, relations(spec.parameters, spec.constraints, spec.baseline))
         if not issues:      # only then is there a space to try
             unlisted = spec.space.unlisted() if isinstance(spec.search, Grid) else ()
-            issues += [places.issue(*problem) for problem in (*unlisted, *spec.space.problems())]
+            issues += _issues(places, (*unlisted, *spec.space.problems()))
         if issues:
             raise SpaceError(issues)
         return spec
@@ -165,6 +166,10 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         for path in dict.fromkeys([*before, *after])
         if before.get(path) != after.get(path)
     ]
+
+
+def _issues(places: Places, problems: Iterable[Problem]) -> list[Issue]:
+    return [places.issue(*problem) for problem in islice(problems, MOST_ISSUES)]
 
 
 def _readable(data: Any) -> tuple[Known, list[str | None], dict[str, Any]]:

@@ -1,0 +1,41 @@
+"""The options of samplers and early stopping exist, under the same names, in the Optuna that is installed."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from optuna import pruners, samplers
+
+from hpsearch.spaces.samplers import SAMPLERS, Sampler
+from hpsearch.spaces.stopping import METHODS, EarlyStopping, Rungs
+
+SAMPLER_CLASSES = {
+    "tpe": samplers.TPESampler, "random": samplers.RandomSampler, "gp": samplers.GPSampler,
+    "cmaes": samplers.CmaEsSampler, "qmc": samplers.QMCSampler, "grid": samplers.GridSampler,
+    "nsgaii": samplers.NSGAIISampler,
+}
+PRUNER_CLASSES = {
+    "hyperband": pruners.HyperbandPruner, "successive_halving": pruners.SuccessiveHalvingPruner,
+    "median": pruners.MedianPruner, "percentile": pruners.PercentilePruner,
+    "threshold": pruners.ThresholdPruner, "patient": pruners.PatientPruner,
+    "wilcoxon": pruners.WilcoxonPruner, "none": pruners.NopPruner,
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_sampler_option_is_optunas(name: str) -> None:
+    options = SAMPLERS[name].model_fields.keys() - {"sampler"}
+    assert options <= inspect.signature(SAMPLER_CLASSES[name]).parameters.keys()
+    assert options >= Sampler.model_fields.keys()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_early_stopping_option_is_optunas(name: str) -> None:
+    ours = Rungs if issubclass(METHODS[name], Rungs) else EarlyStopping      # the words that hpsearch defines
+    options = METHODS[name].model_fields.keys() - ours.model_fields.keys() - {"method"}
+    assert options <= inspect.signature(PRUNER_CLASSES[name]).parameters.keys()
+
+
+def test_every_method_is_known() -> None:
+    assert SAMPLERS.keys() == SAMPLER_CLASSES.keys() and METHODS.keys() == PRUNER_CLASSES.keys()

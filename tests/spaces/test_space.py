@@ -1,0 +1,149 @@
+"""The space: configurations that respect bounds, conditions, expressions and constraints."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpsearch.spaces import Choice, Range, SpaceError, Spec, loads, nested
+
+HEAD = "version: 1\nname: t\nobjective: lora\nmetric: val_loss\nparameters:\n"
+
+
+def space(parameters: str, rest: str = "") -> Any:
+    return loads(HEAD + "".join(f"  {line}\n" for line in parameters.splitlines()) + rest).space
+
+
+def holds(spec: Spec, config: dict[str, Any]) -> None:
+    """What every configuration of the LoRA space satisfies."""
+    for name, value in config.items():
+        parameter = spec.parameters[name]
+        if isinstance(parameter, Range | Choice):
+            assert parameter.accept(value) == value
+    assert ("warmup_ratio" in config) == (config["lr_scheduler"] != "constant")
+    assert config["lora_alpha"] == config["alpha_over_r"] * config["lora_r"] <= 64
+    assert config["batch_size"] * config["max_length"] <= 16384
+    assert list(config) == [name for name in spec.parameters if name in config]
+
+
+@given(seed=st.integers())
+def test_a_sample_is_a_configuration(spec: Spec, seed: int) -> None:
+    config = spec.space.sample(random.Random(seed))
+    holds(spec, config)
+    assert spec.space.violated(config) is None
+    assert config == spec.space.sample(random.Random(seed))
+
+
+def test_resolve_asks_for_active_parameters_in_order() -> None:
+    asked = []
+
+    def suggest(name: str, parameter: Range | Choice) -> Any:
+        asked.append(name)
+        return parameter.middle()
+
+    config = space("late: {min: 1, max: 9, when: {mode: b}}\ntwice: {expr: 2 * n}\nmode: [a, b]\nn: [1, 2]\n"
+                   "gone: {expr: 3 * late}\nnever: {value: 1, when: late > 3}").resolve(suggest)
+    assert sorted(asked) == ["mode", "n"]
+    assert config == {"twice": 2, "mode": "a", "n": 1} and list(config) == ["twice", "mode", "n"]
+
+
+def test_what_depends_on_an_inactive_parameter_is_inactive() -> None:
+    chain = space("a: [off, on]\nb: {choices: [1, 2], when: {a: on}}\nc: {choices: [1, 2], when: b > 1}\n"
+                  "d: {expr: b + c}\ne: {value: [x], when: {c: [1, 2]}}")
+    configs = list(chain.grid())
+    assert configs == [
+        {"a": "off"}, {"a": "on", "b": 1},
+        {"a": "on", "b": 2, "c": 1, "d": 3, "e": ["x"]}, {"a": "on", "b": 2, "c": 2, "d": 4, "e": ["x"]},
+    ]
+    assert chain.grid_size() == 4
+
+
+def test_a_condition_on_true_is_not_met_by_one() -> None:
+    truth = space("a: [true, 2]\nb: {value: 1, when: {a: true}}")
+    assert [len(config) for config in truth.grid()] == [2, 1]
+    with pytest.raises(SpaceError, match="can never be this: true is none of 1, 2"):
+        space("a: [1, 2]\nb: {value: 1, when: {a: true}}")
+
+
+def test_a_constraint_that_names_an_inactive_parameter_is_not_applied() -> None:
+    conditional = space("a: [x, y]\nb: {choices: [1, 2], when: {a: y}}", "constraints: [b < 2, a != 'z']")
+    assert list(conditional.grid()) == [{"a": "x"}, {"a": "y", "b": 1}]
+    assert conditional.violated({"a": "y", "b": 2}) == "b < 2"
+
+
+def test_the_grid_is_every_configuration_once() -> None:
+    plain = space("a: [1, 2, 3]\nb: {min: 2, max: 8, factor: 2}\nc: {min: 0.0, max: 1.0, step: 0.5}\nd: 7")
+    configs = [tuple(config.values()) for config in plain.grid()]
+    assert configs == list(itertools.product([1, 2, 3], [2, 4, 8], [0.0, 0.5, 1.0], [7]))
+    assert plain.grid_size() == 27
+
+
+def test_the_grid_leaves_out_what_the_constraints_forbid() -> None:
+    some = space("a: [1, 2, 3]\nb: [1, 2, 3]", 'constraints: ["a < b"]')
+    assert [tuple(config.values()) for config in some.grid()] == [(1, 2), (1, 3), (2, 3)]
+    assert some.grid_size() == 3
+
+
+def test_a_grid_of_a_continuous_range_is_refused_by_name() -> None:
+    continuous = space("a: [1, 2]\nb: {min: 0.0, max: 1.0}")
+    assert continuous.grid_size() is None
+    with pytest.raises(SpaceError, match=r"7:6 parameters\.b: a grid needs values that can be listed"):
+        continuous.grid()
+
+
+def test_a_huge_grid_is_measured_without_walking_it() -> None:
+    names = "\n".join(f"p{i}: [{', '.join(map(str, range(9)))}]" for i in range(40))
+    assert space(names, 'constraints: ["p0 < 8"]').grid_size() == 9**40
+
+
+def test_the_baseline_is_completed_by_priors_and_middles(spec: Spec) -> None:
+    assert spec.space.baseline() == {
+        "learning_rate": 1e-3, "lora_r": 8, "alpha_over_r": 1, "lora_alpha": 8, "lora_dropout": 0.1,
+        "batch_size": 4, "lr_scheduler": "constant", "max_steps": 400, "max_length": 1024,
+        "model.width": 128, "model.targets": ["q", "v"]}
+    central = space("a: {min: 1, max: 9, prior: {at: 2}}\nb: {choices: [x, y], prior: {at: y}}\n"
+                    "c: {min: 1e-4, max: 1e-2, log: true}\nd: {min: 0, max: 10}", "baseline: {}")
+    assert central.baseline() == {"a": 2, "b": "y", "c": pytest.approx(1e-3), "d": 5}
+    assert space("a: [1, 2]").baseline() is None
+
+
+def test_the_feasible_share_is_measured() -> None:
+    assert space("a: [1, 2]").feasible_share() == 1.0
+    triangle = space("a: {min: 0.0, max: 1.0}\nb: {min: 0.0, max: 1.0}", 'constraints: ["a < b"]')
+    assert triangle.feasible_share() == pytest.approx(0.5, abs=0.05)
+    one, again, two = (triangle.feasible_share(seed=seed) for seed in (1, 1, 2))
+    assert one == again != two
+
+
+def test_constraints_that_nothing_satisfies_end_a_draw() -> None:
+    empty = space("a: {min: 0.0, max: 1.0}", 'constraints: ["a > 2"]')
+    with pytest.raises(SpaceError, match="7:14 constraints: none of 10,000 random configurations"):
+        empty.sample(random.Random(0))
+
+
+def test_snap_is_for_ranges(spec: Spec) -> None:
+    assert spec.space.snap("lora_r", 11) == 8 and spec.space.snap("lora_dropout", 0.07) == 0.05
+    with pytest.raises(TypeError, match="batch_size is no range"):
+        spec.space.snap("batch_size", 5)
+
+
+def test_an_expression_that_fails_in_use_is_a_space_error() -> None:
+    corner = space("a: {min: 0.0, max: 1.0}\nb: {expr: 1 / (a - 0.123)}")
+    with pytest.raises(SpaceError, match=r"7:13 parameters\.b\.expr: .* divides by zero where a: 0.123"):
+        corner.resolve(lambda *_: 0.123)
+
+
+def test_searched_names_come_in_the_order_of_the_file(spec: Spec) -> None:
+    assert spec.space.searched == (
+        "learning_rate", "lora_r", "alpha_over_r", "lora_dropout", "batch_size", "lr_scheduler",
+        "warmup_ratio", "model.width", "model.targets")
+
+
+def test_dotted_names_become_mappings() -> None:
+    assert nested({"lr": 1, "model.width": 2, "model.depth.n": 3}) == {
+        "lr": 1, "model": {"width": 2, "depth": {"n": 3}}}
