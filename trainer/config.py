@@ -72,7 +72,8 @@ def whole(default: int, interval: str, help: str) -> int:
     return field(default=default, metadata={"rule": Rule(int, help, interval)})
 
 
-def choice(default: str, choices: tuple[str, ...], help: str) -> str:
+def text(default: str, choices: tuple[str, ...], help: str) -> str:
+    """One of `choices`; any text where there are none."""
     return field(default=default, metadata={"rule": Rule(str, help, choices=choices)})
 
 
@@ -96,7 +97,7 @@ class TrainConfig:
     eval_samples: int = whole(32, "[1, inf)", "validation sequences, the same ones every time")
     warmup_ratio: float = real(0.0, "[0, 1]", "share of the run in which the learning rate rises from 0")
     warmup_steps: int = whole(0, "[0, inf)", "the same in optimizer steps; give one of the two")
-    lr_scheduler: str = choice("linear", SCHEDULERS, "how the learning rate falls after the warm-up")
+    lr_scheduler: str = text("linear", SCHEDULERS, "how the learning rate falls after the warm-up")
     min_lr_ratio: float = real(0.0, "[0, 1]", "where it falls to, as a share of the peak")
     weight_decay: float = real(0.01, "[0, inf)", "decoupled weight decay, on matrices only")
     adam_beta1: float = real(0.9, "[0, 1)", "AdamW: decay of the mean of the gradients")
@@ -106,10 +107,10 @@ class TrainConfig:
     max_length: int = whole(128, "[2, inf)", "tokens (bytes) of a sequence")
     early_stopping_patience: int = whole(0, "[0, inf)", "stop after so many worse validations; 0: never")
     early_stopping_min_delta: float = real(0.0, "[0, inf)", "what counts as an improvement, in nats")
-    train_file: str = choice("python", (), "a UTF-8 text file, or a text Python carries: english, python")
+    train_file: str = text("python", (), "a UTF-8 text file, or a text Python carries: english, python")
     validation_file: str | None = optional(str, "", "a text file to validate on, where train_file is a file")
     validation_split: float = real(0.1, "(0, 0.5]", "share to validate on, where there is no validation_file")
-    device: str = choice("auto", DEVICES, "where to train; auto: an accelerator where there is one")
+    device: str = text("auto", DEVICES, "where to train; auto: an accelerator where there is one")
     seed: int = whole(0, "[0, 9223372036854775807]", "of the weights' start, the batches and the dropout")
 
     def __post_init__(self) -> None:
@@ -192,6 +193,7 @@ class LoraConfig(TrainConfig):
 
     objective: ClassVar[str] = "lora"
 
+    train_file: str = text("english", (), "a UTF-8 text file, or a text Python carries: english, python")
     lora_r: int = whole(8, "[1, inf)", "rank of the adapters")
     lora_alpha: float | None = optional(float, "(0, inf)", "adapters are scaled by lora_alpha / lora_r")
     alpha_over_r: float | None = optional(float, "(0, inf)", "that scale by itself (default: 2)")

@@ -60,7 +60,7 @@ def load_model(path: Path) -> GPT:
         base = load_base(path)
         with torch.device("meta"):
             model = GPT(base.shape)
-        model.load_state_dict(base.weights, assign=True)
+        model.load_state_dict({name: tensor.clone() for name, tensor in base.weights.items()}, assign=True)
         return model.eval()
     weights, about = read_tensors(path)
     identity = about["identity"]

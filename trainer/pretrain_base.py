@@ -19,10 +19,10 @@ rank 8, alpha 16, warm-up 5 %), seeds 0 to 2 where three values stand.
 | lr 3e-2 | 2.405 | 2.412 |
 | guides: lr 2e-4, linear, batch 8, dropout 0.05 | 1.466 | 1.770 |
 
-From English there is more to gain, but the same trial differs by 0.003 to 0.006 between seeds; from Python by
-0.001 to 0.002, so that the effects of schedule, rank and batch (0.01 to 0.04) are real. And the library is text
-enough for the base not to learn it by heart (validation 1.31 and training 1.29, against 1.20 and 1.06). In both,
-the best schedule is behind the constant rate for half of the run: at a quarter 1.477 against 1.392.
+From English there is more to gain, but a trial differs by 0.003 to 0.006 between seeds; from Python by 0.001
+to 0.002, so that the effects of schedule, rank and batch (0.01 to 0.04) are real. And the library is enough
+text not to be learnt by heart (validation 1.31 and training 1.29, against 1.20 and 1.06). In both, the best
+schedule is behind the constant rate for half of the run: at a quarter 1.477 against 1.392.
 """
 
 from __future__ import annotations

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from hpsearch.objectives.base import TrialStopped, known_parameters
+from hpsearch.objectives.base import TrialStopped, export, known_parameters
 from hpsearch.objectives.lora import lora
 from hpsearch.objectives.pretrain import pretrain
 from hpsearch.trainer.errors import ConfigError
-from hpsearch.trainer.export import export
 
 PARAMS: dict[str, dict[str, Any]] = {
     "lora": {"max_length": 16, "lora_r": 2, "target_modules": ["qkv"]},
@@ -109,7 +108,7 @@ def test_its_checkpoint_can_be_exported(
     kind: str, objective: Callable[[Any], float], params: dict[str, Any], tmp_path: Path
 ) -> None:
     objective(HandTrial(params, tmp_path / "run"))
-    written = export(tmp_path / "run", tmp_path / "out", merge=True)
+    written = export(kind, tmp_path / "run", tmp_path / "out", merge=True)
     assert (tmp_path / "out" / "model.safetensors") in written
     assert (tmp_path / "out" / "adapter.safetensors" in written) == (kind == "lora")
 
