@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from ..trainer.config import PretrainConfig
 from ..trainer.export import export
-from ..trainer.export import export
 from ..trainer.loop import fit
 from .base import Trial
-
-__all__ = ["export", "pretrain"]
 
 __all__ = ["export", "pretrain"]
 
