@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,11 @@ import torch
 from hpsearch.objectives.base import TrialStopped, export, known_parameters
 from hpsearch.objectives.lora import lora
 from hpsearch.objectives.pretrain import pretrain
+from hpsearch.search.plan import check_objective, plan_of, warnings
+from hpsearch.spaces import load
+from hpsearch.trainer.config import LoraConfig, PretrainConfig
 from hpsearch.trainer.errors import ConfigError
+from hpsearch.trainer.schedule import report_due
 
 PARAMS: dict[str, dict[str, Any]] = {
     "lora": {"max_length": 16, "lora_r": 2, "target_modules": ["qkv"]},
@@ -130,3 +135,19 @@ def test_the_parameters_are_known_without_torch(kind: str) -> None:
         f"known_parameters({kind!r}); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["lora", "lora_quick", "pretrain"])
+def test_the_spaces_that_ship_are_ones_the_trainer_takes(name: str) -> None:
+    """Their first 30 random configurations can be trained, and report at every rung of their early stopping."""
+    spec = load(name)
+    check_objective(spec)
+    assert not warnings(spec)
+    kind = {"lora": LoraConfig, "pretrain": PretrainConfig}[str(spec.objective)]
+    rungs = {rung for bracket in plan_of(spec).brackets for rung in bracket.rungs}
+    generator = random.Random(0)
+    for _ in range(30):
+        config = kind.from_params(spec.space.sample(generator))
+        places = {report_due(config, step) for step in range(config.total_steps + 1)}
+        assert rungs <= places and config.length in places
+        assert config.unit == spec.resource and config.length == spec.early_stopping.max
