@@ -6,79 +6,38 @@ driver does: a thread reads the socket, and takes the process and its children d
 
 from __future__ import annotations
 
-import json
-import operator
 import os
 import queue
 import socket
 import sys
 import threading
-import traceback
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from ...objectives.base import Objective, ObjectiveError, TrialStopped, resolve
-from ...storage.files import CHECKPOINT, METRICS, OUTPUT
+from ...objectives.base import Objective, TrialStopped, resolve
+from ...storage.files import OUTPUT
+from ..trial import FolderTrial, Report, as_number, failure_of
 from .protocol import Channel, Message, end_session
 
-TRACEBACK_LINES = 30
 
-
-class WorkerTrial:
+class WorkerTrial(FolderTrial):
     """The trial an objective sees; its reports go to the driver, and wait for the answer."""
 
     def __init__(self, message: Message, channel: Channel, answers: queue.Queue[Message]) -> None:
-        self.number: int = message["number"]
-        self.params: dict[str, Any] = message["params"]
-        self.seed: int = message["seed"]
-        folder = Path(message["folder"])
-        self.checkpoint = folder / CHECKPOINT
-        self.resume_from = self.checkpoint if _has_files(self.checkpoint) else None
-        self.checkpoint.mkdir(parents=True, exist_ok=True)
-        self.stopped = False
-        self._metrics_file = folder / METRICS
+        super().__init__(
+            number=message["number"],
+            params=message["params"],
+            seed=message["seed"],
+            folder=Path(message["folder"]),
+        )
         self._channel = channel
         self._answers = answers
-        self._last_step = 0
 
-    def report(self, value: float, *, step: int, **metrics: float) -> None:
-        if self.stopped:
-            raise TrialStopped
-        step = _checked_step(step, self._last_step)
-        value = as_number(value, "report() was given")
-        numbers = {name: as_number(metric, f"report() was given {name}=") for name, metric in metrics.items()}
-        self._last_step = step
-        with self._metrics_file.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"step": step, "value": value, **numbers}) + "\n")
-        self._channel.send({"kind": "report", "step": step, "value": value, "metrics": numbers})
-        if self._answers.get()["stop"]:
-            self.stopped = True
-            raise TrialStopped
-
-
-def as_number(value: Any, what: str) -> float:
-    """A float from a number, a numpy scalar or a tensor of one element; `TypeError` for anything else."""
-    if value is None or isinstance(value, (str, bytes, bool)):
-        raise TypeError(f"{what} {value!r}; it must be a number")
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{what} {value!r}; it must be a number") from error
-
-
-def _checked_step(step: Any, last: int) -> int:
-    try:
-        whole = operator.index(step)
-    except TypeError:
-        raise TypeError(f"report() was given step={step!r}; it must be a whole number") from None
-    if whole <= 0 or whole <= last:
-        raise ValueError(f"report() was given step={whole} after step {last}; steps are positive and rise")
-    return whole
-
-
-def _has_files(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.iterdir())
+    def _ends(self, report: Report) -> bool:
+        self._channel.send({"kind": "report", **asdict(report)})
+        stop: bool = self._answers.get()["stop"]
+        return stop
 
 
 def run_trial(objective: Objective, trial: WorkerTrial) -> Message:
@@ -92,20 +51,6 @@ def run_trial(objective: Objective, trial: WorkerTrial) -> Message:
             return {"kind": "stopped"}
         return {"kind": "failed", "failure": failure_of(error)}
     return {"kind": "stopped"} if trial.stopped else {"kind": "done", "value": value}
-
-
-def failure_of(error: BaseException) -> dict[str, str]:
-    """What the study keeps of an exception. Running out of memory is a kind of its own."""
-    lines = traceback.format_exception(error)
-    tail = "".join(lines).splitlines()[-TRACEBACK_LINES:]
-    name = type(error).__name__
-    message = f"{name}: {error}".strip().rstrip(":")
-    no_memory = isinstance(error, MemoryError) or name == "OutOfMemoryError"
-    no_memory = no_memory or "can't allocate memory" in message  # torch's words on CPU
-    if isinstance(error, (ObjectiveError, ChildProcessError)):  # our own sentence says it all
-        return {"kind": "error", "message": str(error), "traceback": ""}
-    kind = "memory" if no_memory else "error"
-    return {"kind": kind, "message": message.splitlines()[0], "traceback": "\n".join(tail)}
 
 
 def _redirect(stack: ExitStack, path: Path) -> None:

@@ -1,0 +1,142 @@
+"""The trial that an objective sees, in a worker of a search or outside any, and how its failure is told."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import os
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..objectives.base import ObjectiveError, TrialStopped
+from ..storage.files import CHECKPOINT, METRICS
+
+TRACEBACK_LINES = 30
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an objective reported."""
+
+    step: int
+    value: float
+    metrics: dict[str, float]
+
+
+class FolderTrial(ABC):
+    """A trial with a folder; what its reports are answered is a subclass's business."""
+
+    def __init__(self, *, number: int, params: dict[str, Any], seed: int, folder: Path) -> None:
+        self.number = number
+        self.params = params
+        self.seed = seed
+        self.checkpoint = folder / CHECKPOINT
+        self.resume_from = self.checkpoint if _has_files(self.checkpoint) else None
+        self.checkpoint.mkdir(parents=True, exist_ok=True)
+        self.stopped = False
+        self._metrics_file = folder / METRICS
+        self._last_step = 0
+
+    def report(self, value: float, *, step: int, **metrics: float) -> None:
+        if self.stopped:
+            raise TrialStopped
+        step = _checked_step(step, self._last_step)
+        value = as_number(value, "report() was given")
+        numbers = {name: as_number(metric, f"report() was given {name}=") for name, metric in metrics.items()}
+        self._last_step = step
+        report = Report(step, value, numbers)
+        self._record(report)
+        if self._ends(report):
+            self.stopped = True
+            raise TrialStopped
+
+    def _record(self, report: Report) -> None:
+        record = {"step": report.step, "value": report.value, **report.metrics}
+        with self._metrics_file.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(record) + "\n")
+
+    @abstractmethod
+    def _ends(self, report: Report) -> bool:
+        """Deliver the report; whether the trial ends with it."""
+
+
+class LocalTrial(FolderTrial):
+    """A trial outside a search: only a value that is no number ends it.
+
+    An attempt that goes on, or starts again, leaves the reports of the earlier one as they are.
+    """
+
+    def __init__(
+        self, *, params: dict[str, Any], seed: int, folder: Path, on_report: Callable[[Report], None]
+    ) -> None:
+        super().__init__(number=0, params=params, seed=seed, folder=folder)
+        self.last: Report | None = None
+        self.resumed_at: int | None = None  # the last step of an earlier attempt with a checkpoint
+        self._recorded = _last_recorded(self._metrics_file)
+        if self.resume_from is not None:
+            self.resumed_at = self._recorded
+        self._on_report = on_report
+
+    def _record(self, report: Report) -> None:
+        if report.step > self._recorded:
+            super()._record(report)
+
+    def _ends(self, report: Report) -> bool:
+        self.last = report
+        self._on_report(report)
+        return not math.isfinite(report.value)
+
+
+def as_number(value: Any, what: str) -> float:
+    """A float from a number, a numpy scalar or a tensor of one element; `TypeError` for anything else."""
+    if value is None or isinstance(value, (str, bytes, bool)):
+        raise TypeError(f"{what} {value!r}; it must be a number")
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{what} {value!r}; it must be a number") from error
+
+
+def failure_of(error: BaseException) -> dict[str, str]:
+    """What the study keeps of an exception. Running out of memory is a kind of its own."""
+    lines = traceback.format_exception(error)
+    tail = "".join(lines).splitlines()[-TRACEBACK_LINES:]
+    name = type(error).__name__
+    message = f"{name}: {error}".strip().rstrip(":")
+    no_memory = isinstance(error, MemoryError) or name == "OutOfMemoryError"
+    no_memory = no_memory or "can't allocate memory" in message  # torch's words on CPU
+    if isinstance(error, (ObjectiveError, ChildProcessError)):  # our own sentence says it all
+        return {"kind": "error", "message": str(error), "traceback": ""}
+    kind = "memory" if no_memory else "error"
+    return {"kind": kind, "message": message.splitlines()[0], "traceback": "\n".join(tail)}
+
+
+def _checked_step(step: Any, last: int) -> int:
+    try:
+        whole = operator.index(step)
+    except TypeError:
+        raise TypeError(f"report() was given step={step!r}; it must be a whole number") from None
+    if whole <= 0 or whole <= last:
+        raise ValueError(f"report() was given step={whole} after step {last}; steps are positive and rise")
+    return whole
+
+
+def _has_files(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def _last_recorded(path: Path) -> int:
+    """The last step in a file of reports; half a line, of a process killed while writing, is cut off."""
+    if not path.exists():
+        return 0
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        os.truncate(path, len(whole))
+    lines = whole.splitlines()
+    return int(json.loads(lines[-1])["step"]) if lines else 0
