@@ -17,7 +17,7 @@ from hpsearch.objectives.lora import lora
 from hpsearch.objectives.pretrain import pretrain
 from hpsearch.search.plan import check_objective, plan_of, warnings
 from hpsearch.spaces import load
-from hpsearch.trainer.config import LoraConfig, PretrainConfig
+from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.schedule import report_due
 
@@ -139,15 +139,15 @@ def test_the_parameters_are_known_without_torch(kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["lora", "lora_quick", "pretrain"])
 def test_the_spaces_that_ship_are_ones_the_trainer_takes(name: str) -> None:
-    """Their first 30 random configurations can be trained, and report at every rung of their early stopping."""
+    """Thirty random configurations can be trained, and report at every rung of the early stopping."""
     spec = load(name)
     check_objective(spec)
     assert not warnings(spec)
-    kind = {"lora": LoraConfig, "pretrain": PretrainConfig}[str(spec.objective)]
+    kinds: dict[str, type[TrainConfig]] = {"lora": LoraConfig, "pretrain": PretrainConfig}
     rungs = {rung for bracket in plan_of(spec).brackets for rung in bracket.rungs}
     generator = random.Random(0)
     for _ in range(30):
-        config = kind.from_params(spec.space.sample(generator))
+        config = kinds[str(spec.objective)].from_params(spec.space.sample(generator))
         places = {report_due(config, step) for step in range(config.total_steps + 1)}
         assert rungs <= places and config.length in places
         assert config.unit == spec.resource and config.length == spec.early_stopping.max

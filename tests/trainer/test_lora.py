@@ -81,7 +81,8 @@ def test_the_gradient_is_that_of_the_function() -> None:
     x = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
 
     def forward(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(layer, {"lora_A": a, "lora_B": b}, (x,))
+        out: torch.Tensor = torch.func.functional_call(layer, {"lora_A": a, "lora_B": b}, (x,))
+        return out
 
     assert torch.autograd.gradcheck(forward, (x, layer.lora_A, layer.lora_B))
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpsearch.trainer.model import GPT, VOCABULARY, Dropout, Shape, dropout, loss_sum
+from hpsearch.trainer.model import GPT, VOCABULARY, Block, Dropout, Shape, dropout, loss_sum
 
 SHAPE = Shape(width=8, depth=2, heads=2, max_length=6)
 
@@ -36,6 +36,7 @@ def test_attention_is_the_formula() -> None:
     """Softmax(q k' / sqrt(size)) v with a causal mask, written out for one head at a time."""
     gpt, ids = model(), torch.arange(6)[None]
     block = gpt.blocks[0]
+    assert isinstance(block, Block)
     x = (gpt.token(ids) + gpt.position.weight).flatten(0, 1)
     q, k, v = block.qkv(block.norm_1(x)).split(8, dim=-1)
     mixed = torch.empty(6, 8)
