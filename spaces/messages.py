@@ -23,7 +23,7 @@ LATER = {   # keys of the design that this version does not run
 }
 UNIONS = {"search": ("sampler", SAMPLERS, "tpe"), "early_stopping": ("method", METHODS, "hyperband")}
 SECTIONS: dict[str, type[Model]] = {"budget": Budget, "execution": Execution, "objective": Command}
-TELLING = {"range": "min", "choice": "choices", "derived": "expr", "constant": "value"}     # kind -> its key
+TELLING = {"choice": "choices", "derived": "expr", "constant": "value"}     # kind -> its key
 KINDS = {
     "string": "a text", "int": "an integer", "float": "a number", "bool": "true or false", "list": "a list",
     "dict": "a mapping", "model": "a mapping", "model_attributes": "a mapping",
@@ -70,7 +70,7 @@ def _issues(detail: Any, root: type[Model], places: Places, missing: set[Locatio
         yield places.issue(path, _unknown(location, root, path), key=True)
     elif kind in ("union_tag_not_found", "union_tag_invalid"):
         yield _untold(kind, path, detail["input"], places)
-    elif location[0] == "parameters" and (*location[:-1], "max") in missing and location[-1] == "min":
+    elif location[:1] == ("parameters",) and location[-1] == "min" and (*location[:-1], "max") in missing:
         message = "needs min and max, or a list of choices, or value, or expr"
         yield places.issue(_path(location[:-1], places), message)
     else:

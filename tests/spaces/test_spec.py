@@ -249,3 +249,11 @@ def test_any_json_is_a_spec_or_a_space_error(spec: Spec, data: st.DataObject, va
     except SpaceError:
         return
     assert Spec.from_json(read.to_json()).to_json() == read.to_json()
+
+
+def test_a_folder_does_not_hide_a_space_that_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lora").mkdir()
+    assert load("lora").name == "lora"
+    Path("lora_quick").write_text(SMALL)
+    assert load("lora_quick").name == "t"
