@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -190,7 +191,9 @@ def importances_of(result: StudyResult) -> tuple[dict[str, float], str | None]:
     said = f"importance: PED-ANOVA over {complete} complete trials"
     if complete < STEADY_IMPORTANCE:
         said += f", so a rough guess; {STEADY_IMPORTANCE} make it steady"
-    return optuna.importance.get_param_importances(result.study), said
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of few trials, which is said above
+        return optuna.importance.get_param_importances(result.study), said
 
 
 def endings(spec: Spec, trials: Sequence[FrozenTrial]) -> list[Ending]:

@@ -19,7 +19,8 @@ from .common import brief, command, duration, text
 STYLES = {"complete": "green", "pruned": "yellow", "fail": "red", "running": "cyan", "waiting": "dim"}
 PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut
 BAR = 12  # characters of the longest importance
-MOST_POINTS = 24  # of a curve, on a terminal
+MOST_POINTS = 32  # of a curve in a table, on a terminal
+CURVE = 40  # characters of a curve
 MOST_TRIALS = 8  # named beside a reason
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -258,7 +259,7 @@ def _curve(report: TrialReport, most: int | None) -> list[RenderableType]:
     values = [value for _, value in report.curve]
     reached = {rung.step: rung for rung in report.rungs}
     shown = report.curve if most is None else thinned(report.curve, most, keep=reached)
-    line = sparkline([value for _, value in thinned(report.curve, 2 * MOST_POINTS, keep=())])
+    line = sparkline([value for _, value in thinned(report.curve, CURVE, keep=())])
     head = Text.assemble(
         (report.metric, "dim"), f"  {line}  ", f"{number(values[0])} to {number(values[-1])}"
     )
@@ -266,6 +267,7 @@ def _curve(report: TrialReport, most: int | None) -> list[RenderableType]:
     if report.bracket is not None:
         compared = ", ".join(f"{step:,}" for step in report.bracket_rungs)
         said = f"compared at {compared} {report.resource}" if compared else "never compared, so never pruned"
+        said = "the baseline is never pruned" if report.row.baseline else said
         parts.append(Text(f"bracket {report.bracket}: {said}", style="dim"))
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column(report.resource, justify="right")

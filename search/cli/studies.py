@@ -66,15 +66,14 @@ def show(
     """
     from ..api import open_study
     from ..report import study_report, trial_report
-
-    result = open_study(study, storage=storage, runs=runs)
     from . import screens
 
+    result = open_study(study, storage=storage, runs=runs)
     if trial is not None:
         about = trial_report(result, trial)
         if as_json:
             content = asdict(about)
-            common.print_json(content.pop("row") | content)
+            common.print_json({"study": content.pop("study")} | content.pop("row") | content)
         else:
             screens.show(screens.trial_screen(about, screens.MOST_POINTS if _on_terminal() else None))
         return
@@ -220,10 +219,12 @@ def delete(
     place = files.study_folder(folder, study)
     what = f'the study "{study}" with its {count} trials'
     what += f" and {place}" if place.is_dir() and not keep_files else ""
-    with files.driver_lock(url, folder, study):  # held while asking: no search begins meanwhile
-        if not yes and not typer.confirm(f"Delete {what}?", err=True):
-            _say("nothing was deleted")
-            raise typer.Exit(1)
+    with files.driver_lock(url, folder, study):
+        pass  # refused before it asks; not held while it waits for the answer
+    if not yes and not typer.confirm(f"Delete {what}?", err=True):
+        _say("nothing was deleted")
+        raise typer.Exit(1)
+    with files.driver_lock(url, folder, study):
         studies.delete_study(opened, study, runs=folder, files=not keep_files)
     _say(f"deleted {what}")
 

@@ -1,0 +1,92 @@
+"""What is exported is read back and equals the trial it came from, in every format."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from hpsearch.search import StudyResult, open_study, run
+from hpsearch.search.algorithms import derived_seed
+from hpsearch.search.export import config_of, document, render
+
+OBJECTIVE = """
+def train(trial):
+    return trial.params["x"] ** 2
+"""
+SPACE = """
+version: 1
+name: forms
+objective: "{folder}/objective.py:train"
+metric: loss
+parameters:
+  x: {{min: 1.0e-7, max: 1.0, log: true}}
+  width: {{min: 2, max: 32, factor: 2}}
+  modules: [[q, v], [q, k], "yes", 1]
+  double: {{expr: "width * 2"}}
+  optimizer.name: [adam, "it's"]
+  text: "no: #1"
+  nothing: {{value: null}}
+  flag: true
+baseline: {{x: 1.0e-7, modules: [q, k]}}
+search: {{seed: 5}}
+budget: {{trials: 4}}
+execution: {{workers: 1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
+    """Four trials over parameters of every kind."""
+    folder = tmp_path_factory.mktemp("export")
+    (folder / "objective.py").write_text(OBJECTIVE)
+    (folder / "space.yaml").write_text(SPACE.format(folder=folder))
+    run(folder / "space.yaml", storage=str(folder / "studies.db"))
+    return open_study("forms", storage=str(folder / "studies.db"))
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_yaml_and_json_read_back_equal(searched: StudyResult, number: int) -> None:
+    trial = searched.study.trials[number]
+    content = document(searched.spec, trial, searched.provenance)
+    assert YAML(typ="safe", pure=True).load(render(content, "yaml")) == content
+    assert json.loads(render(content, "json")) == content
+    assert content["parameters"] == config_of(searched.spec, trial)
+
+
+def test_parameters_are_the_trial_in_the_files_order(searched: StudyResult) -> None:
+    config = config_of(searched.spec, searched.study.trials[0])
+    assert list(config) == list(searched.spec.parameters)
+    assert config["x"] == 1e-7
+    assert config["modules"] == ["q", "k"]  # a list again, not Optuna's label of it
+    assert config["double"] == 2 * config["width"]
+    assert (config["text"], config["nothing"], config["flag"]) == ("no: #1", None, True)
+
+
+def test_provenance_tells_where_it_comes_from(searched: StudyResult) -> None:
+    trial = searched.study.trials[2]
+    content = document(searched.spec, trial, searched.provenance)
+    found = content["provenance"]
+    assert (found["study"], found["trial"], found["value"]) == ("forms", 2, trial.value)
+    assert found["space"] == searched.spec.fingerprint()
+    assert {"python", "hpsearch", "optuna", "torch"} <= set(found["versions"])
+    assert content["seed"] == derived_seed(5, "trial", 2)
+
+
+def test_flags_survive_the_shell(searched: StudyResult) -> None:
+    content = document(searched.spec, searched.study.trials[1], searched.provenance)
+    words = shlex.split(render(content, "flags"))
+    pairs = dict(word.removeprefix("--").split("=", 1) for word in words)
+    assert list(pairs) == [*content["parameters"], "seed"]
+    for name, value in (content["parameters"] | {"seed": content["seed"]}).items():
+        assert pairs[name] == value if isinstance(value, str) else json.loads(pairs[name]) == value
+
+
+def test_the_worker_got_what_is_exported(searched: StudyResult) -> None:
+    winner = searched.best
+    trial = searched.best_trial
+    assert trial is not None
+    assert winner.params == config_of(searched.spec, trial)
+    assert winner.value == winner.params["x"] ** 2
+    assert winner.folder == Path(searched.runs) / "forms" / str(winner.number)

@@ -1,0 +1,208 @@
+"""Reports are made of a real search whose trials complete, fail, diverge and are pruned."""
+
+import warnings
+from pathlib import Path
+
+import optuna
+import pytest
+
+from hpsearch.search import StudyResult, open_study, run
+from hpsearch.search.errors import UsageError
+from hpsearch.search.report import (
+    is_at_end,
+    study_report,
+    trial_report,
+    trial_rows,
+)
+from hpsearch.spaces import Range
+from hpsearch.storage import files, studies
+
+OBJECTIVE = """
+import math
+
+def train(trial):
+    if trial.number == 2:
+        raise ValueError("no such data")
+    worse = 10.0 if trial.number >= 10 else 0.0
+    for step in range(1, 10):
+        value = (trial.params["x"] - 0.3) ** 2 + 1 / step + worse
+        if trial.number == 3 and step == 3:
+            value = math.nan
+        trial.report(value, step=step, accuracy=1 - value)
+    return (trial.params["x"] - 0.3) ** 2 + worse
+"""
+SPACE = """
+version: 1
+name: curves
+objective: "{folder}/objective.py:train"
+metric: val_loss
+parameters:
+  x: {{min: -1.0, max: 1.0}}
+  layers: [[1, 2], [3]]
+  width: {{min: 1, max: 4}}
+  double: {{expr: "2 * width"}}
+  warmup: {{min: 0.0, max: 0.5, when: {{layers: [[3]]}}}}
+  depth: 7
+baseline: {{x: 0.9}}
+early_stopping: {{method: successive_halving, min: 1, max: 9, eta: 3, min_early_stopping_rate: 1}}
+budget: {{trials: 14, time: 1h}}
+execution: {{workers: 1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
+    """The study as another process finds it afterwards."""
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "objective.py").write_text(OBJECTIVE)
+    (folder / "space.yaml").write_text(SPACE.format(folder=folder))
+    run(folder / "space.yaml", storage=str(folder / "studies.db"))
+    return open_study("curves", storage=str(folder / "studies.db"))
+
+
+def test_counts_every_trial_once(searched: StudyResult) -> None:
+    report = study_report(searched)
+    assert sum(report.states.values()) == 14
+    assert (report.trials.used, report.trials.total) == (14, 14)
+    assert report.seconds.used > 0 and report.seconds.total == 3600
+    assert report.consumed.used == sum(row.last_step or 0 for row in trial_rows(searched))
+    assert report.without_stopping == 14 * 9
+    assert report.searching is None
+
+
+def test_best_and_baseline(searched: StudyResult) -> None:
+    report = study_report(searched)
+    complete = [row for row in trial_rows(searched) if row.state == "complete"]
+    assert report.best is not None and report.baseline is not None
+    assert report.best.value == min(row.value for row in complete if row.value is not None)
+    assert report.baseline.number == 0 and report.baseline.params["x"] == 0.9
+    assert report.comparison is not None and report.comparison.startswith("better than the baseline (0.36)")
+
+
+def test_endings_are_grouped_failures_first(searched: StudyResult) -> None:
+    endings = study_report(searched).endings
+    first, *rest = endings
+    assert (first.why, first.state, first.trials) == ("ValueError", "fail", [2])
+    assert first.example == "ValueError: no such data"
+    assert [e.trials for e in rest if e.why == "diverged"] == [[3]]
+    pruned = next(e for e in rest if e.why == "pruned at 3 steps")
+    assert {10, 11, 12, 13} <= set(pruned.trials)
+    ended_early = [row.number for row in trial_rows(searched) if row.state in ("pruned", "fail")]
+    assert sorted(number for e in endings for number in e.trials) == ended_early
+
+
+def test_importance_waits_for_enough_complete_trials(searched: StudyResult) -> None:
+    report = study_report(searched)
+    complete = report.states["complete"]
+    assert complete < 10
+    assert report.importance == f"importance needs 10 complete trials, there are {complete}"
+    assert all(parameter.importance is None for parameter in report.parameters)
+
+
+def test_importance_is_optunas(searched: StudyResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpsearch.search.report.FEWEST_FOR_IMPORTANCE", 2)
+    report = study_report(searched)
+    assert report.importance is not None and "so a rough guess" in report.importance
+    with warnings.catch_warnings(action="ignore"):  # of too few trials
+        wanted = optuna.importance.get_param_importances(searched.study)
+    found = {p.name: p.importance for p in report.parameters if p.importance is not None}
+    assert found == wanted and set(found) >= {"x", "layers", "width"}
+    assert sum(found.values()) == pytest.approx(1.0)
+
+
+def test_pruned_trial_shows_its_rung(searched: StudyResult) -> None:
+    report = trial_report(searched, 12)
+    assert report.row.state == "pruned" and report.row.last_step == 3
+    assert report.row.reason is not None and report.row.reason.startswith("pruned at 3 steps: rung 1 of 1")
+    assert (report.bracket, report.bracket_rungs) == (0, [3])
+    (rung,) = report.rungs
+    assert rung.value == pytest.approx(dict(report.curve)[3])
+    others = [r for n in range(14) for r in trial_report(searched, n).rungs]
+    assert rung.reached == len(others)
+    assert rung.rank == 1 + sum(other.value < rung.value for other in others)
+
+
+def test_hyperband_brackets_are_known_in_a_study_opened_later(tmp_path: Path) -> None:
+    (tmp_path / "objective.py").write_text(OBJECTIVE)
+    text = SPACE.format(folder=tmp_path)
+    stopping = "{method: hyperband, min: 1, max: 9, eta: 3}"
+    start = text.index("early_stopping")
+    text = f"{text[:start]}early_stopping: {stopping}\nbudget: {{trials: 8}}\nexecution: {{workers: 1}}\n"
+    (tmp_path / "space.yaml").write_text(text)
+    live = run(tmp_path / "space.yaml", storage=str(tmp_path / "studies.db"))
+    later = open_study("curves", storage=str(tmp_path / "studies.db"))
+    found = [trial_report(later, number).bracket for number in range(8)]
+    assert found == [trial_report(live, number).bracket for number in range(8)]
+    assert len(set(found)) > 1
+
+
+def test_failed_trial_shows_its_error(searched: StudyResult) -> None:
+    report = trial_report(searched, 2)
+    assert (report.row.state, report.row.value, report.curve) == ("fail", None, [])
+    assert report.error == report.row.reason == "ValueError: no such data"
+    assert report.traceback is not None and 'raise ValueError("no such data")' in report.traceback
+    assert report.retries == 1
+
+
+def test_parameters_metrics_and_files_are_kept_apart(searched: StudyResult) -> None:
+    report = trial_report(searched, 0)
+    assert report.row.params["double"] == 2 * report.row.params["width"]
+    assert report.kinds == {
+        "x": "searched",
+        "layers": "searched",
+        "width": "searched",
+        "double": "= 2 * width",
+        "warmup": "searched",
+        "depth": "constant",
+    }
+    assert set(report.row.metrics) == {"accuracy"}
+    assert report.row.baseline
+    assert report.folder == files.trial_folder(searched.runs, "curves", 0)
+    assert files.METRICS in report.files and all((report.folder / name).exists() for name in report.files)
+
+
+def test_conditional_parameter_is_absent_where_its_condition_fails(searched: StudyResult) -> None:
+    rows = trial_rows(searched)
+    assert {("warmup" in row.params) for row in rows} == {True, False}
+    assert all(("warmup" in row.params) == (row.params["layers"] == [3]) for row in rows)
+
+
+def test_sorting_puts_complete_trials_first(searched: StudyResult) -> None:
+    rows = trial_rows(searched, best_first=True)
+    count = sum(row.state == "complete" for row in rows)
+    values = [row.value for row in rows[:count] if row.value is not None]
+    assert all(row.state == "complete" for row in rows[:count])
+    assert len(values) == count and values == sorted(values)
+    assert rows[-1].value is None
+
+
+def test_unknown_trial_says_which_there_are(searched: StudyResult) -> None:
+    with pytest.raises(UsageError, match="no trial 14; they go from 0 to 13"):
+        trial_report(searched, 14)
+
+
+def test_a_waiting_trial_has_no_parameters(searched: StudyResult, tmp_path: Path) -> None:
+    study = optuna.create_study(storage=f"sqlite:///{tmp_path}/w.db", study_name="curves")
+    study.set_user_attr(studies.SPEC, searched.spec.to_json())
+    study.enqueue_trial({"x": 0.9})
+    waiting = open_study("curves", storage=str(tmp_path / "w.db"))
+    report = study_report(waiting)
+    assert report.best is None and report.comparison is None
+    (row,) = trial_rows(waiting)
+    assert (row.state, row.params, row.value) == ("waiting", {}, None)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "value", "at_end"),
+    [
+        ({"min": 1.0, "max": 2.0}, 1.999, True),
+        ({"min": 1.0, "max": 2.0}, 1.5, False),
+        ({"min": 0.0, "max": 2.0}, 0.0, False),  # zero is an end for good
+        ({"min": 1e-4, "max": 1e-1, "log": True}, 1.01e-4, True),
+        ({"min": 1e-4, "max": 1e-1, "log": True}, 1e-3, False),  # near the end, were it not in ratio
+        ({"min": 2, "max": 32, "factor": 2}, 32, True),
+        ({"min": 1, "max": 3}, 3, False),  # of three values two are ends
+    ],
+)
+def test_at_the_end_of_a_range(bounds: dict[str, float], value: float, at_end: bool) -> None:
+    assert is_at_end(Range.model_validate(bounds), value) is at_end
