@@ -1,9 +1,178 @@
-"""Commands."""
+"""`hpsearch train` and `hpsearch dashboard`: run the winner for real, watch a search."""
 
 from __future__ import annotations
 
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+
+from . import common
+
+if TYPE_CHECKING:
+    from ..document import Document
+    from ..training import Summary
+    from ..trial import Report
+
+# What a report's line shows of the built-in objectives' metrics, and how.
+SHOWN = {
+    "train_loss": "train {:.4f}",
+    "perplexity": "ppl {:.2f}",
+    "learning_rate": "lr {:.1e}",
+    "tokens_per_second": "{:,.0f} tok/s",
+}
+HIDDEN = ("grad_norm", "host_memory_mb", "device_memory_mb")
 
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
+    app.command()(train)
+    app.command()(dashboard)
+
+
+def train(
+    file: Annotated[
+        str, typer.Argument(help="A file that hpsearch export wrote, or a configuration by hand.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The folder of the run.", show_default="runs/train/STUDY-TRIAL or FILE"
+        ),
+    ] = None,
+    max_samples: Annotated[int | None, typer.Option(help="Train for so many samples.")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter, or seed; may be repeated."),
+    ] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Write a whole model, not only an adapter.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Begin anew over an earlier run.")] = False,
+    as_json: common.Json = False,
+) -> None:
+    """Train one configuration to its end. The same command again continues what was interrupted.
+
+    Example: hpsearch train best.yaml --max-samples 20000 --merge
+    """
+    from ..document import load_document, override, parse_assignments
+    from ..training import default_folder
+    from ..training import train as run
+
+    assignments = parse_assignments(changes or [])
+    if max_samples is not None:
+        assignments["max_samples"] = max_samples
+    document = override(load_document(file), assignments)
+    folder = output or default_folder(document)
+    progress = Progress(document, folder, to_stderr=as_json)
+    try:
+        summary = run(
+            document,
+            folder,
+            merge=merge,
+            force=force,
+            on_begin=progress.begin,
+            on_report=progress.report,
+        )
+    except KeyboardInterrupt:
+        progress.say(f"interrupted{progress.place()}; continue with: {_again()}")
+        raise typer.Exit(130) from None
+    if as_json:
+        common.print_json(summary.to_json())
+    else:
+        _conclude(document, summary)
+
+
+def dashboard(
+    port: Annotated[int, typer.Option(help="The port; 0 takes any free one.", min=0, max=65535)] = 8080,
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    write: Annotated[
+        bool, typer.Option("--write", help="Allow changes: notes, new studies, deletion.")
+    ] = False,
+    storage: common.Storage = None,
+    runs: common.Runs = None,
+) -> None:
+    """Serve optuna-dashboard: read-only, on this machine, with the trials' files as artifacts.
+
+    Example: hpsearch dashboard --port 8081
+    """
+    from ...storage.database import resolve_url
+    from ...storage.files import runs_folder
+    from ..dashboard import serve
+
+    url = resolve_url(storage)
+    serve(url, runs=runs_folder(url, runs), host=host, port=port, write=write, announce=_announce)
+
+
+def _announce(line: str) -> None:
+    print(line, flush=True)  # flushed, because a script may wait for the address
+
+
+class Progress:
+    """A line at the beginning and for each report."""
+
+    def __init__(self, document: Document, folder: Path, *, to_stderr: bool) -> None:
+        self._document = document
+        self._folder = folder
+        self._stream = sys.stderr if to_stderr else sys.stdout
+        self._last: Report | None = None
+
+    def say(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+    def begin(self, resumed_at: int | None) -> None:
+        verb = "training" if resumed_at is None else f"continuing at {resumed_at:,} {self._document.unit}:"
+        self.say(f"{verb} {_what(self._document)} in {self._folder}")
+
+    def report(self, report: Report) -> None:
+        self._last = report
+        self.say(report_line(report, self._document))
+
+    def place(self) -> str:
+        """Where the run stands, to be read after a verb."""
+        return "" if self._last is None else f" at {self._last.step:,} {self._document.unit}"
+
+
+def report_line(report: Report, document: Document) -> str:
+    """`  800/2,400  val_loss 1.8421  train 1.7930  ppl 6.31  lr 5.2e-04  9,120 tok/s`."""
+    step, length = f"{report.step:,}", document.parameters.get(f"max_{document.unit}")
+    if isinstance(length, int):
+        step = f"{step:>{len(f'{length:,}')}}/{length:,}"
+    parts = [step, f"{document.metric} {report.value:.4f}"]
+    for name, value in report.metrics.items():
+        if name not in HIDDEN:
+            parts.append(SHOWN.get(name, name + " {:.4g}").format(value))
+    return "  ".join(parts)
+
+
+def _what(document: Document) -> str:
+    """`lora for 1,600 samples (trial 12 of "lora", with learning_rate changed)`."""
+    name = document.objective if isinstance(document.objective, str) else shlex.join(document.objective)
+    length = document.parameters.get(f"max_{document.unit}")
+    words = name if not isinstance(length, int) else f"{name} for {length:,} {document.unit}"
+    about = [document.origin] if document.origin else []
+    if document.overridden:
+        about.append(f"with {', '.join(document.overridden)} changed")
+    return f"{words} ({', '.join(about)})" if about else words
+
+
+def _again() -> str:
+    """The command that was typed; without --force, which would begin anew."""
+    return common.command(*(word for word in sys.argv[1:] if word != "--force"))
+
+
+def _conclude(document: Document, summary: Summary) -> None:
+    """The value, whether it is the trial's, and the files."""
+    typer.echo(f"{summary.metric} {summary.value:.6g} in {common.duration(summary.seconds)}")
+    if summary.reproduced:
+        typer.echo(f"the same value as {document.origin}, bit for bit")
+    elif summary.reproduced is False:
+        typer.echo(f"{document.origin} had {summary.expected!r}, this is {summary.value!r}: {_why(summary)}")
+    typer.echo(f"in {summary.folder}: {', '.join(summary.files)}")
+
+
+def _why(summary: Summary) -> str:
+    """Why a value may differ from that of its trial."""
+    if summary.drift:
+        return f"other versions ({', '.join(summary.drift)})"
+    return "the file was edited, the objective changed or draws unseeded numbers, or it ran on another device"

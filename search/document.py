@@ -1,0 +1,192 @@
+"""A configuration to train: the file that `hpsearch export` writes, or one by hand.
+
+objective: lora                  # lora where it is missing; or module:function, or {command: [...]}
+metric: val_loss
+parameters: {learning_rate: 1e-3, max_samples: 1600}
+seed: 0
+provenance: {study: lora, trial: 12, value: 1.7021, ...}
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..objectives.base import ObjectiveError, check_name, known_parameters, parameter_problems
+from ..spaces import Issue, SpaceError, nested
+from ..spaces.document import Places, read
+from ..spaces.errors import hint
+from .errors import UsageError
+
+KEYS = ("objective", "metric", "parameters", "seed", "provenance")
+OF_A_SPACE = ("version", "search", "budget", "early_stopping")  # keys that only a space file has
+
+
+@dataclass(frozen=True)
+class Document:
+    """A configuration to train, and where it comes from."""
+
+    file: str
+    objective: str | list[str]  # a name, or a command's words
+    metric: str
+    parameters: dict[str, Any]  # nested where names are dotted
+    seed: int
+    provenance: dict[str, Any]  # as `hpsearch export` writes it; empty for a file by hand
+    overridden: tuple[str, ...] = ()  # parameters that differ from the file's
+    places: Places = field(default_factory=lambda: Places(""), compare=False, repr=False)
+
+    @property
+    def unit(self) -> str:
+        """What a step counts, by the same rule as in a space."""
+        return "samples" if "max_samples" in self.parameters else "steps"
+
+    @property
+    def expected(self) -> float | None:
+        """The value that training this again must give; None where nothing is known."""
+        value = self.provenance.get("value")
+        return float(value) if isinstance(value, int | float) and not self.overridden else None
+
+    @property
+    def origin(self) -> str | None:
+        """The trial it comes from, in words."""
+        study, trial = self.provenance.get("study"), self.provenance.get("trial")
+        return None if study is None or trial is None else f'trial {trial} of "{study}"'
+
+    def content(self) -> dict[str, Any]:
+        """The document as a file holds it. What was overridden no longer promises the trial's value."""
+        provenance = self.provenance
+        if self.overridden:
+            provenance = {key: known for key, known in provenance.items() if key != "value"}
+            provenance["overridden"] = list(self.overridden)
+        objective = self.objective if isinstance(self.objective, str) else {"command": self.objective}
+        values = (objective, self.metric, self.parameters, self.seed, provenance)
+        return dict(zip(KEYS, values, strict=True))
+
+    def issue(self, name: str, message: str) -> Issue:
+        """An issue at a parameter, in the file or on the command line."""
+        if name in self.overridden:
+            return Issue(self.file, 0, 0, f"--set {name}", message)
+        return self.places.issue(f"parameters.{name}", message)
+
+
+def load_document(path: str | Path) -> Document:
+    """Read a configuration to train. Raises `SpaceError` with every issue and its place."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        missing = isinstance(error, FileNotFoundError)
+        told = "no such file; hpsearch export STUDY -o FILE writes one" if missing else f"no text: {error}"
+        raise SpaceError([Issue(str(path), 0, 0, "", told)]) from None
+    data, places, faults = read(text, str(path))
+    if issues := [*faults, *_shape(data, places)]:
+        raise SpaceError(issues)
+    objective = data.get("objective", "lora")
+    built_in = isinstance(objective, str) and known_parameters(objective) is not None
+    return Document(
+        file=str(path),
+        objective=objective if isinstance(objective, str) else objective["command"],
+        metric=data.get("metric", "val_loss" if built_in else "value"),
+        parameters=nested(copy.deepcopy(data["parameters"])),
+        seed=data.get("seed", 0),
+        provenance=data.get("provenance") or {},
+        places=places,
+    )
+
+
+def _shape(data: Any, places: Places) -> Iterator[Issue]:
+    """What keeps data from being a configuration to train."""
+    if not isinstance(data, dict):
+        yield places.issue("", "must be a mapping with parameters: and, where it is not lora, objective:")
+        return
+    if any(key in data for key in OF_A_SPACE):
+        yield places.issue("", "this is a space to search (hpsearch run); train what hpsearch export writes")
+        return
+    for key in data:
+        if key not in KEYS:
+            yield places.issue(key, f"unknown key, {hint(key, KEYS)}", key=True)
+    if not isinstance(data.get("parameters"), dict) or not data["parameters"]:
+        yield places.issue("parameters", "must be a mapping such as {learning_rate: 1e-3, max_samples: 1600}")
+    objective = data.get("objective", "lora")
+    words = objective.get("command") if isinstance(objective, dict) else [objective]
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
+        yield places.issue("objective", "must be a name, module:function or {command: [...]}")
+    if not isinstance(data.get("metric", ""), str):
+        yield places.issue("metric", "must be a name")
+    if not _is_seed(data.get("seed", 0)):
+        yield places.issue("seed", "must be a whole number, 0 or more")
+    if not isinstance(data.get("provenance") or {}, dict):
+        yield places.issue("provenance", "must be a mapping, as hpsearch export writes it")
+
+
+def _is_seed(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """`["learning_rate=1e-3"]` as `{"learning_rate": 0.001}`; values are read as in a space file."""
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name:
+            raise UsageError(f'--set "{assignment}": write NAME=VALUE, such as learning_rate=1e-3')
+        value, _, faults = read(text, f"--set {name}") if text.strip() else (None, None, [])
+        if faults:
+            raise SpaceError(faults)
+        values[name] = value
+    return values
+
+
+def override(document: Document, values: Mapping[str, Any]) -> Document:
+    """The document with some parameters changed by their dotted names, or `seed`.
+
+    A built-in objective's length in steps gives way to `max_samples`. Raises `SpaceError` for a name that
+    a function or command of the user has no parameter of: it would pass unseen.
+    """
+    changed = replace(document, parameters=copy.deepcopy(document.parameters))
+    known = None if isinstance(document.objective, list) else known_parameters(document.objective)
+    if known and "max_samples" in values and "max_steps" in changed.parameters:
+        for name in {"max_steps", "eval_every"} - values.keys():  # both count steps
+            changed.parameters.pop(name, None)
+    issues = []
+    for name, value in values.items():
+        if name == "seed" and "seed" not in changed.parameters:
+            if not _is_seed(value):
+                issues.append(Issue(document.file, 0, 0, "--set seed", "must be a whole number, 0 or more"))
+            changed = replace(changed, seed=value)
+            continue
+        inside, last = _place_of(changed.parameters, name)
+        if known is None and last not in inside:
+            message = f"the file has no such parameter, {hint(name, document.parameters)}"
+            issues.append(Issue(document.file, 0, 0, f"--set {name}", message))
+        inside[last] = value
+    if issues:
+        raise SpaceError(issues)
+    same = changed.parameters == document.parameters and changed.seed == document.seed
+    return document if same else replace(changed, overridden=(*document.overridden, *values))
+
+
+def _place_of(parameters: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """The mapping that a dotted name leads to, and its key there."""
+    *outer, last = name.split(".")
+    inside = parameters
+    for part in outer:
+        inside = inside.setdefault(part, {})
+        if not isinstance(inside, dict):
+            raise UsageError(f'--set {name}: "{part}" is a value, with nothing inside')
+    return inside, last
+
+
+def check(document: Document) -> None:
+    """Raise `SpaceError` where the objective does not exist or, built in, refuses parameters."""
+    if isinstance(document.objective, list):
+        return
+    try:
+        check_name(document.objective)
+    except ObjectiveError as error:
+        raise SpaceError([document.places.issue("objective", str(error))]) from error
+    problems = parameter_problems(document.objective, {"seed": document.seed} | document.parameters)
+    if problems:
+        raise SpaceError(document.issue(name, message) for name, message in problems)

@@ -1,0 +1,254 @@
+"""Trains one configuration to its end, outside a search.
+
+    document = load_document("best.yaml")
+    summary = train(override(document, {"max_samples": 20_000}), "runs/train/mine")
+
+The folder of a run holds its `config.yaml`, `metrics.jsonl` and checkpoint; when the run is finished, what it
+leaves to its user (an adapter, a model), and `summary.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..objectives.base import ObjectiveError, TrialStopped, describe, export, known_parameters, resolve
+from .document import Document, check, load_document
+from .errors import SearchError, UsageError
+
+if TYPE_CHECKING:
+    from .trial import LocalTrial, Report
+
+CONFIG, SUMMARY, LOCK = "config.yaml", "summary.json", ".lock"
+RUNS = Path("runs", "train")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a training came to."""
+
+    value: float
+    metric: str
+    at: int  # the last report, in `unit`
+    unit: str
+    seconds: float  # of this attempt
+    resumed_at: int | None  # where this attempt took up an earlier one; None where it began at the start
+    parameters: dict[str, Any]
+    seed: int
+    versions: dict[str, str]
+    source: dict[str, Any]  # the file, and the trial it came from
+    folder: Path
+    files: tuple[str, ...]  # in the folder
+    merged: bool
+    expected: float | None  # the value that the trial had; None where none is promised
+
+    @property
+    def reproduced(self) -> bool | None:
+        """Whether it is the trial's value bit for bit; None where none is promised."""
+        return None if self.expected is None else self.value == self.expected
+
+    @property
+    def drift(self) -> list[str]:
+        """The versions that differ from those of the trial, as `torch 2.13.0 -> 2.14.0`."""
+        before = self.source.get("versions") or {}
+        return [f"{n} {before[n]} -> {v}" for n, v in self.versions.items() if before.get(n, v) != v]
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as plain data."""
+        content = asdict(self) | {"folder": str(self.folder), "reproduced": self.reproduced}
+        return content | {"files": list(self.files)}
+
+
+def default_folder(document: Document) -> Path:
+    """`runs/train/STUDY-TRIAL`, or the name of the file."""
+    study, trial = document.provenance.get("study"), document.provenance.get("trial")
+    name = Path(document.file).stem if study is None or trial is None else f"{study}-{trial}"
+    return RUNS / name.replace("/", "-")
+
+
+def train(
+    document: Document,
+    folder: str | Path | None = None,
+    *,
+    merge: bool = False,
+    force: bool = False,
+    on_begin: Callable[[int | None], None] = lambda resumed_at: None,
+    on_report: Callable[[Report], None] = lambda report: None,
+) -> Summary:
+    """Train a configuration to its end; an unfinished run in the folder is continued from its checkpoint.
+
+    `merge` leaves a whole model beside an adapter; `force` begins anew over an earlier run. Computes with as
+    many threads as the trial did that the document comes from, so that a CPU gives the same value again.
+    `on_begin` is told once the folder is ready, with the step that an earlier attempt got to, if any.
+
+    Raises `SpaceError` for what is wrong in the file, `UsageError` where the folder holds something else,
+    `SearchError` where the objective fails or diverges, and passes `KeyboardInterrupt` on.
+    """
+    check(document)
+    if merge and (isinstance(document.objective, list) or known_parameters(document.objective) is None):
+        raise UsageError("--merge: only the built-in objectives leave adapters to merge")
+    where = Path(folder) if folder is not None else default_folder(document)
+    with _threads(document.provenance.get("threads")), _held(where):
+        _prepare(where, document, merge=merge, force=force)
+        from .trial import LocalTrial  # not before the threads are set: it loads numpy
+
+        trial = LocalTrial(params=document.parameters, seed=document.seed, folder=where, on_report=on_report)
+        on_begin(trial.resumed_at)
+        began = time.monotonic()
+        value = _value(document, trial)
+        assert trial.last is None or math.isfinite(trial.last.value)
+        left = export(document.objective, trial.checkpoint, where, merge=merge)
+        return _conclude(document, trial, value, time.monotonic() - began, left, merge)
+
+
+def _value(document: Document, trial: LocalTrial) -> float:
+    """Run the objective; its failures in words."""
+    from .trial import as_number, failure_of
+
+    try:
+        objective = resolve(describe(document.objective), metric=document.metric)
+        value = as_number(objective(trial), "the objective returned")
+    except TrialStopped:
+        value = math.nan
+    except ObjectiveError:
+        raise
+    except (Exception, SystemExit) as error:
+        failure = failure_of(error)
+        raise SearchError("\n".join(filter(None, (failure["message"], failure["traceback"])))) from error
+    last = trial.last
+    if last is not None and not math.isfinite(last.value):
+        raise SearchError(
+            f"diverged: {document.metric} was {last.value} at {last.step:,} {document.unit}; "
+            "try a lower learning rate, or a longer warm-up"
+        )
+    if not math.isfinite(value):
+        raise SearchError(f"diverged: the objective returned {value}")
+    return value
+
+
+def _conclude(
+    document: Document, trial: LocalTrial, value: float, seconds: float, left: list[Path], merged: bool
+) -> Summary:
+    """Write the summary; the run is finished when it stands there."""
+    from ..storage.files import METRICS
+    from ..storage.provenance import versions
+    from .export import write
+
+    folder = trial.checkpoint.parent
+    metrics = [METRICS] if (folder / METRICS).exists() else []
+    summary = Summary(
+        value=value,
+        metric=document.metric,
+        at=trial.last.step if trial.last is not None else 0,
+        unit=document.unit,
+        seconds=round(seconds, 3),
+        resumed_at=trial.resumed_at,
+        parameters=document.parameters,
+        seed=document.seed,
+        versions=versions(),
+        source={"file": document.file, **document.content()["provenance"]},
+        folder=folder,
+        files=(*(str(path.relative_to(folder)) for path in left), *metrics, CONFIG, SUMMARY),
+        merged=merged,
+        expected=document.expected,
+    )
+    write(folder / SUMMARY, json.dumps(summary.to_json(), indent=2) + "\n")
+    return summary
+
+
+# The folder
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold the folder of a run for one process. Raises `UsageError` where it is used, or is none of ours."""
+    import filelock
+
+    try:
+        if folder.exists() and any(folder.iterdir()) and not (folder / LOCK).exists():
+            raise UsageError(f"{folder} holds other files; choose another folder with -o")
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(folder / LOCK, timeout=0)
+        lock.acquire()
+    except filelock.Timeout:
+        raise UsageError(f"another process trains in {folder}; choose another folder with -o") from None
+    except OSError as error:
+        raise SearchError(f"cannot use the folder {folder}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()  # the empty file stays, and marks the folder as ours
+
+
+def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> None:
+    """Make the folder ready to begin or to continue; raises `UsageError` where it holds another run.
+
+    A finished run is continued only to merge what was not merged: there is nothing left to train.
+    """
+    from .export import to_yaml, write
+
+    if force:
+        _clear(folder)
+    finished = _finished(folder)
+    if finished is not None and (finished["merged"] or not merge):
+        raise UsageError(f"{folder} holds a finished run; --force trains again, -o takes another folder")
+    path = folder / CONFIG
+    if path.exists():
+        there = load_document(path)
+        mine = (document.objective, document.metric, document.parameters, document.seed)
+        if (there.objective, there.metric, there.parameters, there.seed) != mine:
+            raise UsageError(
+                f"{folder} holds a run of another configuration ({path}); "
+                "--force begins anew, -o takes another folder"
+            )
+    write(path, to_yaml(document.content()))
+
+
+def _clear(folder: Path) -> None:
+    """Delete what an earlier run left, and nothing else."""
+    from ..storage.files import METRICS, drop_checkpoint
+
+    finished = _finished(folder) or {"files": []}
+    names = {METRICS, CONFIG, SUMMARY, *finished["files"]}
+    drop_checkpoint(folder)
+    for name in names:
+        (folder / Path(name).name).unlink(missing_ok=True)
+
+
+def _finished(folder: Path) -> dict[str, Any] | None:
+    """The summary of a finished run; None where there is none."""
+    path = folder / SUMMARY
+    if not path.exists():
+        return None
+    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return summary
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Compute with so many threads meanwhile: with other numbers, sums are taken in another order."""
+    if not isinstance(count, int):
+        yield
+        return
+    torch = sys.modules.get("torch")  # not loaded yet, it takes the number from the environment
+    before = torch.get_num_threads() if torch is not None else None
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    environment = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, str(count)))
+    if torch is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        for name, value in environment.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        if torch is not None:
+            torch.set_num_threads(before)
