@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def _parse(url: str) -> sqlalchemy.URL:
     if parsed.get_backend_name() == "sqlite":
         if parsed.database in (None, "", ":memory:"):
             raise StorageError(f'"{url}" is in memory and gone when the command ends; write sqlite:///FILE')
-        if parsed.query:
+        if parsed.query or "?" in url:
             raise StorageError(f'"{url}": a "?" in a SQLite URL starts options, of which none is taken here')
     return parsed
 
@@ -117,6 +118,19 @@ def _check_file(file: Path, *, create: bool) -> None:
         raise StorageError(f"{file} is not a SQLite database")
     if not head and not create:
         raise StorageError(f"the database {file} is empty; a search fills it (hpsearch run SPACE)")
+    if head:
+        _check_tables(file)
+
+
+def _check_tables(file: Path) -> None:
+    """Refuse another application's database, before tables are added to it and its mode is changed."""
+    try:
+        with closing(sqlite3.connect(file, timeout=BUSY_SECONDS)) as connection:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.Error as error:
+        raise StorageError(f"cannot open the database {file}: {error}") from error
+    if tables and "studies" not in tables:
+        raise StorageError(f"the database {file} is another application's; choose another file")
 
 
 def _cause(error: exc.SQLAlchemyError) -> str:

@@ -20,20 +20,23 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 import filelock
-from optuna.artifacts.exceptions import ArtifactNotFound
 
 from . import StorageError
-from .database import sqlite_file
+
+# Workers import this module, so it loads neither Optuna nor SQLAlchemy before they are needed.
 
 CHECKPOINT = "checkpoint"
 METRICS = "metrics.jsonl"
 OUTPUT = "output.log"
 CONFIG = "config.json"
+LONGEST_NAME = 100  # bytes; file systems take 255, an attribute with its artifact's id 512
 _ARTIFACTS = {METRICS: "application/jsonl", OUTPUT: "text/plain", CONFIG: "application/json"}
 
 
 def runs_folder(url: str, given: str | Path | None = None) -> Path:
     """Where the studies of this database keep their files: `runs/` beside it, unless given."""
+    from .database import sqlite_file
+
     if given is not None:
         return Path(given).absolute()
     file = sqlite_file(url)
@@ -41,10 +44,12 @@ def runs_folder(url: str, given: str | Path | None = None) -> Path:
 
 
 def study_folder(runs: Path, study: str) -> Path:
-    """The folder of a study. Names that are no plain file names are percent-encoded."""
-    return runs / (
-        study if re.fullmatch(r"\w[\w .-]*", study) else quote(study, safe=" ").replace(".", "%2E")
-    )
+    """The folder of a study. Names that are no plain file names are percent-encoded, long ones cut."""
+    name = study if re.fullmatch(r"\w[\w .-]*", study) else quote(study, safe=" ").replace(".", "%2E")
+    whole = name.encode()
+    if len(whole) > LONGEST_NAME:
+        name = f"{whole[:LONGEST_NAME].decode(errors='ignore')}~{zlib.crc32(whole):08x}"
+    return runs / name
 
 
 def trial_folder(runs: Path, study: str, number: int) -> Path:
@@ -99,8 +104,11 @@ def driver_running(url: str, runs: Path, study: str) -> int | None:
 
 
 def _lock_file(url: str, runs: Path, study: str) -> Path:
+    from .database import sqlite_file
+
     name = f"{zlib.crc32(study.encode()):08x}.lock"
     file = sqlite_file(url)
+    file = file and file.resolve()  # one lock, whichever link the file was reached by
     return file.with_name(f".{file.name}-{name}") if file else study_folder(runs, study) / f".{name}"
 
 
@@ -114,25 +122,30 @@ class RunsArtifactStore:
         self._runs = runs
 
     def open_reader(self, artifact_id: str) -> BinaryIO:
+        from optuna.artifacts.exceptions import ArtifactNotFound
+
         try:
             return self._path(artifact_id).open("rb")
-        except FileNotFoundError as error:
+        except (FileNotFoundError, ValueError) as error:
             raise ArtifactNotFound("not found") from error
 
     def write(self, artifact_id: str, content_body: BinaryIO) -> None:
         raise StorageError("artifacts are the files of a trial; none are uploaded")
 
     def remove(self, artifact_id: str) -> None:
-        self._path(artifact_id).unlink(missing_ok=True)
+        from optuna.artifacts.exceptions import ArtifactNotFound
+
+        try:
+            self._path(artifact_id).unlink(missing_ok=True)
+        except ValueError as error:
+            raise ArtifactNotFound("not found") from error
 
     def _path(self, artifact_id: str) -> Path:
-        try:
-            folder, number, name = bytes.fromhex(artifact_id).decode().split(":")
-        except ValueError:
-            raise ArtifactNotFound("not found") from None
+        """The file behind an id. Raises `ValueError` where it is none of a trial's files."""
+        folder, number, name = bytes.fromhex(artifact_id).decode().split(":")
         path = self._runs / folder / number / name
         if not number.isdecimal() or name not in _ARTIFACTS or path.resolve().parts[-3:] != path.parts[-3:]:
-            raise ArtifactNotFound("not found")
+            raise ValueError(artifact_id)
         return path
 
 

@@ -98,8 +98,11 @@ class LiveStorage(optuna.storages.InMemoryStorage):
                 for number in sorted(self._open):
                     written[number] = self._write_trial(connection, self._trial(number))
                 study_attrs = self._write_study(connection)
+                self._check_exists(connection)
         except exc.OperationalError as error:
             raise DatabaseUnavailable(str(error.orig)) from error
+        except exc.IntegrityError as error:  # a server checks foreign keys itself
+            raise StorageError(f"the study was deleted or changed while it ran: {error.orig}") from error
         self._written.update(written)
         self._study_user, self._study_system = study_attrs
         self._open = {n for n in self._open if not self._trial(n).state.is_finished()}
@@ -171,15 +174,17 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         count = connection.scalar(
             sqlalchemy.select(sqlalchemy.func.count()).where(_TRIALS.c.study_id == self._row)
         )
-        exists = connection.scalar(
-            sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_id == self._row)
-        )
-        if exists is None:
-            raise StorageError("the study was deleted while it ran")
         if count != trial.number + 1:
+            self._check_exists(connection)
             raise StorageError("another program wrote trials into this study while it ran")
         assert result.inserted_primary_key is not None
         return int(result.inserted_primary_key[0])
+
+    def _check_exists(self, connection: sqlalchemy.Connection) -> None:
+        """Rows without a study would become those of the next one, which SQLite gives the same key."""
+        found = sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_id == self._row)
+        if connection.scalar(found) is None:
+            raise StorageError("the study was deleted while it ran")
 
     def _write_values(self, connection: sqlalchemy.Connection, row: int, values: Sequence[float]) -> None:
         rows = []

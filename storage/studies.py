@@ -44,7 +44,7 @@ def open_live(
     """
     study = optuna.create_study(study_name=name, storage=database, direction=goal, load_if_exists=True)
     if SPEC not in study.user_attrs:
-        if study.get_trials(deepcopy=False):
+        if study.get_trials(deepcopy=False) or [d.name.lower() for d in study.directions] != [goal]:
             raise StorageError(f'the study "{name}" was made by another program; choose another --name')
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
