@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import difflib
 import json
+import os
 import pickle
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -83,12 +85,14 @@ def describe(objective: str | list[str], function: Objective | None = None) -> d
     """An objective as plain JSON, for a worker to `resolve`.
 
     `objective` is a built-in name, "module:function", "file.py:function" or a command's words. A `function`
-    that only this process has (a notebook's) travels by value.
+    that only this process has (a notebook's) travels by value; one of a module by its name, with the path
+    that this process finds the module by.
     """
     if function is not None:
         import cloudpickle
 
-        return {"function": base64.b64encode(cloudpickle.dumps(function)).decode()}
+        path = [os.path.abspath(folder) for folder in sys.path]
+        return {"function": base64.b64encode(cloudpickle.dumps(function)).decode(), "path": path}
     return {"command": objective} if isinstance(objective, list) else {"name": objective}
 
 
@@ -98,6 +102,7 @@ def resolve(described: dict[str, Any], *, metric: str) -> Objective:
     A description with a function's pickle comes from this user's own process, never from a study or a file.
     """
     if "function" in described:
+        sys.path[:] = dict.fromkeys([*described["path"], *sys.path])
         function: Objective = pickle.loads(base64.b64decode(described["function"]))
         return function
     if "command" in described:

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from .base import ObjectiveError, Trial
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
-MACROS = (
-    "${env}, ${interpreter}, ${program}, ${args}, ${args_no_hyphens}, ${args_no_boolean_flags}, ${args_json}"
-)
+MACROS = "${env}, ${interpreter}, ${args}, ${args_no_hyphens}, ${args_no_boolean_flags}, ${args_json}"
+
+
+_TAKEN = ("self", "step", "value")  # the names of `report`'s own parameters
 
 
 class CommandObjective:
@@ -49,10 +52,12 @@ class CommandObjective:
             raise ObjectiveError(f"cannot start {shlex.join(words)}: {error.strerror}") from error
         try:
             value = self._follow(process, trial)
+            code = process.wait()
         except BaseException:
-            _end(process)
+            _terminate(process)
             raise
-        code = process.wait()
+        finally:
+            _kill_group(process)  # what the script started and left behind
         if code:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
             raise ChildProcessError(f"{words[0]} {how}; its output is in output.log")
@@ -95,7 +100,7 @@ def parse_report(line: bytes, metric: str) -> tuple[float, int | None, dict[str,
     metrics = {
         name: float(number)
         for name, number in record.items()
-        if name not in (key, "step") and isinstance(number, (int, float)) and name.isidentifier()
+        if name not in (key, *_TAKEN) and isinstance(number, (int, float)) and name.isidentifier()
     }
     return float(record[key]), step, metrics
 
@@ -122,14 +127,15 @@ def expand(command: list[str], params: dict[str, Any]) -> list[str]:
 
 
 def _fill(word: str, params: dict[str, Any]) -> str:
-    for name, value in params.items():
-        word = word.replace(f"${{{name}}}", _text(value))
-    start = word.find("${")
-    if start >= 0:
-        raise ObjectiveError(
-            f'the command has an unknown macro in "{word}"; there are {MACROS}, and ${{PARAMETER}}'
-        )
-    return word
+    def value_of(macro: re.Match[str]) -> str:
+        if macro[1] not in params:
+            raise ObjectiveError(
+                f'the command has an unknown macro in "{word}"; there is ${{PARAMETER}}, '
+                f"and as words of their own {MACROS}"
+            )
+        return _text(params[macro[1]])
+
+    return re.sub(r"\$\{([^}]*)\}?", value_of, word)
 
 
 def _without_boolean_flags(params: dict[str, Any]) -> Iterator[str]:
@@ -153,13 +159,14 @@ def flat(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the script and what it started: SIGTERM, some time, SIGKILL."""
-    try:
+def _terminate(process: subprocess.Popen[bytes]) -> None:
+    """Ask the script and what it started to end, and give it some time."""
+    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(TERM_SECONDS)
-    except subprocess.TimeoutExpired:
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):  # nothing of it is left
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    except ProcessLookupError:
-        process.wait()
+    process.wait()

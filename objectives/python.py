@@ -8,6 +8,8 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +55,24 @@ def find_source(name: str) -> Path:
         if not path.is_file():
             raise ObjectiveError(f'objective "{name}": there is no file {path}')
         return path
-    # Only files beside the search and installed packages; a parent package's __init__ is not run.
-    parts = module_name.split(".")
-    for folder in [os.getcwd(), *sys.path]:
-        stem = Path(folder or ".").joinpath(*parts)
+    for stem in _stems(module_name):
         for candidate in (stem.with_suffix(".py"), stem / "__init__.py"):
             if candidate.is_file():
                 return candidate
     raise ObjectiveError(
         f'objective "{name}": there is no module "{module_name}" in {os.getcwd()} or installed'
     )
+
+
+def _stems(module_name: str) -> Iterator[Path]:
+    """Where a module's file may be, without its suffix; a parent package's __init__ is not run."""
+    top, *inner = module_name.split(".")
+    for folder in [os.getcwd(), *sys.path]:
+        yield Path(folder or ".").joinpath(top, *inner)
+    with suppress(ImportError, ValueError):  # ValueError: it is loaded, and keeps no spec
+        found = importlib.util.find_spec(top)  # knows editable installs too, which are not on the path
+        for location in (found and found.submodule_search_locations) or ():
+            yield Path(location).joinpath(*inner)
 
 
 def parameters_read(name: str) -> frozenset[str] | None:
