@@ -232,6 +232,7 @@ def make_sampler(spec: Spec, seed: int) -> BaseSampler:
                 # One sequence for the whole study: its own counter, not the seed, moves it on.
                 return optuna.samplers.QMCSampler(
                     seed=search.seed,
+                    independent_sampler=optuna.samplers.RandomSampler(seed=seed),
                     warn_independent_sampling=False,
                     warn_asynchronous_seeding=False,
                     **options,

@@ -27,7 +27,9 @@ from .errors import SearchError
 from .explain import pruning_reason
 from .export import document, render, write
 
+ELAPSED_SECONDS = 5.0  # of a search that a killed driver may forget
 STOP_SECONDS = 30.0  # that running trials have for one more report when the search is asked to stop
+OWN_ATTRS = frozenset({"baseline", "error", "reason", "retries", "traceback"})  # a metric takes none of them
 SAME_FAILURES = 3  # identical failures from the start on that end a search
 
 FailureKind = Literal["error", "memory", "lost", "timeout"]
@@ -58,7 +60,7 @@ class Running:
 
     trial: optuna.Trial
     config: dict[str, Any]
-    reported: int  # the last step in the study; what an attempt reports again up to here is known
+    reported: int = 0  # the last step in the study; what an attempt reports again up to here is known
     attempts: int = 1
     metrics: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
@@ -93,7 +95,7 @@ class Driver:
         self._suspending_since: float | None = None  # running trials are put back at their next report
         self.fatal: str | None = None  # why the search failed
         self.study.set_user_attr(STOP, None)
-        self._resume_dead()
+        self._put_back()
         self._enqueue_baseline()
         self._check_ends()
         self._flush()
@@ -146,7 +148,8 @@ class Driver:
         waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         if not waiting and self._all_asked():
             return None
-        running = self._take_up(waiting[0]) if waiting and waiting[0].params else self._begin()
+        begun = waiting and waiting[0].datetime_start is not None  # the baseline waits without
+        running = self._take_up(waiting[0]) if begun else self._begin()
         self.running[running.trial.number] = running
         self._flush()
         return self._assignment(running)
@@ -179,16 +182,15 @@ class Driver:
             self._end_unusable(running, "diverged", f"diverged: the objective returned {value}")
             return
         self._end(running, TrialState.COMPLETE, value=value)
-        target = self.spec.budget.target
-        if target is not None and self._loss(value) <= self._loss(target):
-            self.stop(f"trial {number} reached the target {target:g}")
+        self._check_ends()
 
     def fail(self, number: int, failure: Failure) -> None:
         """An attempt ended without a value: run out of memory, or to be tried again, or failed."""
         running = self.running[number]
+        asks_on = self._stop is None or self._suspending_since is not None  # now, or when it is resumed
         if failure.kind == "memory":
             self._end_unusable(running, "out_of_memory", f"out of memory: {failure.message}")
-        elif running.attempts <= self.spec.execution.retries and self._suspending_since is None:
+        elif running.attempts <= self.spec.execution.retries and asks_on:
             running.trial.set_user_attr("retries", running.attempts)
             running.trial.set_user_attr("error", failure.message)
             self.suspend(number)
@@ -208,7 +210,8 @@ class Driver:
     def tick(self) -> None:
         """Look at the clock and at what other processes ask for; to be called about once a second."""
         self._check_ends()
-        self.study.set_user_attr(ELAPSED, int(self.elapsed) // 5 * 5)  # a write every five seconds
+        if self.elapsed - self.study.user_attrs.get(ELAPSED, 0.0) >= ELAPSED_SECONDS:
+            self.study.set_user_attr(ELAPSED, round(self.elapsed, 1))
         self._flush()
         try:
             if self._storage.stored_user_attrs().get(STOP):
@@ -228,15 +231,15 @@ class Driver:
 
     def close(self) -> None:
         """Put back what is still running and write what is still unwritten."""
-        for number in list(self.running):
-            self.suspend(number)
+        self.running.clear()
+        self._put_back()
         self.study.set_user_attr(ELAPSED, round(self.elapsed, 1))
         self._flush()
 
     # Beginning a trial
 
-    def _resume_dead(self) -> None:
-        """What runs in the study while no driver does was left by one that died; it waits again."""
+    def _put_back(self) -> None:
+        """Let what runs in the study, while no worker of ours runs it, wait to be taken up again."""
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._storage.suspend(trial.number)
 
@@ -247,7 +250,18 @@ class Driver:
             self.study.enqueue_trial(labels, user_attrs={"baseline": True})
 
     def _begin(self) -> Running:
-        trial = self.study.ask()
+        return self._configured(self.study.ask())
+
+    def _take_up(self, waiting: FrozenTrial) -> Running:
+        """Go on with a trial of an earlier search or attempt, in place: same number, parameters, reports."""
+        self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
+        running = self._configured(optuna.Trial(self.study, waiting._trial_id))
+        running.reported = waiting.last_step or 0
+        running.attempts = 1 + int(waiting.user_attrs.get("retries", 0))
+        return running
+
+    def _configured(self, trial: optuna.Trial) -> Running:
+        """The trial with its whole configuration, as far as it has none yet, in the study and its folder."""
         try:
             config = self.spec.space.resolve(lambda name, parameter: suggest(trial, name, parameter))
         except SearchError as error:  # nothing satisfies the constraints
@@ -261,15 +275,7 @@ class Driver:
         provenance = self.study.user_attrs.get(PROVENANCE, {})
         content = document(self.spec, self.trials[number], provenance)
         write(trial_folder(self.runs, self.spec.name, number) / CONFIG, render(content, "json"))
-        return Running(trial, config, reported=0)
-
-    def _take_up(self, waiting: FrozenTrial) -> Running:
-        """Go on with a trial of an earlier search or attempt, in place: same number, parameters, reports."""
-        self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
-        trial = optuna.Trial(self.study, waiting._trial_id)
-        config = self.spec.space.resolve(lambda name, parameter: suggest(trial, name, parameter))
-        attempts = 1 + int(waiting.user_attrs.get("retries", 0))
-        return Running(trial, config, reported=waiting.last_step or 0, attempts=attempts)
+        return Running(trial, config)
 
     def _assignment(self, running: Running) -> Assignment:
         number = running.trial.number
@@ -318,7 +324,8 @@ class Driver:
         if reason is not None:
             trial.set_user_attr("reason", reason)
         for name, metric in running.metrics.items():
-            trial.set_user_attr(name, metric)
+            if name not in OWN_ATTRS and name not in running.config:
+                trial.set_user_attr(name, metric)
         for key, meta in artifact_attrs(self.runs, self.spec.name, trial.number).items():
             self._storage.set_trial_system_attr(trial._trial_id, key, meta)
         del self.running[trial.number]
@@ -347,10 +354,13 @@ class Driver:
             self.stop(f"the time budget of {budget.time:g} s is spent")
         if budget.samples is not None and self.consumed >= budget.samples:
             self.stop(f"the budget of {budget.samples:,} {self.spec.resource} is spent")
+        best = self.best if budget.target is not None else None
+        if budget.target is not None and best and self._loss(best.value) <= self._loss(budget.target):
+            self.stop(f"trial {best.number} reached the target {budget.target:g}")
 
     def _check_same_failures(self) -> None:
         ended = [t for t in self.trials if t.state.is_finished()]
-        errors = {t.user_attrs["error"] if t.state == TrialState.FAIL else None for t in ended}
+        errors = {t.user_attrs.get("error") if t.state == TrialState.FAIL else None for t in ended}
         if len(ended) >= SAME_FAILURES and len(errors) == 1 and None not in errors:
             self.fatal = f"the first {len(ended)} trials all failed alike: {errors.pop()}"
             self.request_stop(self.fatal)

@@ -23,6 +23,7 @@ from .protocol import Channel, Message, end_session
 
 TICK_SECONDS = 0.5
 EXIT_SECONDS = 5.0  # for an idle worker to leave by itself
+STOP_SECONDS = 30.0  # for an objective to return once its trial is stopped; a command takes up to ten
 WORKER_MEMORY = 1 << 30  # bytes a worker is counted with where their number is `auto`
 
 
@@ -32,9 +33,10 @@ class Worker:
 
     process: subprocess.Popen[bytes]
     channel: Channel
+    slot: int  # its place among the workers, which decides its device
     number: int | None = None  # of the trial it runs
     stopping: bool = False  # its trial has ended in the study; the objective is on its way out
-    since: float = 0.0  # when its trial was assigned, by the monotonic clock
+    since: float = 0.0  # when its trial was assigned, or stopped, by the monotonic clock
 
 
 class OptunaBackend:
@@ -48,14 +50,17 @@ class OptunaBackend:
         self.threads = max(1, _cores() // self._count)
         self._workers: list[Worker] = []
         self._selector = selectors.DefaultSelector()
+        self._ticked = 0.0  # when the driver last looked at the clock, by the monotonic one
 
     def run(self, driver: Driver) -> None:
         try:
             while (self._assign(driver) or self._busy()) and not driver.overdue:
                 for key, _ in self._selector.select(TICK_SECONDS):
                     self._receive(driver, key.data)
-                self._check_timeouts(driver)
-                driver.tick()
+                if time.monotonic() - self._ticked >= TICK_SECONDS:
+                    self._ticked = time.monotonic()
+                    self._check_timeouts(driver)
+                    driver.tick()
         finally:
             self._end_all()
 
@@ -91,7 +96,8 @@ class OptunaBackend:
         assert number is not None, "a worker without a trial has nothing to say"
         if message["kind"] == "report":
             reason = driver.report(number, message["value"], message["step"], message["metrics"])
-            worker.stopping = reason is not None
+            if reason is not None:
+                worker.stopping, worker.since = True, time.monotonic()
             _send(worker, {"kind": "answer", "stop": worker.stopping})
             return
         worker.number = None
@@ -101,6 +107,8 @@ class OptunaBackend:
             driver.complete(number, message["value"])
         elif message["kind"] == "failed":
             driver.fail(number, Failure(**message["failure"]))
+        else:
+            driver.fail(number, Failure("error", "the objective raised TrialStopped, which is the search's"))
 
     def _lost(self, driver: Driver, worker: Worker) -> None:
         """A worker's process ended by itself, or was killed."""
@@ -110,9 +118,9 @@ class OptunaBackend:
             driver.fail(number, Failure("lost", _how_it_ended(worker.process.returncode)))
 
     def _check_timeouts(self, driver: Driver) -> None:
-        limit = self._spec.execution.trial_timeout
         for worker in self._busy():
             assert worker.number is not None
+            limit = STOP_SECONDS if worker.stopping else self._spec.execution.trial_timeout
             if limit is not None and time.monotonic() - worker.since > limit:
                 number, stopping = worker.number, worker.stopping
                 self._end(worker, wait=0)
@@ -121,16 +129,16 @@ class OptunaBackend:
 
     def _start(self) -> Worker:
         ours, theirs = socket.socketpair()
-        index = len(self._workers)
+        slot = min(set(range(self._count)) - {w.slot for w in self._workers})
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "hpsearch.search.backends.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C in the terminal is for the driver
-                env=worker_environment(index, self.threads, self._devices),
+                env=worker_environment(slot, self.threads, self._devices),
             )
-        worker = Worker(process, Channel(ours))
+        worker = Worker(process, Channel(ours), slot)
         _send(worker, {"kind": "setup", "objective": self._objective, "metric": self._spec.metric})
         self._workers.append(worker)
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
@@ -183,7 +191,7 @@ def worker_count(spec: Spec, devices: list[str]) -> int:
     return int(min(_cores(), memory))
 
 
-def worker_environment(index: int, threads: int, devices: list[str]) -> dict[str, str]:
+def worker_environment(slot: int, threads: int, devices: list[str]) -> dict[str, str]:
     """A worker's environment: its share of the cores and GPUs, and an allocator that keeps its pages."""
     environment = dict(os.environ)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -193,7 +201,7 @@ def worker_environment(index: int, threads: int, devices: list[str]) -> dict[str
     environment.setdefault("MALLOC_TRIM_THRESHOLD_", "100000000000")
     environment.setdefault("MALLOC_TOP_PAD_", str(64 << 20))
     if devices:
-        environment["CUDA_VISIBLE_DEVICES"] = devices[index % len(devices)]
+        environment["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
     return environment
 
 
