@@ -1,0 +1,100 @@
+"""The backends under the contract, and how the tests drive them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial
+
+from hpsearch.search import StudyResult, run
+from hpsearch.search.driver import Driver
+from hpsearch.spaces import Spec
+
+FUNCTIONS = Path(__file__).with_name("functions.py")
+Hook = Callable[[Driver], None]
+
+
+@pytest.fixture(params=["optuna"])
+def backend_name(request: pytest.FixtureRequest) -> str:
+    """The backend that a test of the contract runs on: every one there is, in turn."""
+    name: str = request.param
+    return name
+
+
+@dataclass
+class Recorder:
+    """A watcher that remembers, and lets a test act in the middle of a search."""
+
+    at_end: Hook | None = None  # called when a trial has ended
+    at_tick: Hook | None = None
+    ended: list[FrozenTrial] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:
+        self.ended.append(trial)
+        if self.at_end is not None:
+            self.at_end(driver)
+
+    def tick(self, driver: Driver) -> None:
+        if self.at_tick is not None:
+            self.at_tick(driver)
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
+@dataclass
+class Bench:
+    """One database, the spaces searched in it, and what trials noted."""
+
+    backend: str
+    folder: Path
+    make_spec: Callable[..., Spec]
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.folder / 'studies.db'}"
+
+    def spec(self, function: str = "descend", **fields: Any) -> Spec:
+        """A small space whose objective is one of `functions.py`."""
+        parameters = fields.pop("parameters", {"x": {"min": 0.0, "max": 1.0}})
+        folder = {"folder": str(self.folder)}
+        return self.make_spec(objective=f"{FUNCTIONS}:{function}", parameters=parameters | folder, **fields)
+
+    def search(
+        self, function: str | Spec = "descend", *, watcher: Recorder | None = None, **fields: Any
+    ) -> StudyResult:
+        spec = function if isinstance(function, Spec) else self.spec(function, **fields)
+        return run(spec, backend=self.backend, storage=self.url, watcher=watcher or Recorder())
+
+    def trials(self, name: str = "study") -> list[FrozenTrial]:
+        """The trials as plain Optuna reads them from the database."""
+        storage = optuna.storages.RDBStorage(self.url)
+        try:
+            return optuna.load_study(study_name=name, storage=storage).get_trials()
+        finally:
+            storage.engine.dispose()
+
+    def states(self) -> list[str]:
+        return [trial.state.name for trial in self.trials()]
+
+    def notes(self, number: int) -> list[dict[str, Any]]:
+        """What a trial noted, over all its attempts."""
+        path = self.folder / f"{number}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def bench(backend_name: str, tmp_path: Path, make_spec: Callable[..., Spec]) -> Bench:
+    return Bench(backend_name, tmp_path, make_spec)
+
+
+@pytest.fixture
+def recorder() -> type[Recorder]:
+    return Recorder

@@ -1,0 +1,449 @@
+"""The contract of a backend: the same trials, ends and rows, whatever runs them.
+
+Everything is real: worker processes, signals, and a SQLite file that is read back with plain Optuna.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from hpsearch.search import run
+from hpsearch.search.backends import optuna as optuna_backend
+from hpsearch.search.driver import Driver
+from hpsearch.search.errors import SearchError
+from hpsearch.spaces import Spec
+from hpsearch.storage import StorageError
+from hpsearch.storage.studies import STOP
+
+HYPERBAND = {"method": "hyperband", "min": 1, "max": 9, "eta": 3}
+PRUNE_ALL = {"method": "threshold", "upper": 0.0, "max": 9}
+TWO_WORKERS = {"workers": 2, "retries": 0}
+
+
+def test_the_budget_is_exact_and_plain_optuna_reads_what_the_objectives_reported(bench: Any) -> None:
+    result = bench.search(budget={"trials": 7}, execution=TWO_WORKERS)
+    trials = bench.trials()
+    assert [t.number for t in trials] == list(range(7))
+    assert {t.state.name for t in trials} == {"COMPLETE"}
+    for trial in trials:
+        reported = {n["step"]: n["value"] for n in bench.notes(trial.number)}
+        assert trial.intermediate_values == reported
+        assert list(reported) == list(range(1, 10))
+        assert trial.value == trial.params["x"]
+        assert trial.user_attrs["half"] == pytest.approx(reported[9] / 2)
+    assert result.best.value == min(t.value for t in trials)
+    assert result.best.params == {"x": result.best.value, "folder": str(bench.folder)}
+    assert result.stop_reason is None
+    assert not result.interrupted
+
+
+def test_a_pruned_trial_says_at_which_rung_and_rank_of_which_bracket(bench: Any) -> None:
+    bench.search(budget={"trials": 14}, early_stopping=HYPERBAND, execution=TWO_WORKERS)
+    trials = bench.trials()
+    pruned = [t for t in trials if t.state.name == "PRUNED"]
+    assert pruned and len(trials) == 14
+    for trial in trials:
+        steps = list(trial.intermediate_values)
+        assert steps == list(range(1, len(steps) + 1)), "steps rise, and none comes after a stop"
+    for trial in pruned:
+        assert trial.last_step in (1, 3), "a rung, and never the last step"
+        assert trial.value == trial.intermediate_values[trial.last_step]
+        pattern = (
+            rf"pruned at {trial.last_step} steps: rung \d of \d in bracket \d, "
+            r"ranked (\d+) of (\d+), the best \d+ went on"
+        )
+        found = re.fullmatch(pattern, trial.user_attrs["reason"])
+        assert found, trial.user_attrs["reason"]
+        assert 1 <= int(found[1]) <= int(found[2])
+
+
+def test_the_last_step_is_never_pruned(bench: Any) -> None:
+    stopping = PRUNE_ALL | {"n_warmup_steps": 9}
+    bench.search(budget={"trials": 2}, early_stopping=stopping)
+    assert bench.states() == ["COMPLETE"] * 2, "the threshold looks from step 9 on, and that is the last"
+    bench.search(name="other", budget={"trials": 2}, early_stopping=stopping | {"max": 10})
+    assert [t.last_step for t in bench.trials("other")] == [9, 9]
+    assert {t.state.name for t in bench.trials("other")} == {"PRUNED"}
+
+
+def test_the_baseline_is_trial_0_and_runs_to_its_end(bench: Any) -> None:
+    result = bench.search(budget={"trials": 3}, early_stopping=PRUNE_ALL, baseline={"x": 0.25})
+    assert bench.states() == ["COMPLETE", "PRUNED", "PRUNED"]
+    assert bench.trials()[0].params == {"x": 0.25}
+    assert result.best.number == 0
+    assert [t.user_attrs.get("reason") for t in bench.trials()] == [
+        None,
+        "pruned by threshold at 1 steps",
+        "pruned by threshold at 1 steps",
+    ]
+
+
+def test_an_objective_that_raises_fails_alone(bench: Any) -> None:
+    bench.search("trial_one_fails", execution={"workers": 1, "retries": 2})
+    assert bench.states() == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
+    failed = bench.trials()[1]
+    assert failed.user_attrs["error"] == failed.user_attrs["reason"] == "ValueError: bad luck"
+    assert 'raise ValueError("bad luck' in failed.user_attrs["traceback"]
+    assert failed.intermediate_values == {1: 1.0}
+    assert len(bench.notes(1)) == 3, "two retries, under the same number"
+    assert len(bench.notes(0)) == 1
+
+
+def test_a_retry_goes_on_from_the_checkpoint_of_the_same_trial(bench: Any) -> None:
+    bench.search("flaky", budget={"trials": 2}, execution={"workers": 1, "retries": 1})
+    assert bench.states() == ["COMPLETE", "COMPLETE"]
+    for trial in bench.trials():
+        first, second = bench.notes(trial.number)
+        assert (first["resumed"], second["resumed"]) == (False, True)
+        assert (first["x"], first["seed"]) == (second["x"], second["seed"])
+        assert trial.intermediate_values == {1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0}
+        assert trial.user_attrs["retries"] == 1
+
+
+@pytest.mark.parametrize("function", ["reports_on", "raises_on"])
+def test_nothing_is_recorded_after_a_stop(bench: Any, function: str) -> None:
+    bench.search(function, budget={"trials": 3}, early_stopping=PRUNE_ALL)
+    assert bench.states() == ["PRUNED"] * 3
+    for trial in bench.trials():
+        assert trial.intermediate_values == {1: 1.0}
+        assert trial.value == 1.0
+        assert "error" not in trial.user_attrs
+    if function == "reports_on":
+        assert {n["caught"] for n in bench.notes(0)} == {"TrialStopped"}
+
+
+def test_an_objective_that_keeps_its_stop_and_never_returns_does_not_hold_the_search(
+    bench: Any, backend_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend_name == "optuna":
+        monkeypatch.setattr(optuna_backend, "STOP_SECONDS", 0.3)
+    bench.search("endless", budget={"trials": 3}, early_stopping=PRUNE_ALL | {"upper": 0.9})
+    assert bench.states() == ["COMPLETE", "PRUNED", "COMPLETE"]
+
+
+def test_an_objective_that_stops_itself_fails(bench: Any) -> None:
+    with pytest.raises(SearchError, match="TrialStopped"):
+        bench.search("stops_itself", budget={"trials": 3})
+    assert bench.states() == ["FAIL"] * 3
+
+
+@pytest.mark.parametrize("how", ["report nan", "report inf", "report -inf", "return nan", "return -inf"])
+def test_a_value_that_is_no_number_ends_a_trial_as_infeasible(bench: Any, how: str) -> None:
+    constants = {"x": {"min": 0.0, "max": 1.0}, "how": how}
+    result = bench.search("unusable", budget={"trials": 3}, parameters=constants)
+    assert bench.states() == ["COMPLETE", "PRUNED", "COMPLETE"]
+    trial = bench.trials()[1]
+    assert trial.intermediate_values == {1: 0.5}
+    assert trial.user_attrs["reason"].startswith("diverged: ")
+    assert how.split()[1] in trial.user_attrs["reason"]
+    assert trial.constraints["diverged"] == 1.0
+    assert trial.system_attrs["constraints"] == [1.0], "the older list, which optuna-dashboard reads"
+    assert result.best.number == 0
+
+
+@pytest.mark.parametrize("how", ["MemoryError", pytest.param("torch", marks=pytest.mark.slow)])
+def test_running_out_of_memory_ends_a_trial_as_infeasible(bench: Any, how: str) -> None:
+    constants = {"x": {"min": 0.0, "max": 1.0}, "how": how}
+    bench.search("unusable", budget={"trials": 3}, parameters=constants, execution={"workers": 1})
+    assert bench.states() == ["COMPLETE", "PRUNED", "COMPLETE"]
+    trial = bench.trials()[1]
+    assert trial.user_attrs["reason"].startswith("out of memory: ")
+    assert trial.constraints["out_of_memory"] == 1.0
+    assert trial.system_attrs["constraints"] == [1.0]
+    assert "retries" not in trial.user_attrs
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("exit", "exited with code 3 in the middle"),
+        ("SIGKILL", "killed by SIGKILL"),
+        ("SIGTERM", "killed by SIGTERM"),
+        ("segfault", "killed by SIGSEGV"),
+    ],
+)
+@pytest.mark.slow
+def test_a_lost_worker_costs_its_trial_an_attempt_and_no_other_trial_anything(
+    bench: Any, how: str, said: str
+) -> None:
+    constants = {"x": {"min": 0.0, "max": 1.0}, "how": how}
+    bench.search("lost", budget={"trials": 3}, parameters=constants, execution={"workers": 1, "retries": 1})
+    assert bench.states() == ["COMPLETE", "FAIL", "COMPLETE"]
+    trial = bench.trials()[1]
+    assert said in trial.user_attrs["error"]
+    assert trial.intermediate_values == {1: 1.0}
+    assert len({note["pid"] for note in bench.notes(1)}) == 2, "tried again, in another process"
+
+
+@pytest.mark.slow
+def test_a_trial_that_runs_too_long_fails(bench: Any) -> None:
+    execution = {"workers": 1, "retries": 0, "trial_timeout": 4}  # the start of its worker is part of it
+    bench.search("hangs", budget={"trials": 3}, execution=execution)
+    assert bench.states() == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert bench.trials()[1].user_attrs["error"] == "the trial ran longer than 4 s"
+
+
+@pytest.mark.parametrize("what", ["int", "numpy", pytest.param("tensor", marks=pytest.mark.slow)])
+def test_every_kind_of_number_is_a_value(bench: Any, what: str) -> None:
+    parameters = {"x": {"min": 0.0, "max": 1.0}, "what": what}
+    bench.search("returns", budget={"trials": 1}, parameters=parameters)
+    assert bench.states() == ["COMPLETE"]
+
+
+@pytest.mark.parametrize(
+    ("what", "said"), [("None", "returned None"), ("text", "returned '0.5'"), ("pair", "must be a number")]
+)
+def test_anything_else_that_is_returned_is_an_error(bench: Any, what: str, said: str) -> None:
+    parameters = {"x": {"min": 0.0, "max": 1.0}, "what": what}
+    bench.search("returns", budget={"trials": 1}, parameters=parameters)
+    assert bench.states() == ["FAIL"]
+    assert said in bench.trials()[0].user_attrs["error"]
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("text", "report() was given '0.5'"),
+        ("float step", "step=4.5"),
+        ("same step", "step=3 after step 3"),
+        ("falling step", "step=2 after step 3"),
+        ("metric", "accuracy= 'high'"),
+    ],
+)
+def test_a_wrong_report_fails_its_trial_and_says_what_was_wrong(bench: Any, what: str, said: str) -> None:
+    parameters = {"x": {"min": 0.0, "max": 1.0}, "what": what}
+    bench.search("reports", budget={"trials": 1}, parameters=parameters)
+    trial = bench.trials()[0]
+    assert trial.state.name == "FAIL"
+    assert said in trial.user_attrs["error"]
+    assert trial.intermediate_values == {3: 1.0}
+
+
+def test_three_failures_alike_from_the_start_end_the_search(bench: Any) -> None:
+    with pytest.raises(SearchError, match="first 3 trials all failed alike: ValueError: no such file"):
+        bench.search("all_fail", budget={"trials": 50}, execution={"workers": 1, "retries": 1})
+    assert bench.states() == ["FAIL"] * 3
+    assert [len(bench.notes(n)) for n in range(3)] == [2, 2, 2]
+
+
+def test_failures_that_differ_do_not_end_the_search(bench: Any) -> None:
+    bench.search("fail_differently", budget={"trials": 5})
+    assert bench.states() == ["FAIL"] * 5
+
+
+def test_an_objective_that_cannot_be_loaded_ends_the_search_with_the_reason(bench: Any) -> None:
+    bench.folder.joinpath("broken.py").write_text("import nowhere_to_be_found\ndef train(trial): ...\n")
+    spec = bench.spec().override(objective=f"{bench.folder / 'broken.py'}:train")
+    with pytest.raises(SearchError, match="ModuleNotFoundError: No module named 'nowhere_to_be_found'"):
+        bench.search(spec)
+
+
+def test_a_finished_study_returns_at_once_with_its_winner(bench: Any, recorder: Any) -> None:
+    first = bench.search(budget={"trials": 3})
+    watcher = recorder()
+    again = bench.search(budget={"trials": 3}, watcher=watcher)
+    assert again.best == first.best
+    assert watcher.ended == []
+    assert len(bench.trials()) == 3
+
+
+def test_a_larger_budget_goes_on_to_it(bench: Any) -> None:
+    bench.search(budget={"trials": 2})
+    bench.search(budget={"trials": 5})
+    assert bench.states() == ["COMPLETE"] * 5
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ({"trials": 500, "target": 0.9}, r"trial \d+ reached the target 0.9"),
+        ({"samples": 20}, r"the budget of 20 steps is spent"),
+        ({"trials": 500, "time": 0.8}, r"the time budget of 0.8 s is spent"),
+    ],
+)
+def test_a_budget_ends_the_search_and_stays_spent(
+    bench: Any, recorder: Any, budget: dict[str, Any], said: str
+) -> None:
+    result = bench.search("steady" if "time" in budget else "descend", budget=budget)
+    assert re.fullmatch(said, result.stop_reason)
+    trials = bench.trials()
+    assert trials and all(t.state.is_finished() for t in trials)
+    if "samples" in budget:
+        assert sum(t.last_step for t in trials) == 20, "stopped at the report that spent it"
+        assert trials[-1].user_attrs["reason"] == result.stop_reason
+    watcher = recorder()
+    again = bench.search("steady" if "time" in budget else "descend", budget=budget, watcher=watcher)
+    assert again.stop_reason is not None
+    assert watcher.ended == []
+    assert len(bench.trials()) == len(trials)
+
+
+def test_every_trial_ends_when_a_target_is_reached_while_another_fails(bench: Any) -> None:
+    """A trial that could be tried again is not left waiting in a search that asks no more."""
+    spec = bench.spec("trial_one_fails", budget={"trials": 50, "target": 1.0}, execution={"workers": 2})
+    bench.search(spec)
+    assert all(t.state.is_finished() for t in bench.trials())
+
+
+def stop_from_outside(file: Path, name: str) -> None:
+    """What `hpsearch stop` does, in a process of its own and without any of our code."""
+    script = (
+        "import sqlite3, sys\n"
+        "with sqlite3.connect(sys.argv[1], timeout=30) as database:\n"
+        "    database.execute('UPDATE study_user_attributes SET value_json = ? WHERE key = ?',"
+        " ('\"now\"', sys.argv[2]))\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(file), name], check=True, timeout=60)
+
+
+def test_the_stop_flag_of_another_process_puts_running_trials_back(bench: Any, recorder: Any) -> None:
+    stopped: list[bool] = []
+
+    def stop(driver: Driver) -> None:
+        if driver.running and not stopped:
+            stopped.append(True)
+            stop_from_outside(bench.folder / "studies.db", STOP)
+
+    fields = {"budget": {"trials": 3}, "execution": {"workers": 1}}
+    result = bench.search("steady", watcher=recorder(at_tick=stop), **fields)
+    assert result.stop_reason == "asked by hpsearch stop"
+    assert bench.states() == ["WAITING"]
+    bench.search("steady", **fields)
+    assert bench.states() == ["COMPLETE"] * 3
+    begins = [n["begins"] for n in bench.notes(0) if "begins" in n]
+    assert begins[0] == 0 and begins[1] >= 1, "from its checkpoint"
+
+
+def test_a_second_driver_on_the_study_is_refused(bench: Any, recorder: Any) -> None:
+    refused: list[str] = []
+
+    def another(driver: Driver) -> None:
+        with pytest.raises(StorageError) as caught:
+            bench.search()
+        refused.append(str(caught.value))
+
+    bench.search(budget={"trials": 1}, watcher=recorder(at_end=another))
+    assert f"process {os.getpid()}" in refused[0]
+    assert "hpsearch stop study" in refused[0]
+    assert bench.states() == ["COMPLETE"]
+
+
+def test_a_changed_space_is_refused_with_the_difference(bench: Any) -> None:
+    bench.search(budget={"trials": 1})
+    changed = {"x": {"min": 0.0, "max": 2.0}}
+    with pytest.raises(SearchError, match=r"parameters\.x\.max: 1\.0 -> 2\.0"):
+        bench.search(budget={"trials": 2}, parameters=changed)
+    assert len(bench.trials()) == 1
+
+
+@pytest.mark.parametrize("trials", [0, 1])
+def test_a_study_of_another_program_is_refused(bench: Any, trials: int) -> None:
+    study = optuna.create_study(storage=bench.url, study_name="study", direction="maximize")
+    for _ in range(trials):
+        study.tell(study.ask(), 1.0)
+    with pytest.raises(StorageError, match="another program"):
+        bench.search()
+    assert len(bench.trials()) == trials
+
+
+def test_an_interrupted_search_goes_on_to_the_same_configurations(bench: Any, recorder: Any) -> None:
+    fields: dict[str, Any] = {"budget": {"trials": 6}, "early_stopping": HYPERBAND}
+    fields["search"] = {"sampler": "tpe", "seed": 3, "n_startup_trials": 2}
+
+    def interrupt(driver: Driver) -> None:
+        if len(driver.trials) == 3:
+            driver.request_stop("the test wants it")
+
+    first = bench.search(watcher=recorder(at_end=interrupt), **fields)
+    assert first.stop_reason == "the test wants it" and len(bench.trials()) == 3
+    bench.search(**fields)
+    resumed = [(t.params, t.state, t.value) for t in bench.trials()]
+    bench.folder.joinpath("studies.db").unlink()
+    bench.search(**fields)
+    assert [(t.params, t.state, t.value) for t in bench.trials()] == resumed
+
+
+def test_a_space_of_every_kind_reaches_the_objective_and_plain_optuna(bench: Any) -> None:
+    parameters: dict[str, Any] = {
+        "lora_r": {"min": 2, "max": 32, "factor": 2},
+        "modules": [["q"], ["q", "v"]],
+        "optimizer.name": ["adamw", "sgd"],
+        "optimizer.momentum": {"min": 0.0, "max": 0.9, "when": {"optimizer.name": "sgd"}},
+        "alpha": {"expr": "2 * lora_r"},
+        "max_steps": 400,
+    }
+    bench.search("params", parameters=parameters, budget={"trials": 12})
+    for trial in bench.trials():
+        assert trial.state.name == "COMPLETE", trial.user_attrs
+        (noted,) = bench.notes(trial.number)
+        given = noted["params"]
+        assert trial.params["lora_r"] == given["lora_r"] in (2, 4, 8, 16, 32)
+        assert given["modules"] in (["q"], ["q", "v"])
+        assert trial.params["modules"] == str(given["modules"]).replace("'", '"').replace(" ", "")
+        assert ("momentum" in given["optimizer"]) == (given["optimizer"]["name"] == "sgd")
+        assert ("optimizer.momentum" in trial.params) == ("momentum" in given["optimizer"])
+        assert trial.user_attrs["alpha"] == given["alpha"] == 2 * given["lora_r"]
+        assert trial.user_attrs["max_steps"] == given["max_steps"] == 400
+        assert trial.user_attrs["accuracy"] == 0.25
+        folder = bench.folder / "runs" / "study" / str(trial.number)
+        output = folder.joinpath("output.log").read_text().splitlines()
+        assert sorted(output) == ["a word from Python", "a word from below"]
+        assert '"accuracy": 0.25' in folder.joinpath("metrics.jsonl").read_text()
+
+
+def test_a_function_of_this_process_runs_in_the_workers(bench: Any, recorder: Any) -> None:
+    factor = 3.0
+
+    def triple(trial: Any) -> float:
+        return factor * float(trial.params["x"])
+
+    spec = bench.spec(budget={"trials": 2})
+    run(spec, objective=triple, backend=bench.backend, storage=bench.url, watcher=recorder())
+    assert [t.value for t in bench.trials()] == [3 * t.params["x"] for t in bench.trials()]
+
+
+def test_a_function_of_a_module_that_only_this_process_finds_runs_in_the_workers(
+    bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a script imports its objective from a file beside it."""
+    folder = bench.folder / "beside"
+    folder.mkdir()
+    folder.joinpath("my_losses_9.py").write_text("def square(x):\n    return x * x\n")
+    folder.joinpath("my_objective_9.py").write_text(
+        "from my_losses_9 import square\ndef train(trial):\n    return square(trial.params['x'])\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    from my_objective_9 import train  # type: ignore[import-not-found]
+
+    spec = bench.spec(budget={"trials": 2})
+    run(spec, objective=train, backend=bench.backend, storage=bench.url, watcher=recorder())
+    assert [t.value for t in bench.trials()] == [t.params["x"] ** 2 for t in bench.trials()]
+
+
+@pytest.mark.slow
+def test_a_new_worker_takes_the_device_of_the_lost_one(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+    bench.search("device", budget={"trials": 3}, execution=TWO_WORKERS)
+    devices = [bench.notes(n)[0]["device"] for n in range(3)]
+    assert set(devices[:2]) == {"GPU-a", "GPU-b"}
+    assert devices[2] == devices[1]
+
+
+def test_an_unknown_backend_is_named_with_those_there_are(
+    bench: Any, make_spec: Callable[..., Spec], recorder: Any
+) -> None:
+    with pytest.raises(SearchError, match=f'no backend "{bench.backend}x", did you mean "{bench.backend}"'):
+        run(bench.spec(), backend=f"{bench.backend}x", storage=bench.url, watcher=recorder())
+    assert not Path(bench.folder / "studies.db").exists()
+    with pytest.raises(sqlite3.OperationalError):
+        sqlite3.connect(f"file:{bench.folder / 'studies.db'}?mode=ro", uri=True).execute("SELECT 1")
