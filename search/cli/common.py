@@ -45,8 +45,8 @@ def text(value: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value for a table: four digits of a number say enough there."""
-    return f"{value:.4g}" if isinstance(value, float) else text(value)
+    """A value for a table: three digits of a number say enough there."""
+    return f"{value:.3g}" if isinstance(value, float) else text(value)
 
 
 def duration(seconds: float) -> str:

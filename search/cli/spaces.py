@@ -256,7 +256,7 @@ def _grid(cells: list[list[str]]) -> Table:
 
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
     for index, head in enumerate(cells[0]):
-        table.add_column(Text(head), no_wrap=True, justify="right" if index else "left")
+        table.add_column(Text(head), overflow="fold", justify="right" if index else "left")
     for row in cells[1:]:
         table.add_row(*map(Text, row))
     return table

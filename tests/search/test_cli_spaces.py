@@ -1,0 +1,211 @@
+"""`hpsearch validate` and `hpsearch schema`, as a user sees them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpsearch.search.cli import main
+from hpsearch.spaces import load
+
+SPACE = """\
+version: 1
+name: mine
+objective: lora
+metric: val_loss
+parameters:
+  learning_rate: {min: 1e-4, max: 1e-2, log: true, prior: {at: 1e-3}}
+  lora_r: {min: 2, max: 32, factor: 2}
+  alpha_over_r: [1, 2]
+  lora_alpha: {expr: "alpha_over_r * lora_r"}
+  batch_size: [4, 8]
+  lr_scheduler: [constant, linear]
+  warmup_ratio: {min: 0.0, max: 0.2, when: {lr_scheduler: linear}}
+  max_samples: 900
+  eval_every: 100
+constraints: ["batch_size * lora_r <= 128"]
+baseline: {lora_r: 8}
+early_stopping: {method: hyperband, min: 100, max: 900, eta: 3}
+budget: {trials: 60, time: 90m}
+"""
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run a command in an empty folder: its exit code, its output, and its errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["hpsearch", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return run
+
+
+def space(old: str = "", new: str = "") -> str:
+    """Write the space, with one text in it replaced by another; its file."""
+    assert old in SPACE
+    Path("mine.yaml").write_text(SPACE.replace(old, new, 1), encoding="utf-8")
+    return "mine.yaml"
+
+
+def test_validate_shows_what_is_understood(cli: Cli) -> None:
+    code, shown, errors = cli("validate", space())
+    assert (code, errors) == (0, "")
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    for expected in (
+        "mine: minimize val_loss of lora",
+        "learning_rate float 0.0001 .. 0.01, log, prior 0.001 searched",
+        "lora_r int 2 4 8 16 32 searched",
+        "lora_alpha = alpha_over_r * lora_r derived",
+        "warmup_ratio float 0 .. 0.2, when lr_scheduler is linear searched, conditional",
+        "max_samples constant 900 fixed",
+        "batch_size * lora_r <= 128",
+        "baseline 0.001 8 1 8 4 constant -",
+        "hyperband: 1 in 3 trials goes on at each rung, to 900 at most",
+        "bracket 0: 53% of trials, rungs at 100 300 samples",
+        "bracket 2: 18% of trials, no rungs, every trial runs to its end",
+        "of 60 trials about 20 run to the end; saves about 52% of the samples",
+        "60 trials or 1 h 30 min, whichever comes first",
+    ):
+        assert expected in lines
+    assert "warnings" not in lines
+
+
+def test_validate_shows_five_samples_that_are_always_the_same(cli: Cli) -> None:
+    _, first, _ = cli("validate", space(), "--json")
+    _, second, _ = cli("validate", space(), "--json")
+    content = json.loads(first)
+    assert first == second
+    assert len({json.dumps(sample) for sample in content["samples"]}) == 5
+    for sample in content["samples"]:
+        assert sample["batch_size"] * sample["lora_r"] <= 128
+        assert sample["lora_alpha"] == sample["alpha_over_r"] * sample["lora_r"]
+        assert ("warmup_ratio" in sample) == (sample["lr_scheduler"] == "linear")
+
+
+def test_a_constraint_tells_its_share_of_the_box(cli: Cli) -> None:
+    # Of 5 * 2 equally likely pairs only 8 * 32 is too much.
+    content = json.loads(cli("validate", space(), "--json")[1])
+    assert content["feasible_share"] == pytest.approx(0.9, abs=0.03)
+    assert f"leave {content['feasible_share']:.0%} of all configurations" in cli("validate", space())[1]
+
+
+@pytest.mark.parametrize(("width", "head"), [("120", "learning_rate"), ("80", "baseline")])
+def test_samples_are_rows_where_they_fit_and_columns_elsewhere(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, width: str, head: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    lines = cli("validate", space())[1].splitlines()
+    start = next(number for number, line in enumerate(lines) if "random configurations" in line)
+    assert lines[start + 1].split()[0] == head
+    assert all(len(line) <= int(width) for line in lines[start : lines.index("", start)])
+
+
+def test_warnings_stand_at_their_place_and_are_no_error(cli: Cli) -> None:
+    code, shown, _ = cli("validate", space(", log: true", ""))
+    assert code == 0
+    warned = "mine.yaml:6:18 parameters.learning_rate: max is 100 times min; add log: true"
+    assert any(line.startswith(warned) for line in shown.splitlines())
+    [warning] = json.loads(cli("validate", "mine.yaml", "--json")[1])["warnings"]
+    assert (warning["line"], warning["path"]) == (6, "parameters.learning_rate")
+
+
+WRONG = [
+    ("lora_r: {min", "lora_rank: {min", "mine.yaml:9:22 parameters.lora_alpha.expr: "),
+    ("batch_size: [4, 8]", "bach_size: [4, 8]", "mine.yaml:15:15 constraints[0]: "),
+    ("max: 1e-2", "mux: 1e-2", "mine.yaml:6:30 parameters.learning_rate.mux: unknown key"),
+    ("eval_every: 100", "eval_evry: 100", "mine.yaml:14:14 parameters.eval_evry: "),
+    ("objective: lora", "objective: loar", 'mine.yaml:3:12 objective: there is no objective "loar"'),
+    ("<= 128", "<= 1", "mine.yaml:"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "line"), WRONG)
+def test_errors_are_lines_on_stderr(cli: Cli, old: str, new: str, line: str) -> None:
+    code, shown, errors = cli("validate", space(old, new))
+    assert (code, shown) == (2, "")
+    assert any(error.startswith(line) for error in errors.splitlines()), errors
+    assert all(error.startswith("mine.yaml:") for error in errors.splitlines())
+
+
+def test_errors_as_json(cli: Cli) -> None:
+    code, shown, errors = cli("validate", space("max: 1e-2", "mux: 1e-2"), "--json")
+    content = json.loads(shown)
+    assert (code, content["valid"], len(content["errors"])) == (2, False, len(errors.splitlines()))
+    assert content["errors"][0]["path"] == "parameters.learning_rate.mux"
+
+
+def test_every_issue_is_told_at_once(cli: Cli) -> None:
+    text = SPACE.replace("max: 1e-2", "mux: 1e-2").replace("trials: 60", "trials: 0")
+    Path("mine.yaml").write_text(text.replace("method: hyperband", "method: hiperband"), encoding="utf-8")
+    assert len(cli("validate", "mine.yaml")[2].splitlines()) == 3
+
+
+def test_the_objective_is_not_imported(cli: Cli) -> None:
+    Path("mine.py").write_text("raise SystemExit('imported')\ndef train(trial): ...\n", encoding="utf-8")
+    code, shown, _ = cli("validate", space("objective: lora", 'objective: "mine.py:train"'))
+    assert code == 0
+    assert "mine: minimize val_loss of mine.py:train" in shown
+
+
+def test_validate_loads_neither_optuna_nor_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = f"""
+import sys
+from hpsearch.search.cli.app import app
+app(["validate", {space()!r}], standalone_mode=False)
+print("loaded", *sorted({{"optuna", "torch", "numpy", "pandas"}} & sys.modules.keys()))
+"""
+    result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "loaded"
+
+
+def test_the_help_loads_no_heavy_package() -> None:
+    code = """
+import sys
+from hpsearch.search.cli.app import app
+app(["--help"], standalone_mode=False)
+print("loaded", *sorted({"optuna", "torch", "numpy", "sqlalchemy", "pydantic"} & sys.modules.keys()))
+"""
+    result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "loaded"
+
+
+def test_schema_prints_and_writes_the_same(cli: Cli) -> None:
+    code, shown, _ = cli("schema")
+    schema: dict[str, Any] = json.loads(shown)
+    assert code == 0
+    assert {"parameters", "early_stopping", "budget"} <= schema["properties"].keys()
+    code, told, _ = cli("schema", "-o", "space.schema.json")
+    assert json.loads(Path("space.schema.json").read_text()) == schema
+    assert "# yaml-language-server: $schema=space.schema.json" in told.splitlines()
+
+
+def test_the_line_that_schema_tells_is_taken_by_a_space_file(cli: Cli) -> None:
+    line = cli("schema", "-o", "space.schema.json")[1].splitlines()[-1]
+    Path("mine.yaml").write_text(f"{line}\n{SPACE}", encoding="utf-8")
+    assert load("mine.yaml").name == "mine"
+
+
+def test_schema_into_nowhere_is_told(cli: Cli) -> None:
+    code, _, errors = cli("schema", "-o", "nowhere/schema.json")
+    assert (code, errors) == (1, "hpsearch: cannot write nowhere/schema.json: No such file or directory\n")
+
+
+@pytest.mark.parametrize("command", ["validate", "schema", "train", "dashboard"])
+def test_every_command_has_an_example(cli: Cli, command: str) -> None:
+    code, shown, _ = cli(command, "--help")
+    assert code == 0
+    assert f"Example: hpsearch {command}" in shown
