@@ -18,6 +18,7 @@ from .common import brief, command, duration, text
 
 STYLES = {"complete": "green", "pruned": "yellow", "fail": "red", "running": "cyan", "waiting": "dim"}
 PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut
+GAP = 2  # between columns
 BAR = 12  # characters of the longest importance
 MOST_POINTS = 32  # of a curve in a table, on a terminal
 CURVE = 40  # characters of a curve
@@ -154,13 +155,13 @@ def trials_table(
         for name in names
     ]
     why = Column("ended early", [row.why or ("the baseline" if row.baseline else "") for row in rows])
-    room = width - sum(map(_width, [*columns, why]))
+    room = width + GAP - sum(map(_width, [*columns, why]))  # no gap after the last
     shown = []
     for column in params:
         room -= _width(column)
         if room >= 0 or width == PIPED_WIDTH:
             shown.append(column)
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for column in (*columns, *shown, why):
         table.add_column(column.title, justify="right" if column.right else "left", no_wrap=True)
     for cells in zip(*(column.cells for column in (*columns, *shown, why)), strict=True):
@@ -192,7 +193,7 @@ def _facts(report: StudyReport) -> Table:
 
 def _space(report: StudyReport) -> Group:
     """The parameters with the best value and the importance of each."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("parameter", no_wrap=True)
     table.add_column("values", overflow="fold", style="dim")
     best = report.best.params if report.best is not None else {}
@@ -226,7 +227,7 @@ def bar(share: float, width: int) -> str:
 
 
 def _endings(endings: Iterable[Ending]) -> Padding:
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = Table.grid(padding=(0, GAP, 0, 0))
     for ending in endings:
         listed = ", ".join(map(str, ending.trials[:MOST_TRIALS]))
         more = len(ending.trials) - MOST_TRIALS
@@ -246,7 +247,7 @@ def _params(report: TrialReport) -> Table:
     for name, value in report.row.params.items():
         kind = report.kinds[name]
         rows.append((name, text(value), "" if kind == "searched" else kind))
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for title in ("parameter", "value", ""):
         table.add_column(title, overflow="fold", style="" if title else "dim")
     for row in rows:
@@ -269,7 +270,7 @@ def _curve(report: TrialReport, most: int | None) -> list[RenderableType]:
         said = f"compared at {compared} {report.resource}" if compared else "never compared, so never pruned"
         said = "the baseline is never pruned" if report.row.baseline else said
         parts.append(Text(f"bracket {report.bracket}: {said}", style="dim"))
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     table.add_column(report.resource, justify="right")
     table.add_column(report.metric, justify="right")
     table.add_column("rank by now" if reached else "")
@@ -305,7 +306,9 @@ def _of(spent: Spent, form: Any) -> str:
 
 
 def _grid(rows: Iterable[tuple[str, str | Text]], title: str | None = None) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", show_header=bool(title))
+    table = Table(
+        box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim", show_header=bool(title)
+    )
     table.add_column(title or "", style="" if title else "dim", no_wrap=True)
     table.add_column("", overflow="fold")
     for name, value in rows:
@@ -314,18 +317,18 @@ def _grid(rows: Iterable[tuple[str, str | Text]], title: str | None = None) -> T
 
 
 def _commands(steps: Iterable[tuple[str, str]]) -> Padding:
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = Table.grid(padding=(0, GAP, 0, 0))
     for words, why in steps:
         table.add_row(Text(words, overflow="fold"), Text(why, style="dim"))
     return Padding(table, (0, 0, 0, 2))
 
 
 def _table(*titles: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for title in titles:
         table.add_column(title, justify="right" if title in ("best", "trials") else "left", overflow="fold")
     return table
 
 
 def _width(column: Column) -> int:
-    return max(len(column.title), *map(len, column.cells), 0) + 2
+    return max(len(column.title), *map(len, column.cells), 0) + GAP

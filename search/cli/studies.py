@@ -209,7 +209,7 @@ def delete(
 
     Example: hpsearch delete lora --yes
     """
-    if not yes and not sys.stdin.isatty():
+    if not yes and not _can_ask():
         raise UsageError("there is no terminal to ask at; --yes deletes without asking")
     from ...storage import database, files, studies
 
@@ -269,6 +269,10 @@ def _options(storage: str | None, runs: Path | None) -> list[str]:
 
 def _on_terminal() -> bool:
     return sys.stdout.isatty()
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()
 
 
 def _say(message: str) -> None:

@@ -1,0 +1,387 @@
+"""The commands on studies: what they print, as data read back, and their exit codes in a real process."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from ruamel.yaml import YAML
+from typer.testing import CliRunner, Result
+
+from hpsearch.search import open_study, run
+from hpsearch.search.cli import screens
+from hpsearch.search.cli.app import app
+from hpsearch.search.errors import SearchError, UsageError
+from hpsearch.search.report import trial_rows
+from hpsearch.spaces import loads
+from hpsearch.storage import StorageError, files, studies
+
+COMMAND = [sys.executable, "-c", "from hpsearch.search.cli import main; main()"]
+OBJECTIVE = """
+import math
+
+def train(trial):
+    if trial.number == 2:
+        raise ValueError("no such data")
+    worse = 10.0 if trial.number >= 8 else 0.0
+    for step in range(1, 10):
+        value = (trial.params["x"] - 0.3) ** 2 + 1 / step + worse
+        if trial.number == 3 and step == 3:
+            value = math.nan
+        trial.report(value, step=step, accuracy=1 - value)
+    return (trial.params["x"] - 0.3) ** 2 + worse
+"""
+SPACE = """
+version: 1
+name: curves
+objective: "{folder}/objective.py:train"
+metric: val_loss
+parameters:
+  x: {{min: -1.0, max: 1.0}}
+  layers: [[1, 2], [3]]
+  double: {{expr: "2 * x"}}
+  depth: 7
+baseline: {{x: 0.9}}
+early_stopping: {{method: successive_halving, min: 3, max: 9, eta: 3}}
+budget: {{trials: 12}}
+execution: {{workers: 1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with a study of twelve trials; to be read."""
+    return search(tmp_path_factory.mktemp("studies"), SPACE)
+
+
+def search(folder: Path, space: str) -> Path:
+    (folder / "objective.py").write_text(OBJECTIVE)
+    (folder / "space.yaml").write_text(space.format(folder=folder))
+    run(folder / "space.yaml", storage=str(folder / "studies.db"))
+    return folder / "studies.db"
+
+
+@pytest.fixture
+def copied(database: Path, tmp_path: Path) -> Path:
+    """A copy of the database and its files; to be changed."""
+    shutil.copytree(database.parent, tmp_path / "copy")
+    return tmp_path / "copy" / database.name
+
+
+def call(database: Path, *words: str, input: str | None = None) -> Result:
+    """Run a command in this process; an error of ours is raised, as `main` would catch it."""
+    result = CliRunner().invoke(app, [*words, "--storage", str(database)], input=input)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def process(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120, **options)
+
+
+def read(database: Path, *words: str) -> Any:
+    return json.loads(call(database, *words, "--json").stdout)
+
+
+def test_list(database: Path) -> None:
+    (found,) = read(database, "list")
+    assert (found["name"], found["metric"], found["direction"]) == ("curves", "val_loss", "minimize")
+    assert found["best"] == open_study("curves", storage=str(database)).best.value
+    assert sum(found["states"].values()) == found["budget"] == 12
+    assert found["searching"] is None
+    shown = call(database, "list").stdout
+    assert "curves" in shown and "12/12" in shown and "1 fail" in shown
+
+
+def test_list_shows_studies_of_other_tools(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/other.db"
+    two = optuna.create_study(storage=url, study_name="two", directions=["minimize", "maximize"])
+    two.optimize(lambda trial: (trial.suggest_float("x", 0, 1), 1.0), n_trials=2)
+    one = optuna.create_study(storage=url, study_name="one", direction="maximize")
+    one.optimize(lambda trial: float(trial.number), n_trials=3)
+    found = {study["name"]: study for study in read(tmp_path / "other.db", "list")}
+    assert (found["one"]["best"], found["one"]["states"]) == (2.0, {"complete": 3})
+    assert (found["two"]["best"], found["two"]["direction"]) == (None, "minimize, maximize")
+    assert "two" in call(tmp_path / "other.db", "list").stdout
+    with pytest.raises(SearchError, match="made by another program"):
+        call(tmp_path / "other.db", "show", "one")
+
+
+def test_show_study(database: Path) -> None:
+    data = read(database, "show", "curves")
+    best = read(database, "best", "curves")
+    assert (data["best"]["value"], data["best"]["number"]) == (best["value"], best["number"])
+    assert data["best"]["params"] == best["params"]
+    assert [p["name"] for p in data["parameters"]] == ["x", "layers", "double", "depth"]
+    assert {e["why"] for e in data["endings"]} == {"ValueError", "diverged", "pruned at 3 steps"}
+    shown = call(database, "show", "curves").stdout
+    for said in (
+        f"{best['value']:.6g} by trial {best['number']}, better than the baseline (0.36)",
+        "12 of 12",
+        "float -1 .. 1",
+        "choice [1, 2] | [3]",
+        "importance needs 10 complete trials",
+        "trial 2: no such data",
+        "trial 3",
+        "hpsearch show curves --trial 2",
+        "hpsearch export curves -o best.yaml",
+    ):
+        assert said in shown
+
+
+def test_show_trial(database: Path) -> None:
+    pruned = read(database, "show", "curves", "--trial", "9")
+    assert (pruned["study"], pruned["number"], pruned["state"]) == ("curves", 9, "pruned")
+    assert [step for step, _ in pruned["curve"]] == [1, 2, 3]
+    assert [rung["step"] for rung in pruned["rungs"]] == [3]
+    shown = call(database, "show", "curves", "--trial", "9").stdout
+    rung = pruned["rungs"][0]
+    assert pruned["reason"] in shown and f"{rung['rank']} of {rung['reached']}" in shown
+    assert "= 2 * x" in shown and pruned["folder"] in shown
+    failed = call(database, "show", "curves", "--trial", "2").stdout
+    assert "ValueError: no such data" in failed and "Traceback (most recent call last)" in failed
+    assert "tried 2 times" in failed
+
+
+def test_trials_csv_has_every_column_and_full_values(database: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(call(database, "trials", "curves", "--csv").stdout)))
+    wanted = trial_rows(open_study("curves", storage=str(database)))
+    assert list(rows[0])[:4] == ["number", "state", "value", "baseline"]
+    assert list(rows[0])[-5:] == [
+        "params_x",
+        "params_layers",
+        "params_double",
+        "params_depth",
+        "metrics_accuracy",
+    ]
+    assert [int(row["number"]) for row in rows] == list(range(12))
+    for row, trial in zip(rows, wanted, strict=True):
+        assert row["state"] == trial.state and row["reason"] == (trial.reason or "")
+        assert (float(row["value"]) if row["value"] else None) == trial.value
+        assert {name: json.loads(row[f"params_{name}"]) for name in trial.params} == trial.params
+
+
+def test_trials_json_equals_the_csv(database: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(call(database, "trials", "curves", "--csv").stdout)))
+    data = read(database, "trials", "curves")
+    assert [row["started"] for row in rows] == [trial["started"] for trial in data]
+    assert [json.loads(row["params_layers"]) for row in rows] == [t["params"]["layers"] for t in data]
+    assert all(datetime.fromisoformat(trial["started"]).tzinfo is not None for trial in data)
+
+
+def test_trials_filter_sort_and_limit(database: Path) -> None:
+    failed = read(database, "trials", "curves", "--state", "fail")
+    assert [trial["number"] for trial in failed] == [2]
+    first = read(database, "trials", "curves", "--sort", "value", "--limit", "3")
+    assert first[0]["number"] == read(database, "best", "curves")["number"]
+    assert [t["value"] for t in first] == sorted(t["value"] for t in first) and len(first) == 3
+    nothing = call(database, "trials", "curves", "--state", "waiting")
+    assert nothing.stdout == "" and "no trial in the state waiting" in nothing.stderr
+
+
+def test_a_pipe_gets_every_parameter_unwrapped_and_plain(database: Path) -> None:
+    shown = call(database, "trials", "curves").stdout
+    head, *lines = shown.splitlines()
+    assert head.split() == ["trial", "state", "val_loss", "steps", "seconds", "x", "layers", "ended", "early"]
+    assert len(lines) == 12 and "\x1b" not in shown
+    assert shown == "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(200, []), (76, ["layers"]), (40, ["x", "layers"])])
+def test_a_narrow_terminal_leaves_out_whole_parameters(
+    database: Path, width: int, left_out: list[str]
+) -> None:
+    rows = trial_rows(open_study("curves", storage=str(database)))
+    table, missing = screens.trials_table(rows, "val_loss", "steps", ["x", "layers"], width)
+    assert missing == left_out
+    assert len(table.columns) == 8 - len(left_out)
+
+
+def test_best(database: Path) -> None:
+    data = read(database, "best", "curves")
+    result = open_study("curves", storage=str(database))
+    assert (data["number"], data["value"]) == (result.best.number, result.best.value)
+    assert data["folder"] == str(result.best.folder)
+    shown = call(database, "best", "curves").stdout
+    assert f"  x: {data['params']['x']}\n" in shown
+
+
+def test_export_is_the_best_trial_or_the_one_asked_for(database: Path, tmp_path: Path) -> None:
+    result = open_study("curves", storage=str(database))
+    yaml = YAML(typ="safe", pure=True)
+    assert yaml.load(call(database, "export", "curves").stdout)["parameters"] == result.best.params
+    file = tmp_path / "five.yaml"
+    said = call(database, "export", "curves", "--trial", "5", "-o", str(file))
+    content = yaml.load(file.read_text())
+    assert content["parameters"] == trial_rows(result)[5].params
+    assert content["provenance"]["trial"] == 5
+    assert said.stdout == "" and "trial 5 of curves, pruned" in said.stderr
+    as_json = json.loads(call(database, "export", "curves", "--trial", "5", "--format", "json").stdout)
+    assert as_json == content
+    flags = call(database, "export", "curves", "--format", "flags").stdout
+    assert f"--x={result.best.params['x']}" in flags
+
+
+def test_export_keeps_an_existing_file(database: Path, tmp_path: Path) -> None:
+    file = tmp_path / "best.yaml"
+    file.write_text("mine")
+    with pytest.raises(SearchError, match="--force"):
+        call(database, "export", "curves", "-o", str(file))
+    assert file.read_text() == "mine"
+    call(database, "export", "curves", "-o", str(file), "--force")
+    assert "provenance" in file.read_text()
+
+
+def test_a_study_without_winner_says_so(tmp_path: Path) -> None:
+    database = tmp_path / "empty.db"
+    empty = optuna.create_study(study_name="empty", storage=f"sqlite:///{database}")
+    empty.set_user_attr(studies.SPEC, loads(SPACE.format(folder=tmp_path)).to_json())
+    for words in (["best", "empty"], ["export", "empty"]):
+        with pytest.raises(SearchError, match="no winner"):
+            call(database, *words)
+    empty.enqueue_trial({"x": 0.5})
+    with pytest.raises(SearchError, match="no parameters yet: it is waiting"):
+        call(database, "export", "empty", "--trial", "0")
+    assert "waits for its turn" in call(database, "show", "empty", "--trial", "0").stdout
+    assert "no trial has run to its end" in call(database, "show", "empty").stdout
+
+
+def test_stop_asks_the_driver(copied: Path) -> None:
+    url, runs = f"sqlite:///{copied}", copied.parent / "runs"
+    assert "nothing is running" in call(copied, "stop", "curves").stderr
+    with files.driver_lock(url, runs, "curves"):
+        said = call(copied, "stop", "curves").stderr
+        assert f"asked process {os.getpid()} to stop" in said
+        assert read(copied, "list")[0]["searching"] == os.getpid()
+        assert "searching now" in call(copied, "list").stdout
+        assert "hpsearch stop curves" in call(copied, "show", "curves").stdout
+    asked = open_study("curves", storage=str(copied)).study.user_attrs[studies.STOP]
+    assert datetime.fromisoformat(asked).utcoffset() is not None
+
+
+def test_a_killed_driver_is_not_running(copied: Path) -> None:
+    url, runs = f"sqlite:///{copied}", copied.parent / "runs"
+    with files.driver_lock(url, runs, "curves"):
+        (note,) = copied.parent.glob(".*.pid")
+    note.write_text(str(os.getpid()))  # as a driver leaves it that is killed
+    assert files.driver_running(url, runs, "curves") is None
+
+
+def test_delete_asks_first_and_takes_the_files_along(copied: Path) -> None:
+    folder = copied.parent / "runs" / "curves"
+    with pytest.raises(UsageError, match="--yes"):
+        call(copied, "delete", "curves")
+    assert folder.is_dir()
+    said = call(copied, "delete", "curves", "--yes").stderr
+    assert "with its 12 trials" in said and str(folder) in said
+    assert not folder.exists() and read(copied, "list") == []
+
+
+def test_delete_is_refused_while_a_driver_runs(copied: Path) -> None:
+    with (
+        files.driver_lock(f"sqlite:///{copied}", copied.parent / "runs", "curves"),
+        pytest.raises(StorageError, match="hpsearch stop curves"),
+    ):
+        call(copied, "delete", "curves", "--yes")
+    assert [study["name"] for study in read(copied, "list")] == ["curves"]
+
+
+def test_delete_can_keep_the_files(copied: Path) -> None:
+    call(copied, "delete", "curves", "--yes", "--keep-files")
+    assert (copied.parent / "runs" / "curves" / "0" / files.CONFIG).exists()
+    with pytest.raises(StorageError, match='there is no study "curves"'):
+        call(copied, "show", "curves")
+
+
+@pytest.mark.parametrize("answer", ["y\n", "n\n"])
+def test_delete_obeys_the_answer_on_a_terminal(
+    copied: Path, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpsearch.search.cli.studies._can_ask", lambda: True)
+    result = call(copied, "delete", "curves", input=answer)
+    assert (result.exit_code, len(read(copied, "list"))) == ((0, 0) if answer == "y\n" else (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["list", "--storage", "absent.db"], 1, "a search makes it"),
+        (["show", "curve"], 1, 'did you mean "curves"?'),
+        (["show", "curves", "--trial", "12"], 2, "they go from 0 to 11"),
+        (["show"], 2, "Missing argument"),
+        (["trials", "curves", "--state", "failed"], 2, "--state"),
+        (["trials", "curves", "--json", "--csv"], 2, "not both"),
+        (["delete", "curves"], 2, "--yes"),
+        (["best", "curves"], 0, ""),
+    ],
+)
+def test_exit_codes(database: Path, words: list[str], code: int, said: str) -> None:
+    environment = os.environ | {"HPSEARCH_STORAGE": str(database), "COLUMNS": "200"}
+    ended = process(*words, env=environment, cwd=database.parent, stdin=subprocess.DEVNULL)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (code, False), ended.stderr
+    assert said in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["list", "show", "trials", "best", "export", "stop", "delete"])
+def test_help_has_an_example(command: str) -> None:
+    shown = CliRunner().invoke(app, [command, "--help"])
+    assert shown.exit_code == 0
+    assert f"Example: hpsearch {command}" in " ".join(shown.stdout.split())
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from hpsearch.search.cli import app; "
+        "print(sorted({'torch', 'optuna', 'pandas', 'sqlalchemy'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
+
+
+ENDLESS = """
+import itertools, time
+
+def train(trial):
+    for step in itertools.count(1):
+        time.sleep(0.05)
+        trial.report(1 / step, step=step)
+"""
+
+
+@pytest.mark.slow
+def test_stop_ends_a_running_search_and_puts_its_trial_back(tmp_path: Path) -> None:
+    (tmp_path / "objective.py").write_text(ENDLESS)
+    text = SPACE.format(folder=tmp_path)
+    (tmp_path / "space.yaml").write_text(
+        "".join(line for line in text.splitlines(keepends=True) if "early_stopping" not in line)
+    )
+    words = ["run", "space.yaml", "--storage", "studies.db", "--plain"]
+    with subprocess.Popen([*COMMAND, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        database = tmp_path / "studies.db"
+        while not (reported(database) or driver.poll() is not None):
+            time.sleep(0.1)
+        asked = process("stop", "curves", "--storage", "studies.db", cwd=tmp_path)
+        assert f"asked process {driver.pid} to stop" in asked.stderr
+        assert "asked by hpsearch stop" in driver.stdout.read()
+    found = read(database, "show", "curves")
+    assert (found["searching"], found["states"]) == (None, {"waiting": 1})
+    assert read(database, "trials", "curves")[0]["last_step"] >= 1
+
+
+def reported(database: Path) -> bool:
+    """Whether the first trial has reported to the study."""
+    try:
+        return any(trial.last_step for trial in trial_rows(open_study("curves", storage=str(database))))
+    except (StorageError, SearchError):
+        return False  # no study yet
