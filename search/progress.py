@@ -37,14 +37,11 @@ class LineProgress:
         return None
 
     def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:
-        whole = not self.console.is_terminal  # a file gets whole lines, a screen one line per trial
-        self.console.print(
-            ending_line(driver, trial),
-            soft_wrap=whole,
-            no_wrap=not whole,
-            overflow="ellipsis",
-            crop=not whole,
-        )
+        line = ending_line(driver, trial)
+        if self.console.is_terminal:
+            self.console.print(line, no_wrap=True, overflow="ellipsis")
+        else:
+            self.console.print(line, soft_wrap=True)  # a file gets whole lines
 
     def tick(self, driver: Driver) -> None:
         return None

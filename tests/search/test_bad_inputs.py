@@ -1,0 +1,262 @@
+"""What a user can get wrong, and what they are told: one message, no traceback, no trial left running."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from hpsearch.search.cli import main
+
+GOOD = """\
+version: 1
+name: s
+objective: "obj.py:train"
+metric: loss
+parameters:
+  x: {min: 0.0, max: 1.0}
+budget: {trials: 3}
+execution: {workers: 1, retries: 0}
+"""
+TRAIN = "def train(trial):\n    return trial.params['x']\n"
+
+
+def changed(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+def lora(parameters: str, rest: str = "") -> str:
+    return f"version: 1\nname: s\nobjective: lora\nmetric: val_loss\nparameters:\n{parameters}\n{rest}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mistake: the files that make it, the command, the exit code and a part of the message."""
+
+    name: str
+    message: str
+    space: str | None = GOOD
+    objective: str = TRAIN
+    code: int = 2
+    command: tuple[str, ...] = ("run", "s.yaml", "--plain")
+    files: dict[str, str] = field(default_factory=dict)
+
+
+def body(text: str) -> str:
+    return "def train(trial):\n" + "".join(f"    {line}\n" for line in text.splitlines())
+
+
+FILES = [
+    Case("no such file", "no such file", command=("run", "nowhere.yaml")),
+    Case("no such shipped space", 'did you mean "lora"', command=("run", "loar")),
+    Case("empty file", "s.yaml:1:1", space=""),
+    Case("not yaml", "s.yaml:3:1: no YAML", space="version: 1\nname: [\n"),
+    Case("a list", "mapping", space="- a\n- b\n"),
+    Case("tab", "s.yaml:2", space="version: 1\n\tname: s\n"),
+    Case(
+        "unknown key",
+        's.yaml:7:1 budgett: unknown key, did you mean "budget"?',
+        changed("budget:", "budgett:"),
+    ),
+    Case("no metric", "metric", changed("metric: loss\n", "")),
+    Case("no parameters", "parameters", changed("parameters:\n  x: {min: 0.0, max: 1.0}\n", "")),
+    Case("misspelt min", 'did you mean "min"', changed("min: 0.0", "mim: 0.0")),
+    Case("bounds swapped", "below max", changed("min: 0.0, max: 1.0", "min: 2.0, max: 1.0")),
+    Case("log from zero", "log", changed("max: 1.0", "max: 1.0, log: true")),
+    Case("bounds as text", "s.yaml:6", changed("min: 0.0", 'min: "zero"')),
+    Case("duplicate key", 'duplicate key "metric", first at 4:1', changed("metric: loss\n", "metric: loss\nmetric: acc\n")),
+    Case("version", "version", changed("version: 1", "version: 2")),
+    Case("goal", "minimize", changed("metric: loss\n", "metric: loss\ngoal: lower\n")),
+    Case(
+        "wandb", "W&B", changed("x: {min: 0.0, max: 1.0}", "x: {distribution: uniform, min: 0.0, max: 1.0}")
+    ),
+    Case("nni", "NNI", changed("x: {min: 0.0, max: 1.0}", "x: {_type: uniform, _value: [0, 1]}")),
+    Case("sampler", 'did you mean "tpe"', GOOD + "search: {sampler: tep}\n"),
+    Case("sampler option", "n_startup_trials", GOOD + "search: {sampler: tpe, n_startup: 3}\n"),
+    Case(
+        "early stopping method",
+        'did you mean "hyperband"',
+        GOOD + "early_stopping: {method: hyberband, min: 1, max: 9}\n",
+    ),
+    Case("min above max", "early_stopping", GOOD + "early_stopping: {method: hyperband, min: 9, max: 3}\n"),
+    Case("negative trials", "budget.trials", changed("trials: 3", "trials: -3")),
+    Case("time without unit", "budget.time", changed("trials: 3", "time: soon")),
+    Case("expression", "parameters.y.expr", changed("max: 1.0}\n", 'max: 1.0}\n  y: {expr: "x +"}\n')),
+    Case(
+        "expression calls",
+        "parameters.y.expr",
+        changed("max: 1.0}\n", "max: 1.0}\n  y: {expr: \"__import__('os')\"}\n"),
+    ),
+    Case(
+        "expression names", 'did you mean "x"', changed("max: 1.0}\n", 'max: 1.0}\n  y: {expr: "xx * 2"}\n')
+    ),
+    Case("constraint never true", "constraints", GOOD + 'constraints: ["x > 2"]\n', code=1),
+    Case("baseline outside", "baseline.x", GOOD + "baseline: {x: 7.0}\n"),
+    Case("baseline unknown", "baseline.z", GOOD + "baseline: {z: 0.5}\n"),
+    Case("confirm is not there yet", "confirm", GOOD + "confirm: {top: 3, seeds: 3}\n"),
+]
+FLAGS = [
+    Case("trials is no number", "--trials", command=("run", "s.yaml", "--trials", "many")),
+    Case("trials is zero", "budget.trials", command=("run", "s.yaml", "--trials", "0")),
+    Case("time flag", "budget.time", command=("run", "s.yaml", "--time", "5 parsecs")),
+    Case("workers flag", "execution.workers", command=("run", "s.yaml", "--workers", "lots")),
+    Case(
+        "backend",
+        'no backend "optun", did you mean "optuna"?',
+        command=("run", "s.yaml", "--backend", "optun"),
+    ),
+    Case("unknown flag", "--trails", command=("run", "s.yaml", "--trails", "3")),
+    Case("no space", "space", command=("run",)),
+    Case("storage url", "not a database URL", code=1, command=("run", "s.yaml", "--storage", "no such://x")),
+    Case("storage in memory", "in memory", code=1, command=("run", "s.yaml", "--storage", "sqlite://")),
+    Case("storage folder", "no folder", code=1, command=("run", "s.yaml", "--storage", "nowhere/x.db")),
+    Case("storage is a folder", "folder", code=1, command=("run", "s.yaml", "--storage", ".")),
+    Case(
+        "storage is no database",
+        "not a SQLite database",
+        code=1,
+        command=("run", "s.yaml", "--storage", "obj.py"),
+    ),
+    Case(
+        "storage driver", "not installed", code=1, command=("run", "s.yaml", "--storage", "oracle://u:pw@h/d")
+    ),
+    Case("show without database", "no database", code=1, command=("show", "s")),
+    Case("train without file", "nowhere.yaml", command=("train", "nowhere.yaml")),
+]
+OBJECTIVES = [
+    Case("no such built-in", 'did you mean "lora"', changed('"obj.py:train"', "lroa")),
+    Case("no such file", "there is no file", changed("obj.py:", "nowhere.py:")),
+    Case("no such module", "no module", changed("obj.py:train", "nowhere:train")),
+    Case("no such function", 'did you mean "train"', changed(":train", ":tarin"), code=1),
+    Case("not a function", "no function", objective="train = 3\n", code=1),
+    Case("syntax error", "SyntaxError", objective="def train(:\n", code=1),
+    Case("import error", "No module named", objective="import no_such_module\n", code=1),
+    Case("raises", "ValueError: no data", objective=body("raise ValueError('no data')"), code=1),
+    Case("exits", "SystemExit", objective=body("raise SystemExit(3)"), code=1),
+    Case("returns None", "the objective returned None; it must be a number", objective=body("pass"), code=1),
+    Case(
+        "returns text",
+        "the objective returned '0.5'; it must be a number",
+        objective=body("return '0.5'"),
+        code=1,
+    ),
+    Case("returns a list", "it must be a number", objective=body("return [1, 2]"), code=1),
+    Case("returns nan", "no trial", objective=body("return float('nan')"), code=1),
+    Case("returns inf", "no trial", objective=body("return float('inf')"), code=1),
+    Case("reports nan", "no trial", objective=body("trial.report(float('nan'), step=1)\nreturn 1.0"), code=1),
+    Case(
+        "reports text",
+        "report() was given 'x'",
+        objective=body("trial.report('x', step=1)\nreturn 1.0"),
+        code=1,
+    ),
+    Case("step is a float", "step=0.5", objective=body("trial.report(1.0, step=0.5)\nreturn 1.0"), code=1),
+    Case(
+        "steps fall",
+        "steps are positive and rise",
+        objective=body("trial.report(1.0, step=2)\ntrial.report(1.0, step=1)\nreturn 1.0"),
+        code=1,
+    ),
+    Case(
+        "unknown parameter of lora",
+        'did you mean "learning_rate"',
+        lora("  learning_rte: {min: 1e-4, max: 1e-2, log: true}"),
+    ),
+    Case(
+        "lora ends elsewhere",
+        "make them equal",
+        lora(
+            "  learning_rate: {min: 1e-4, max: 1e-3}\n  max_samples: 64\n  eval_every: 8",
+            "early_stopping: {method: hyperband, min: 8, max: 96}\n",
+        ),
+    ),
+    Case(
+        "lora misses a rung",
+        "none at the rung",
+        lora(
+            "  learning_rate: {min: 1e-4, max: 1e-3}\n  max_samples: 96\n  eval_every: 7",
+            "early_stopping: {method: hyperband, min: 8, max: 96}\n",
+        ),
+    ),
+    Case(
+        "lora without a length",
+        "max_samples, max_steps",
+        lora(
+            "  learning_rate: {min: 1e-4, max: 1e-3}",
+            "budget: {trials: 3}\nexecution: {workers: 1, retries: 0}\n",
+        ),
+        code=1,
+    ),
+    Case(
+        "lora without its text",
+        "No such file",
+        lora(
+            "  learning_rate: {min: 1e-4, max: 1e-3}\n  max_samples: 8\n  train_file: nowhere.txt",
+            "budget: {trials: 3}\nexecution: {workers: 1, retries: 0}\n",
+        ),
+        code=1,
+    ),
+    Case(
+        "no such program", "cannot start nowhere", changed('"obj.py:train"', "{command: [nowhere]}"), code=1
+    ),
+    Case(
+        "program fails",
+        "exited with code 3",
+        changed('"obj.py:train"', "{command: [sh, -c, 'exit 3']}"),
+        code=1,
+    ),
+    Case("program is silent", "without reporting", changed('"obj.py:train"', "{command: ['true']}"), code=1),
+    Case("unknown macro", "unknown macro", changed('"obj.py:train"', '{command: [echo, "${argz}"]}'), code=1),
+]
+
+
+def test_the_table_is_long_enough() -> None:
+    assert len(FILES) + len(FLAGS) + len(OBJECTIVES) >= 40
+
+
+@pytest.mark.parametrize("case", [*FILES, *FLAGS, *OBJECTIVES], ids=lambda case: case.name)
+def test_a_mistake_is_told(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    if case.space is not None:
+        (tmp_path / "s.yaml").write_text(case.space)
+    (tmp_path / "obj.py").write_text(case.objective)
+    monkeypatch.setattr(sys, "argv", ["hpsearch", *case.command])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capfd.readouterr()
+    assert case.message in out + err
+    assert ended.value.code == case.code
+    assert "Traceback" not in out + err
+    assert running_trials(tmp_path / "hpsearch.db") == 0
+
+
+def test_a_brace_in_the_path_is_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Optuna fills database URLs with `str.format`."""
+    folder = tmp_path / "a {b} c"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "s.yaml").write_text(GOOD)
+    (folder / "obj.py").write_text(TRAIN)
+    monkeypatch.setattr(sys, "argv", ["hpsearch", "run", "s.yaml", "--plain"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0, capfd.readouterr()
+    assert (folder / "hpsearch.db").exists()
+
+
+def running_trials(database: Path) -> int:
+    if not database.exists():
+        return 0
+    with sqlite3.connect(database) as connection:
+        (count,) = connection.execute("SELECT COUNT(*) FROM trials WHERE state = 'RUNNING'").fetchone()
+    connection.close()
+    return int(count)

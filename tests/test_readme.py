@@ -1,0 +1,71 @@
+"""The README is a transcript: its files are written, its commands run, and print what it says."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def blocks() -> list[tuple[str, str]]:
+    return BLOCK.findall(README.read_text(encoding="utf-8"))
+
+
+def commands(transcript: str) -> list[tuple[str, str]]:
+    """The commands of a console block with what they are to print."""
+    parts = re.split(r"^\$ (.*)\n", transcript, flags=re.MULTILINE)
+    assert not parts[0].strip(), "output before the first command"
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_readme_runs_as_printed(tmp_path: Path) -> None:
+    bin_folder = Path(sys.executable).parent
+    environment = os.environ | {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "120"}
+    ran = 0
+    for kind, content in blocks():
+        named = re.match(r"# file: (\S+)\n", content)
+        if named:
+            (tmp_path / named[1]).write_text(content)
+        if kind != "console":
+            assert named, f"a block that nothing uses:\n{content}"
+            continue
+        for command, wanted in commands(content):
+            result = subprocess.run(
+                command, shell=True, cwd=tmp_path, env=environment, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+            assert result.returncode == 0, f"$ {command}\n{result.stdout}"
+            matches = doctest.OutputChecker().check_output(wanted, result.stdout, FLAGS)
+            assert matches, f"$ {command}\nwanted:\n{wanted}\nprinted:\n{result.stdout}"
+            ran += 1
+    assert ran >= 10
+
+
+def test_the_two_commands_are_targets_of_the_makefile() -> None:
+    makefile = README.with_name("Makefile").read_text()
+    for target in re.findall(r"^    make (\w+)", README.read_text(), re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_every_command_is_in_the_help_with_an_example() -> None:
+    from hpsearch.search.cli.app import app
+
+    names = {command.name or command.callback.__name__ for command in app.registered_commands}
+    wanted = {
+        "run", "validate", "schema", "list", "show", "trials", "best",
+        "export", "train", "dashboard", "stop", "delete",
+    }  # fmt: skip
+    assert names == wanted
+    for command in app.registered_commands:
+        assert "Example: hpsearch" in (command.callback.__doc__ or ""), command.name
