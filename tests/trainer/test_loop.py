@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.data import seed_of
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.loop import FitResult, Report, Run, evaluate, fit
 
@@ -51,6 +52,17 @@ def test_the_same_seed_gives_the_same_curve_bit_for_bit(config: TrainConfig) -> 
     torch.rand(100)  # whatever else has drawn from torch's own generator
     assert curve(first) == curve(fit(config, on_report=silent))
     assert curve(first) != curve(fit(dataclasses.replace(config, seed=1), on_report=silent))
+
+
+def test_every_step_has_dropout_of_its_own_whatever_was_drawn_before(tiny_lora: LoraConfig) -> None:
+    run = Run(tiny_lora)
+    seeds = []
+    for _ in range(3):
+        run.train()
+        seeds.append(run.model.generator.initial_seed())
+        torch.rand(3, generator=run.model.generator)
+    assert seeds == [seed_of("dropout", tiny_lora.seed, step) for step in range(3)]
+    assert len(set(seeds)) == 3
 
 
 def test_a_run_leaves_torchs_own_generator_alone(config: TrainConfig) -> None:

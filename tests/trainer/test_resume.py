@@ -79,6 +79,19 @@ def test_stopped_at_any_reports_the_curve_is_the_same(
         assert torch.equal(left, right)
 
 
+def test_early_stopping_goes_on_counting_where_it_was(tiny_pretrain: PretrainConfig, tmp_path: Path) -> None:
+    config = dataclasses.replace(
+        tiny_pretrain, early_stopping_patience=2, learning_rate=0.5, max_samples=400, lr_scheduler="constant"
+    )
+    whole = fit(config, on_report=stop_at())
+    assert whole.stopped == "early" and whole.value < whole.reports[-1].value
+    again = resumed(config, tmp_path, [whole.reports[-2].step])  # one validation after the best one
+    assert values(again) == values(whole) and again.stopped == "early"
+    assert again.value == whole.value
+    for left, right in zip(again.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(left, right)
+
+
 def test_only_the_report_of_the_checkpoint_is_made_again(tiny_lora: LoraConfig, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         fit(tiny_lora, on_report=stop_at(24), checkpoint=tmp_path)
