@@ -1,4 +1,4 @@
-"""What a study and its trials have to say, as plain data; `cli.screens` draws it."""
+"""What a study and its trials have to say, as plain data; `cli.screens` draws it for people."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ..spaces import Choice, Derived, Parameter, Range, Spec, describe
 from ..storage.files import driver_running, trial_folder
 from ..storage.studies import ELAPSED
 from .api import StudyResult
+from .driver import OWN_ATTRS
 from .errors import UsageError
 from .explain import bracket_of, rung_results
 from .export import config_of
@@ -28,7 +29,6 @@ FEWEST_FOR_IMPORTANCE = 10  # complete trials: PED-ANOVA asks what tells the bes
 STEADY_IMPORTANCE = 50  # complete trials: Optuna advises five in the best tenth
 AT_THE_END = 0.01  # of a range, from its end
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
-RESERVED = ("baseline", "reason", "error", "traceback", "retries")  # user attributes that are no metrics
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
         metrics={
             name: value
             for name, value in attrs.items()
-            if name not in RESERVED and name not in spec.parameters and isinstance(value, int | float)
+            if name not in OWN_ATTRS and name not in spec.parameters and isinstance(value, int | float)
         },
     )
 
