@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import selectors
 import shlex
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from typing import Any
 from .base import ObjectiveError, Trial
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
+SILENCE_SECONDS = 0.5  # of a script that has ended, before its output counts as read
 MACROS = "${env}, ${interpreter}, ${args}, ${args_no_hyphens}, ${args_no_boolean_flags}, ${args_json}"
 
 
@@ -71,18 +73,38 @@ class CommandObjective:
     def _follow(self, process: subprocess.Popen[bytes], trial: Trial) -> float | None:
         """Pass the script's reports on as they come; the last value."""
         value, last = None, 0
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                sys.stdout.buffer.write(line)
-                sys.stdout.buffer.flush()
-                found = parse_report(line, self._metric)
-                if found is None:
-                    continue
-                value, step, metrics = found
-                last = last + 1 if step is None else step
-                trial.report(value, step=last, **metrics)
+        for line in _lines(process):
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+            found = parse_report(line, self._metric)
+            if found is None:
+                continue
+            value, step, metrics = found
+            last = last + 1 if step is None else step
+            trial.report(value, step=last, **metrics)
         return value
+
+
+def _lines(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
+    """The script's output line by line, until it ends.
+
+    What it started and left behind may keep its output open; that does not hold the trial.
+    """
+    rest = b""
+    assert process.stdout is not None
+    with process.stdout as output, selectors.DefaultSelector() as selector:
+        selector.register(output, selectors.EVENT_READ)
+        while True:
+            if selector.select(SILENCE_SECONDS):
+                read = os.read(output.fileno(), 1 << 16)
+                if not read:
+                    break
+                *lines, rest = (rest + read).split(b"\n")
+                yield from (line + b"\n" for line in lines)
+            elif process.poll() is not None:
+                break
+    if rest:
+        yield rest
 
 
 def parse_report(line: bytes, metric: str) -> tuple[float, int | None, dict[str, float]] | None:
