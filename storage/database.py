@@ -41,7 +41,9 @@ def resolve_url(given: str | None) -> str:
     A plain path is taken as a SQLite file.
     """
     url = given or os.environ.get("HPSEARCH_STORAGE") or DEFAULT_URL
-    return url if "://" in url else f"sqlite:///{url}"
+    if "://" in url:
+        return url
+    return "sqlite:///" + url.replace("%", "%25").replace("?", "%3F")  # what these mean in a URL
 
 
 def sqlite_file(url: str) -> Path | None:
@@ -85,7 +87,7 @@ def hidden(url: str) -> str:
 def _parse(url: str) -> sqlalchemy.URL:
     try:
         parsed = sqlalchemy.make_url(url)
-    except exc.ArgumentError as error:
+    except (exc.ArgumentError, ValueError) as error:  # ValueError: a port that is no number
         raise StorageError(
             f'"{url}" is not a database URL; write sqlite:///FILE or postgresql+psycopg://USER@HOST/DATABASE'
         ) from error
@@ -129,7 +131,7 @@ def _check_tables(file: Path) -> None:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     except sqlite3.Error as error:
         raise StorageError(f"cannot open the database {file}: {error}") from error
-    if tables and "studies" not in tables:
+    if tables and not {"studies", "version_info"} <= tables:
         raise StorageError(f"the database {file} is another application's; choose another file")
 
 

@@ -68,10 +68,10 @@ def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
     Raises `StorageError` where another driver holds it.
     """
     path = _lock_file(url, runs, study)
-    path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path, timeout=0)
     owner = path.with_suffix(".pid")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except filelock.Timeout:
         pid = owner.read_text().strip() if owner.exists() else "unknown"
@@ -143,8 +143,8 @@ class RunsArtifactStore:
     def _path(self, artifact_id: str) -> Path:
         """The file behind an id. Raises `ValueError` where it is none of a trial's files."""
         folder, number, name = bytes.fromhex(artifact_id).decode().split(":")
-        path = self._runs / folder / number / name
-        if not number.isdecimal() or name not in _ARTIFACTS or path.resolve().parts[-3:] != path.parts[-3:]:
+        path = self._runs.resolve() / folder / number / name
+        if not number.isdecimal() or name not in _ARTIFACTS or path.resolve() != path:
             raise ValueError(artifact_id)
         return path
 

@@ -1,0 +1,202 @@
+"""Real files, real URLs, and what is said where one cannot be used."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from hpsearch.storage import StorageError
+from hpsearch.storage.database import hidden, open_storage, resolve_url, sqlite_file
+
+NAMES = [
+    "plain.db",
+    "with space.db",
+    "br{ace}s.db",
+    "what?.db",
+    "a?b=c.db",
+    "{SCHEMA_VERSION}.db",
+    "per%20cent%.db",
+    "ünïcødé 数.db",
+    "quote's\".db",
+    "at@colon:slash#hash&and=.db",
+    "-dash",
+]
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., optuna.storages.RDBStorage]]:
+    """Open storages; closed again after the test."""
+    found: list[optuna.storages.RDBStorage] = []
+
+    def make(url: str, **options: Any) -> optuna.storages.RDBStorage:
+        found.append(open_storage(url, **options))
+        return found[-1]
+
+    yield make
+    for storage in found:
+        storage.engine.dispose()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_file_name_names_exactly_that_file(tmp_path: Path, opened: Any, name: str) -> None:
+    url = resolve_url(str(tmp_path / name))
+    storage = opened(url, create=True)
+    storage.create_new_study([optuna.study.StudyDirection.MINIMIZE], "s")
+    left = {p.name.removesuffix("-wal").removesuffix("-shm") for p in tmp_path.iterdir()}
+    assert left == {name}
+    assert sqlite_file(url) == tmp_path / name
+    assert optuna.get_all_study_names(opened(url)) == ["s"]
+    with closing(sqlite3.connect(tmp_path / name)) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.parametrize("name", ["what?.db", "what?", "what.db?mode=ro", "a?b=c.db"])
+def test_a_question_mark_of_a_url_is_refused_and_nothing_is_made_under_half_the_name(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(StorageError, match=r'"\?" in a SQLite URL'):
+        open_storage(f"sqlite:///{tmp_path / name}", create=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
+def test_a_database_in_memory_is_refused(url: str) -> None:
+    with pytest.raises(StorageError, match="in memory and gone"):
+        open_storage(url, create=True)
+
+
+@pytest.mark.parametrize("url", ["://", "nothing at all://x y", "postgresql://u:p@h:port/d"])
+def test_what_is_no_url_is_said_to_be_none(url: str) -> None:
+    with pytest.raises(StorageError, match="is not a database URL; write sqlite:///FILE"):
+        open_storage(url)
+
+
+def test_the_url_is_the_given_one_then_the_environments_then_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("HPSEARCH_STORAGE", raising=False)
+    assert resolve_url(None) == "sqlite:///hpsearch.db"
+    monkeypatch.setenv("HPSEARCH_STORAGE", "other.db")
+    assert resolve_url(None) == "sqlite:///other.db"
+    assert resolve_url("/a/b.db") == "sqlite:////a/b.db"
+    assert resolve_url("100%?.db") == "sqlite:///100%25%3F.db"
+    assert resolve_url("postgresql://h/d") == "postgresql://h/d"
+
+
+def test_a_missing_database_says_what_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"there is no database .*; a search makes it"):
+        open_storage(f"sqlite:///{tmp_path / 'none.db'}")
+    assert list(tmp_path.iterdir()) == [], "asking made nothing"
+
+
+def test_an_empty_file_is_filled_by_a_search_alone(tmp_path: Path, opened: Any) -> None:
+    url = f"sqlite:///{tmp_path / 'empty.db'}"
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StorageError, match="is empty; a search fills it"):
+        open_storage(url)
+    assert optuna.get_all_study_names(opened(url, create=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda p: p.mkdir(), "is a folder, not a database file"),
+        (lambda p: p.write_text("version: 1\nname: lora\n"), "is not a SQLite database"),
+        (lambda p: p.write_bytes(b"SQLite format 3\x00" + b"\xff" * 4096), "cannot open the database"),
+        (lambda p: p.symlink_to("nowhere/at/all.db"), "no folder|cannot open"),
+    ],
+)
+@pytest.mark.parametrize("create", [True, False])
+def test_what_is_no_database_is_refused(
+    tmp_path: Path, make: Callable[[Path], Any], said: str, create: bool
+) -> None:
+    path = tmp_path / "studies.db"
+    make(path)
+    with pytest.raises(StorageError, match=said if create else f"{said}|there is no database"):
+        open_storage(f"sqlite:///{path}", create=create)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"there is no folder .*/no/where for the database s.db"):
+        open_storage(f"sqlite:///{tmp_path / 'no' / 'where' / 's.db'}", create=True)
+
+
+def test_another_applications_database_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "bookmarks.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE bookmarks (url TEXT)")
+        database.commit()
+    before = path.read_bytes()
+    for create in (True, False):
+        with pytest.raises(StorageError, match="is another application's; choose another file"):
+            open_storage(f"sqlite:///{path}", create=create)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("version", "what"), [("v2.6.0.a", "optuna storage upgrade"), ("v99.a", "updating")])
+@pytest.mark.parametrize("create", [True, False])
+def test_another_schema_of_optuna_is_refused(
+    tmp_path: Path, opened: Any, version: str, what: str, create: bool
+) -> None:
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    opened(url, create=True).engine.dispose()
+    with closing(sqlite3.connect(tmp_path / "old.db")) as database:
+        database.execute("UPDATE alembic_version SET version_num = ?", (version,))
+        database.commit()
+    with pytest.raises(StorageError, match=f"is not one this Optuna can read: .*{what}"):
+        open_storage(url, create=create)
+
+
+def test_a_server_without_its_driver_says_so_and_hides_the_password() -> None:
+    with pytest.raises(StorageError) as caught:
+        open_storage("oracle+cx_oracle://user:secret@host/database")
+    assert "needs a driver that is not installed" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert hidden("postgresql://user:s%40cret@host/db") == "postgresql://user:***@host/db"
+
+
+AS_NOBODY = """\
+import os, sys
+from hpsearch.storage import StorageError
+from hpsearch.storage.database import open_storage
+import optuna.storages._rdb.storage, alembic  # loaded while the interpreter's files can be read
+os.setgid(65534); os.setuid(65534)
+for create in (True, False):
+    try:
+        open_storage(sys.argv[1], create=create)
+    except StorageError as error:
+        print(error)
+"""
+
+
+def _as_nobody(url: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", AS_NOBODY, url], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, which only root may")
+def test_what_may_not_be_written_is_refused_before_anything_happens(opened: Any) -> None:
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp())  # pytest's own are closed to other users
+    try:
+        folder.chmod(0o755)
+        said = _as_nobody(f"sqlite:///{folder / 'new.db'}")
+        assert said[0] == f"the folder {folder} cannot be written; the database new.db goes there"
+        assert said[1].startswith("there is no database")
+        opened(f"sqlite:///{folder / 'old.db'}", create=True).engine.dispose()
+        said = _as_nobody(f"sqlite:///{folder / 'old.db'}")
+        assert said == [f"the database {folder / 'old.db'} or its folder cannot be written"] * 2
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,153 @@
+"""The folders of trials, the lock of a driver, and files shown as artifacts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna.artifacts.exceptions import ArtifactNotFound
+
+from hpsearch.storage import StorageError
+from hpsearch.storage.files import (
+    CHECKPOINT,
+    CONFIG,
+    METRICS,
+    RunsArtifactStore,
+    artifact_attrs,
+    driver_lock,
+    drop_checkpoint,
+    runs_folder,
+    study_folder,
+    trial_folder,
+)
+
+names = st.text(
+    st.characters(exclude_categories=("C", "Z"), exclude_characters="/\\") | st.just(" "),
+    min_size=1,
+    max_size=200,
+).filter(str.strip)
+
+
+@given(names, names)
+def test_every_study_has_a_folder_of_its_own_right_inside_runs(one: str, other: str) -> None:
+    runs = Path("/runs")
+    folder = study_folder(runs, one)
+    assert folder.parent == runs
+    assert folder.name not in ("", ".", "..") and "\0" not in folder.name
+    assert len(folder.name.encode()) < 255, "as long as a file system takes"
+    assert (folder == study_folder(runs, other)) == (one == other)
+
+
+def test_a_plain_name_is_its_folder() -> None:
+    assert trial_folder(Path("/runs"), "lora v1.2", 3) == Path("/runs/lora v1.2/3")
+    assert study_folder(Path("/runs"), "..").name == "%2E%2E"
+
+
+def test_the_files_stand_beside_the_database_unless_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert runs_folder("sqlite:////a/b.db") == Path("/a/runs")
+    assert runs_folder("sqlite:///b.db") == tmp_path / "runs"
+    assert runs_folder("postgresql://h/d") == tmp_path / "runs"
+    assert runs_folder("sqlite:////a/b.db", "here") == tmp_path / "here"
+
+
+def test_a_dropped_checkpoint_leaves_the_rest(tmp_path: Path) -> None:
+    (tmp_path / CHECKPOINT / "deep").mkdir(parents=True)
+    (tmp_path / METRICS).touch()
+    drop_checkpoint(tmp_path)
+    drop_checkpoint(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == [METRICS]
+
+
+HOLDER = """\
+import sys, time
+from pathlib import Path
+from hpsearch.storage.files import driver_lock
+with driver_lock(sys.argv[1], Path(sys.argv[2]), "study"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
+    url, runs = f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, url, str(runs)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    with holder, holder.stdout:
+        try:
+            assert holder.stdout.readline() == "held\n"
+            (tmp_path / "link.db").symlink_to("a.db")
+            for same in (url, f"sqlite:///{tmp_path / 'link.db'}"):
+                with (
+                    pytest.raises(StorageError, match=rf"\(process {holder.pid}\) is running .*study"),
+                    driver_lock(same, runs, "study"),
+                ):
+                    pass
+            with driver_lock(url, runs, "another study"):
+                pass
+        finally:
+            os.kill(holder.pid, signal.SIGKILL)
+            holder.wait()
+    with driver_lock(url, runs, "study"):
+        pass
+
+
+def test_a_lock_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()
+    with pytest.raises(StorageError, match="cannot lock the study"):
+        driver_lock("postgresql://h/d", tmp_path / "runs", "study").__enter__()
+
+
+def test_artifacts_are_the_files_of_trials_and_nothing_else(tmp_path: Path) -> None:
+    store = RunsArtifactStore(tmp_path)
+    folder = trial_folder(tmp_path, "a: b", 3)
+    folder.mkdir(parents=True)
+    (folder / METRICS).write_text("{}\n")
+    (folder / CONFIG).touch()
+    (folder / "secret").write_text("x")
+    (folder / "output.log").symlink_to("secret")
+    keys = {key.removeprefix("artifacts:") for key in artifact_attrs(tmp_path, "a: b", 3)}
+    readable = {bytes.fromhex(key).decode().split(":")[2] for key in keys}
+    assert METRICS in readable and CONFIG not in readable, "an empty file is not worth showing"
+    study = folder.parent.name
+    good = f"{study}:3:{METRICS}"
+    with store.open_reader(good.encode().hex()) as stream:
+        assert stream.read() == b"{}\n"
+    for bad in (
+        f"{study}:3:secret",
+        f"{study}:3:output.log",
+        f"..:3:{METRICS}",
+        f"{study}:..:{METRICS}",
+        f"{study}:4:{METRICS}",
+        f"{study}/../{study}:3:{METRICS}",
+        "no colons",
+    ):
+        with pytest.raises(ArtifactNotFound):
+            store.open_reader(bad.encode().hex())
+    for bad in ("zz", "é", ""):
+        with pytest.raises(ArtifactNotFound):
+            store.open_reader(bad)
+        with pytest.raises(ArtifactNotFound):
+            store.remove(bad)
+    store.remove(good.encode().hex())
+    store.remove(good.encode().hex())
+    assert not (folder / METRICS).exists()
+
+
+def test_a_worker_loads_neither_optuna_nor_sqlalchemy() -> None:
+    script = (
+        "import sys, hpsearch.search.backends.worker\n"
+        "print([m for m in ('optuna', 'sqlalchemy', 'torch', 'pydantic') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
