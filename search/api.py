@@ -53,7 +53,8 @@ class StudyResult:
     runs: Path  # where the studies of this database keep their files
     ran: int = 0  # trials that ended in the search that returned this; 0 where it was only opened
     stop_reason: str | None = None  # why that search ended before its trials were all asked, if it did
-    interrupted: bool = False
+    stopped: bool = False  # by somebody, before its budget was spent: the same search again goes on
+    interrupted: bool = False  # by a signal
 
     @property
     def best(self) -> Best:
@@ -167,7 +168,9 @@ def run(
     if driver.fatal:
         raise SearchError(driver.fatal)
     ran = driver.finished - before
-    return StudyResult(spec.name, driver.study, spec, url, folder, ran, driver.stop_reason, interrupted)
+    return StudyResult(
+        spec.name, driver.study, spec, url, folder, ran, driver.stop_reason, driver.stopped, interrupted
+    )
 
 
 def open_study(name: str, *, storage: str | None = None, runs: str | Path | None = None) -> StudyResult:
@@ -230,6 +233,7 @@ def _drive(driver: Driver, backend: Any) -> bool:
         except KeyboardInterrupt:
             if not caught:  # none of ours: a notebook's, or a debugger's
                 caught.append("interrupted")
+                driver.request_stop("interrupted")
         finally:
             driver.close()
     return bool(caught)

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from ..spaces import Choice, Range, Spec, nested
+from ..spaces import Choice, Derived, Range, Spec, nested
 from ..storage import StorageError
 from ..storage.files import CONFIG, artifact_attrs, drop_checkpoint, trial_folder
 from ..storage.live import DatabaseUnavailable, LiveStorage
@@ -29,7 +29,9 @@ from .export import document, render, write
 
 ELAPSED_SECONDS = 5.0  # of a search that a killed driver may forget
 STOP_SECONDS = 30.0  # that running trials have for one more report when the search is asked to stop
-OWN_ATTRS = frozenset({"baseline", "error", "reason", "retries", "traceback"})  # a metric takes none of them
+OWN_ATTRS = frozenset(
+    {"baseline", "error", "reason", "retries", "traceback"}
+)  # no metric or parameter takes one
 SAME_FAILURES = 3  # identical failures from the start on that end a search
 
 FailureKind = Literal["error", "memory", "lost", "timeout"]
@@ -128,6 +130,11 @@ class Driver:
         return self._stop
 
     @property
+    def stopped(self) -> bool:
+        """Whether somebody stopped the search, to go on with it later."""
+        return self._suspending_since is not None
+
+    @property
     def overdue(self) -> bool:
         """Whether trials that were to be put back have had their time to report."""
         since = self._suspending_since
@@ -169,7 +176,7 @@ class Driver:
         if reason is not None:
             self._end(running, TrialState.PRUNED, reason=reason)
             return reason
-        if self._suspending_since is not None:
+        if self.stopped:
             self.suspend(number)
             return "the search is stopping"
         self._flush()
@@ -187,7 +194,7 @@ class Driver:
     def fail(self, number: int, failure: Failure) -> None:
         """An attempt ended without a value: run out of memory, or to be tried again, or failed."""
         running = self.running[number]
-        asks_on = self._stop is None or self._suspending_since is not None  # now, or when it is resumed
+        asks_on = self._stop is None or self.stopped  # now, or when it is resumed
         if failure.kind == "memory":
             self._end_unusable(running, "out_of_memory", f"out of memory: {failure.message}")
         elif running.attempts <= self.spec.execution.retries and asks_on:
@@ -269,7 +276,7 @@ class Driver:
             self.study.tell(trial, state=TrialState.FAIL)
             raise
         for name, value in config.items():
-            if name not in trial.params:
+            if isinstance(self.spec.parameters[name], Derived) and name not in OWN_ATTRS:
                 trial.set_user_attr(name, value)
         number = trial.number
         provenance = self.study.user_attrs.get(PROVENANCE, {})
@@ -301,7 +308,7 @@ class Driver:
         if (last is not None and step >= last) or (baseline and self.best is None):
             return None  # its cost is spent; and a study with a budget ends with a winner
         self._check_ends()
-        if self._stop is not None and self._suspending_since is None:
+        if self._stop is not None and not self.stopped:
             return self._stop
         if baseline or not running.trial.should_prune():
             return None

@@ -29,6 +29,11 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def options(**options: Any) -> list[str]:
+    """The options that were given, as words of a command."""
+    return [word for name, value in given(**options).items() for word in (f"--{name}", str(value))]
+
+
 def number_or_word(value: str) -> int | str:
     """`4` as a number, `auto` as it is."""
     return int(value) if value.lstrip("-").isdecimal() else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,8 @@ import typer
 from . import common
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..api import StudyResult
 
 
@@ -49,35 +52,36 @@ def run(
     live = console.is_terminal and not plain
     with LiveProgress(console) if live else LineProgress(console) as watcher:
         result = search(space, backend=backend, storage=storage, runs=runs, watcher=watcher, **changes)
-    _conclude(console, result, storage)
+    options = common.options(storage=storage, runs=runs)
+    _conclude(console, result, options, extend=(space, *common.options(name=name), *options))
     if result.interrupted:
         raise typer.Exit(130)
-    if result.best_trial is None:
+    if result.best_trial is None and not result.stopped:
         raise typer.Exit(1)
 
 
-def _conclude(console: Any, result: StudyResult, storage: str | None) -> None:
+def _conclude(console: Console, result: StudyResult, options: Sequence[str], extend: Sequence[str]) -> None:
     """The winner, what it beat, and the next commands."""
-    again = common.command("run", *sys.argv[2:])
-    if not result.ran and not result.interrupted:
-        console.print(_finished(result), soft_wrap=True)
+    from ..report import against
+
+    if not result.ran and not result.stopped:
+        console.print(_finished(result, extend), soft_wrap=True, markup=False)
     elif result.stop_reason is not None:
-        console.print(f"stopped: {result.stop_reason}")
-    best, baseline = result.best_trial, result.baseline
+        console.print(f"stopped: {result.stop_reason}", markup=False)
+    best = result.best_trial
     if best is None:
-        console.print(f'no trial of "{result.name}" ran to its end, so there is no winner')
+        console.print(f'no trial of "{result.name}" ran to its end, so there is no winner', markup=False)
     else:
         assert best.value is not None
         console.print(f"best {result.spec.metric} [bold green]{best.value:.6g}[/] by trial {best.number}")
         for name, value in result.best.params.items():
-            console.print(f"  {name}: {common.text(value)}", highlight=False, markup=False)
-        console.print(_against(baseline, best, result.spec.goal))
-    options = ["--storage", storage] if storage else []
-    if result.interrupted or result.stop_reason == "asked by hpsearch stop":
-        console.print(f"continue with: {again}", soft_wrap=True)
+            console.print(f"  {name}: {common.text(value)}", markup=False)
+        console.print(against(result.baseline, best, result.spec.goal))
+    if result.stopped:
+        console.print(f"continue with: {common.command(*sys.argv[1:])}", soft_wrap=True, markup=False)
     elif best is not None:
-        name = result.name
         console.print("next:")
+        name = result.name
         for words in (
             ("show", name, *options),
             ("dashboard", *options),
@@ -87,29 +91,15 @@ def _conclude(console: Any, result: StudyResult, storage: str | None) -> None:
             console.print(f"  {common.command(*words)}", soft_wrap=True, markup=False)
 
 
-def _finished(result: StudyResult) -> str:
+def _finished(result: StudyResult, extend: Sequence[str]) -> str:
     """That there was nothing left to do, and how to go on all the same."""
     spent = result.stop_reason or f"all {len(result.study.get_trials(deepcopy=False))} trials have run"
     budget = result.spec.budget
-    more = (
-        ("--trials", str(2 * budget.trials))
-        if budget.trials is not None
-        else ("--time", f"{2 * budget.time:g}s")
-        if budget.time is not None
-        else ("--samples", str(2 * budget.samples))
-        if budget.samples is not None
-        else ("--target", "VALUE")
-    )
-    words = common.command("run", sys.argv[2], *more)
+    if budget.time is not None and result.stop_reason is not None:
+        more = ("--time", f"{2 * budget.time:g}s")
+    elif budget.samples is not None and result.stop_reason is not None:
+        more = ("--samples", str(2 * budget.samples))
+    else:
+        more = ("--trials", str(2 * (budget.trials or result.study.trials[-1].number + 1)))
+    words = common.command("run", *extend, *more)
     return f'the study "{result.name}" is finished: {spent}. To extend it: {words}'
-
-
-def _against(baseline: Any, best: Any, goal: str) -> str:
-    if baseline is None:
-        return "the space has no baseline to compare with"
-    if baseline.value is None:
-        return f"the baseline (trial {baseline.number}) has no value: {baseline.state.name.lower()}"
-    if baseline.number == best.number:
-        return "no better than the baseline: the winner is the baseline itself"
-    gain = baseline.value - best.value if goal == "minimize" else best.value - baseline.value
-    return f"better than the baseline ({baseline.value:.6g}) by {gain:.4g}"

@@ -189,7 +189,6 @@ OBJECTIVES = [
             "  learning_rate: {min: 1e-4, max: 1e-3}",
             "budget: {trials: 3}\nexecution: {workers: 1, retries: 0}\n",
         ),
-        code=1,
     ),
     Case(
         "lora without its text",
