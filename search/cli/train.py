@@ -168,7 +168,9 @@ def _conclude(document: Document, summary: Summary) -> None:
         typer.echo(f"the same value as {document.origin}, bit for bit")
     elif summary.reproduced is False:
         typer.echo(f"{document.origin} had {summary.expected!r}, this is {summary.value!r}: {_why(summary)}")
-    typer.echo(f"in {summary.folder}: {', '.join(summary.files)}")
+    typer.echo(f"in {summary.folder}:")
+    for name in summary.files:
+        typer.echo(f"  {name}")
 
 
 def _why(summary: Summary) -> str:
