@@ -1,0 +1,550 @@
+"""One configuration trained outside a search: what it leaves, how it goes on, how it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pytest
+
+from hpsearch.search.cli import main
+from hpsearch.search.document import Document, load_document, override, parse_assignments
+from hpsearch.search.errors import SearchError, UsageError
+from hpsearch.search.training import Summary, train
+
+COUNTING = """\
+import os
+import pathlib
+
+def train(trial):
+    start = 0
+    if trial.resume_from is not None:
+        start = int((trial.resume_from / "step").read_text())
+    for step in range(start + 1, 5):
+        (trial.checkpoint / "step").write_text(str(step))
+        trial.report(trial.params["x"] / step, step=step, twice=2 * step)
+        if step == 2 and pathlib.Path("interrupt").exists():
+            raise KeyboardInterrupt
+    return trial.params["x"] / 4
+"""
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder; what objectives put on the path goes away again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run a command: its exit code, its output, and its errors."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["hpsearch", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return run
+
+
+def configuration(source: str = COUNTING, *, file: str = "best.yaml", **fields: Any) -> Path:
+    """Write a configuration whose objective is a function of this source."""
+    Path("mine.py").write_text(source, encoding="utf-8")
+    content = {"objective": "mine.py:train", "metric": "loss", "parameters": {"x": 8.0}, "seed": 5} | fields
+    Path(file).write_text(json.dumps(content), encoding="utf-8")
+    return Path(file)
+
+
+def body(*lines: str) -> str:
+    return "import math\ndef train(trial):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+def trained(path: Path, **options: Any) -> Summary:
+    return train(load_document(path), **options)
+
+
+def steps(folder: Path | str) -> list[int]:
+    """The steps in the run's file of reports."""
+    lines = Path(folder, "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["step"] for line in lines]
+
+
+# What it leaves
+
+
+def test_a_run_leaves_its_reports_its_configuration_and_a_summary() -> None:
+    summary = trained(configuration())
+    assert (summary.value, summary.at, summary.unit) == (2.0, 4, "steps")
+    folder = Path("runs/train/best")
+    assert summary.folder == folder
+    assert sorted(summary.files) == ["config.yaml", "metrics.jsonl", "summary.json"]
+    assert json.loads((folder / "metrics.jsonl").read_text().splitlines()[1]) == {
+        "step": 2,
+        "value": 4.0,
+        "twice": 4,
+    }
+    written = json.loads((folder / "summary.json").read_text())
+    assert written["value"] == 2.0
+    assert (written["parameters"], written["seed"]) == ({"x": 8.0}, 5)
+    assert written["versions"].keys() >= {"python", "torch", "hpsearch"}
+    assert written["source"] == {"file": "best.yaml"}
+
+
+def test_its_configuration_trains_again() -> None:
+    first = trained(configuration(parameters={"x": 0.1, "inner.rate": 1e-5, "words": ["on", "1:30", None]}))
+    again = trained(first.folder / "config.yaml", folder="again")
+    assert again.value == first.value
+    assert again.parameters == {"x": 0.1, "inner": {"rate": 1e-5}, "words": ["on", "1:30", None]}
+
+
+def test_an_objective_sees_the_same_trial_as_in_a_search() -> None:
+    source = body(
+        "assert trial.number == 0 and trial.seed == 5 and trial.resume_from is None",
+        "assert trial.params == {'x': 8.0, 'inner': {'y': 1}}",
+        "assert trial.checkpoint.is_dir()",
+        "return 1",
+    )
+    assert trained(configuration(source, parameters={"x": 8.0, "inner.y": 1})).value == 1.0
+
+
+def test_a_command_is_trained() -> None:
+    script = "import json, sys; print(json.dumps({'step': 1, 'loss': float(sys.argv[1].split('=')[1])}))"
+    path = configuration(objective={"command": [sys.executable, "-c", script, "${args}"]})
+    assert trained(path).value == 8.0
+
+
+def test_no_report_ends_a_run() -> None:
+    source = body("for step in range(1, 200):", "    trial.report(float(step), step=step)", "return 0.0")
+    assert trained(configuration(source)).at == 199
+
+
+# Failures
+
+
+NOT_A_NUMBER = [
+    body("trial.report(math.nan, step=3)", "return 0.0"),
+    body("try:", "    trial.report(math.inf, step=3)", "except BaseException:", "    return 0.0"),
+    body("return math.nan"),
+]
+
+
+@pytest.mark.parametrize("source", NOT_A_NUMBER)
+def test_divergence_ends_the_run(cli: Cli, source: str) -> None:
+    code, _, errors = cli("train", str(configuration(source)))
+    assert code == 1
+    assert errors.startswith("hpsearch: diverged: ")
+    assert not Path("runs/train/best/summary.json").exists()
+
+
+def test_divergence_says_where() -> None:
+    with pytest.raises(SearchError, match="diverged: loss was nan at 3 steps; try a lower learning rate"):
+        trained(configuration(NOT_A_NUMBER[0]))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("raise KeyError('beta')", "KeyError: 'beta'"),
+        ("raise SystemExit('gave up')", "SystemExit: gave up"),
+        ("return 'good'", "TypeError: the objective returned 'good'; it must be a number"),
+        ("trial.report(1.0, step=0)", "ValueError: report() was given step=0"),
+    ],
+)
+def test_an_exception_is_told_with_its_place(cli: Cli, line: str, told: str) -> None:
+    code, _, errors = cli("train", str(configuration(body(line))))
+    assert code == 1
+    assert errors.startswith(f"hpsearch: {told}")
+    assert "Traceback" in errors
+
+
+# Going on
+
+
+def test_an_interrupted_run_goes_on_from_its_checkpoint(cli: Cli) -> None:
+    path = str(configuration())
+    Path("interrupt").touch()
+    code, shown, _ = cli("train", path)
+    assert code == 130
+    assert shown.splitlines()[-1] == "interrupted at 2 steps; continue with: hpsearch train best.yaml"
+    Path("interrupt").unlink()
+    code, shown, _ = cli("train", path)
+    assert code == 0
+    assert shown.startswith(
+        "continuing at 2 steps: mine.py:train in runs/train/best\n3  loss 2.6667  twice 6\n"
+    )
+    assert steps("runs/train/best") == [1, 2, 3, 4]
+
+
+def test_an_attempt_that_starts_again_repeats_no_report_in_the_file() -> None:
+    source = COUNTING.replace("start = int(", "start = 0 * int(")
+    Path("interrupt").touch()
+    with pytest.raises(KeyboardInterrupt):
+        trained(configuration(source))
+    Path("interrupt").unlink()
+    with Path("runs/train/best/metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 3, "val')  # killed while writing
+    trained(configuration(source))
+    assert steps("runs/train/best") == [1, 2, 3, 4]
+
+
+def test_a_finished_run_is_kept_unless_forced(cli: Cli) -> None:
+    path = str(configuration())
+    cli("train", path)
+    code, shown, errors = cli("train", path)
+    assert (code, shown) == (2, "")
+    assert "runs/train/best holds a finished run; --force trains again" in errors
+    assert cli("train", path, "--force")[0] == 0
+    assert steps("runs/train/best") == [1, 2, 3, 4]
+
+
+def test_force_deletes_what_the_run_left_and_nothing_else() -> None:
+    summary = trained(configuration())
+    (summary.folder / "notes.txt").write_text("mine")
+    (summary.folder / "checkpoint" / "old").touch()
+    trained(configuration(parameters={"x": 4.0}), force=True)
+    assert (summary.folder / "notes.txt").read_text() == "mine"
+    assert not (summary.folder / "checkpoint" / "old").exists()
+
+
+def test_an_unfinished_run_of_another_configuration_is_kept() -> None:
+    Path("interrupt").touch()
+    with pytest.raises(KeyboardInterrupt):
+        trained(configuration())
+    with pytest.raises(UsageError, match="holds a run of another configuration"):
+        trained(configuration(parameters={"x": 7.0}))
+    assert steps("runs/train/best") == [1, 2]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_of_other_files_is_left_alone(force: bool) -> None:
+    Path("data").mkdir()
+    Path("data/config.yaml").write_text("mine")
+    with pytest.raises(UsageError, match="data holds other files"):
+        trained(configuration(), folder="data", force=force)
+    assert [path.name for path in Path("data").iterdir()] == ["config.yaml"]
+    assert Path("data/config.yaml").read_text() == "mine"
+
+
+def test_one_process_trains_in_a_folder() -> None:
+    summary = trained(configuration())
+    with (
+        filelock.FileLock(summary.folder / ".lock"),
+        pytest.raises(UsageError, match="another process trains in"),
+    ):
+        trained(configuration(), force=True)
+    assert (summary.folder / "summary.json").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told() -> None:
+    path = configuration()
+    with pytest.raises(SearchError, match=r"cannot use the folder best\.yaml/x: Not a directory"):
+        trained(path, folder=path / "x")
+
+
+# The document
+
+
+def test_a_file_by_hand_needs_parameters_alone() -> None:
+    Path("hand.yaml").write_text("parameters: {learning_rate: 1e-3, max_samples: 64}\n")
+    document = load_document("hand.yaml")
+    assert (document.objective, document.metric, document.seed) == ("lora", "val_loss", 0)
+    assert document.parameters == {"learning_rate": 0.001, "max_samples": 64}
+
+
+DOCUMENTS = [
+    ("parameters: {max_samples: 64}\nsede: 1\n", 'f.yaml:2:1 sede: unknown key, did you mean "seed"?'),
+    ("parameters: {}\n", "f.yaml:1:13 parameters: must be a mapping"),
+    ("parameters: {max_samples: 64}\nseed: -1\n", "f.yaml:2:7 seed: must be a whole number"),
+    ("parameters: {max_samples: 64}\nobjective: [a]\n", "f.yaml:2:12 objective: must be a name"),
+    ("parameters: {max_samples: 64}\nmetric: 3\n", "f.yaml:2:9 metric: must be a name"),
+    ("version: 1\nparameters: {max_samples: 64}\n", "f.yaml:1:1: this is a space to search (hpsearch run)"),
+    ("- 1\n", "f.yaml:1:1: must be a mapping"),
+    ("parameters: {\n", "f.yaml:2:1: no YAML"),
+    (
+        "parameters:\n  max_samples: 64\n  lerning_rate: 1e-3\n",
+        "f.yaml:3:17 parameters.lerning_rate: unknown to the objective 'lora', did you mean",
+    ),
+    (
+        "parameters:\n  max_samples: 64\n  lora_r: four\n",
+        "f.yaml:3:11 parameters.lora_r: found 'four' (str), needs a whole number in [1, inf)",
+    ),
+    (
+        "parameters: {lora_r: 4}\n",
+        "f.yaml:1:13 parameters.max_samples: max_samples, max_steps: found neither",
+    ),
+    ("objective: loar\nparameters: {x: 1}\n", 'f.yaml:1:12 objective: there is no objective "loar"'),
+    ("objective: 'gone.py:f'\nparameters: {x: 1}\n", 'f.yaml:1:12 objective: objective "gone.py:f"'),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), DOCUMENTS)
+def test_a_wrong_file_is_told_at_its_place(cli: Cli, text: str, told: str) -> None:
+    Path("f.yaml").write_text(text)
+    code, shown, errors = cli("train", "f.yaml")
+    assert (code, shown) == (2, "")
+    assert told in errors
+    assert not Path("runs").exists()
+
+
+def test_a_missing_file_says_what_writes_one(cli: Cli) -> None:
+    assert cli("train", "no.yaml")[2] == (
+        "hpsearch: no.yaml: no such file; hpsearch export STUDY -o FILE writes one\n"
+    )
+
+
+def lora(**parameters: Any) -> Document:
+    Path("lora.json").write_text(json.dumps({"parameters": parameters}))
+    return load_document("lora.json")
+
+
+def test_values_on_the_command_line_are_read_as_in_a_space() -> None:
+    given = ["a=1e-3", "b=07", "c=[x, 2]", "d=", "e=true", "f.g=h=i", 'j="1"', "k=yes"]
+    assert parse_assignments(given) == {
+        "a": 0.001,
+        "b": 7,
+        "c": ["x", 2],
+        "d": None,
+        "e": True,
+        "f.g": "h=i",
+        "j": "1",
+        "k": "yes",
+    }
+
+
+@pytest.mark.parametrize("word", ["alone", "=1", "a=[1", "a=.nan"])
+def test_a_value_that_cannot_be_read_is_told(cli: Cli, word: str) -> None:
+    code, _, errors = cli("train", str(configuration()), "--set", word)
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert "--set" in errors
+
+
+def test_dotted_names_reach_inside() -> None:
+    document = override(
+        load_document(configuration(parameters={"m": {"n": 1, "o": 2}})), {"m.n": 3, "seed": 9}
+    )
+    assert (document.parameters, document.seed) == ({"m": {"n": 3, "o": 2}}, 9)
+    with pytest.raises(UsageError, match=r'--set m\.n\.x: "n" is a value'):
+        override(document, {"m.n.x": 3})
+
+
+def test_a_parameter_that_a_function_was_not_given_is_refused(cli: Cli) -> None:
+    code, _, errors = cli("train", str(configuration()), "--set", "xx=1")
+    assert code == 2
+    assert 'best.yaml --set xx: the file has no such parameter, did you mean "x"?' in errors
+
+
+def test_a_wrong_value_on_the_command_line_is_told_as_such(cli: Cli) -> None:
+    lora(max_samples=64)
+    assert "lora.json --set lora_r: found 'four'" in cli("train", "lora.json", "--set", "lora_r=four")[2]
+
+
+def test_max_samples_takes_the_place_of_steps() -> None:
+    document = override(lora(max_steps=10, eval_every=5, lora_r=2), {"max_samples": 64})
+    assert document.parameters == {"max_samples": 64, "lora_r": 2}
+    assert document.unit == "samples"
+
+
+# The value of a trial
+
+FROM = {"study": "s", "trial": 3, "value": 2.0, "versions": {"torch": "1.0"}}
+
+
+def test_a_value_is_reproduced(cli: Cli) -> None:
+    code, shown, _ = cli("train", str(configuration(provenance=FROM)))
+    assert code == 0
+    assert shown.startswith('training mine.py:train (trial 3 of "s") in runs/train/s-3\n')
+    assert 'the same value as trial 3 of "s", bit for bit' in shown.splitlines()
+    assert json.loads(Path("runs/train/s-3/summary.json").read_text())["reproduced"] is True
+
+
+def test_another_value_is_told_with_what_differs(cli: Cli) -> None:
+    code, shown, _ = cli("train", str(configuration(provenance=FROM | {"value": 2.0000000000000004})))
+    assert code == 0
+    assert 'trial 3 of "s" had 2.0000000000000004, this is 2.0: other versions (torch 1.0 -> ' in shown
+
+
+@pytest.mark.parametrize(("given", "promised"), [("x=8.0", 2.0), ("x=7.0", None), ("seed=6", None)])
+def test_a_changed_configuration_promises_nothing(given: str, promised: float | None) -> None:
+    document = override(load_document(configuration(provenance=FROM)), parse_assignments([given]))
+    summary = train(document)
+    assert summary.expected == promised
+    again = load_document(summary.folder / "config.yaml")
+    assert again.expected == promised  # nor does the file that it leaves
+
+
+def test_the_trial_s_number_of_threads_is_used_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    source = "import os\ndef train(trial):\n    return float(os.environ['OMP_NUM_THREADS'])\n"
+    assert trained(configuration(source, provenance={"threads": 3})).value == 3.0
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert trained(configuration(source), folder="free").value == 7.0
+
+
+def test_json_is_alone_on_the_output(cli: Cli) -> None:
+    code, shown, errors = cli("train", str(configuration()), "--json")
+    assert (code, json.loads(shown)["value"]) == (0, 2.0)
+    assert "4  loss 2.0000  twice 8" in errors.splitlines()
+
+
+def test_merging_is_for_the_built_in_objectives(cli: Cli) -> None:
+    code, _, errors = cli("train", str(configuration()), "--merge")
+    assert (code, errors) == (2, "hpsearch: --merge: only the built-in objectives leave adapters to merge\n")
+
+
+# Real trainings
+
+SPACE = """\
+version: 1
+name: small
+objective: lora
+metric: val_loss
+parameters:
+  learning_rate: {min: 1e-4, max: 1e-2, log: true}
+  lora_r: [2, 4]
+  lora_dropout: 0.1
+  target_modules: [[qkv], all-linear]
+  batch_size: 4
+  max_length: 16
+  max_samples: 32
+  eval_every: 16
+  eval_samples: 2
+  device: cpu
+baseline: {learning_rate: 1e-3}
+budget: {trials: 2}
+execution: {workers: 1}
+"""
+LONG = """\
+parameters:
+  {lora_r: 2, batch_size: 2, max_length: 16, max_samples: 200, eval_every: 2, eval_samples: 2, device: cpu}
+provenance: {threads: 1}
+"""
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-P", "-c", "from hpsearch.search.cli import main; main()", *words]
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """A command in its own process, with its output to read; killed where a test fails."""
+    with subprocess.Popen(command(*words), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+@pytest.mark.slow
+def test_a_trial_of_a_search_is_trained_again_to_the_same_value() -> None:
+    from hpsearch.search import run
+    from hpsearch.search.export import document, render
+
+    Path("small.yaml").write_text(SPACE)
+    result = run("small.yaml", storage="s.db")
+    assert result.best_trial is not None
+    Path("best.yaml").write_text(render(document(result.spec, result.best_trial, result.provenance), "yaml"))
+    done = subprocess.run(
+        command("train", "best.yaml", "--merge"), capture_output=True, text=True, check=True
+    )
+    assert f'the same value as trial {result.best.number} of "small", bit for bit' in done.stdout.splitlines()
+    folder = Path(f"runs/train/small-{result.best.number}")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["value"] == result.best.value
+    for name in ("adapter.safetensors", "adapter_config.json", "model.safetensors"):
+        assert name in summary["files"]
+        assert (folder / name).stat().st_size
+
+
+@pytest.mark.slow
+def test_a_killed_training_goes_on_to_the_same_value() -> None:
+    Path("long.yaml").write_text(LONG)
+    with started("train", "long.yaml", "-o", "killed") as process:
+        for _ in range(5):
+            next_line(process)
+        process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not Path("killed/summary.json").exists()
+    done = subprocess.run(
+        command("train", "long.yaml", "-o", "killed"), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("continuing at ")
+    subprocess.run(command("train", "long.yaml", "-o", "whole"), capture_output=True, check=True)
+    killed, whole = (json.loads(Path(name, "summary.json").read_text()) for name in ("killed", "whole"))
+    assert killed["value"] == whole["value"]
+    assert steps("killed") == steps("whole")
+    assert Path("killed/adapter.safetensors").read_bytes() == Path("whole/adapter.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_training_tidily_and_a_later_merge_trains_nothing() -> None:
+    Path("long.yaml").write_text(LONG)
+    with started("train", "long.yaml") as process:
+        for _ in range(3):
+            next_line(process)
+        process.send_signal(signal.SIGINT)
+        while line := next_line(process):
+            last = line.strip()
+    assert process.wait() == 130
+    assert last.startswith("interrupted at ")
+    assert last.endswith("; continue with: hpsearch train long.yaml")
+    subprocess.run(command("train", "long.yaml"), check=True, capture_output=True)
+    before = Path("runs/train/long/metrics.jsonl").read_bytes()
+    done = subprocess.run(
+        command("train", "long.yaml", "--merge"), check=True, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("continuing at 200 samples")
+    assert Path("runs/train/long/model.safetensors").exists()
+    assert Path("runs/train/long/metrics.jsonl").read_bytes() == before
+
+
+# The dashboard
+
+
+def test_a_dashboard_without_a_database_says_what_makes_one(cli: Cli) -> None:
+    code, _, errors = cli("dashboard", "--port", "0", "--storage", "none.db")
+    assert code == 1
+    assert errors.startswith("hpsearch: there is no database ")
+    assert "hpsearch run" in errors
+
+
+@pytest.mark.slow
+def test_the_dashboard_serves_studies_and_the_files_of_their_trials() -> None:
+    from hpsearch.search import run
+
+    space = SPACE[: SPACE.index("parameters:")].replace("objective: lora", "objective: 'mine.py:train'")
+    configuration()
+    Path("small.yaml").write_text(f"{space}parameters: {{x: [1, 2]}}\nbudget: {{trials: 1}}\n")
+    study = run("small.yaml", storage="s.db", runs="files").study
+    attrs = study.trials[0].system_attrs
+    artifacts = [json.loads(value) for key, value in attrs.items() if key.startswith("artifacts:")]
+    artifact = next(entry["artifact_id"] for entry in artifacts if entry["filename"] == "metrics.jsonl")
+    with started("dashboard", "--port", "0", "--storage", "s.db", "--runs", "files") as process:
+        line = next_line(process)
+        url = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
+        with urllib.request.urlopen(f"{url}/api/studies") as answer:
+            assert json.load(answer)["study_summaries"][0]["study_name"] == "small"
+        with urllib.request.urlopen(f"{url}/artifacts/1/1/{artifact}") as answer:
+            assert answer.read() == Path("files/small/0/metrics.jsonl").read_bytes()
+            assert answer.headers["Content-Disposition"] == "attachment"
+        process.send_signal(signal.SIGINT)
+    assert process.wait() == 0
+    assert "read-only; --write allows changes" in line
