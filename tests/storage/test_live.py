@@ -1,0 +1,387 @@
+"""A study in memory and its rows: the same as Optuna's own storage would have written.
+
+Every database is a real SQLite file; who holds its write lock is a real second connection.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from hpsearch.storage import StorageError, database
+from hpsearch.storage.database import open_storage
+from hpsearch.storage.live import DatabaseUnavailable, LiveStorage
+
+TABLES = {
+    "studies": "study_name",
+    "study_directions": "direction, objective",
+    "study_user_attributes": "key, value_json",
+    "study_system_attributes": "key, value_json",
+    "trials": "number, state, datetime_start IS NULL, datetime_complete IS NULL",
+    "trial_params": "trial_id, param_name, param_value, distribution_json",
+    "trial_values": "trial_id, objective, value, value_type",
+    "trial_intermediate_values": "trial_id, step, intermediate_value, intermediate_value_type",
+    "trial_user_attributes": "trial_id, key, value_json",
+    "trial_system_attributes": "trial_id, key, value_json",
+}
+
+
+def rows(file: Path) -> dict[str, list[Any]]:
+    """All rows, except the keys nobody refers to and the times."""
+    with closing(sqlite3.connect(file)) as connection:
+        return {
+            table: sorted(connection.execute(f"SELECT {columns} FROM {table}"), key=repr)
+            for table, columns in TABLES.items()
+        }
+
+
+@contextmanager
+def write_lock(file: Path) -> Iterator[None]:
+    """Hold the database as another writer does."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait hardly for a lock."""
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.01)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., optuna.storages.RDBStorage]]:
+    """Open (again) a database of this test that has a study "s"."""
+    found: list[optuna.storages.RDBStorage] = []
+
+    def make(name: str = "a.db") -> optuna.storages.RDBStorage:
+        new = not (tmp_path / name).exists()
+        storage = open_storage(f"sqlite:///{tmp_path / name}", create=True)
+        if new:
+            storage.create_new_study([StudyDirection.MINIMIZE], "s")
+        found.append(storage)
+        return storage
+
+    yield make
+    for storage in found:
+        storage.engine.dispose()
+
+
+def tell_a_story(storage: Any) -> None:
+    """Trials of every state, with everything a trial can have."""
+    study = optuna.load_study(study_name="s", storage=storage, sampler=optuna.samplers.RandomSampler(seed=0))
+    study.set_user_attr("hpsearch:spec", {"name": "s", "list": [1, None, "ü"]})
+    study.enqueue_trial({"x": 0.5}, user_attrs={"baseline": True})
+    for number in range(6):
+        trial = study.ask()
+        trial.suggest_float("x", 1e-3, 1.0, log=True)
+        trial.suggest_int("r", 2, 32, step=2)
+        trial.suggest_categorical("c", ["a", None, True, 2, 0.5, '["q","v"]'])
+        for step in (1, 3, 9):
+            trial.report([0.5, math.inf, -math.inf, math.nan][(number + step) % 4], step)
+        trial.set_user_attr("again", 1)
+        trial.set_user_attr("again", "two")
+        trial.set_constraint("memory", 1.0)
+        match number:
+            case 0:
+                study.tell(trial, 0.25)
+            case 1:
+                study.tell(trial, state=TrialState.PRUNED)
+            case 2:
+                study.tell(trial, state=TrialState.FAIL)
+            case 3:
+                study.tell(trial, math.inf)
+    study.enqueue_trial({"x": 0.75})
+
+
+def test_the_rows_are_the_ones_optuna_writes(tmp_path: Path, opened: Any) -> None:
+    tell_a_story(opened("optuna.db"))
+    live = LiveStorage(opened("live.db"), "s")
+    tell_a_story(live)
+    live.flush()
+    assert rows(tmp_path / "live.db") == rows(tmp_path / "optuna.db")
+
+
+def test_the_rows_are_the_same_where_every_step_is_flushed(
+    tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell_a_story(opened("optuna.db"))
+    live = LiveStorage(opened("live.db"), "s")
+    for name in ("set_trial_param", "set_trial_intermediate_value", "set_trial_user_attr"):
+        original = getattr(live, name)
+
+        def flushed(*args: Any, original: Any = original, **kwargs: Any) -> None:
+            original(*args, **kwargs)
+            live.flush()
+
+        monkeypatch.setattr(live, name, flushed)
+    tell_a_story(live)
+    live.flush()
+    assert rows(tmp_path / "live.db") == rows(tmp_path / "optuna.db")
+
+
+def test_times_are_read_back_as_they_were(opened: Any) -> None:
+    live = LiveStorage(opened(), "s")
+    study = optuna.load_study(study_name="s", storage=live)
+    study.tell(study.ask(), 1.0)
+    live.flush()
+    (kept,) = study.get_trials()
+    (read,) = optuna.load_study(study_name="s", storage=opened()).get_trials()
+    assert (read.datetime_start, read.datetime_complete) == (kept.datetime_start, kept.datetime_complete)
+    (loaded,) = LiveStorage(opened(), "s").get_all_trials(0)
+    assert loaded.datetime_start == kept.datetime_start
+
+
+def test_an_unwritable_database_loses_nothing(tmp_path: Path, opened: Any, impatient: None) -> None:
+    live = LiveStorage(opened(), "s")
+    study = optuna.load_study(study_name="s", storage=live)
+    before = rows(tmp_path / "a.db")
+    with write_lock(tmp_path / "a.db"):
+        trial = study.ask()
+        trial.report(0.5, 1)
+        for _ in range(2):
+            with pytest.raises(DatabaseUnavailable, match="database is locked"):
+                live.flush()
+        study.tell(trial, 0.25)
+        study.set_user_attr("k", 1)
+        with pytest.raises(DatabaseUnavailable):
+            live.flush()
+    assert rows(tmp_path / "a.db") == before
+    live.flush()
+    (read,) = optuna.load_study(study_name="s", storage=opened()).get_trials()
+    assert (read.value, read.intermediate_values) == (0.25, {1: 0.5})
+
+
+def test_a_reader_is_never_in_the_way(tmp_path: Path, opened: Any, impatient: None) -> None:
+    live = LiveStorage(opened(), "s")
+    study = optuna.load_study(study_name="s", storage=live)
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM trials").fetchall()
+        study.tell(study.ask(), 1.0)
+        live.flush()
+        assert reader.execute("SELECT count(*) FROM trials").fetchone() == (0,), "its own moment"
+    assert len(rows(tmp_path / "a.db")["trials"]) == 1
+
+
+def test_a_suspended_trial_is_taken_up_with_all_it_has(opened: Any) -> None:
+    live = LiveStorage(opened(), "s")
+    study = optuna.load_study(study_name="s", storage=live)
+    for _ in range(3):
+        study.ask().report(0.5, 1)
+    live.flush()
+    live.suspend(2)
+    live.suspend(0)
+    live.flush()
+    again = LiveStorage(opened(), "s")
+    states = [t.state.name for t in again.get_all_trials(0)]
+    assert states == ["WAITING", "RUNNING", "WAITING"]
+    study = optuna.load_study(study_name="s", storage=again)
+    assert [study.ask().number for _ in range(3)] == [0, 2, 3]
+    assert study.trials[2].intermediate_values == {1: 0.5}
+
+
+def test_trials_of_another_program_are_noticed_and_nothing_of_ours_is_mixed_in(
+    tmp_path: Path, opened: Any
+) -> None:
+    live = LiveStorage(opened(), "s")
+    optuna.load_study(study_name="s", storage=opened()).ask()
+    optuna.load_study(study_name="s", storage=live).ask()
+    before = rows(tmp_path / "a.db")
+    with pytest.raises(StorageError, match="another program wrote trials"):
+        live.flush()
+    assert rows(tmp_path / "a.db") == before
+
+
+@pytest.mark.parametrize("what", ["trial", "report", "attribute"])
+def test_nothing_is_written_for_a_deleted_study(tmp_path: Path, opened: Any, what: str) -> None:
+    """Its rows would become those of the next study, which SQLite gives the same key."""
+    live = LiveStorage(opened(), "s")
+    study = optuna.load_study(study_name="s", storage=live)
+    trial = study.ask()
+    live.flush()
+    optuna.delete_study(study_name="s", storage=opened())
+    match what:
+        case "trial":
+            study.ask()
+        case "report":
+            trial.report(0.5, 1)
+        case "attribute":
+            study.set_user_attr("hpsearch:elapsed_seconds", 5)
+    with pytest.raises(StorageError, match="deleted while it ran"):
+        live.flush()
+    with pytest.raises(StorageError, match="deleted while it ran"):
+        live.stored_user_attrs()
+    assert all(not found for found in rows(tmp_path / "a.db").values())
+
+
+def test_attributes_of_others_are_seen_and_kept(opened: Any) -> None:
+    live = LiveStorage(opened(), "s")
+    study = optuna.load_study(study_name="s", storage=live)
+    other = optuna.load_study(study_name="s", storage=opened())
+    other.set_user_attr("theirs", 1)
+    study.set_user_attr("ours", 2)
+    live.flush()
+    assert live.stored_user_attrs() == {"theirs": 1, "ours": 2}
+    other.set_user_attr("ours", 3)
+    live.flush()
+    assert live.stored_user_attrs() == {"theirs": 1, "ours": 3}, "written again only when it changes"
+
+
+def test_an_unreadable_database_is_unavailable_not_gone(tmp_path: Path, opened: Any) -> None:
+    live = LiveStorage(opened(), "s")
+    live._database.engine.dispose()
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        connection.execute("ALTER TABLE study_user_attributes RENAME TO elsewhere")
+    with pytest.raises(DatabaseUnavailable):
+        live.stored_user_attrs()
+
+
+# Random stories
+
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=32)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+KEYS = st.sampled_from(["a", "b", "hpsearch:x", ""])
+EVENTS = st.one_of(
+    st.tuples(st.just("ask")),
+    st.tuples(st.just("report"), st.integers(0, 9), st.integers(1, 5), NUMBERS),
+    st.tuples(st.just("attr"), st.integers(0, 9), KEYS, JSON),
+    st.tuples(st.just("study attr"), KEYS, JSON),
+    st.tuples(st.just("suspend"), st.integers(0, 9)),
+    st.tuples(st.just("end"), st.integers(0, 9), st.sampled_from(["COMPLETE", "PRUNED", "FAIL"])),
+    st.tuples(st.just("flush")),
+    st.tuples(st.just("failing flush")),
+    st.tuples(st.just("reload")),
+)
+
+
+class Story:
+    """A live study that things happen to."""
+
+    def __init__(self, empty: Path, folder: Path) -> None:
+        self.file = folder / "a.db"
+        shutil.copy(empty, self.file)
+        self.storage = open_storage(f"sqlite:///{self.file}")
+        self.load()
+
+    def load(self) -> None:
+        self.live = LiveStorage(self.storage, "s")
+        sampler = optuna.samplers.RandomSampler(seed=1)
+        self.study = optuna.load_study(study_name="s", storage=self.live, sampler=sampler)
+
+    def happen(self, event: tuple[Any, ...]) -> None:
+        kind, *rest = event
+        running = [t for t in self.study.get_trials() if t.state == TrialState.RUNNING]
+        trial = running[rest[0] % len(running)] if running and rest and isinstance(rest[0], int) else None
+        match kind:
+            case "ask":
+                trial = self.study.ask()
+                trial.suggest_float("x", 0.0, 1.0)
+                trial.suggest_categorical("c", ["a", None, 3])
+                if trial.number % 2:
+                    trial.suggest_int("conditional", 1, 9)
+            case "report" if trial and rest[1] not in trial.intermediate_values:
+                self.live.set_trial_intermediate_value(trial._trial_id, rest[1], rest[2])
+            case "attr" if trial:
+                self.live.set_trial_user_attr(trial._trial_id, rest[1], rest[2])
+            case "study attr":
+                self.study.set_user_attr(rest[0], rest[1])
+            case "suspend" if trial:
+                self.live.suspend(trial.number)
+            case "end" if trial:
+                state = TrialState[rest[1]]
+                self.study.tell(trial.number, 0.5 if rest[1] == "COMPLETE" else None, state=state)
+            case "flush":
+                self.live.flush()
+            case "failing flush":
+                with write_lock(self.file):
+                    try:
+                        self.live.flush()
+                    except DatabaseUnavailable:
+                        return  # what there was to write is still there
+            case "reload":
+                self.live.flush()
+                self.load()
+
+    def check(self) -> None:
+        """What a plain reader sees after a flush is what is in memory."""
+        self.live.flush()
+        plain = optuna.storages.RDBStorage(f"sqlite:///{self.file}")
+        read = optuna.load_study(study_name="s", storage=plain)
+        kept = [_told(t) for t in self.study.get_trials()]
+        assert [_told(t) for t in read.get_trials()] == kept
+        assert read.user_attrs == self.study.user_attrs
+        plain.engine.dispose()
+        self.load()
+        assert [_told(t) for t in self.study.get_trials()] == kept
+
+
+def _told(trial: FrozenTrial) -> str:
+    """All of a trial but its key, as text, for NaN to equal itself."""
+    attrs = (sorted(trial.user_attrs.items()), sorted(trial.system_attrs.items()))
+    params = sorted(trial.params.items()), sorted(trial.distributions.items())
+    times = (trial.datetime_start, trial.datetime_complete)
+    reports = sorted(trial.intermediate_values.items())
+    return repr((trial.number, trial.state, trial.values, params, reports, attrs, times))
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of an empty study, to be copied."""
+    file = tmp_path_factory.mktemp("empty") / "a.db"
+    storage = open_storage(f"sqlite:///{file}", create=True)
+    storage.create_new_study([StudyDirection.MINIMIZE], "s")
+    storage.engine.dispose()
+    return file
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(EVENTS, max_size=25))
+def test_whatever_happens_the_database_holds_it_after_a_flush(
+    impatient: None, empty: Path, events: list[tuple[Any, ...]]
+) -> None:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with tempfile.TemporaryDirectory() as folder:
+        story = Story(empty, Path(folder))
+        try:
+            for event in events:
+                story.happen(event)
+            story.check()
+        finally:
+            story.storage.engine.dispose()
+
+
+def test_distributions_survive(opened: Any) -> None:
+    live = LiveStorage(opened(), "s")
+    study = optuna.load_study(study_name="s", storage=live)
+    wanted = {
+        "f": FloatDistribution(1e-5, 0.1, log=True),
+        "s": FloatDistribution(0.0, 0.9, step=0.1),
+        "i": IntDistribution(1, 64, log=True),
+        "c": CategoricalDistribution(["a", 1, True, None, '["q"]']),
+    }
+    study.ask(fixed_distributions=wanted)
+    live.flush()
+    (read,) = optuna.load_study(study_name="s", storage=opened()).get_trials()
+    assert read.distributions == wanted
+    assert read.params == study.get_trials()[0].params

@@ -1,0 +1,99 @@
+"""Studies are found, listed, made and deleted in a real database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import optuna
+import pytest
+
+from hpsearch.storage import StorageError
+from hpsearch.storage.database import open_storage
+from hpsearch.storage.files import study_folder
+from hpsearch.storage.provenance import git_commit, versions
+from hpsearch.storage.studies import SPEC, delete_study, load_study, open_live, summaries
+
+SPEC_OF = {"metric": "val_loss", "budget": {"trials": 40}}
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[optuna.storages.RDBStorage]:
+    opened = open_storage(f"sqlite:///{tmp_path / 'a.db'}", create=True)
+    yield opened
+    opened.engine.dispose()
+
+
+def test_a_study_is_made_once_and_found_again(storage: optuna.storages.RDBStorage) -> None:
+    live = open_live(storage, "lora", goal="maximize", attrs={"a": 1, SPEC: SPEC_OF})
+    optuna.load_study(study_name="lora", storage=live).ask()
+    live.flush()
+    again = open_live(storage, "lora", goal="maximize", attrs={"a": 2, SPEC: SPEC_OF})
+    study = optuna.load_study(study_name="lora", storage=again)
+    assert study.user_attrs == {"a": 1, SPEC: SPEC_OF}
+    assert (study.direction.name, study.metric_names, len(study.trials)) == ("MAXIMIZE", ["val_loss"], 1)
+
+
+def test_a_study_half_made_is_made_whole(storage: optuna.storages.RDBStorage) -> None:
+    optuna.create_study(study_name="lora", storage=storage).set_user_attr("a", 0)
+    live = open_live(storage, "lora", goal="minimize", attrs={"a": 1, SPEC: SPEC_OF})
+    assert live.stored_user_attrs() == {"a": 1, SPEC: SPEC_OF}
+
+
+@pytest.mark.parametrize("directions", [["maximize"], ["minimize", "minimize"]])
+def test_an_empty_study_of_other_directions_is_not_ours(
+    storage: optuna.storages.RDBStorage, directions: list[str]
+) -> None:
+    optuna.create_study(study_name="lora", storage=storage, directions=directions)
+    with pytest.raises(StorageError, match="made by another program; choose another --name"):
+        open_live(storage, "lora", goal="minimize", attrs={SPEC: SPEC_OF})
+
+
+def test_a_missing_study_is_answered_with_the_nearest_or_with_all(
+    storage: optuna.storages.RDBStorage,
+) -> None:
+    with pytest.raises(StorageError, match='no study "lora"; there are: none'):
+        load_study(storage, "lora")
+    optuna.create_study(study_name="lora", storage=storage)
+    with pytest.raises(StorageError, match='no study "lara", did you mean "lora"'):
+        load_study(storage, "lara")
+    with pytest.raises(StorageError, match='no study "pretrain"; there are: lora'):
+        load_study(storage, "pretrain")
+    assert load_study(storage, "lora").study_name == "lora"
+
+
+def test_all_studies_are_listed_whoever_made_them(storage: optuna.storages.RDBStorage) -> None:
+    ours = optuna.create_study(study_name="ours", storage=storage, direction="maximize")
+    ours.set_user_attr(SPEC, SPEC_OF)
+    for value in (1.0, 3.0, 2.0):
+        ours.tell(ours.ask(), value)
+    ours.ask()
+    theirs = optuna.create_study(study_name="theirs", storage=storage, directions=["minimize", "maximize"])
+    theirs.tell(theirs.ask(), [1.0, 2.0])
+    found = {s.name: s for s in summaries(storage)}
+    assert (found["ours"].metric, found["ours"].best, found["ours"].budget) == ("val_loss", 3.0, 40)
+    assert found["ours"].states == {"complete": 3, "running": 1}
+    assert (found["theirs"].best, found["theirs"].direction) == (None, "minimize, maximize")
+
+
+def test_deleting_takes_the_files_only_where_asked(
+    storage: optuna.storages.RDBStorage, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        optuna.create_study(study_name=name, storage=storage)
+        study_folder(tmp_path, name).mkdir()
+        delete_study(storage, name, runs=tmp_path, files=name == "a")
+    assert not study_folder(tmp_path, "a").exists()
+    assert study_folder(tmp_path, "b").exists()
+    with pytest.raises(StorageError, match='no study "a"'):
+        delete_study(storage, "a", runs=tmp_path, files=True)
+
+
+def test_provenance_names_versions_and_the_commit_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert versions()["optuna"] == optuna.__version__
+    assert set(versions()) == {"python", "hpsearch", "optuna", "torch", "numpy"}
+    assert git_commit(tmp_path) is None
+    monkeypatch.setenv("PATH", "")
+    assert git_commit(tmp_path) is None
