@@ -117,10 +117,12 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _import_file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # Under its own name, so that its classes can be pickled; but a user's random.py must not become Python's.
+    name = f"hpsearch_user_{path.stem}" if path.stem in sys.stdlib_module_names else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ObjectiveError(f"{path} cannot be imported as Python")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # as an import would: the file's own classes can then be pickled
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module

@@ -19,13 +19,13 @@ from optuna.trial import FrozenTrial, TrialState
 from ..objectives.base import describe
 from ..spaces import Spec, differences, load
 from ..storage import database, files, provenance, studies
+from . import plan
 from .algorithms import make_pruner
 from .backends import make_backend
 from .driver import Driver, Watcher
 from .errors import SearchError
 from .export import config_of
 from .note import study_note
-from .plan import check_objective
 
 if TYPE_CHECKING:
     import pandas
@@ -145,7 +145,7 @@ def run(
         changes["objective"] = f"{objective.__module__}:{objective.__qualname__}".replace(".<locals>", "")
     spec = spec.override(**changes) if changes else spec
     if objective is None:
-        check_objective(spec)
+        plan.check_objective(spec)
     if watcher is None:
         from .progress import LineProgress
 

@@ -1,7 +1,7 @@
 """Trains one configuration to its end, outside a search.
 
     document = load_document("best.yaml")
-    summary = train(override(document, {"max_samples": 20_000}), "runs/train/mine")
+    summary = train(override(document, {"max_samples": 20_000}), "trained/mine")
 
 The folder of a run holds its `config.yaml`, `metrics.jsonl` and checkpoint; when the run is finished, what it
 leaves to its user (an adapter, a model), and `summary.json`.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .trial import LocalTrial, Report
 
 CONFIG, SUMMARY, LOCK = "config.yaml", "summary.json", ".lock"
-RUNS = Path("runs", "train")
+RUNS = Path("trained")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Summary:
 
 
 def default_folder(document: Document) -> Path:
-    """`runs/train/STUDY-TRIAL`, or the name of the file."""
+    """`trained/STUDY-TRIAL`, or the name of the file."""
     study, trial = document.provenance.get("study"), document.provenance.get("trial")
     name = Path(document.file).stem if study is None or trial is None else f"{study}-{trial}"
     return RUNS / name.replace("/", "-")

@@ -29,7 +29,10 @@ class Report:
 
 
 class FolderTrial(ABC):
-    """A trial with a folder; what its reports are answered is a subclass's business."""
+    """A trial with a folder; what its reports are answered is a subclass's business.
+
+    An attempt that goes on, or starts again, leaves the reports of the earlier one as they are.
+    """
 
     def __init__(self, *, number: int, params: dict[str, Any], seed: int, folder: Path) -> None:
         self.number = number
@@ -40,6 +43,7 @@ class FolderTrial(ABC):
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         self.stopped = False
         self._metrics_file = folder / METRICS
+        self._recorded = _last_recorded(self._metrics_file)
         self._last_step = 0
 
     def report(self, value: float, *, step: int, **metrics: float) -> None:
@@ -56,6 +60,8 @@ class FolderTrial(ABC):
             raise TrialStopped
 
     def _record(self, report: Report) -> None:
+        if report.step <= self._recorded:
+            return
         record = {"step": report.step, "value": report.value, **report.metrics}
         with self._metrics_file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(record) + "\n")
@@ -66,25 +72,16 @@ class FolderTrial(ABC):
 
 
 class LocalTrial(FolderTrial):
-    """A trial outside a search: only a value that is no number ends it.
-
-    An attempt that goes on, or starts again, leaves the reports of the earlier one as they are.
-    """
+    """A trial outside a search: only a value that is no number ends it."""
 
     def __init__(
         self, *, params: dict[str, Any], seed: int, folder: Path, on_report: Callable[[Report], None]
     ) -> None:
         super().__init__(number=0, params=params, seed=seed, folder=folder)
         self.last: Report | None = None
-        self.resumed_at: int | None = None  # the last step of an earlier attempt with a checkpoint
-        self._recorded = _last_recorded(self._metrics_file)
-        if self.resume_from is not None:
-            self.resumed_at = self._recorded
+        # The last step of an earlier attempt with a checkpoint.
+        self.resumed_at = self._recorded if self.resume_from is not None else None
         self._on_report = on_report
-
-    def _record(self, report: Report) -> None:
-        if report.step > self._recorded:
-            super()._record(report)
 
     def _ends(self, report: Report) -> bool:
         self.last = report

@@ -44,10 +44,13 @@ def main() -> None:
     try:
         app()
     except Exception as error:
+        from ...spaces import SpaceError
+
         code = exit_code(error)
         if code is None or os.environ.get("HPSEARCH_DEBUG"):
             raise
-        print(f"hpsearch: {error}", file=sys.stderr)
+        # An issue begins with its file and line, for editors to jump to.
+        print(error if isinstance(error, SpaceError) else f"hpsearch: {error}", file=sys.stderr)
         sys.exit(code)
 
 

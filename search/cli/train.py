@@ -39,7 +39,7 @@ def train(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="The folder of the run.", show_default="runs/train/STUDY-TRIAL or FILE"
+            "--output", "-o", help="The folder of the run.", show_default="trained/STUDY-TRIAL or FILE"
         ),
     ] = None,
     max_samples: Annotated[int | None, typer.Option(help="Train for so many samples.")] = None,

@@ -68,7 +68,11 @@ FILES = [
     Case("bounds swapped", "below max", changed("min: 0.0, max: 1.0", "min: 2.0, max: 1.0")),
     Case("log from zero", "log", changed("max: 1.0", "max: 1.0, log: true")),
     Case("bounds as text", "s.yaml:6", changed("min: 0.0", 'min: "zero"')),
-    Case("duplicate key", 'duplicate key "metric", first at 4:1', changed("metric: loss\n", "metric: loss\nmetric: acc\n")),
+    Case(
+        "duplicate key",
+        'duplicate key "metric", first at 4:1',
+        changed("metric: loss\n", "metric: loss\nmetric: acc\n"),
+    ),
     Case("version", "version", changed("version: 1", "version: 2")),
     Case("goal", "minimize", changed("metric: loss\n", "metric: loss\ngoal: lower\n")),
     Case(

@@ -97,7 +97,10 @@ def build(folder: Path) -> Iterator[Callable[..., Call]]:
 
     def build(file: Path = folder / "studies.db", *, write: bool = False) -> Call:
         opened.append(RDBStorage(f"sqlite:///{file}"))
-        return caller(application(opened[-1], runs=folder, host="127.0.0.1", port=8080, write=write))
+        (folder / "artifacts").mkdir(exist_ok=True)
+        store = FileSystemArtifactStore(folder / "artifacts")  # takes files of every type
+        app = application(opened[-1], runs=folder, host="127.0.0.1", port=8080, write=write, artifacts=store)
+        return caller(app)
 
     yield build
     for storage in opened:

@@ -88,7 +88,7 @@ def steps(folder: Path | str) -> list[int]:
 def test_a_run_leaves_its_reports_its_configuration_and_a_summary() -> None:
     summary = trained(configuration())
     assert (summary.value, summary.at, summary.unit) == (2.0, 4, "steps")
-    folder = Path("runs/train/best")
+    folder = Path("trained/best")
     assert summary.folder == folder
     assert sorted(summary.files) == ["config.yaml", "metrics.jsonl", "summary.json"]
     assert json.loads((folder / "metrics.jsonl").read_text().splitlines()[1]) == {
@@ -146,7 +146,7 @@ def test_divergence_ends_the_run(cli: Cli, source: str) -> None:
     code, _, errors = cli("train", str(configuration(source)))
     assert code == 1
     assert errors.startswith("hpsearch: diverged: ")
-    assert not Path("runs/train/best/summary.json").exists()
+    assert not Path("trained/best/summary.json").exists()
 
 
 def test_divergence_says_where() -> None:
@@ -183,9 +183,9 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(cli: Cli) -> None:
     code, shown, _ = cli("train", path)
     assert code == 0
     assert shown.startswith(
-        "continuing at 2 steps: mine.py:train in runs/train/best\n3  loss 2.6667  twice 6\n"
+        "continuing at 2 steps: mine.py:train in trained/best\n3  loss 2.6667  twice 6\n"
     )
-    assert steps("runs/train/best") == [1, 2, 3, 4]
+    assert steps("trained/best") == [1, 2, 3, 4]
 
 
 def test_an_attempt_that_starts_again_repeats_no_report_in_the_file() -> None:
@@ -194,10 +194,10 @@ def test_an_attempt_that_starts_again_repeats_no_report_in_the_file() -> None:
     with pytest.raises(KeyboardInterrupt):
         trained(configuration(source))
     Path("interrupt").unlink()
-    with Path("runs/train/best/metrics.jsonl").open("a") as stream:
+    with Path("trained/best/metrics.jsonl").open("a") as stream:
         stream.write('{"step": 3, "val')  # killed while writing
     trained(configuration(source))
-    assert steps("runs/train/best") == [1, 2, 3, 4]
+    assert steps("trained/best") == [1, 2, 3, 4]
 
 
 def test_a_finished_run_is_kept_unless_forced(cli: Cli) -> None:
@@ -205,9 +205,9 @@ def test_a_finished_run_is_kept_unless_forced(cli: Cli) -> None:
     cli("train", path)
     code, shown, errors = cli("train", path)
     assert (code, shown) == (2, "")
-    assert "runs/train/best holds a finished run; --force trains again" in errors
+    assert "trained/best holds a finished run; --force trains again" in errors
     assert cli("train", path, "--force")[0] == 0
-    assert steps("runs/train/best") == [1, 2, 3, 4]
+    assert steps("trained/best") == [1, 2, 3, 4]
 
 
 def test_force_deletes_what_the_run_left_and_nothing_else() -> None:
@@ -225,7 +225,7 @@ def test_an_unfinished_run_of_another_configuration_is_kept() -> None:
         trained(configuration())
     with pytest.raises(UsageError, match="holds a run of another configuration"):
         trained(configuration(parameters={"x": 7.0}))
-    assert steps("runs/train/best") == [1, 2]
+    assert steps("trained/best") == [1, 2]
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -301,7 +301,7 @@ def test_a_wrong_file_is_told_at_its_place(cli: Cli, text: str, told: str) -> No
 
 def test_a_missing_file_says_what_writes_one(cli: Cli) -> None:
     assert cli("train", "no.yaml")[2] == (
-        "hpsearch: no.yaml: no such file; hpsearch export STUDY -o FILE writes one\n"
+        "no.yaml: no such file; hpsearch export STUDY -o FILE writes one\n"
     )
 
 
@@ -365,9 +365,9 @@ FROM = {"study": "s", "trial": 3, "value": 2.0, "versions": {"torch": "1.0"}}
 def test_a_value_is_reproduced(cli: Cli) -> None:
     code, shown, _ = cli("train", str(configuration(provenance=FROM)))
     assert code == 0
-    assert shown.startswith('training mine.py:train (trial 3 of "s") in runs/train/s-3\n')
+    assert shown.startswith('training mine.py:train (trial 3 of "s") in trained/s-3\n')
     assert 'the same value as trial 3 of "s", bit for bit' in shown.splitlines()
-    assert json.loads(Path("runs/train/s-3/summary.json").read_text())["reproduced"] is True
+    assert json.loads(Path("trained/s-3/summary.json").read_text())["reproduced"] is True
 
 
 def test_another_value_is_told_with_what_differs(cli: Cli) -> None:
@@ -466,7 +466,7 @@ def test_a_trial_of_a_search_is_trained_again_to_the_same_value() -> None:
         command("train", "best.yaml", "--merge"), capture_output=True, text=True, check=True
     )
     assert f'the same value as trial {result.best.number} of "small", bit for bit' in done.stdout.splitlines()
-    folder = Path(f"runs/train/small-{result.best.number}")
+    folder = Path(f"trained/small-{result.best.number}")
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["value"] == result.best.value
     for name in ("adapter.safetensors", "adapter_config.json", "model.safetensors"):
@@ -507,13 +507,13 @@ def test_ctrl_c_ends_a_training_tidily_and_a_later_merge_trains_nothing() -> Non
     assert last.startswith("interrupted at ")
     assert last.endswith("; continue with: hpsearch train long.yaml")
     subprocess.run(command("train", "long.yaml"), check=True, capture_output=True)
-    before = Path("runs/train/long/metrics.jsonl").read_bytes()
+    before = Path("trained/long/metrics.jsonl").read_bytes()
     done = subprocess.run(
         command("train", "long.yaml", "--merge"), check=True, capture_output=True, text=True
     )
     assert done.stdout.startswith("continuing at 200 samples")
-    assert Path("runs/train/long/model.safetensors").exists()
-    assert Path("runs/train/long/metrics.jsonl").read_bytes() == before
+    assert Path("trained/long/model.safetensors").exists()
+    assert Path("trained/long/metrics.jsonl").read_bytes() == before
 
 
 # The dashboard
