@@ -107,7 +107,10 @@ class SpaceSampler(BaseSampler):
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        self._inner.after_trial(study, trial, state, values)
+        with warnings.catch_warnings():
+            # CMA-ES would say of every trial that diverged that it has no use for its constraint.
+            warnings.filterwarnings("ignore", "Constraints have been set", UserWarning)
+            self._inner.after_trial(study, trial, state, values)
 
     def _suggester(
         self, study: optuna.Study, trial: FrozenTrial, rng: random.Random, labels: dict[str, Any]
@@ -216,6 +219,7 @@ def make_sampler(spec: Spec, seed: int) -> BaseSampler:
     options = search.model_dump(exclude={"sampler", "seed"}, exclude_none=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        warnings.simplefilter("ignore", FutureWarning)  # sigma0 goes with Optuna 6
         match search.sampler:
             case "tpe":
                 # Conditions split a space into groups, which the multivariate model otherwise ignores.

@@ -145,7 +145,7 @@ def test_the_trials_of_a_dead_driver_are_taken_up_in_place(table: Table, make_sp
     "parameters",
     [
         {"x": {"min": 0.0, "max": 1.0}},
-        {"on": False, "x": {"min": 0.0, "max": 1.0, "when": {"on": True}}},
+        {"n": 1, "x": {"min": 0.0, "max": 1.0, "when": "n > 5"}},
     ],
 )
 def test_a_trial_is_retried_as_often_as_said(

@@ -1,0 +1,364 @@
+"""Every sampler and pruner that a space file can name, in searches without workers; warnings are errors."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+
+from hpsearch.search.algorithms import GridSampler, SpaceSampler, derived_seed, make_pruner, make_sampler
+from hpsearch.search.driver import Driver
+from hpsearch.spaces import Spec
+from hpsearch.spaces.samplers import SAMPLERS
+from hpsearch.spaces.stopping import METHODS
+from hpsearch.storage.database import open_storage
+from hpsearch.storage.studies import SPEC, open_live
+
+NUMERIC: dict[str, Any] = {
+    "x": {"min": 0.0, "max": 1.0},
+    "lr": {"min": 1e-4, "max": 1e-1, "log": True},
+    "n": {"min": 1, "max": 64},
+}
+MIXED: dict[str, Any] = {
+    "x": {"min": 0.0, "max": 1.0},
+    "r": {"min": 2, "max": 32, "factor": 2},
+    "f": {"min": 0.001, "max": 0.1, "factor": 10},
+    "step": {"min": 0.0, "max": 0.3, "step": 0.1},
+    "modules": [["q"], ["q", "v"], ["q", "k", "v"]],
+    "scheduler": ["constant", "linear", "cosine"],
+    "warmup": {"min": 0.0, "max": 0.2, "when": {"scheduler": ["linear", "cosine"]}},
+    "both": {"expr": "r * 2"},
+}
+GRID: dict[str, Any] = {
+    "a": [1, 2, 3],
+    "b": {"min": 2, "max": 8, "factor": 2},
+    "c": {"min": 0.0, "max": 0.2, "step": 0.1, "when": {"a": 3}},
+}
+EXTRAS: dict[str, dict[str, Any]] = {
+    "percentile": {"percentile": 25.0},
+    "threshold": {"upper": 1.5},
+    "patient": {"patience": 1},
+    "hyperband": {"min": 1, "max": 9},
+    "successive_halving": {"min": 1, "max": 9},
+}
+
+
+class Silence:
+    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None: ...
+
+    def tick(self, driver: Driver) -> None: ...
+
+    def say(self, message: str) -> None:
+        raise AssertionError(message)
+
+
+def loss(params: dict[str, Any], step: int) -> float:
+    x = float(params.get("x", 0.5))
+    return (x - 0.3) ** 2 + math.log(1 + params.get("n", 1)) / 50 + 1 / step
+
+
+Search = Callable[..., list[FrozenTrial]]
+
+
+@pytest.fixture
+def search(tmp_path: Path) -> Iterator[Search]:
+    """Run a spec to its end, or until so many trials are asked; its trials so far."""
+    opened: list[optuna.storages.RDBStorage] = []
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+    def run(spec: Spec, until: int = 10**9, file: str = "a.db") -> list[FrozenTrial]:
+        storage = open_storage(f"sqlite:///{tmp_path / file}", create=True)
+        opened.append(storage)
+        live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
+        driver = Driver(spec, live, runs=tmp_path / "runs", watcher=Silence())
+        while len(driver.trials) < until and (given := driver.ask()) is not None:
+            for step in range(1, 10):
+                value = loss(given.params, step)
+                if spec.metric == "diverging" and step == 3 and given.params["x"] > 0.6:
+                    value = math.nan
+                if driver.report(given.number, value, step, {}) is not None:
+                    break
+            else:
+                driver.complete(given.number, loss(given.params, 9))
+        driver.close()
+        return driver.study.get_trials()
+
+    yield run
+    for storage in opened:
+        storage.engine.dispose()
+
+
+@pytest.fixture(autouse=True)
+def quiet_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Optuna's own warnings come by its logger; none is expected either."""
+    optuna.logging.enable_propagation()
+    yield
+    optuna.logging.disable_propagation()
+    said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert said == []
+
+
+def configurations(trials: list[FrozenTrial]) -> list[dict[str, Any]]:
+    return [t.params for t in trials]
+
+
+@pytest.mark.parametrize("space", ["numeric", "mixed"])
+@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "grid"])
+def test_every_sampler_proposes_configurations_of_the_space(
+    search: Search, make_spec: Any, sampler: str, space: str
+) -> None:
+    if (sampler, space) == ("cmaes", "mixed"):
+        pytest.skip("numeric parameters only")
+    parameters = NUMERIC if space == "numeric" else MIXED
+    constraint = "x < 0.8 or n < 32" if space == "numeric" else "r < 16 or x < 0.5"
+    spec = make_spec(
+        parameters=parameters,
+        constraints=[constraint],
+        search={"sampler": sampler, "seed": 1},
+        budget={"trials": 16},
+        baseline={"x": 0.25},
+    )
+    trials = search(spec)
+    assert [t.state for t in trials] == [TrialState.COMPLETE] * 16
+    assert len({str(sorted(c.items())) for c in configurations(trials)}) >= 15, "no proposal is repeated"
+    for trial in trials:
+        config = spec.space.resolve(
+            lambda name, p, trial=trial: (
+                p.value_of(trial.params[name]) if hasattr(p, "choices") else p.accept(trial.params[name])
+            )
+        )
+        assert spec.space.violated(config) is None
+        assert set(trial.params) == {name for name in spec.space.searched if name in config}
+        for name in trial.params:
+            assert name not in ("r", "f", "step") or trial.params[name] in spec.parameters[name].values()
+
+
+@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "grid"])
+def test_an_interrupted_search_proposes_what_an_uninterrupted_one_does(
+    search: Search, make_spec: Any, sampler: str
+) -> None:
+    options = {"sampler": sampler, "seed": 7}
+    if sampler in ("tpe", "gp", "cmaes"):
+        options["n_startup_trials"] = 3  # the model is what could differ
+    if sampler == "nsgaii":
+        options["population_size"] = 4
+    spec = make_spec(
+        parameters=NUMERIC if sampler == "cmaes" else MIXED,
+        search=options,
+        budget={"trials": 13},
+        early_stopping={"method": "hyperband", "min": 1, "max": 9},
+    )
+    whole = search(spec, file="whole.db")
+    for until in (1, 4, 5, 9):
+        search(spec, until=until)
+    assert configurations(search(spec)) == configurations(whole)
+    assert len({str(c) for c in configurations(whole)}) >= 12
+
+
+@pytest.mark.parametrize("sampler", ["random", "qmc", "tpe", "gp", "nsgaii"])
+def test_parameters_that_seldom_exist_are_drawn_anew_each_time(
+    search: Search, make_spec: Any, sampler: str
+) -> None:
+    """A sampler that falls back to independent draws must not draw the same again with its seed."""
+    parameters = {
+        "kind": ["plain", "warm"],
+        "warmup": {"min": 0.0, "max": 1.0, "when": {"kind": "warm"}},
+        "x": {"min": 0.0, "max": 1.0},
+    }
+    spec = make_spec(parameters=parameters, search={"sampler": sampler, "seed": 3}, budget={"trials": 16})
+    drawn = [t.params["warmup"] for t in search(spec) if "warmup" in t.params]
+    assert len(drawn) >= 3
+    assert len(set(drawn)) == len(drawn)
+
+
+@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "grid"])
+def test_trials_that_diverge_are_learnt_from_and_warned_of_by_nobody(
+    search: Search, make_spec: Any, sampler: str
+) -> None:
+    """Some samplers know constraints, and some complain of those they do not know."""
+    spec = make_spec(
+        parameters=NUMERIC, search={"sampler": sampler, "seed": 2}, budget={"trials": 24}, metric="diverging"
+    )
+    trials = search(spec)
+    infeasible = [t.number for t in trials if t.constraints]
+    assert infeasible and len(infeasible) < 24
+    assert all(t.state == TrialState.PRUNED for t in trials if t.number in infeasible)
+    if sampler == "tpe":
+        assert sum(n >= 12 for n in infeasible) < sum(n < 12 for n in infeasible)
+
+
+def test_another_seed_is_another_search(search: Search, make_spec: Any) -> None:
+    found = [
+        configurations(search(make_spec(search={"sampler": "random", "seed": seed}), file=f"{seed}.db"))
+        for seed in (0, 1)
+    ]
+    assert found[0] != found[1]
+    assert len({derived_seed(0, "trial", n) for n in range(1000)}) == 1000
+
+
+@pytest.mark.parametrize("stopping", METHODS)
+def test_every_method_of_early_stopping_runs(search: Search, make_spec: Any, stopping: str) -> None:
+    method = {"method": stopping} | EXTRAS.get(stopping, {})
+    trials = search(make_spec(parameters=MIXED, early_stopping=method, budget={"trials": 15}))
+    assert len(trials) == 15
+    assert {t.state for t in trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
+    if stopping in ("hyperband", "successive_halving", "median", "percentile"):
+        assert TrialState.PRUNED in {t.state for t in trials}
+    for trial in trials:
+        assert (trial.state == TrialState.PRUNED) == ("reason" in trial.user_attrs)
+
+
+# The grid
+
+
+@pytest.mark.parametrize("interrupt", [(), (1, 5, 14)])
+def test_a_grid_is_walked_once_and_ends_the_search(
+    search: Search, make_spec: Any, interrupt: tuple[int, ...]
+) -> None:
+    spec = make_spec(parameters=GRID, search={"sampler": "grid"}, budget={"trials": 100})
+    for until in interrupt:
+        search(spec, until=until)
+    trials = search(spec)
+    expected = [{k: v for k, v in c.items() if k in GRID} for c in spec.space.grid()]
+    assert len(expected) == 15
+    assert configurations(trials) == expected
+    assert search(spec) and len(search(spec)) == 15, "there is nothing left to ask"
+
+
+def test_a_grid_leaves_out_what_constraints_forbid_and_what_the_baseline_was(
+    search: Search, make_spec: Any
+) -> None:
+    spec = make_spec(
+        parameters=GRID,
+        constraints=["a * b < 20"],
+        baseline={"a": 2, "b": 4},
+        search={"sampler": "grid"},
+        budget={"trials": 100},
+    )
+    found = configurations(search(spec))
+    assert found[0] == {"a": 2, "b": 4}
+    assert sorted(map(str, found)) == sorted(
+        str({k: c[k] for k in ("a", "b", "c") if k in c}) for c in spec.space.grid()
+    )
+
+
+def test_the_last_point_of_a_grid_is_retried_too(tmp_path: Path, make_spec: Any, search: Search) -> None:
+    spec = make_spec(parameters={"a": [1, 2]}, search={"sampler": "grid"}, budget={"trials": 9})
+    search(spec, until=1)
+    storage = open_storage(f"sqlite:///{tmp_path / 'a.db'}")
+    live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
+    driver = Driver(spec, live, runs=tmp_path / "runs", watcher=Silence())
+    assert driver.ask() is not None
+    driver.close()
+    storage.engine.dispose()
+    assert configurations(search(spec)) == [{"a": 1}, {"a": 2}]
+
+
+# Priors, options
+
+
+@pytest.mark.parametrize(("confidence", "least"), [("low", 0.2), ("medium", 0.4), ("high", 0.6)])
+def test_a_prior_shapes_the_start(search: Search, make_spec: Any, confidence: str, least: float) -> None:
+    def parameters(prior: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "lr": {"min": 1e-5, "max": 1e-1, "log": True} | prior,
+            "kind": {"choices": ["a", "b", "c", "d", "e", "f", "g", "h"]},
+        }
+
+    def near(trials: list[FrozenTrial]) -> float:
+        return sum(1e-2 < t.params["lr"] < 6e-2 for t in trials) / len(trials)
+
+    budget, sampling = {"trials": 60}, {"sampler": "random", "seed": 5}
+    plain = search(make_spec(parameters=parameters({}), budget=budget, search=sampling), file="plain.db")
+    prior = {"prior": {"at": 2.5e-2, "confidence": confidence}}
+    shaped = search(make_spec(parameters=parameters(prior), budget=budget, search=sampling))
+    assert near(shaped) > near(plain)
+    assert near(shaped) >= least - 0.1
+    assert min(t.params["lr"] for t in shaped) < 1e-3, "the rest of the range is not given up"
+
+
+def test_a_prior_of_a_choice_and_of_a_factor_range_gives_their_values(search: Search, make_spec: Any) -> None:
+    parameters = {
+        "kind": {"choices": [["q"], ["v"], ["k"]], "prior": {"at": ["k"], "confidence": "high"}},
+        "r": {"min": 2, "max": 32, "factor": 2, "prior": {"at": 8, "confidence": "high"}},
+    }
+    trials = search(make_spec(parameters=parameters, budget={"trials": 30}))
+    assert sum(t.params["kind"] == '["k"]' for t in trials) > 15
+    assert sum(t.params["r"] == 8 for t in trials) > 10
+    assert {t.params["r"] for t in trials} <= {2, 4, 8, 16, 32}
+
+
+@pytest.mark.parametrize(
+    ("options", "attributes"),
+    [
+        ({"sampler": "tpe", "n_startup_trials": 3, "n_ei_candidates": 7, "constant_liar": False},
+         {"_n_startup_trials": 3, "_n_ei_candidates": 7, "_constant_liar": False, "_multivariate": True}),
+        ({"sampler": "tpe", "multivariate": False}, {"_multivariate": False, "_group": False}),
+        ({"sampler": "tpe", "group": True}, {"_group": True}),
+        ({"sampler": "gp", "n_startup_trials": 4, "deterministic_objective": True},
+         {"_n_startup_trials": 4, "_deterministic": True}),
+        ({"sampler": "cmaes", "n_startup_trials": 4, "popsize": 6, "sigma0": 0.2, "with_margin": True},
+         {"_n_startup_trials": 4, "_popsize": 6, "_sigma0": 0.2, "_with_margin": True}),
+        ({"sampler": "qmc", "qmc_type": "halton", "scramble": True, "seed": 5},
+         {"_qmc_type": "halton", "_scramble": True, "_seed": 5}),
+        ({"sampler": "nsgaii", "population_size": 9}, {"_population_size": 9}),
+    ],
+)  # fmt: skip
+def test_options_reach_the_sampler(
+    make_spec: Any, options: dict[str, Any], attributes: dict[str, Any]
+) -> None:
+    sampler = make_sampler(make_spec(search=options), seed=1)
+    assert {name: getattr(sampler, name) for name in attributes} == attributes
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampler": "tpe", "multivariate": False, "n_startup_trials": 2},
+        {"sampler": "tpe", "group": False, "n_startup_trials": 2},
+        {"sampler": "tpe", "n_startup_trials": 0},
+        {"sampler": "qmc", "qmc_type": "halton", "scramble": True},
+        {"sampler": "gp", "n_startup_trials": 0},
+        {"sampler": "nsgaii", "population_size": 2, "mutation_prob": 0.5, "swapping_prob": 0.2},
+    ],
+)
+def test_unusual_options_run(search: Search, make_spec: Any, options: dict[str, Any]) -> None:
+    assert len(search(make_spec(parameters=MIXED, search=options, budget={"trials": 8}))) == 8
+
+
+@pytest.mark.parametrize("option", ["sigma0", "with_margin", "lr_adapt", "use_separable_cma"])
+def test_the_options_of_cmaes_run(search: Search, make_spec: Any, option: str) -> None:
+    options = {"sampler": "cmaes", option: 0.2 if option == "sigma0" else True}
+    parameters = (
+        NUMERIC if option != "with_margin" else NUMERIC | {"s": {"min": 0.0, "max": 1.0, "step": 0.1}}
+    )
+    assert len(search(make_spec(parameters=parameters, search=options, budget={"trials": 12}))) == 12
+
+
+def test_conditions_are_modelled_by_group(make_spec: Any) -> None:
+    assert make_sampler(make_spec(parameters=MIXED, search={"sampler": "tpe"}), 0)._group is True
+    assert make_sampler(make_spec(parameters=NUMERIC, search={"sampler": "tpe"}), 0)._group is False
+
+
+def test_pruner_options_reach_the_pruner(make_spec: Any) -> None:
+    options = {"n_startup_trials": 2, "n_warmup_steps": 3, "interval_steps": 4, "n_min_trials": 5}
+    pruner = make_pruner(make_spec(early_stopping={"method": "median", "max": 9} | options))
+    assert {name: getattr(pruner, f"_{name}") for name in options} == options
+    pruner = make_pruner(make_spec(early_stopping={"method": "threshold", "lower": -1.0, "upper": 1.0}))
+    assert (pruner._lower, pruner._upper) == (-1.0, 1.0)  # type: ignore[attr-defined]
+    halving = {"method": "successive_halving", "min": 2, "max": 99, "eta": 4, "min_early_stopping_rate": 1}
+    pruner = make_pruner(make_spec(early_stopping=halving))
+    assert (pruner._min_resource, pruner._reduction_factor, pruner._min_early_stopping_rate) == (2, 4, 1)
+
+
+def test_a_sampler_made_for_a_search_is_the_one_of_its_spec(make_spec: Any) -> None:
+    from hpsearch.search.algorithms import sampler_of
+
+    assert isinstance(sampler_of(make_spec(parameters=GRID, search={"sampler": "grid"})), GridSampler)
+    assert isinstance(sampler_of(make_spec()), SpaceSampler)
