@@ -61,7 +61,7 @@ class CommandObjective:
         finally:
             _kill_group(process)  # what the script started and left behind
         if code:
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+            how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
             raise ChildProcessError(f"{words[0]} {how}; its output is in output.log")
         if value is None:
             raise ObjectiveError(
@@ -112,9 +112,12 @@ def parse_report(line: bytes, metric: str) -> tuple[float, int | None, dict[str,
     if not line.lstrip().startswith(b"{"):
         return None
     try:
-        record = json.loads(line)
-    except ValueError:
+        return _report_in(json.loads(line), metric)
+    except (ValueError, RecursionError, OverflowError):
         return None  # some other output that starts with a brace
+
+
+def _report_in(record: dict[str, Any], metric: str) -> tuple[float, int | None, dict[str, float]] | None:
     key = metric if metric in record else "value"
     if not isinstance(record.get(key), (int, float)) or isinstance(record[key], bool):
         return None
@@ -179,6 +182,14 @@ def flat(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in params.items():
         found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return found
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; a real-time signal has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import glob
 import os
 import selectors
-import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass
 
 import psutil
 
+from ...objectives.command import signal_name
 from ...spaces import Spec
 from ..driver import Assignment, Driver, Failure
 from .protocol import Channel, Message, end_session
@@ -211,7 +211,7 @@ def _cores() -> int:
 
 def _how_it_ended(code: int) -> str:
     if code < 0:
-        name = signal.Signals(-code).name
+        name = signal_name(-code)
         hint = "; the machine may have run out of memory" if name == "SIGKILL" else ""
         return f"the worker process was killed by {name}{hint}"
     return f"the worker process exited with code {code} in the middle of the trial"

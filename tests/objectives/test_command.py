@@ -1,0 +1,292 @@
+"""Scripts as objectives: real processes, started, read, stopped and cleaned up after."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from hpsearch.objectives import TrialStopped, command
+from hpsearch.objectives.base import ObjectiveError
+from hpsearch.objectives.command import CommandObjective, expand, flat, parse_report
+
+PARAMS: dict[str, Any] = {
+    "learning_rate": 0.001,
+    "name": "a b",
+    "flag": True,
+    "off": False,
+    "layers": [1, 2],
+    "none": None,
+    "optimizer": {"momentum": 0.9},
+}
+
+
+class HandTrial:
+    """A trial as a backend makes it, without a search behind it."""
+
+    number = 3
+    seed = 7
+
+    def __init__(self, folder: Path, params: dict[str, Any], stop_at: int | None = None) -> None:
+        self.params = params
+        self.checkpoint = folder / "checkpoint"
+        self.checkpoint.mkdir(exist_ok=True)
+        self.resume_from: Path | None = None
+        self.reports: list[tuple[int, float, dict[str, float]]] = []
+        self._stop_at = stop_at
+
+    def report(self, value: float, *, step: int, **metrics: float) -> None:
+        self.reports.append((step, value, metrics))
+        if step == self._stop_at:
+            raise TrialStopped
+
+
+Run = Callable[..., tuple[float, HandTrial]]
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> HandTrial:
+    return HandTrial(tmp_path, {"x": 0.5})
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], CommandObjective]:
+    """An objective that runs a Python script of these lines."""
+
+    def make(text: str, *arguments: str) -> CommandObjective:
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        return CommandObjective(["python", str(path), *arguments], "loss")
+
+    return make
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, within some seconds."""
+    for _ in range(200):
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_the_macros_are_those_of_wandb() -> None:
+    params = flat(PARAMS)
+    assert expand(["${env}", "${interpreter}", "train.py", "${args}"], params) == [
+        "/usr/bin/env",
+        sys.executable,
+        "train.py",
+        "--learning_rate=0.001",
+        "--name=a b",
+        "--flag=true",
+        "--off=false",
+        "--layers=[1, 2]",
+        "--none=null",
+        "--optimizer.momentum=0.9",
+    ]
+    assert expand(["${args_no_hyphens}"], {"a": 1, "b": "x"}) == ["a=1", "b=x"]
+    assert expand(["${args_no_boolean_flags}"], {"a": 1, "t": True, "f": False}) == ["--a=1", "--t"]
+    assert json.loads(expand(["${args_json}"], params)[0]) == params
+
+
+def test_a_parameter_stands_anywhere_in_a_word_and_is_not_read_again() -> None:
+    params = {"a": "${b}", "b": 2, "optimizer.momentum": 0.9}
+    words = ["run", "--out=${a}-${b}", "${optimizer.momentum}", "$b", "$", "{b}"]
+    assert expand(words, params) == ["run", "--out=${b}-2", "0.9", "$b", "$", "{b}"]
+
+
+@pytest.mark.parametrize("word", ["${program}", "--x=${nothing}", "--all=${args}", "${", "a${b"])
+def test_an_unknown_macro_is_refused_with_the_known_ones(word: str) -> None:
+    with pytest.raises(ObjectiveError, match="unknown macro") as caught:
+        expand(["run", word], {"a": 1})
+    assert "${args_json}" in str(caught.value)
+
+
+def test_python_is_the_one_that_searches() -> None:
+    assert expand(["python", "x"], {})[0] == expand(["python3", "x"], {})[0] == sys.executable
+    assert expand(["/usr/bin/python3", "x"], {})[0] == "/usr/bin/python3"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b'{"step": 3, "loss": 0.5, "acc": 1}', (0.5, 3, {"acc": 1.0})),
+        (b'  {"value": 1}\r\n', (1.0, None, {})),
+        (b'{"loss": NaN, "step": 1}', ("nan", 1, {})),
+        (b'{"loss": 1, "value": 2, "self": 3, "step": 4, "a/b": 5, "t": "x"}', (1.0, 4, {})),
+        (b'{"loss": "0.5"}', None),
+        (b'{"loss": true}', None),
+        (b'{"loss": null}', None),
+        (b'{"other": 1}', None),
+        (b"{'loss': 1}", None),
+        (b"{", None),
+        (b"{\xff}", None),
+        (b"[1]", None),
+        (b"loss: 1", None),
+        (b'{"a":' * 100_000, None),
+        (b'{"loss": 1' + b"0" * 400 + b"}", None),
+    ],
+)
+def test_a_report_is_told_from_other_output(line: bytes, found: Any) -> None:
+    parsed = parse_report(line, "loss")
+    assert parsed == found or (found and found[0] == "nan" and parsed and parsed[0] != parsed[0])
+
+
+def test_reports_pass_between_other_output(
+    script: Any, trial: HandTrial, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    value = script(
+        "import json, sys\n"
+        "print('loading')\n"
+        "print(json.dumps({'step': 10, 'loss': 0.5, 'lr': 1e-3}))\n"
+        "sys.stdout.buffer.write(b'\\xff {not json}\\n{\"a\": 1}\\n'); sys.stdout.flush()\n"
+        "print('progress 10%\\rprogress 20%', end='')\n"
+        "print('\\n' + json.dumps({'loss': 0.4}))\n"
+        "print(json.dumps({'step': 30, 'value': 0.25}), end='')\n"
+    )(trial)
+    assert value == 0.25
+    assert trial.reports == [(10, 0.5, {"lr": 1e-3}), (11, 0.4, {}), (30, 0.25, {})]
+    output = capfdbinary.readouterr().out
+    assert b"loading\n" in output and b"\xff {not json}\n" in output
+
+
+def test_a_script_reports_by_our_function_too(script: Any, trial: HandTrial) -> None:
+    value = script(
+        "from hpsearch.objectives import report\n"
+        "print('half a line', end='')\n"
+        "report(1.5, step=1, accuracy=0.5)\n"
+        "report(float('inf'), step=2)\n"
+    )(trial)
+    assert value == float("inf")
+    assert trial.reports[0] == (1, 1.5, {"accuracy": 0.5})
+
+
+def test_a_script_learns_of_its_trial_from_its_arguments_and_environment(
+    script: Any, trial: HandTrial, tmp_path: Path
+) -> None:
+    trial.params = {"x": 0.5, "name": "a b; $(c)", "deep": {"er": 1}}
+    trial.resume_from = trial.checkpoint
+    script(
+        "import json, os, sys\n"
+        "told = {k: v for k, v in os.environ.items() if k.startswith('HPSEARCH_')}\n"
+        f"json.dump([sys.argv[1:], told, sys.stdin.read()], open({str(tmp_path / 'told')!r}, 'w'))\n"
+        "print('{\"loss\": 1}')\n",
+        "${args}",
+    )(trial)
+    arguments, told, read = json.loads((tmp_path / "told").read_text())
+    assert arguments == ["--x=0.5", "--name=a b; $(c)", "--deep.er=1"]
+    assert read == ""
+    checkpoint = str(trial.checkpoint)
+    assert told | {"HPSEARCH_TRIAL": "3", "HPSEARCH_SEED": "7"} == told
+    assert told["HPSEARCH_CHECKPOINT"] == told["HPSEARCH_RESUME_FROM"] == checkpoint
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "said"),
+    [
+        ("raise SystemExit(3)", ChildProcessError, "exited with code 3; its output is in output.log"),
+        ("import os; os.kill(os.getpid(), 9)", ChildProcessError, "was killed by SIGKILL"),
+        ("import os; os.kill(os.getpid(), 40)", ChildProcessError, "was killed by signal 40"),
+        ("print('done')", ObjectiveError, 'without reporting "loss"; it prints lines such as {"step": 1'),
+        ("print('{\"loss\": 1}'); raise SystemExit(1)", ChildProcessError, "exited with code 1"),
+    ],
+)
+def test_a_script_that_ends_badly_says_how(
+    script: Any, trial: HandTrial, lines: str, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error) as caught:
+        script(lines)(trial)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["no-such-program-anywhere", "x"], "cannot start no-such-program-anywhere x: No such file"),
+        (["/"], "cannot start /: Permission denied"),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_named(trial: HandTrial, words: list[str], said: str) -> None:
+    with pytest.raises(ObjectiveError, match=said):
+        CommandObjective(words, "loss")(trial)
+
+
+def test_a_step_that_is_no_number_is_the_trials_to_refuse(script: Any, trial: HandTrial) -> None:
+    script('print(\'{"loss": 1, "step": "4"}\')')(trial)
+    assert trial.reports[0][0] == "4"  # type: ignore[comparison-overlap]
+
+
+STUBBORN = """\
+import os, signal, subprocess, sys, time
+{ignore}
+sleep = "import signal, time; {child}; print(1, flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", sleep], stdout=subprocess.PIPE)
+child.stdout.readline()
+open({pids!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+print('{{"loss": 1, "step": 1}}', flush=True)
+time.sleep(600)
+"""
+IGNORE = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+
+
+@pytest.mark.parametrize("ignore", ["", IGNORE])
+@pytest.mark.parametrize("child", ["", IGNORE])
+def test_a_stop_ends_the_script_and_its_children_whatever_they_ignore(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignore: str, child: str
+) -> None:
+    monkeypatch.setattr(command, "TERM_SECONDS", 0.2)
+    pids = tmp_path / "pids"
+    trial = HandTrial(tmp_path, {}, stop_at=1)
+    text = STUBBORN.format(ignore=ignore, child=child or "pass", pids=str(pids))
+    with pytest.raises(TrialStopped):
+        script(text)(trial)
+    assert all(gone(int(pid)) for pid in pids.read_text().split())
+
+
+def test_a_stop_lets_the_script_put_things_in_order(script: Any, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    trial = HandTrial(tmp_path, {}, stop_at=1)
+    with pytest.raises(TrialStopped):
+        script(
+            "import signal, sys, time\n"
+            f"def end(*_):\n    time.sleep(0.2); open({str(done)!r}, 'w').close(); sys.exit()\n"
+            "signal.signal(signal.SIGTERM, end)\n"
+            'print(\'{"loss": 1, "step": 1}\', flush=True)\ntime.sleep(600)\n'
+        )(trial)
+    assert done.exists()
+
+
+@pytest.mark.parametrize("session", [False, True])
+def test_what_a_script_leaves_running_holds_no_trial(script: Any, trial: HandTrial, session: bool) -> None:
+    """It has the script's output open; what is in the script's group ends with it."""
+    value = script(
+        "import subprocess\n"
+        f"child = subprocess.Popen(['sleep', '600'], start_new_session={session})\n"
+        "print(f'{{\"loss\": {child.pid}}}')\n"
+    )(trial)
+    if session:  # it asked for a life of its own
+        os.kill(int(value), signal.SIGKILL)
+    assert gone(int(value))
+
+
+def test_an_error_in_the_search_ends_the_script(script: Any, tmp_path: Path) -> None:
+    class Broken(HandTrial):
+        def report(self, value: float, *, step: int, **metrics: float) -> None:
+            self.reports.append((int(value), value, metrics))
+            raise ValueError("steps rise")
+
+    trial = Broken(tmp_path, {})
+    with pytest.raises(ValueError, match="steps rise"):
+        script("import os, time\nprint(f'{{\"loss\": {os.getpid()}}}', flush=True)\ntime.sleep(600)\n")(trial)
+    assert gone(trial.reports[0][0])
