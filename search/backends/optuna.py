@@ -93,7 +93,9 @@ class OptunaBackend:
 
     def _handle(self, driver: Driver, worker: Worker, message: Message) -> None:
         number = worker.number
-        assert number is not None, "a worker without a trial has nothing to say"
+        if number is None:  # a thread that outlived its objective still reports
+            _send(worker, {"kind": "answer", "stop": True})
+            return
         if message["kind"] == "report":
             reason = driver.report(number, message["value"], message["step"], message["metrics"])
             if reason is not None:

@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,16 @@ def endless(trial: Trial) -> float:
             time.sleep(0.01)
     trial.report(0.5, step=1)
     return 0.5
+
+
+def leaves_a_thread(trial: Trial) -> float:
+    """Returns, while a thread of it goes on to report."""
+    trial.report(1.0, step=1)
+    if trial.number == 0:
+        threading.Thread(target=lambda: (time.sleep(0.3), trial.report(2.0, step=2)), daemon=True).start()
+    else:
+        _wait_for(Path(trial.params["folder"]) / f"{1 - trial.number}.jsonl", 1.0)
+    return 1.0
 
 
 def stops_itself(trial: Trial) -> float:
@@ -200,7 +211,7 @@ def module_paths(trial: Trial) -> float:
     return math.pi
 
 
-def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
+def _wait_for(path: Path, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -131,6 +131,14 @@ def test_an_objective_that_keeps_its_stop_and_never_returns_does_not_hold_the_se
     assert bench.states() == ["COMPLETE", "PRUNED", "COMPLETE"]
 
 
+@pytest.mark.slow
+def test_a_thread_that_outlives_its_objective_does_not_harm_the_search(bench: Any, recorder: Any) -> None:
+    """One worker is done with trial 0 and idle, the other is still busy, when the thread reports."""
+    bench.search("leaves_a_thread", budget={"trials": 2}, execution=TWO_WORKERS)
+    assert bench.states() == ["COMPLETE", "COMPLETE"]
+    assert bench.trials()[0].intermediate_values == {1: 1.0}
+
+
 def test_an_objective_that_stops_itself_fails(bench: Any) -> None:
     with pytest.raises(SearchError, match="TrialStopped"):
         bench.search("stops_itself", budget={"trials": 3})
