@@ -46,7 +46,7 @@ class Written:
     """What the database holds of one trial."""
 
     row: int  # the trial's primary key
-    state: TrialState
+    life: Mapping[str, Any]  # its state and times
     params: frozenset[str] = frozenset()
     steps: frozenset[int] = frozenset()
     user: Mapping[str, Any] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             self.set_study_system_attr(self._study, key, value)
         for trial in self._database.get_all_trials(self._row, deepcopy=False):
             self.create_new_trial(self._study, trial)
-            self._written[trial.number] = Written(row=trial._trial_id, state=trial.state, **_contents(trial))
+            self._written[trial.number] = Written(row=trial._trial_id, **_contents(trial))
         self._open = {n for n in self._open if not self._trial(n).state.is_finished()}
 
     def _write_study(self, connection: sqlalchemy.Connection) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -145,14 +145,14 @@ class LiveStorage(optuna.storages.InMemoryStorage):
     def _write_trial(self, connection: sqlalchemy.Connection, trial: FrozenTrial) -> Written:
         old = self._written.get(trial.number)
         if old is None:
-            old = Written(row=self._insert(connection, trial), state=trial.state)
+            old = Written(row=self._insert(connection, trial), life=_life(trial))
             if trial.values is not None:
                 self._write_values(connection, old.row, trial.values)
-        elif trial.state != old.state:
+        elif (life := _life(trial)) != old.life:
             if trial.values is not None:
                 self._write_values(connection, old.row, trial.values)
-            connection.execute(_TRIALS.update().where(_TRIALS.c.trial_id == old.row).values(**_life(trial)))
-        new = replace(old, state=trial.state, **_contents(trial))
+            connection.execute(_TRIALS.update().where(_TRIALS.c.trial_id == old.row).values(**life))
+        new = replace(old, **_contents(trial))
         key = {"trial_id": old.row}
         _insert(
             connection, _PARAMS, [key | _param_row(trial, n) for n in trial.params if n not in old.params]
@@ -196,6 +196,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
 
 def _contents(trial: FrozenTrial) -> dict[str, Any]:
     return {
+        "life": _life(trial),
         "params": frozenset(trial.params),
         "steps": frozenset(trial.intermediate_values),
         "user": dict(trial.user_attrs),

@@ -12,7 +12,14 @@ import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
-from hpsearch.search.algorithms import GridSampler, SpaceSampler, derived_seed, make_pruner, make_sampler
+from hpsearch.search.algorithms import (
+    GridSampler,
+    SpaceSampler,
+    derived_seed,
+    make_pruner,
+    make_sampler,
+    sampler_of,
+)
 from hpsearch.search.driver import Driver
 from hpsearch.spaces import Spec
 from hpsearch.spaces.samplers import SAMPLERS
@@ -272,7 +279,8 @@ def test_a_prior_shapes_the_start(search: Search, make_spec: Any, confidence: st
         }
 
     def near(trials: list[FrozenTrial]) -> float:
-        return sum(1e-2 < t.params["lr"] < 6e-2 for t in trials) / len(trials)
+        rates: list[float] = [t.params["lr"] for t in trials]
+        return sum(1e-2 < rate < 6e-2 for rate in rates) / len(rates)
 
     budget, sampling = {"trials": 60}, {"sampler": "random", "seed": 5}
     plain = search(make_spec(parameters=parameters({}), budget=budget, search=sampling), file="plain.db")
@@ -342,23 +350,22 @@ def test_the_options_of_cmaes_run(search: Search, make_spec: Any, option: str) -
 
 
 def test_conditions_are_modelled_by_group(make_spec: Any) -> None:
-    assert make_sampler(make_spec(parameters=MIXED, search={"sampler": "tpe"}), 0)._group is True
-    assert make_sampler(make_spec(parameters=NUMERIC, search={"sampler": "tpe"}), 0)._group is False
+    for parameters, group in ((MIXED, True), (NUMERIC, False)):
+        sampler: Any = make_sampler(make_spec(parameters=parameters, search={"sampler": "tpe"}), 0)
+        assert sampler._group is group
 
 
 def test_pruner_options_reach_the_pruner(make_spec: Any) -> None:
     options = {"n_startup_trials": 2, "n_warmup_steps": 3, "interval_steps": 4, "n_min_trials": 5}
-    pruner = make_pruner(make_spec(early_stopping={"method": "median", "max": 9} | options))
+    pruner: Any = make_pruner(make_spec(early_stopping={"method": "median", "max": 9} | options))
     assert {name: getattr(pruner, f"_{name}") for name in options} == options
     pruner = make_pruner(make_spec(early_stopping={"method": "threshold", "lower": -1.0, "upper": 1.0}))
-    assert (pruner._lower, pruner._upper) == (-1.0, 1.0)  # type: ignore[attr-defined]
+    assert (pruner._lower, pruner._upper) == (-1.0, 1.0)
     halving = {"method": "successive_halving", "min": 2, "max": 99, "eta": 4, "min_early_stopping_rate": 1}
     pruner = make_pruner(make_spec(early_stopping=halving))
     assert (pruner._min_resource, pruner._reduction_factor, pruner._min_early_stopping_rate) == (2, 4, 1)
 
 
 def test_a_sampler_made_for_a_search_is_the_one_of_its_spec(make_spec: Any) -> None:
-    from hpsearch.search.algorithms import sampler_of
-
     assert isinstance(sampler_of(make_spec(parameters=GRID, search={"sampler": "grid"})), GridSampler)
     assert isinstance(sampler_of(make_spec()), SpaceSampler)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -42,7 +43,7 @@ def test_a_study_half_made_is_made_whole(storage: optuna.storages.RDBStorage) ->
 
 @pytest.mark.parametrize("directions", [["maximize"], ["minimize", "minimize"]])
 def test_an_empty_study_of_other_directions_is_not_ours(
-    storage: optuna.storages.RDBStorage, directions: list[str]
+    storage: optuna.storages.RDBStorage, directions: list[Any]
 ) -> None:
     optuna.create_study(study_name="lora", storage=storage, directions=directions)
     with pytest.raises(StorageError, match="made by another program; choose another --name"):

@@ -109,7 +109,7 @@ def leaves_a_thread(trial: Trial) -> float:
     """Returns, while a thread of it goes on to report."""
     trial.report(1.0, step=1)
     if trial.number == 0:
-        threading.Thread(target=lambda: (time.sleep(0.3), trial.report(2.0, step=2)), daemon=True).start()
+        threading.Timer(0.3, trial.report, [2.0], {"step": 2}).start()
     else:
         _wait_for(Path(trial.params["folder"]) / f"{1 - trial.number}.jsonl", 1.0)
     return 1.0

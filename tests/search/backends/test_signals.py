@@ -91,7 +91,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
 
 def gone(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 
@@ -151,8 +151,7 @@ def test_kill_takes_workers_and_scripts_along_and_the_same_command_goes_on(comma
     assert len(workers) == 2 and len(scripts) == 4
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    for pid in [*workers, *scripts]:
-        wait_for(lambda pid=pid: gone(pid), 30)
+    wait_for(lambda: all(map(gone, [*workers, *scripts])), 30)
     assert "RUNNING" in bench.states()
     process = search.start()
     output, _ = process.communicate(timeout=120)
@@ -165,8 +164,8 @@ def test_kill_takes_workers_and_scripts_along_and_the_same_command_goes_on(comma
         assert first["arguments"] == second["arguments"]
     for trial in bench.trials():
         assert list(trial.intermediate_values) == list(range(1, 10))
-    for pid in map(int, (bench.folder / "pids").read_text().split()):
-        wait_for(lambda pid=pid: gone(pid), 30)
+    scripts = [int(pid) for pid in (bench.folder / "pids").read_text().split()]
+    wait_for(lambda: all(map(gone, scripts)), 30)
 
 
 def test_a_search_killed_again_and_again_is_the_uninterrupted_one(command: Any, bench: Any) -> None:
