@@ -190,11 +190,13 @@ def reports(trial: Trial) -> float:
 
 
 def device(trial: Trial) -> float:
-    """Says which device its worker has; trial 1 loses its worker, and trial 0 stays until 2 is there."""
+    """Says which device its worker has; trial 0 loses its worker, and trial 1 stays until 2 is there."""
     note(trial, device=os.environ["CUDA_VISIBLE_DEVICES"])
-    if trial.number == 1:
+    folder = Path(trial.params["folder"])
+    if trial.number == 0:
+        _wait_for(folder / "1.jsonl")
         os._exit(1)
-    _wait_for(Path(trial.params["folder"]) / f"{2 if trial.number == 0 else 0}.jsonl")
+    _wait_for(folder / "2.jsonl")
     return 1.0
 
 
