@@ -6,6 +6,7 @@ import json
 import math
 import operator
 import os
+import threading
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -45,8 +46,13 @@ class FolderTrial(ABC):
         self._metrics_file = folder / METRICS
         self._recorded = _last_recorded(self._metrics_file)
         self._last_step = 0
+        self._lock = threading.Lock()  # an objective may report from a thread of its own
 
     def report(self, value: float, *, step: int, **metrics: float) -> None:
+        with self._lock:
+            self._report(value, step, metrics)
+
+    def _report(self, value: float, step: int, metrics: dict[str, float]) -> None:
         if self.stopped:
             raise TrialStopped
         step = _checked_step(step, self._last_step)

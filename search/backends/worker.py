@@ -44,13 +44,15 @@ def run_trial(objective: Objective, trial: WorkerTrial) -> Message:
     """Run the objective; what became of it, as a message."""
     try:
         value = as_number(objective(trial), "the objective returned")
+        return {"kind": "stopped"} if trial.stopped else {"kind": "done", "value": value}
     except TrialStopped:
         return {"kind": "stopped"}
     except BaseException as error:
         if trial.stopped:  # an objective's own trouble on its way out changes nothing
             return {"kind": "stopped"}
         return {"kind": "failed", "failure": failure_of(error)}
-    return {"kind": "stopped"} if trial.stopped else {"kind": "done", "value": value}
+    finally:
+        trial.stopped = True  # a thread of the objective's that goes on reports to nobody
 
 
 def _redirect(stack: ExitStack, path: Path) -> None:
