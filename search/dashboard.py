@@ -19,13 +19,15 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+import bottle
 import optuna
 import optuna_dashboard
 import psutil
 import sqlalchemy
+from optuna.artifacts.exceptions import ArtifactNotFound
 from optuna.storages import BaseStorage, RDBStorage
 
 from ..storage.database import open_storage
@@ -90,7 +92,7 @@ def application(
     """
     opened = open_storage(storage) if isinstance(storage, str) else storage
     if artifacts is None:
-        artifacts = RunsArtifactStore(runs)
+        artifacts = _TrialFiles(runs)
 
     def build() -> WSGIApplication:
         # `get_storage` adds Optuna's cache: refreshing a long study costs a quarter. It also takes away the
@@ -110,6 +112,16 @@ def allowed_hosts(host: str, port: int) -> frozenset[str]:
         names |= {address.address for card in psutil.net_if_addrs().values() for address in card}
     ports = ["", ":80"] if port == 80 else [f":{port}"]  # browsers leave out the port of the scheme
     return frozenset(f"{_in_url(name)}{port}".lower() for name in names for port in ports)
+
+
+class _TrialFiles(RunsArtifactStore):
+    """The trials' files. A missing one is answered with 404, where optuna-dashboard prints a traceback."""
+
+    def open_reader(self, artifact_id: str) -> BinaryIO:
+        try:
+            return super().open_reader(artifact_id)
+        except ArtifactNotFound as error:
+            raise bottle.HTTPResponse("there is no such file\n", 404) from error
 
 
 def guarded(app: WSGIApplication, *, hosts: frozenset[str], write: bool) -> WSGIApplication:

@@ -9,8 +9,8 @@ from .parameters import Choice
 from .ranges import Range, brief
 from .spec import Spec
 
-WIDE = 100          # max / min from which orders of magnitude matter
-SCARCE = 0.05       # share of the box below which rejection gets slow and samplers learn little
+WIDE = 100  # max / min from which orders of magnitude matter
+SCARCE = 0.05  # share of the box below which rejection gets slow and samplers learn little
 BATCH = {"batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}
 
 Warnings = Iterator[tuple[str, str]]
@@ -46,7 +46,7 @@ def _grid(spec: Spec) -> Warnings:
     size, trials = spec.space.grid_size(), spec.budget.trials
     if size is None or trials is None:
         return
-    if size < trials and spec.search.sampler != "grid":     # a grid search simply ends
+    if size < trials and spec.search.sampler != "grid":  # a grid search simply ends
         yield "budget.trials", f"there are only {size} configurations for {trials} trials; some will repeat"
     if size > trials and spec.search.sampler == "grid":
         yield "budget.trials", f"the grid has {size} configurations; {trials} trials leave some out"

@@ -19,12 +19,18 @@ OPTUNA, HYDRA, AXOLOTL, AX = "Optuna", "Hydra", "Axolotl", "Ax"
 NEPS = "NePS or ConfigSpace"
 
 FILES = {
-    WANDB: "a W&B sweep file", NNI: "an NNI experiment file", DETERMINED: "a Determined experiment file",
-    KATIB: "a Katib experiment file", OPTUNA: "an Optuna search space in JSON", HYDRA: "a Hydra config",
-    AXOLOTL: "an Axolotl config", AX: "an Ax experiment", NEPS: "a NePS or ConfigSpace space",
+    WANDB: "a W&B sweep file",
+    NNI: "an NNI experiment file",
+    DETERMINED: "a Determined experiment file",
+    KATIB: "a Katib experiment file",
+    OPTUNA: "an Optuna search space in JSON",
+    HYDRA: "a Hydra config",
+    AXOLOTL: "an Axolotl config",
+    AX: "an Ax experiment",
+    NEPS: "a NePS or ConfigSpace space",
 }
 
-TOP = {     # keys at the top of a file: whose they are, and what to write here
+TOP = {  # keys at the top of a file: whose they are, and what to write here
     "method": (WANDB, "search: {sampler: tpe}"),
     "program": (WANDB, 'objective: {command: [python, train.py, "${args}"]}'),
     "run_cap": (WANDB, "budget: {trials: ...}"),
@@ -48,7 +54,7 @@ TOP = {     # keys at the top of a file: whose they are, and what to write here
     "base_model": (AXOLOTL, "it as a constant under parameters"),
 }
 
-PARAMETER = {   # keys inside a parameter
+PARAMETER = {  # keys inside a parameter
     "distribution": (WANDB, LOG_RANGE),
     "values": (WANDB, CHOICES),
     "probabilities": (WANDB, "no weights: choices are drawn evenly"),
@@ -72,7 +78,7 @@ PARAMETER = {   # keys inside a parameter
     "log_scale": (AX, "log: true"),
 }
 
-STRINGS = {     # how a parameter written as a text begins
+STRINGS = {  # how a parameter written as a text begins
     "Oríon": re.compile(r"orion~"),
     "Ray Tune": re.compile(r"tune\.\w+\("),
     HYDRA: re.compile(r"(tag|interval|choice|range|glob)\("),
@@ -101,7 +107,7 @@ def foreign(data: Any, places: Places) -> Iterator[Issue]:
         keys = value.keys() if isinstance(value, dict) else ()
         tools.update(PARAMETER[key][0] for key in keys if key in PARAMETER)
     if tools:
-        (tool, _), = tools.most_common(1)
+        ((tool, _),) = tools.most_common(1)
         message = f"this looks like {FILES[tool]}; hpsearch has a language of its own"
         yield Issue(places.file, 1, 1, "", message)
     for name, value in named.items():

@@ -29,9 +29,9 @@ from ruamel.yaml.reader import ReaderError
 
 from .errors import Issue, SpaceError
 
-LARGEST_TEXT = 200_000    # characters
-MOST_VALUES = 20_000      # after aliases are written out
-DEEPEST = 20              # levels
+LARGEST_TEXT = 200_000  # characters
+MOST_VALUES = 20_000  # after aliases are written out
+DEEPEST = 20  # levels
 LARGEST_INTEGER = 2**63
 
 NULL = re.compile(r"|~|null|Null|NULL")
@@ -71,7 +71,7 @@ class Node:
     column: int
     content: str | list[Node] | list[tuple[Node, Node]]
     kind: type[str] | type[list[Any]] | type[dict[str, Any]]
-    plain: bool = False      # an unquoted scalar, so it may be a number
+    plain: bool = False  # an unquoted scalar, so it may be a number
 
 
 def read(text: str, file: str) -> tuple[Any, Places, list[Issue]]:
@@ -174,7 +174,7 @@ class _Construction:
 
     def value(self, node: Node, path: str, depth: int = 0) -> Any:
         self.count += 1
-        if depth > DEEPEST:     # aliases nest what the parser saw side by side
+        if depth > DEEPEST:  # aliases nest what the parser saw side by side
             raise SpaceError([self.issue(node, path, f"nested deeper than {DEEPEST} levels")])
         if self.count > MOST_VALUES:
             raise SpaceError([self.issue(node, path, f"more than {MOST_VALUES:,} values in one file")])
@@ -209,7 +209,7 @@ class _Construction:
                 continue
             self.places.keys[here] = (key.line, key.column)
             result[name] = self.value(value, here, depth + 1)
-            if value.plain and value.content == "":     # nothing stands there; the parser says the next line
+            if value.plain and value.content == "":  # nothing stands there; the parser says the next line
                 self.places.values[here] = (key.line, key.column)
         return result
 

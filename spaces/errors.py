@@ -29,7 +29,7 @@ class SpaceError(ValueError):
         super().__init__("\n".join(map(str, self.issues)))
 
     def __reduce__(self) -> tuple[type[SpaceError], tuple[tuple[Issue, ...]]]:
-        return SpaceError, (self.issues,)   # the message is no argument: an error crosses processes whole
+        return SpaceError, (self.issues,)  # the message is no argument: an error crosses processes whole
 
 
 def quoted(words: Iterable[object]) -> str:

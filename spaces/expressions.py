@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-LONGEST = 500        # characters
-DEEPEST = 40         # levels of nesting
-LARGEST = 2**63      # integers stay below
+LONGEST = 500  # characters
+DEEPEST = 40  # levels of nesting
+LARGEST = 2**63  # integers stay below
 
 CONSTANTS = {"true": True, "false": False, "null": None}
 
@@ -103,7 +103,7 @@ class Expression:
             raise ExpressionError("is empty")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")     # of odd literals; they fail below or do no harm
+                warnings.simplefilter("ignore")  # of odd literals; they fail below or do no harm
                 tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError as error:
             said = (error.msg or "cannot be read").removesuffix(" Perhaps you forgot a comma?")
@@ -196,7 +196,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
 
 def _arithmetic(node: ast.expr, function: Callable[..., Any], *operands: Any) -> Any:
     for operand in operands:
-        if not isinstance(operand, int | float):    # "a" * 10**9 and "%99999999d" % 1 end here
+        if not isinstance(operand, int | float):  # "a" * 10**9 and "%99999999d" % 1 end here
             raise ExpressionError(f"does arithmetic with {operand!r:.60}, no number", _column(node))
     return _apply(node, function, *operands)
 
@@ -237,5 +237,11 @@ def _column(node: ast.AST) -> int:
 
 
 def _kind(node: ast.AST) -> str:
-    return {"Subscript": "an index", "Call": "such a call", "Lambda": "a lambda", "JoinedStr": "an f-string",
-            "NamedExpr": ":=", "Starred": "a *"}.get(type(node).__name__, f'"{ast.unparse(node):.40}"')
+    return {
+        "Subscript": "an index",
+        "Call": "such a call",
+        "Lambda": "a lambda",
+        "JoinedStr": "an f-string",
+        "NamedExpr": ":=",
+        "Starred": "a *",
+    }.get(type(node).__name__, f'"{ast.unparse(node):.40}"')

@@ -38,7 +38,7 @@ class _Generator(GenerateJsonSchema):
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         result = super().default_schema(schema)
-        if result.get("default", ...) is None:      # "not given" is no default that an editor should write
+        if result.get("default", ...) is None:  # "not given" is no default that an editor should write
             del result["default"]
         return result
 

@@ -15,7 +15,7 @@ def load(source: str | Path) -> Spec:
     """The spec of a file, or of the name of a space that ships; raises `SpaceError` with every issue."""
     path = Path(source)
     ships = shipped()
-    if str(source) in ships and not path.is_file():     # a folder of that name is a study's
+    if str(source) in ships and not path.is_file():  # a folder of that name is a study's
         return loads((files(__package__) / f"{source}.yaml").read_text(encoding="utf-8"), f"{source}.yaml")
     try:
         text = path.read_bytes().decode("utf-8")
@@ -33,7 +33,7 @@ def loads(text: str, filename: str = "<string>") -> Spec:
     try:
         spec = Spec.check(data, places)
     except SpaceError as error:
-        told = {(fault.line, fault.column) for fault in faults}     # nothing is told twice
+        told = {(fault.line, fault.column) for fault in faults}  # nothing is told twice
         others = (issue for issue in error.issues if (issue.line, issue.column) not in told)
         raise SpaceError([*faults, *others]) from None
     if faults:

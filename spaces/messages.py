@@ -17,20 +17,28 @@ from .samplers import SAMPLERS
 from .settings import Budget, Command, Execution
 from .stopping import METHODS
 
-LATER = {   # keys of the design that this version does not run
+LATER = {  # keys of the design that this version does not run
     "confirm": "this version does not run confirmations; remove it",
     "execution.pack": "this version does not pack trials; remove it",
 }
 UNIONS = {"search": ("sampler", SAMPLERS, "tpe"), "early_stopping": ("method", METHODS, "hyperband")}
 SECTIONS: dict[str, type[Model]] = {"budget": Budget, "execution": Execution, "objective": Command}
-TELLING = {"choice": "choices", "derived": "expr", "constant": "value"}     # kind -> its key
+TELLING = {"choice": "choices", "derived": "expr", "constant": "value"}  # kind -> its key
 KINDS = {
-    "string": "a text", "int": "an integer", "float": "a number", "bool": "true or false", "list": "a list",
-    "dict": "a mapping", "model": "a mapping", "model_attributes": "a mapping",
+    "string": "a text",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "list": "a list",
+    "dict": "a mapping",
+    "model": "a mapping",
+    "model_attributes": "a mapping",
 }
 LIMITS = {
-    "greater_than_equal": ("at least", "ge"), "greater_than": ("above", "gt"),
-    "less_than_equal": ("at most", "le"), "less_than": ("below", "lt"),
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("above", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("below", "lt"),
 }
 Location = tuple[str | int, ...]
 
@@ -48,7 +56,7 @@ def translate(error: ValidationError, root: type[Model], places: Places) -> list
                 explained |= {location for location in missing if location[:-1] == tuple(around)}
             else:
                 explained.add((*around, meant(str(key), allowed) or ""))
-    for location in missing:    # a range that lacks both bounds is said once, at min
+    for location in missing:  # a range that lacks both bounds is said once, at min
         if location[0] == "parameters" and location[-1] == "max" and (*location[:-1], "min") in missing:
             explained.add(location)
     return [

@@ -15,7 +15,7 @@ from pydantic import PlainValidator, WithJsonSchema, model_validator
 
 from .model import Model, Number, Plain, expression, plain, raise_all, refuse, show
 
-MOST_VALUES = 10_000     # a range of more values than this is not listed
+MOST_VALUES = 10_000  # a range of more values than this is not listed
 LARGEST_EXPONENT = math.log(1e308)
 Problems = Iterator[tuple[str, str]]
 
@@ -70,7 +70,7 @@ class Range(Conditional):
 
     @model_validator(mode="after")
     def _check(self) -> Range:
-        if not self.is_int:     # one spelling for `min: 0` and `min: 0.0`
+        if not self.is_int:  # one spelling for `min: 0` and `min: 0.0`
             for name in ("min", "max", "step"):
                 if (value := getattr(self, name)) is not None:
                     object.__setattr__(self, name, float(value))
@@ -105,8 +105,13 @@ class Range(Conditional):
             return
         word = f"step {self.step}" if self.step is not None else f"factor {self.factor}"
         ends = [self.at(last)] if last == 1 else [self.at(last - 1), self.at(last)]
-        yield "max", (f"max {self.max} is not reached from {self.min} by {word}; "
-                      f"the nearest is {' or '.join(map(brief, ends))}")
+        yield (
+            "max",
+            (
+                f"max {self.max} is not reached from {self.min} by {word}; "
+                f"the nearest is {' or '.join(map(brief, ends))}"
+            ),
+        )
 
     @property
     def is_int(self) -> bool:
@@ -155,7 +160,7 @@ class Range(Conditional):
         share = rng.random()
         if not self.log:
             return self.snap(self.min * (1 - share) + self.max * share)
-        margin = 0.5 if self.is_int else 0.0    # gives both end integers their full width
+        margin = 0.5 if self.is_int else 0.0  # gives both end integers their full width
         low, high = math.log(self.min - margin), math.log(self.max + margin)
         return self.snap(math.exp(min(low + (high - low) * share, LARGEST_EXPONENT)))
 
@@ -182,8 +187,11 @@ class Range(Conditional):
         kind = "int" if self.is_int else "float"
         if (self.step is not None or self.factor is not None) and (self.count or 0) <= 12:
             return f"{kind} {' '.join(map(brief, self.values() or ()))}"
-        extras = (", log" if self.log else "", f", step {brief(self.step)}" if self.step is not None else "",
-                  f", factor {brief(self.factor)}" if self.factor is not None else "")
+        extras = (
+            ", log" if self.log else "",
+            f", step {brief(self.step)}" if self.step is not None else "",
+            f", factor {brief(self.factor)}" if self.factor is not None else "",
+        )
         return f"{kind} {brief(self.min)} .. {brief(self.max)}{''.join(extras)}"
 
 

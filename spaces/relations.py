@@ -15,8 +15,8 @@ from .ranges import Range
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
-Problem = tuple[str, str]       # path, message
-Known = Mapping[str, Parameter | None]      # None: the name exists, what it holds is wrong and said elsewhere
+Problem = tuple[str, str]  # path, message
+Known = Mapping[str, Parameter | None]  # None: the name exists, what it holds is wrong and said elsewhere
 
 
 def relations(

@@ -24,14 +24,19 @@ class Budget(Model):
     @model_validator(mode="after")
     def _check(self) -> Budget:
         if self.trials is self.time is self.samples is None:
-            raise refuse(("", "needs trials, time or samples" + (
-                "; a target alone may never be reached" if self.target is not None else "")))
+            raise refuse(
+                (
+                    "",
+                    "needs trials, time or samples"
+                    + ("; a target alone may never be reached" if self.target is not None else ""),
+                )
+            )
         return self
 
 
 def _workers(value: Any) -> int | str:
     if value == "auto" or (type(value) is int and value >= 1):
-        return value    # type: ignore[no-any-return]   # narrowed by the test above
+        return value  # type: ignore[no-any-return]   # narrowed by the test above
     raise refuse(("", f'must be "auto" or a number of processes, not {show(value)}'))
 
 

@@ -14,8 +14,8 @@ from .parameters import Choice, Constant, Derived, Parameter
 from .ranges import Range
 from .relations import Problem, order
 
-DRAWS = 10_000               # random draws before a space counts as empty
-LARGEST_COUNTED = 10_000     # configurations of a conditional grid that are counted one by one
+DRAWS = 10_000  # random draws before a space counts as empty
+LARGEST_COUNTED = 10_000  # configurations of a conditional grid that are counted one by one
 
 Suggest = Callable[[str, Range | Choice], Any]
 
@@ -155,7 +155,7 @@ class Space:
         rng = random.Random(0)
         trials: list[Callable[[], Any]] = [self._lowest, self._highest, lambda: self._central({})]
         trials += [lambda: self._draw(rng)] * 50
-        found: dict[str, str] = {}      # the first for each path; the same fault shows again and again
+        found: dict[str, str] = {}  # the first for each path; the same fault shows again and again
         for trial in trials:
             try:
                 self.violated(trial())

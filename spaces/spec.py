@@ -23,8 +23,8 @@ from .settings import Budget, Execution, Objective
 from .space import Space
 from .stopping import NoStopping, Stopping
 
-MOST_ISSUES = 100       # of one kind; nobody reads more, and each costs a search for what was meant
-ELSEWHERE = ("name", "budget", "execution")     # may change between two runs of one study
+MOST_ISSUES = 100  # of one kind; nobody reads more, and each costs a search for what was meant
+ELSEWHERE = ("name", "budget", "execution")  # may change between two runs of one study
 
 
 PARAMETER: TypeAdapter[Any] = TypeAdapter(Parameter)
@@ -114,13 +114,13 @@ class Spec(Model):
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
-            related = () if issues else relations(*_readable(data))     # another tool's file has others
+            related = () if issues else relations(*_readable(data))  # another tool's file has others
             issues += translate(error, cls, places)
             raise SpaceError([*issues, *_issues(places, related)]) from None
         spec._places = places
         if not issues:
             issues += _issues(places, relations(spec.parameters, spec.constraints, spec.baseline))
-        if not issues:      # only then is there a space to try
+        if not issues:  # only then is there a space to try
             unlisted = spec.space.unlisted() if isinstance(spec.search, Grid) else ()
             issues += _issues(places, (*unlisted, *spec.space.problems()))
         if issues:
@@ -150,7 +150,7 @@ class Spec(Model):
         return spec
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spec) and self.to_json() == other.to_json()    # wherever they were read
+        return isinstance(other, Spec) and self.to_json() == other.to_json()  # wherever they were read
 
     def fingerprint(self) -> str:
         """A short hash of all that defines the search: everything but name, budget and execution."""

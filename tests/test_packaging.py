@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("search", "spaces", "objectives", "trainer", "storage")
 
 
-def project() -> dict:
+def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 

@@ -61,7 +61,7 @@ def test_the_two_commands_are_targets_of_the_makefile() -> None:
 def test_every_command_is_in_the_help_with_an_example() -> None:
     from hpsearch.search.cli.app import app
 
-    names = {command.name or command.callback.__name__ for command in app.registered_commands}
+    names = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
     wanted = {
         "run", "validate", "schema", "list", "show", "trials", "best",
         "export", "train", "dashboard", "stop", "delete",

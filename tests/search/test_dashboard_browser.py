@@ -1,70 +1,51 @@
 """What a user sees: the served dashboard in a headless Chromium."""
 
-import base64
 import os
 import shutil
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import optuna
 import pytest
-from optuna.artifacts import FileSystemArtifactStore, upload_artifact
-from optuna.storages import RDBStorage
-from optuna_dashboard import save_note
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
+from hpsearch.search import run
+
 pytestmark = pytest.mark.browser
 
-NOTE = """# Findings
-
-The best **learning rate** lies near `0.01`.
-
-| trial | val_loss |
-|-------|----------|
-| 3     | 1.71     |
+SPACE = """\
+version: 1
+name: lora
+objective: "objective.py:train"
+metric: val_loss
+parameters:
+  learning_rate: {min: 1e-4, max: 1e-1, log: true}
+  lora_r: {min: 2, max: 32, factor: 2}
+baseline: {learning_rate: 1e-3, lora_r: 8}
+early_stopping: {method: hyperband, min: 1, max: 9, eta: 3}
+budget: {trials: 12}
+execution: {workers: 1}
 """
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
-SERVE = """
-import sys
-from pathlib import Path
-from hpsearch.search.dashboard import serve
-url, runs, *write = sys.argv[1:]
-serve(url, runs=Path(runs), port=0, write=bool(write), announce=lambda line: print(line, flush=True))
+OBJECTIVE = """\
+def train(trial):
+    for step in range(1, 10):
+        value = 1.5 + 10 * abs(trial.params["learning_rate"] - 0.01) + 1 / step
+        trial.report(value, step=step)
+    return value
 """
+DASHBOARD = "import sys; from hpsearch.search.cli import main; sys.argv[0] = 'hpsearch'; main()"
 
 
-def make_study(file: Path, artifacts: Path) -> None:
-    """Twelve trials of two parameters with curves, every third pruned, an image, and a note."""
-    storage = RDBStorage(f"sqlite:///{file}")
-    study = optuna.create_study(storage=storage, study_name="lora", sampler=optuna.samplers.RandomSampler(0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names(["val_loss"])
-    for number in range(12):
-        trial = study.ask()
-        if number == 0:
-            image = artifacts / "curve.png"
-            image.write_bytes(PIXEL)
-            store = FileSystemArtifactStore(artifacts)
-            upload_artifact(artifact_store=store, file_path=str(image), study_or_trial=trial)
-        rate = trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True)
-        rank = trial.suggest_int("lora_r", 2, 32)
-        steps = 3 if number % 3 == 2 else 10
-        for step in range(1, steps + 1):
-            trial.report(value := 1.5 + 10 * abs(rate - 0.01) + 1 / step + rank / 100, step)
-        if steps < 10:
-            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-        else:
-            study.tell(trial, value)
-    save_note(study, NOTE)
-    storage.engine.dispose()
+def search(folder: Path) -> None:
+    """A real search: a dozen trials, some pruned, with the note and the files that it leaves."""
+    (folder / "space.yaml").write_text(SPACE)
+    (folder / "objective.py").write_text(OBJECTIVE)
+    result = run(folder / "space.yaml", storage=str(folder / "studies.db"))
+    states = set(result.trials["state"])
+    assert states == {"COMPLETE", "PRUNED"}
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +67,13 @@ def chrome() -> Iterator[webdriver.Chrome]:
 
 
 @pytest.fixture
-def page(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The address of a served study; `indirect` parameters are further options of the server."""
-    (tmp_path / "artifacts").mkdir()
-    make_study(tmp_path / "studies.db", tmp_path / "artifacts")
-    options: list[str] = getattr(request, "param", [])
+def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a served study; `indirect` parameters are further options of the command."""
+    monkeypatch.chdir(tmp_path)
+    search(tmp_path)
+    words = ["dashboard", "--port", "0", "--storage", "studies.db", *getattr(request, "param", [])]
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, f"sqlite:///{tmp_path / 'studies.db'}", str(tmp_path), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", DASHBOARD, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -144,14 +122,12 @@ def test_a_user_finds_the_study_its_trials_and_its_note(
     assert complaints(chrome) == []
 
     chrome.get(f"{page}/dashboard/studies/1/trials")
-    see(chrome, "Complete", "Pruned", "Trial 0", "learning_rate", "Artifacts")
-    loaded = "return [...document.querySelectorAll('img[src*=artifacts]')].map(i => i.naturalWidth)"
-    WebDriverWait(chrome, 60).until(lambda _: chrome.execute_script(loaded) == [1], "no image artifact")
+    see(chrome, "Complete", "Pruned", "Trial 0", "learning_rate", "Artifacts", "config.json", "metrics.jsonl")
     chrome.save_screenshot(str(tmp_path / "3-trials.png"))
     assert complaints(chrome) == []
 
     chrome.get(f"{page}/dashboard/studies/1/note")
-    text = see(chrome, "Findings", "learning rate", "1.71")
+    text = see(chrome, "Searches", "learning_rate", "int 2 4 8 16 32", "bracket 0")
     assert "**" not in text, "the note is shown as Markdown source"
     chrome.save_screenshot(str(tmp_path / "4-note.png"))
     assert complaints(chrome) == []
@@ -166,7 +142,7 @@ def test_an_edited_note_is_saved_or_refused_with_the_reason(
     chrome: webdriver.Chrome, page: str, answer: str, tmp_path: Path
 ) -> None:
     chrome.get(f"{page}/dashboard/studies/1/note")
-    see(chrome, "Findings")
+    see(chrome, "Searches")
     chrome.find_elements(By.TAG_NAME, "button")[-1].click()  # the pencil
     see(chrome, "SAVE")
     chrome.find_element(By.TAG_NAME, "textarea").send_keys("Written in the browser.")
@@ -176,4 +152,4 @@ def test_an_edited_note_is_saved_or_refused_with_the_reason(
     # Not asked for complaints: optuna-dashboard 0.21 itself stumbles over its own success here.
     chrome.refresh()
     saved = answer == "Written in the browser."
-    assert saved == ("Written in the browser." in see(chrome, "Findings"))
+    assert saved == ("Written in the browser." in see(chrome, "Searches"))

@@ -71,7 +71,7 @@ def test_a_budget_of_time_alone_promises_no_number_of_trials(make_spec: MakeSpec
     assert (made.trials, made.complete) == (None, None)
 
 
-WARNED = {
+WARNED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a wide range without log": (
         {"parameters": parameters(learning_rate={"min": 1e-4, "max": 1e-2})},
         "parameters.learning_rate",
@@ -125,7 +125,7 @@ def test_a_sound_space_has_no_warning(make_spec: MakeSpec) -> None:
     assert found(spec) == []
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown": ({"parameters": parameters(lerning_rate=0.1)}, "parameters.lerning_rate", '"learning_rate"?'),
     "unlike anything": ({"parameters": parameters(zzz=1)}, "parameters.zzz", "it knows adam_beta1"),
     "a value that is never right": (

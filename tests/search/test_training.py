@@ -182,9 +182,7 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(cli: Cli) -> None:
     Path("interrupt").unlink()
     code, shown, _ = cli("train", path)
     assert code == 0
-    assert shown.startswith(
-        "continuing at 2 steps: mine.py:train in trained/best\n3  loss 2.6667  twice 6\n"
-    )
+    assert shown.startswith("continuing at 2 steps: mine.py:train in trained/best\n3  loss 2.6667  twice 6\n")
     assert steps("trained/best") == [1, 2, 3, 4]
 
 
@@ -300,9 +298,7 @@ def test_a_wrong_file_is_told_at_its_place(cli: Cli, text: str, told: str) -> No
 
 
 def test_a_missing_file_says_what_writes_one(cli: Cli) -> None:
-    assert cli("train", "no.yaml")[2] == (
-        "no.yaml: no such file; hpsearch export STUDY -o FILE writes one\n"
-    )
+    assert cli("train", "no.yaml")[2] == ("no.yaml: no such file; hpsearch export STUDY -o FILE writes one\n")
 
 
 def lora(**parameters: Any) -> Document:

@@ -11,7 +11,7 @@ from hpsearch.spaces import SpaceError, load, loads, shipped
 
 HEAD = "version: 1\nname: t\nobjective: lora\nmetric: val_loss\n"
 X = "  x: {min: 0.0, max: 1.0}\n"
-OPTIONS = HEAD + "parameters:\n" + X       # what follows stands on line 7
+OPTIONS = HEAD + "parameters:\n" + X  # what follows stands on line 7
 
 
 def issues(text: str) -> list[str]:
@@ -26,34 +26,24 @@ def issues(text: str) -> list[str]:
 PARAMETERS = {
     "x: {mim: 1, max: 2}": '6:7 parameters.x.mim: unknown key, did you mean "min"?',
     "x: {min: 1, max: 2, Log: true}": '6:23 parameters.x.Log: unknown key, did you mean "log"?',
-    "x: {min: 1, max: 1}":
-        "6:12 parameters.x.min: min 1 must be below max 1; a constant is written `name: value`",
+    "x: {min: 1, max: 1}": "6:12 parameters.x.min: min 1 must be below max 1; a constant is written `name: value`",
     "x: {min: 2, max: 1}": "6:12 parameters.x.min: min 2 must be below max 1; are they swapped?",
     "x: {min: 0, max: 1, log: true}": "6:12 parameters.x.min: log needs min above 0, not 0",
     "x: {min: -1, max: 1, factor: 2}": "6:12 parameters.x.min: factor needs min above 0, not -1",
-    "x: {min: 0.0, max: 1.0, step: 0.3}":
-        "6:22 parameters.x.max: max 1.0 is not reached from 0.0 by step 0.3; the nearest is 0.9 or 1.2",
-    "x: {min: 2, max: 33, factor: 2}":
-        "6:20 parameters.x.max: max 33 is not reached from 2 by factor 2; the nearest is 32 or 64",
-    "x: {min: 1, max: 10, step: 20}":
-        "6:20 parameters.x.max: max 10 is not reached from 1 by step 20; the nearest is 21",
-    "x: {min: 0, max: 1, step: 0.25}":
-        "6:29 parameters.x.step: two integer bounds make integers; write an integer step, or min: 0.0",
+    "x: {min: 0.0, max: 1.0, step: 0.3}": "6:22 parameters.x.max: max 1.0 is not reached from 0.0 by step 0.3; the nearest is 0.9 or 1.2",
+    "x: {min: 2, max: 33, factor: 2}": "6:20 parameters.x.max: max 33 is not reached from 2 by factor 2; the nearest is 32 or 64",
+    "x: {min: 1, max: 10, step: 20}": "6:20 parameters.x.max: max 10 is not reached from 1 by step 20; the nearest is 21",
+    "x: {min: 0, max: 1, step: 0.25}": "6:29 parameters.x.step: two integer bounds make integers; write an integer step, or min: 0.0",
     "x: {min: 0.0, max: 1.0, step: 0}": "6:33 parameters.x.step: step must be above 0, not 0.0",
     "x: {min: 1, max: 8, factor: 1}": "6:31 parameters.x.factor: factor must be above 1, not 1",
-    "x: {min: 0.1, max: 0.3, log: true, step: 0.1}":
-        "6:44 parameters.x.step: step does not go with log; use factor, which multiplies",
-    "x: {min: 1, max: 8, factor: 2, log: true}":
-        "6:31 parameters.x.factor: factor does not go with log; it says all by itself",
+    "x: {min: 0.1, max: 0.3, log: true, step: 0.1}": "6:44 parameters.x.step: step does not go with log; use factor, which multiplies",
+    "x: {min: 1, max: 8, factor: 2, log: true}": "6:31 parameters.x.factor: factor does not go with log; it says all by itself",
     "x: {min: .nan, max: 1}": "6:12 parameters.x.min: .nan is no finite number",
     "x: {min: 1, max: +.inf}": "6:20 parameters.x.max: +.inf is no finite number",
     "x: {min: 1, max: 1e999}": "6:20 parameters.x.max: 1e999 is too large for a number",
-    "x: {min: 1, max: 99999999999999999999}":
-        "6:20 parameters.x.max: an integer of more than 64 bits; write it as a text or with an exponent",
-    'x: {min: "1e-4", max: 1e-2}':
-        '6:12 parameters.x.min: must be a number, not "1e-4"; write it without quotes and without _',
-    "x: {min: 1_000, max: 2000}":
-        '6:12 parameters.x.min: must be a number, not "1_000"; write it without quotes and without _',
+    "x: {min: 1, max: 99999999999999999999}": "6:20 parameters.x.max: an integer of more than 64 bits; write it as a text or with an exponent",
+    'x: {min: "1e-4", max: 1e-2}': '6:12 parameters.x.min: must be a number, not "1e-4"; write it without quotes and without _',
+    "x: {min: 1_000, max: 2000}": '6:12 parameters.x.min: must be a number, not "1_000"; write it without quotes and without _',
     "x: {min: 1:30, max: 200}": '6:12 parameters.x.min: must be a number, not "1:30"',
     "x: {min: true, max: 2}": "6:12 parameters.x.min: must be a number, not true",
     "x: {min: 1, max: 2, log: yes}": '6:28 parameters.x.log: must be true or false, not "yes"',
@@ -69,10 +59,8 @@ PARAMETERS = {
     "x: {choices: [1, 2], min: 3}": '6:24 parameters.x.min: does not go with "choices"',
     "x: {choices: [a, b], prior: {at: c}}": '6:36 parameters.x.prior.at: "c" is none of "a", "b"',
     "x: {min: 1, max: 9, prior: {at: 12}}": "6:35 parameters.x.prior.at: 12 is outside int 1 .. 9",
-    "x: {min: 2, max: 8, factor: 2, prior: {at: 5}}":
-        "6:46 parameters.x.prior.at: 5 is no value of int 2 4 8; the nearest is 4",
-    "x: {min: 1, max: 9, prior: {at: 3, confidence: hihg}}":
-        '6:50 parameters.x.prior.confidence: must be "low", "medium" or "high", not "hihg"',
+    "x: {min: 2, max: 8, factor: 2, prior: {at: 5}}": "6:46 parameters.x.prior.at: 5 is no value of int 2 4 8; the nearest is 4",
+    "x: {min: 1, max: 9, prior: {at: 3, confidence: hihg}}": '6:50 parameters.x.prior.confidence: must be "low", "medium" or "high", not "hihg"',
     "x: {min: 1, max: 9, when: {y: 1}}": '6:33 parameters.x.when.y: "y" is no parameter; there is "x"',
     "x: {min: 1, max: 9, when: {x: 1}}": "6:6 parameters.x: needs itself: x -> x",
     "x: {min: 1, max: 9, when: []}": "6:29 parameters.x.when: must be a mapping such as",
@@ -103,34 +91,27 @@ SETTINGS = {
     "search: tpe": '7:9 search: must be a mapping such as {sampler: tpe}, not "tpe"',
     "search: {sampler: tpee}": '7:19 search.sampler: there is no "tpee"; did you mean "tpe"?',
     "search: {sampler: [tpe]}": '7:19 search.sampler: there is no ["tpe"]; ',
-    "search: {sampler: grid}":
-        "6:6 parameters.x: a grid needs values that can be listed; give a step or a factor",
+    "search: {sampler: grid}": "6:6 parameters.x: a grid needs values that can be listed; give a step or a factor",
     "search: {n_startup: 3}": '7:10 search.n_startup: unknown key, did you mean "n_startup_trials"?',
     "search: {seed: 1.5}": "7:16 search.seed: must be an integer, not 1.5",
     "search: {seed: -1}": "7:16 search.seed: must be at least 0, not -1",
-    "search: {sampler: cmaes, lr_adapt: true, with_margin: true}":
-        "7:36 search.lr_adapt: does not go with with_margin",
+    "search: {sampler: cmaes, lr_adapt: true, with_margin: true}": "7:36 search.lr_adapt: does not go with with_margin",
     "search: {group: true, multivariate: false}": "7:17 search.group: needs multivariate: true",
     "early_stopping: none": '7:17 early_stopping: must be a mapping such as {method: hyperband}, not "none"',
     "early_stopping: {}": '7:17 early_stopping: needs a method: one of "hyperband", ',
     "early_stopping: {metod: none}": '7:18 early_stopping.metod: unknown key, did you mean "method"?',
     "early_stopping: {method: hyperband, max: 9}": "7:17 early_stopping.min: is missing",
-    "early_stopping: {method: hyperband, min: 400, max: 25}":
-        "7:42 early_stopping.min: min 400 must be below max 25",
-    "early_stopping: {method: hyperband, min: 1, max: 25, eta: 1}":
-        "7:59 early_stopping.eta: must be at least 2, not 1",
+    "early_stopping: {method: hyperband, min: 400, max: 25}": "7:42 early_stopping.min: min 400 must be below max 25",
+    "early_stopping: {method: hyperband, min: 1, max: 25, eta: 1}": "7:59 early_stopping.eta: must be at least 2, not 1",
     "early_stopping: {method: threshold}": "7:17 early_stopping: needs lower or upper",
-    "early_stopping: {method: threshold, lower: 2, upper: 1}":
-        "7:44 early_stopping.lower: lower 2 must be below upper 1",
-    "early_stopping: {method: median, resource: step}":
-        '7:44 early_stopping.resource: must be "samples", "steps" or "epochs", not "step"',
+    "early_stopping: {method: threshold, lower: 2, upper: 1}": "7:44 early_stopping.lower: lower 2 must be below upper 1",
+    "early_stopping: {method: median, resource: step}": '7:44 early_stopping.resource: must be "samples", "steps" or "epochs", not "step"',
     "budget: {}": "7:9 budget: needs trials, time or samples",
     "budget: 40": "7:9 budget: must be a mapping, not 40",
     "budget: {target: 1.0}": "7:9 budget: needs trials, time or samples; a target alone may never be reached",
     "budget: {trials: 0}": "7:18 budget.trials: must be at least 1, not 0",
     "budget: {trails: 4}": '7:10 budget.trails: unknown key, did you mean "trials"?',
-    "budget: {time: 30 min}":
-        '7:16 budget.time: must be a time such as "90s", "30m", "1.5h" or "2d", not "30 min"',
+    "budget: {time: 30 min}": '7:16 budget.time: must be a time such as "90s", "30m", "1.5h" or "2d", not "30 min"',
     "budget: {time: 0s}": "7:16 budget.time: must be more than no time",
     "execution: {workers: 0}": '7:22 execution.workers: must be "auto" or a number of processes, not 0',
     "execution: {workers: true}": '7:22 execution.workers: must be "auto" or a number of processes, not true',
@@ -158,39 +139,41 @@ FILES = {
     OPTIONS.replace("version: 1", "version: 2"): "1:10 version: must be 1, not 2",
     OPTIONS.replace("name: t", "name: a/b"): '2:7 name: "a/b" holds a slash, a line break or',
     OPTIONS.replace("name: t", "name: ' '"): '2:7 name: must be a text of 1 to 200 characters, not " "',
-    OPTIONS.replace("objective: lora", "objective: {command: python a.py}"):
-        '3:22 objective.command: must be a list, not "python a.py"',
-    OPTIONS.replace("objective: lora", "objective: {command: [python, 3]}"):
-        "3:31 objective.command[1]: must be a text, not 3",
-    OPTIONS.replace("objective: lora", "objective: {comand: [a]}"):
-        '3:13 objective.comand: unknown key, did you mean "command"?',
+    OPTIONS.replace(
+        "objective: lora", "objective: {command: python a.py}"
+    ): '3:22 objective.command: must be a list, not "python a.py"',
+    OPTIONS.replace(
+        "objective: lora", "objective: {command: [python, 3]}"
+    ): "3:31 objective.command[1]: must be a text, not 3",
+    OPTIONS.replace(
+        "objective: lora", "objective: {comand: [a]}"
+    ): '3:13 objective.comand: unknown key, did you mean "command"?',
     OPTIONS.replace("metric: val_loss", "metric: [a]"): '4:9 metric: must be a text, not ["a"]',
     HEAD + "parameters: []": "5:13 parameters: must be a mapping, not []",
     HEAD + "parameters: {}": "5:13 parameters: must hold at least 1",
-    HEAD + "parameters: {m: 3, m.w: [1, 2]}":
-        '5:25 parameters.m.w: "m" is a parameter itself, so nothing can stand inside it',
-    HEAD + "parameters: {a: [1, 2], c: {expr: d}, d: {expr: c}}":
-        "5:28 parameters.c: needs itself: c -> d -> c",
-    HEAD + "parameters: {a: [1, 2], b: {expr: a / (a - 1)}}":
-        "5:35 parameters.b.expr: `a / (a - 1)` divides by zero where a: 1",
-    HEAD + "parameters: {a: [1, 2], b: {expr: a + 9 ** 9 ** 9}}":
-        "5:35 parameters.b.expr: `a + 9 ** 9 ** 9` gives a number that is too large where a: 1",
-    HEAD + "parameters: {a: [lin, cos], b: {min: 0, max: 9, when: {a: [lni]}}}":
-        '5:59 parameters.b.when.a: "a" can never be this: "lni" is none of "lin", "cos"; did you mean "lin"?',
-    HEAD + "parameters: {a: {min: 0.0, max: 1.0}, b: {min: 0, max: 9, when: {a: 0.5}}}":
-        '5:69 parameters.b.when.a: "a" is continuous and never exactly 0.5',
-    HEAD + "parameters: {a: 3, b: {min: 0, max: 9, when: {a: 4}}}":
-        '5:50 parameters.b.when.a: "a" can never be this: it is 3',
+    HEAD
+    + "parameters: {m: 3, m.w: [1, 2]}": '5:25 parameters.m.w: "m" is a parameter itself, so nothing can stand inside it',
+    HEAD
+    + "parameters: {a: [1, 2], c: {expr: d}, d: {expr: c}}": "5:28 parameters.c: needs itself: c -> d -> c",
+    HEAD
+    + "parameters: {a: [1, 2], b: {expr: a / (a - 1)}}": "5:35 parameters.b.expr: `a / (a - 1)` divides by zero where a: 1",
+    HEAD
+    + "parameters: {a: [1, 2], b: {expr: a + 9 ** 9 ** 9}}": "5:35 parameters.b.expr: `a + 9 ** 9 ** 9` gives a number that is too large where a: 1",
+    HEAD
+    + "parameters: {a: [lin, cos], b: {min: 0, max: 9, when: {a: [lni]}}}": '5:59 parameters.b.when.a: "a" can never be this: "lni" is none of "lin", "cos"; did you mean "lin"?',
+    HEAD
+    + "parameters: {a: {min: 0.0, max: 1.0}, b: {min: 0, max: 9, when: {a: 0.5}}}": '5:69 parameters.b.when.a: "a" is continuous and never exactly 0.5',
+    HEAD
+    + "parameters: {a: 3, b: {min: 0, max: 9, when: {a: 4}}}": '5:50 parameters.b.when.a: "a" can never be this: it is 3',
     HEAD + "parameters: {a: 3, b: [1, 2]}\nbaseline: {a: 3}": '6:15 baseline.a: "a" is a constant',
-    HEAD + "parameters: {a: [1, 2], b: {choices: [1, 2], when: {a: 2}}}\nbaseline: {b: 1}":
-        '6:15 baseline.b: "b" does not exist in the baseline: its condition is not met',
-    HEAD + "parameters: {a: [1, 2]}\nconstraints: [a > 1]\nbaseline: {a: 1}":
-        "7:11 baseline: breaks the constraint `a > 1` (a: 1)",
+    HEAD
+    + "parameters: {a: [1, 2], b: {choices: [1, 2], when: {a: 2}}}\nbaseline: {b: 1}": '6:15 baseline.b: "b" does not exist in the baseline: its condition is not met',
+    HEAD
+    + "parameters: {a: [1, 2]}\nconstraints: [a > 1]\nbaseline: {a: 1}": "7:11 baseline: breaks the constraint `a > 1` (a: 1)",
 }
 
 DIALECTS = {
-    "method: bayes\nrun_cap: 4\nparameters: {lr: {distribution: log_uniform_values, min: 1, max: 2}}":
-        "a W&B sweep file",
+    "method: bayes\nrun_cap: 4\nparameters: {lr: {distribution: log_uniform_values, min: 1, max: 2}}": "a W&B sweep file",
     "searchSpace: {lr: {_type: loguniform, _value: [1, 2]}}\ntrialCommand: a": "an NNI experiment file",
     "hyperparameters: {lr: {type: log, minval: -5, maxval: -2}}": "a Determined experiment file",
     "apiVersion: kubeflow.org/v1beta1\nkind: Experiment\nspec: {}": "a Katib experiment file",
@@ -228,8 +211,10 @@ def test_another_tools_file_is_recognised(text: str) -> None:
 
 def test_another_tools_key_says_what_to_write() -> None:
     said = issues(HEAD + "parameters: {lr: {distribution: log_uniform_values, min: 1, max: 2}}")
-    assert said[1] == ('f.yaml:5:19 parameters.lr.distribution: "distribution" is W&B\'s; '
-                       "here write {min: ..., max: ..., log: true}")
+    assert said[1] == (
+        'f.yaml:5:19 parameters.lr.distribution: "distribution" is W&B\'s; '
+        "here write {min: ..., max: ..., log: true}"
+    )
 
 
 def test_every_issue_is_said_at_once_in_the_order_of_the_file() -> None:
@@ -246,19 +231,38 @@ constraints: ["q < 3"]
 budget: {trials: 0, tmie: 3}
 """
     assert [said.partition(":")[2].partition(" ")[0] for said in issues(text)] == [
-        "4:9", "6:7", "7:13", "8:12", "9:12", "9:40", "10:15", "11:18", "11:21"]
+        "4:9",
+        "6:7",
+        "7:13",
+        "8:12",
+        "9:12",
+        "9:40",
+        "10:15",
+        "11:18",
+        "11:21",
+    ]
 
 
-@pytest.mark.parametrize("text", [
-    "[" * 100_000, "- " * 50_000, "? " * 1000, "a: " + "9" * 5000, "!" * 1000, "a: '" + "''" * 50_000,
-    "a: &a [x, x, x, x, x, x, x, x, x]\n"
-    + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghi")),
-    "a0: &a0 [1]\n" + "".join(f"a{i}: &a{i} [[[[[[[[*a{i - 1}]]]]]]]]\n" for i in range(1, 200)),
-    HEAD + "parameters:\n  p: [1, 2]\n"
-    + "".join(f"  p{i}: {{expr: '{'+'.join(f'q{i}_{j}' for j in range(20))}'}}\n" for i in range(400)),
-    HEAD + "parameters:\n  a.b" + ".b" * 400 + ": [1, 2]\n",
-    "x" * 300_000,
-], ids=range(11))
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "- " * 50_000,
+        "? " * 1000,
+        "a: " + "9" * 5000,
+        "!" * 1000,
+        "a: '" + "''" * 50_000,
+        "a: &a [x, x, x, x, x, x, x, x, x]\n"
+        + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghi")),
+        "a0: &a0 [1]\n" + "".join(f"a{i}: &a{i} [[[[[[[[*a{i - 1}]]]]]]]]\n" for i in range(1, 200)),
+        HEAD
+        + "parameters:\n  p: [1, 2]\n"
+        + "".join(f"  p{i}: {{expr: '{'+'.join(f'q{i}_{j}' for j in range(20))}'}}\n" for i in range(400)),
+        HEAD + "parameters:\n  a.b" + ".b" * 400 + ": [1, 2]\n",
+        "x" * 300_000,
+    ],
+    ids=range(11),
+)
 @pytest.mark.timeout(10)
 def test_a_file_made_to_hurt_is_refused_quickly(text: str) -> None:
     with pytest.raises(SpaceError):
@@ -267,7 +271,7 @@ def test_a_file_made_to_hurt_is_refused_quickly(text: str) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes("name: é".encode("latin-1"))
-    cases = {
+    cases: dict[str | Path, str] = {
         tmp_path: "a directory; name the file in it",
         tmp_path / "none.yaml": "no such file",
         tmp_path / "latin.yaml": "not UTF-8: byte 6 cannot be read",

@@ -44,58 +44,77 @@ def test_what_ships_is_valid(name: str) -> None:
     assert list(VALIDATOR.iter_errors(load(name).to_json())) == []
 
 
-@pytest.mark.parametrize("line", [
-    "  y: [1, a, null, [b]]", "  y: 3", "  y: text", "  y: {value: null}", "  y: {expr: x * 2}",
-    "  y: {choices: [1, 2], when: x > 0.5, prior: {at: 1}}", "  y: {value: [1], when: {x: [1, 2]}}",
-    "objective: {command: [a, b]}", "search: {sampler: grid}", "search: {seed: 3}", "search: {}",
-    "search: {sampler: qmc, qmc_type: halton}", "budget: {time: 90}", "budget: {time: 1.5h, trials: null}",
-    "early_stopping: {method: none}", "early_stopping: {method: percentile, percentile: 25, max: 9}",
-    "execution: {workers: auto, trial_timeout: null}", "execution: {workers: 3}", "baseline: {}",
-])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  y: [1, a, null, [b]]",
+        "  y: 3",
+        "  y: text",
+        "  y: {value: null}",
+        "  y: {expr: x * 2}",
+        "  y: {choices: [1, 2], when: x > 0.5, prior: {at: 1}}",
+        "  y: {value: [1], when: {x: [1, 2]}}",
+        "objective: {command: [a, b]}",
+        "search: {sampler: grid}",
+        "search: {seed: 3}",
+        "search: {}",
+        "search: {sampler: qmc, qmc_type: halton}",
+        "budget: {time: 90}",
+        "budget: {time: 1.5h, trials: null}",
+        "early_stopping: {method: none}",
+        "early_stopping: {method: percentile, percentile: 25, max: 9}",
+        "execution: {workers: auto, trial_timeout: null}",
+        "execution: {workers: 3}",
+        "baseline: {}",
+    ],
+)
 def test_a_good_line_is_valid(line: str) -> None:
     kept = SMALL.replace("objective: lora\n", "") if line.startswith("objective") else SMALL
     assert faults(kept + line) == []
 
 
-@pytest.mark.parametrize(("line", "place"), {
-    "  y: {mim: 1, min: 1, max: 2}": "parameters.y",
-    "  y: {min: 1}": "parameters.y",
-    "  y: {min: a, max: 2}": "parameters.y.min",
-    "  y: {min: 1, max: 2, log: yes}": "parameters.y.log",
-    "  y: {min: 1, max: 2, log: true, step: 1}": "parameters.y.step",
-    "  y: {min: 1, max: 2, prior: {at: 1, confidence: hihg}}": "parameters.y.prior.confidence",
-    "  y: {min: 1, max: 2, when: 3}": "parameters.y.when",
-    "  y: {choices: 3}": "parameters.y.choices",
-    "  y: {choices: [1], min: 3}": "parameters.y",
-    "  y: {expr: 3}": "parameters.y.expr",
-    "  y:": "parameters.y",
-    "  y: []": "parameters.y",
-    "  y-z: 3": "parameters",
-    "goal: min": "goal",
-    "constraints: x < 3": "constraints",
-    "constraints: [3]": "constraints[0]",
-    "search: tpe": "search",
-    "search: {sampler: tpee}": "search.sampler",
-    "search: {n_startup: 3}": "search",
-    "search: {sampler: random, n_startup_trials: 3}": "search",
-    "search: {sampler: gp, n_startup_trials: -3}": "search.n_startup_trials",
-    "early_stopping: none": "early_stopping",
-    "early_stopping: {}": "early_stopping",
-    "early_stopping: {method: asha}": "early_stopping.method",
-    "early_stopping: {method: hyperband, min: 1}": "early_stopping",
-    "early_stopping: {method: hyperband, min: 1, max: 9, eta: 1}": "early_stopping.eta",
-    "early_stopping: {method: median, resource: step}": "early_stopping.resource",
-    "budget: 40": "budget",
-    "budget: {trials: 0}": "budget.trials",
-    "budget: {time: 30 min}": "budget.time",
-    "execution: {workers: many}": "execution.workers",
-    "execution: {workers: 0}": "execution.workers",
-    "execution: {pack: auto}": "execution",
-    "confirm: {top: 3}": "",
-    "objective: {command: []}": "objective.command",
-    "objective: {comand: [a], command: [a]}": "objective",
-    "objective: [a]": "objective",
-}.items())
+@pytest.mark.parametrize(
+    ("line", "place"),
+    {
+        "  y: {mim: 1, min: 1, max: 2}": "parameters.y",
+        "  y: {min: 1}": "parameters.y",
+        "  y: {min: a, max: 2}": "parameters.y.min",
+        "  y: {min: 1, max: 2, log: yes}": "parameters.y.log",
+        "  y: {min: 1, max: 2, log: true, step: 1}": "parameters.y.step",
+        "  y: {min: 1, max: 2, prior: {at: 1, confidence: hihg}}": "parameters.y.prior.confidence",
+        "  y: {min: 1, max: 2, when: 3}": "parameters.y.when",
+        "  y: {choices: 3}": "parameters.y.choices",
+        "  y: {choices: [1], min: 3}": "parameters.y",
+        "  y: {expr: 3}": "parameters.y.expr",
+        "  y:": "parameters.y",
+        "  y: []": "parameters.y",
+        "  y-z: 3": "parameters",
+        "goal: min": "goal",
+        "constraints: x < 3": "constraints",
+        "constraints: [3]": "constraints[0]",
+        "search: tpe": "search",
+        "search: {sampler: tpee}": "search.sampler",
+        "search: {n_startup: 3}": "search",
+        "search: {sampler: random, n_startup_trials: 3}": "search",
+        "search: {sampler: gp, n_startup_trials: -3}": "search.n_startup_trials",
+        "early_stopping: none": "early_stopping",
+        "early_stopping: {}": "early_stopping",
+        "early_stopping: {method: asha}": "early_stopping.method",
+        "early_stopping: {method: hyperband, min: 1}": "early_stopping",
+        "early_stopping: {method: hyperband, min: 1, max: 9, eta: 1}": "early_stopping.eta",
+        "early_stopping: {method: median, resource: step}": "early_stopping.resource",
+        "budget: 40": "budget",
+        "budget: {trials: 0}": "budget.trials",
+        "budget: {time: 30 min}": "budget.time",
+        "execution: {workers: many}": "execution.workers",
+        "execution: {workers: 0}": "execution.workers",
+        "execution: {pack: auto}": "execution",
+        "confirm: {top: 3}": "",
+        "objective: {command: []}": "objective.command",
+        "objective: {comand: [a], command: [a]}": "objective",
+        "objective: [a]": "objective",
+    }.items(),
+)
 def test_a_bad_line_is_one_error_at_its_field(line: str, place: str) -> None:
     text = (SMALL.replace("objective: lora\n", "") if line.startswith("objective") else SMALL) + line
     assert faults(text) == [place]
@@ -104,7 +123,14 @@ def test_a_bad_line_is_one_error_at_its_field(line: str, place: str) -> None:
 
 
 def test_every_key_of_the_loader_is_in_the_schema_with_its_help() -> None:
-    models = [*PARAMETERS.values(), *SAMPLERS.values(), *METHODS.values(), Budget, Command, Execution]
+    models: list[Any] = [
+        *PARAMETERS.values(),
+        *SAMPLERS.values(),
+        *METHODS.values(),
+        Budget,
+        Command,
+        Execution,
+    ]
     sections: list[tuple[type[Any], dict[str, Any]]] = [(Spec, SCHEMA)]
     sections += [(model, SCHEMA["$defs"][model.__name__]) for model in models]
     for model, schema in sections:

@@ -11,15 +11,23 @@ from hpsearch.spaces.samplers import SAMPLERS, Sampler
 from hpsearch.spaces.stopping import METHODS, EarlyStopping, Rungs
 
 SAMPLER_CLASSES = {
-    "tpe": samplers.TPESampler, "random": samplers.RandomSampler, "gp": samplers.GPSampler,
-    "cmaes": samplers.CmaEsSampler, "qmc": samplers.QMCSampler, "grid": samplers.GridSampler,
+    "tpe": samplers.TPESampler,
+    "random": samplers.RandomSampler,
+    "gp": samplers.GPSampler,
+    "cmaes": samplers.CmaEsSampler,
+    "qmc": samplers.QMCSampler,
+    "grid": samplers.GridSampler,
     "nsgaii": samplers.NSGAIISampler,
 }
 PRUNER_CLASSES = {
-    "hyperband": pruners.HyperbandPruner, "successive_halving": pruners.SuccessiveHalvingPruner,
-    "median": pruners.MedianPruner, "percentile": pruners.PercentilePruner,
-    "threshold": pruners.ThresholdPruner, "patient": pruners.PatientPruner,
-    "wilcoxon": pruners.WilcoxonPruner, "none": pruners.NopPruner,
+    "hyperband": pruners.HyperbandPruner,
+    "successive_halving": pruners.SuccessiveHalvingPruner,
+    "median": pruners.MedianPruner,
+    "percentile": pruners.PercentilePruner,
+    "threshold": pruners.ThresholdPruner,
+    "patient": pruners.PatientPruner,
+    "wilcoxon": pruners.WilcoxonPruner,
+    "none": pruners.NopPruner,
 }
 
 
@@ -32,7 +40,7 @@ def test_every_sampler_option_is_optunas(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_early_stopping_option_is_optunas(name: str) -> None:
-    ours = Rungs if issubclass(METHODS[name], Rungs) else EarlyStopping      # the words that hpsearch defines
+    ours = Rungs if issubclass(METHODS[name], Rungs) else EarlyStopping  # the words that hpsearch defines
     options = METHODS[name].model_fields.keys() - ours.model_fields.keys() - {"method"}
     assert options <= inspect.signature(PRUNER_CLASSES[name]).parameters.keys()
 

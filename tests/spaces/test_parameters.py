@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hpsearch.spaces import Choice, Constant, Derived, Range, describe
+from hpsearch.spaces.ranges import Prior
 
 FINITE = st.floats(-1e12, 1e12, allow_subnormal=False)
 POSITIVE = st.floats(1e-12, 1e12)
@@ -41,8 +42,8 @@ def ranges(draw: st.DrawFn) -> Range:
         low, step = draw(st.integers(-1000, 1000)), draw(st.integers(1, 1000))
         return Range(min=low / 1000, max=(low + count * step) / 1000, step=step / 1000)
     else:
-        low, factor = draw(st.sampled_from([0.1, 1e-5, 3.5, 1.0])), draw(st.sampled_from([1.5, 2.0, 10.0]))
-        return Range(min=low, max=low * factor**count, factor=factor)
+        least, ratio = draw(st.sampled_from([0.1, 1e-5, 3.5, 1.0])), draw(st.sampled_from([1.5, 2.0, 10.0]))
+        return Range(min=least, max=least * ratio**count, factor=ratio)
     assume(low < high)
     return Range(min=low, max=high, log=kind == "log")
 
@@ -74,8 +75,10 @@ def test_snap_gives_the_nearest_value(parameter: Range, value: float) -> None:
     assert parameter.accept(nearest) == nearest == parameter.snap(nearest)
     listed = parameter.values()
     if listed is not None:
+
         def gap(other: float) -> float:
             return abs(math.log(other / value)) if parameter.factor is not None else abs(other - value)
+
         assert gap(nearest) <= min(map(gap, listed)) * (1 + 1e-6) + 1e-12
 
 
@@ -89,16 +92,19 @@ def test_accept_takes_values_of_the_range_only(parameter: Range, value: Any) -> 
     assert math.isclose(accepted, value, rel_tol=1e-6, abs_tol=1e-6)
 
 
-@pytest.mark.parametrize(("fields", "values"), [
-    ({"min": 2, "max": 32, "factor": 2}, [2, 4, 8, 16, 32]),
-    ({"min": 0.0, "max": 0.2, "step": 0.05}, [0.0, 0.05, 0.1, 0.15, 0.2]),
-    ({"min": 0, "max": 0.2, "step": 0.1}, [0.0, 0.1, 0.2]),
-    ({"min": 1e-5, "max": 1e-2, "factor": 10}, [1e-5, 1e-4, 1e-3, 1e-2]),
-    ({"min": 1, "max": 10, "step": 3}, [1, 4, 7, 10]),
-    ({"min": 1, "max": 3}, [1, 2, 3]),
-    ({"min": 0.1, "max": 3}, None),
-    ({"min": 1, "max": 10**9}, None),
-])
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        ({"min": 2, "max": 32, "factor": 2}, [2, 4, 8, 16, 32]),
+        ({"min": 0.0, "max": 0.2, "step": 0.05}, [0.0, 0.05, 0.1, 0.15, 0.2]),
+        ({"min": 0, "max": 0.2, "step": 0.1}, [0.0, 0.1, 0.2]),
+        ({"min": 1e-5, "max": 1e-2, "factor": 10}, [1e-5, 1e-4, 1e-3, 1e-2]),
+        ({"min": 1, "max": 10, "step": 3}, [1, 4, 7, 10]),
+        ({"min": 1, "max": 3}, [1, 2, 3]),
+        ({"min": 0.1, "max": 3}, None),
+        ({"min": 1, "max": 10**9}, None),
+    ],
+)
 def test_values(fields: dict[str, Any], values: list[Any] | None) -> None:
     assert Range(**fields).values() == values
 
@@ -120,8 +126,10 @@ def test_a_logarithmic_integer_range_draws_small_values_often() -> None:
 def test_extreme_ranges_neither_overflow_nor_hang() -> None:
     rng = random.Random(0)
     for parameter in (
-        Range(min=-1e308, max=1e308), Range(min=1e-320, max=1e308, log=True),
-        Range(min=1, max=2**63 - 1, log=True), Range(min=0, max=2**62, step=2),
+        Range(min=-1e308, max=1e308),
+        Range(min=1e-320, max=1e308, log=True),
+        Range(min=1, max=2**63 - 1, log=True),
+        Range(min=0, max=2**62, step=2),
         Range(min=0.0, max=1.0, step=1e-300),
     ):
         for value in (parameter.sample(rng), parameter.middle(), parameter.snap(1.3), parameter.snap(1e300)):
@@ -144,17 +152,20 @@ def test_true_is_no_one() -> None:
         Choice(choices=[1, True])
 
 
-@pytest.mark.parametrize(("parameter", "text"), [
-    (Range(min=1e-4, max=3e-2, log=True), "float 0.0001 .. 0.03, log"),
-    (Range(min=2, max=32, factor=2), "int 2 4 8 16 32"),
-    (Range(min=0, max=0.2, step=0.1), "float 0 0.1 0.2"),
-    (Range(min=0, max=100, step=5), "int 0 .. 100, step 5"),
-    (Range(min=1.0, max=2.0**20, factor=2), "float 1 .. 1048576, factor 2"),
-    (Range(min=1, max=9, prior={"at": 3}, when="a > 1"), "int 1 .. 9, prior 3, when a > 1"),
-    (Choice(choices=["constant", 2, None, [1, "b"]]), 'choice constant | 2 | null | [1, "b"]'),
-    (Choice(choices=[1], when={"a": ["x", 2], "b": True}), "choice 1, when a is x or 2 and b is true"),
-    (Constant(value=400), "constant 400"),
-    (Derived(expr="a * 2"), "= a * 2"),
-])
+@pytest.mark.parametrize(
+    ("parameter", "text"),
+    [
+        (Range(min=1e-4, max=3e-2, log=True), "float 0.0001 .. 0.03, log"),
+        (Range(min=2, max=32, factor=2), "int 2 4 8 16 32"),
+        (Range(min=0, max=0.2, step=0.1), "float 0 0.1 0.2"),
+        (Range(min=0, max=100, step=5), "int 0 .. 100, step 5"),
+        (Range(min=1.0, max=2.0**20, factor=2), "float 1 .. 1048576, factor 2"),
+        (Range(min=1, max=9, prior=Prior(at=3), when="a > 1"), "int 1 .. 9, prior 3, when a > 1"),
+        (Choice(choices=["constant", 2, None, [1, "b"]]), 'choice constant | 2 | null | [1, "b"]'),
+        (Choice(choices=[1], when={"a": ["x", 2], "b": True}), "choice 1, when a is x or 2 and b is true"),
+        (Constant(value=400), "constant 400"),
+        (Derived(expr="a * 2"), "= a * 2"),
+    ],
+)
 def test_describe(parameter: Any, text: str) -> None:
     assert describe(parameter) == text

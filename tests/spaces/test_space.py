@@ -46,19 +46,25 @@ def test_resolve_asks_for_active_parameters_in_order() -> None:
         asked.append(name)
         return parameter.middle()
 
-    config = space("late: {min: 1, max: 9, when: {mode: b}}\ntwice: {expr: 2 * n}\nmode: [a, b]\nn: [1, 2]\n"
-                   "gone: {expr: 3 * late}\nnever: {value: 1, when: late > 3}").resolve(suggest)
+    config = space(
+        "late: {min: 1, max: 9, when: {mode: b}}\ntwice: {expr: 2 * n}\nmode: [a, b]\nn: [1, 2]\n"
+        "gone: {expr: 3 * late}\nnever: {value: 1, when: late > 3}"
+    ).resolve(suggest)
     assert sorted(asked) == ["mode", "n"]
     assert config == {"twice": 2, "mode": "a", "n": 1} and list(config) == ["twice", "mode", "n"]
 
 
 def test_what_depends_on_an_inactive_parameter_is_inactive() -> None:
-    chain = space("a: [off, on]\nb: {choices: [1, 2], when: {a: on}}\nc: {choices: [1, 2], when: b > 1}\n"
-                  "d: {expr: b + c}\ne: {value: [x], when: {c: [1, 2]}}")
+    chain = space(
+        "a: [off, on]\nb: {choices: [1, 2], when: {a: on}}\nc: {choices: [1, 2], when: b > 1}\n"
+        "d: {expr: b + c}\ne: {value: [x], when: {c: [1, 2]}}"
+    )
     configs = list(chain.grid())
     assert configs == [
-        {"a": "off"}, {"a": "on", "b": 1},
-        {"a": "on", "b": 2, "c": 1, "d": 3, "e": ["x"]}, {"a": "on", "b": 2, "c": 2, "d": 4, "e": ["x"]},
+        {"a": "off"},
+        {"a": "on", "b": 1},
+        {"a": "on", "b": 2, "c": 1, "d": 3, "e": ["x"]},
+        {"a": "on", "b": 2, "c": 2, "d": 4, "e": ["x"]},
     ]
     assert chain.grid_size() == 4
 
@@ -103,11 +109,23 @@ def test_a_huge_grid_is_measured_without_walking_it() -> None:
 
 def test_the_baseline_is_completed_by_priors_and_middles(spec: Spec) -> None:
     assert spec.space.baseline() == {
-        "learning_rate": 1e-3, "lora_r": 8, "alpha_over_r": 1, "lora_alpha": 8, "lora_dropout": 0.1,
-        "batch_size": 4, "lr_scheduler": "constant", "max_steps": 400, "max_length": 1024,
-        "model.width": 128, "model.targets": ["q", "v"]}
-    central = space("a: {min: 1, max: 9, prior: {at: 2}}\nb: {choices: [x, y], prior: {at: y}}\n"
-                    "c: {min: 1e-4, max: 1e-2, log: true}\nd: {min: 0, max: 10}", "baseline: {}")
+        "learning_rate": 1e-3,
+        "lora_r": 8,
+        "alpha_over_r": 1,
+        "lora_alpha": 8,
+        "lora_dropout": 0.1,
+        "batch_size": 4,
+        "lr_scheduler": "constant",
+        "max_steps": 400,
+        "max_length": 1024,
+        "model.width": 128,
+        "model.targets": ["q", "v"],
+    }
+    central = space(
+        "a: {min: 1, max: 9, prior: {at: 2}}\nb: {choices: [x, y], prior: {at: y}}\n"
+        "c: {min: 1e-4, max: 1e-2, log: true}\nd: {min: 0, max: 10}",
+        "baseline: {}",
+    )
     assert central.baseline() == {"a": 2, "b": "y", "c": pytest.approx(1e-3), "d": 5}
     assert space("a: [1, 2]").baseline() is None
 
@@ -140,10 +158,20 @@ def test_an_expression_that_fails_in_use_is_a_space_error() -> None:
 
 def test_searched_names_come_in_the_order_of_the_file(spec: Spec) -> None:
     assert spec.space.searched == (
-        "learning_rate", "lora_r", "alpha_over_r", "lora_dropout", "batch_size", "lr_scheduler",
-        "warmup_ratio", "model.width", "model.targets")
+        "learning_rate",
+        "lora_r",
+        "alpha_over_r",
+        "lora_dropout",
+        "batch_size",
+        "lr_scheduler",
+        "warmup_ratio",
+        "model.width",
+        "model.targets",
+    )
 
 
 def test_dotted_names_become_mappings() -> None:
     assert nested({"lr": 1, "model.width": 2, "model.depth.n": 3}) == {
-        "lr": 1, "model": {"width": 2, "depth": {"n": 3}}}
+        "lr": 1,
+        "model": {"width": 2, "depth": {"n": 3}},
+    }

@@ -40,22 +40,50 @@ def test_defaults() -> None:
     assert (how.workers, how.retries, how.trial_timeout, how.keep) == ("auto", 1, None, 3)
 
 
-@pytest.mark.parametrize(("written", "value"), {
-    "1e-4": 1e-4, "1E3": 1000.0, ".5": 0.5, "1.": 1.0, "0x10": 16, "0o10": 8, "010": 10, "+3": 3,
-    "yes": "yes", "off": "off", "true": True,
-    "1:30": "1:30", "1_000": "1_000", "2024-01-01": "2024-01-01", "~null": "~null", "{value: ~}": None,
-    "'1'": "1", "0b1": "0b1", "nan": "nan", "{value: [1, {a: b}]}": [1, {"a": "b"}],
-    "{value: 'uniform(0, 1)'}": "uniform(0, 1)",        # said to be a value, it is no other tool's range
-}.items())
+@pytest.mark.parametrize(
+    ("written", "value"),
+    {
+        "1e-4": 1e-4,
+        "1E3": 1000.0,
+        ".5": 0.5,
+        "1.": 1.0,
+        "0x10": 16,
+        "0o10": 8,
+        "010": 10,
+        "+3": 3,
+        "yes": "yes",
+        "off": "off",
+        "true": True,
+        "1:30": "1:30",
+        "1_000": "1_000",
+        "2024-01-01": "2024-01-01",
+        "~null": "~null",
+        "{value: ~}": None,
+        "'1'": "1",
+        "0b1": "0b1",
+        "nan": "nan",
+        "{value: [1, {a: b}]}": [1, {"a": "b"}],
+        "{value: 'uniform(0, 1)'}": "uniform(0, 1)",  # said to be a value, it is no other tool's range
+    }.items(),
+)
 def test_scalars_are_yaml_1_2(written: str, value: Any) -> None:
     constant = loads(f"{SMALL}  c: {written}\n").parameters["c"]
     assert isinstance(constant, Constant)
     assert constant.value == value and type(constant.value) is type(value)
 
 
-@pytest.mark.parametrize(("written", "seconds"), {
-    "90": 90.0, "1.5": 1.5, "90s": 90.0, "30m": 1800.0, "1.5h": 5400.0, "2d": 172800.0, "'2 h'": 7200.0,
-}.items())
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    {
+        "90": 90.0,
+        "1.5": 1.5,
+        "90s": 90.0,
+        "30m": 1800.0,
+        "1.5h": 5400.0,
+        "2d": 172800.0,
+        "'2 h'": 7200.0,
+    }.items(),
+)
 def test_times_are_seconds(written: str, seconds: float) -> None:
     assert loads(f"{SMALL}budget: {{time: {written}}}").budget.time == seconds
 
@@ -108,17 +136,20 @@ def test_name_budget_and_execution_do_not_define_a_search(spec: Spec) -> None:
     assert other.fingerprint() == spec.fingerprint() and differences(spec.to_json(), other.to_json()) == []
 
 
-@pytest.mark.parametrize(("old", "new", "line"), [
-    ("max: 3e-2", "max: 0.1", "parameters.learning_rate.max: 0.03 -> 0.1"),
-    ("[1, 2, 4]", "[1, 2]", "parameters.alpha_over_r.choices: [1, 2, 4] -> [1, 2]"),
-    ("seed: 3", "seed: 4", "search.seed: 3 -> 4"),
-    ("hyperband", "successive_halving", 'early_stopping.method: "hyperband" -> "successive_halving"'),
-    ("goal: minimize", "goal: maximize", 'goal: "minimize" -> "maximize"'),
-    ("lora_r: 8}", "lora_r: 16}", "baseline.lora_r: 8 -> 16"),
-    ("lora_r: 8}", "lora_r: 8, batch_size: 8}", "baseline.batch_size: none -> 8"),
-    ("max_steps: 400", "max_steps: null_", 'parameters.max_steps.value: 400 -> "null_"'),
-    (", prior: {at: 2e-3, confidence: medium}", "", "parameters.learning_rate.prior.at: 0.002 -> none"),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("max: 3e-2", "max: 0.1", "parameters.learning_rate.max: 0.03 -> 0.1"),
+        ("[1, 2, 4]", "[1, 2]", "parameters.alpha_over_r.choices: [1, 2, 4] -> [1, 2]"),
+        ("seed: 3", "seed: 4", "search.seed: 3 -> 4"),
+        ("hyperband", "successive_halving", 'early_stopping.method: "hyperband" -> "successive_halving"'),
+        ("goal: minimize", "goal: maximize", 'goal: "minimize" -> "maximize"'),
+        ("lora_r: 8}", "lora_r: 16}", "baseline.lora_r: 8 -> 16"),
+        ("lora_r: 8}", "lora_r: 8, batch_size: 8}", "baseline.batch_size: none -> 8"),
+        ("max_steps: 400", "max_steps: null_", 'parameters.max_steps.value: 400 -> "null_"'),
+        (", prior: {at: 2e-3, confidence: medium}", "", "parameters.learning_rate.prior.at: 0.002 -> none"),
+    ],
+)
 def test_a_changed_search_shows(spec: Spec, text: str, old: str, new: str, line: str) -> None:
     changed = loads(text.replace(old, new))
     assert changed.fingerprint() != spec.fingerprint()
@@ -167,7 +198,7 @@ def test_other_rooms_can_name_a_place(spec: Spec) -> None:
 
 def test_a_spec_cannot_be_changed(spec: Spec) -> None:
     with pytest.raises(ValueError, match="frozen"):
-        spec.name = "other"     # type: ignore[misc]
+        spec.name = "other"
 
 
 def test_a_file_and_a_string_are_the_same(tmp_path: Path, text: str) -> None:
@@ -191,19 +222,50 @@ def test_the_room_imports_quickly_and_nothing_heavy() -> None:
 
 
 LINES = [
-    *SMALL.splitlines(), "  y: [1, 2]", "  z: {expr: 'x * 2'}", "search: {sampler: gp}",
-    "budget: {trials: 3}", "constraints: ['x < 1']", "baseline: {x: 0.5}", "early_stopping: {method: none}",
+    *SMALL.splitlines(),
+    "  y: [1, 2]",
+    "  z: {expr: 'x * 2'}",
+    "search: {sampler: gp}",
+    "budget: {trials: 3}",
+    "constraints: ['x < 1']",
+    "baseline: {x: 0.5}",
+    "early_stopping: {method: none}",
 ]
-PIECES = ["", " ", "\n", ":", "{", "}", "[", "]", "-", "'", '"', "1e9", "null", "&a ", "*a", "\t", "true",
-          ".nan", "9" * 30, "é", ",", "min", "#"]
+PIECES = [
+    "",
+    " ",
+    "\n",
+    ":",
+    "{",
+    "}",
+    "[",
+    "]",
+    "-",
+    "'",
+    '"',
+    "1e9",
+    "null",
+    "&a ",
+    "*a",
+    "\t",
+    "true",
+    ".nan",
+    "9" * 30,
+    "é",
+    ",",
+    "min",
+    "#",
+]
 KEYS = [*json_schema()["$defs"]["Range"]["properties"], "choices", "expr", "x"]
 
 
-@given(st.one_of(
-    st.text(max_size=60),
-    st.text("ab:[]{}&*!|>'\"%@`#,-? \n\t01.~", max_size=60),
-    st.lists(st.sampled_from(LINES), max_size=12).map("\n".join),
-))
+@given(
+    st.one_of(
+        st.text(max_size=60),
+        st.text("ab:[]{}&*!|>'\"%@`#,-? \n\t01.~", max_size=60),
+        st.lists(st.sampled_from(LINES), max_size=12).map("\n".join),
+    )
+)
 def test_any_text_is_a_spec_or_a_space_error(text: str) -> None:
     try:
         loads(text)
@@ -226,10 +288,17 @@ def test_a_mutated_file_is_a_spec_or_a_space_error(text: str, data: st.DataObjec
 
 
 VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5),
-              st.sampled_from(["tpe", "hyperband", "x * 2", "30m", "lora"])),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=5),
+        st.sampled_from(["tpe", "hyperband", "x * 2", "30m", "lora"]),
+    ),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS), inner, max_size=3)),
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
