@@ -69,7 +69,8 @@ def loss(params: dict[str, float], step: int) -> float:
 def filled(path: Path, finished: int, seed: int = 0) -> str:
     """A database with one study of `finished` trials, a third of them complete; its URL."""
     url = f"sqlite:///{path}"
-    study = optuna.create_study(storage=open_storage(url, create=True), study_name="bench")
+    # By Optuna's default storage: SQLite's journal mode would stay with the file.
+    study = optuna.create_study(storage=url, study_name="bench")
     study.set_user_attr(SPEC, loads(SPACE).to_json())
     sampler = optuna.samplers.RandomSampler(seed=seed)
     for number in range(finished):

@@ -192,8 +192,8 @@ def _outcome(plan: Plan, spec: Spec) -> list[str]:
         return []
     few = max(1, round(plan.complete))
     return [
-        f"of {plan.trials} trials about {few} run{'s' if few == 1 else ''} to the end; "
-        f"saves about {plan.saving:.0%} of the {spec.resource}"
+        f"so of {plan.trials} trials about {few} run{'s' if few == 1 else ''} to the end, "
+        f"saving about {plan.saving:.0%} of the {spec.resource}; more do as the sampler learns"
     ]
 
 

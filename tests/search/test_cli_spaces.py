@@ -76,7 +76,7 @@ def test_validate_shows_what_is_understood(cli: Cli) -> None:
         "hyperband: 1 in 3 trials goes on at each rung, to 900 at most",
         "bracket 0: 53% of trials, rungs at 100 300 samples",
         "bracket 2: 18% of trials, no rungs, every trial runs to its end",
-        "of 60 trials about 20 run to the end; saves about 52% of the samples",
+        "so of 60 trials about 20 run to the end, saving about 52% of the samples; more do as the sampler learns",
         "60 trials or 1 h 30 min, whichever comes first",
     ):
         assert expected in lines
