@@ -7,19 +7,12 @@ from __future__ import annotations
 
 from ..trainer.config import PretrainConfig
 from ..trainer.export import export
-from ..trainer.loop import fit
 from .base import Trial
+from .built_in import train_with
 
 __all__ = ["export", "pretrain"]
 
 
 def pretrain(trial: Trial) -> float:
-    """The validation loss in nats a byte. Trained with the trial's seed, unless its parameters fix one."""
-    config = PretrainConfig.from_params({"seed": trial.seed} | trial.params)
-    result = fit(
-        config,
-        on_report=lambda report: trial.report(report.value, step=report.step, **report.metrics),
-        checkpoint=trial.checkpoint,
-        resume_from=trial.resume_from,
-    )
-    return result.value
+    """The validation loss in nats a byte."""
+    return train_with(PretrainConfig, trial)

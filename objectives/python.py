@@ -84,26 +84,22 @@ def parameters_read(name: str) -> frozenset[str] | None:
         tree = ast.parse(find_source(name).read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError, OSError):
         return None
-    keyed: set[str] = set()
-    for node in ast.walk(tree):
-        for child in ast.iter_child_nodes(node):
-            child._parent = node  # type: ignore[attr-defined]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr == "params":
-            key = _key_of(node)
-            if key is None:
-                return None
-            keyed.add(key)
-    return frozenset(keyed) or None
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    keys = [
+        _key_of(node, parents)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "params"
+    ]
+    return frozenset(key for key in keys if key is not None) if keys and None not in keys else None
 
 
-def _key_of(params: ast.Attribute) -> str | None:
+def _key_of(params: ast.Attribute, parents: dict[ast.AST, ast.AST]) -> str | None:
     """The constant name in `….params["name"]` or `….params.get("name")`; None for any other use."""
-    parent = params._parent  # type: ignore[attr-defined]
+    parent = parents[params]
     if isinstance(parent, ast.Subscript) and isinstance(parent.slice, ast.Constant):
         return str(parent.slice.value)
     if isinstance(parent, ast.Attribute) and parent.attr == "get":
-        call = parent._parent  # type: ignore[attr-defined]
+        call = parents[parent]
         if isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant):
             return str(call.args[0].value)
     return None
