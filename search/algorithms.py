@@ -50,6 +50,18 @@ def distribution(parameter: Range | Choice) -> BaseDistribution:
     return FloatDistribution(float(parameter.min), float(parameter.max), log=log, step=parameter.step)
 
 
+def suggest(trial: optuna.Trial, name: str, parameter: Range | Choice) -> Any:
+    """The value of a searched parameter in this trial."""
+    wanted = distribution(parameter)
+    if isinstance(parameter, Choice):
+        assert isinstance(wanted, CategoricalDistribution)
+        return parameter.value_of(trial.suggest_categorical(name, wanted.choices))
+    if isinstance(wanted, IntDistribution):
+        return trial.suggest_int(name, wanted.low, wanted.high, step=wanted.step, log=wanted.log)
+    assert isinstance(wanted, FloatDistribution)
+    return trial.suggest_float(name, wanted.low, wanted.high, step=wanted.step, log=wanted.log)
+
+
 def distributions(space: Space) -> dict[str, BaseDistribution]:
     """The Optuna distributions of all searched parameters."""
     return {name: distribution(space.searched_parameter(name)) for name in space.searched}

@@ -17,12 +17,12 @@ from typing import Any, Literal, Protocol
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from ..spaces import Choice, Derived, Range, Spec, nested
+from ..spaces import Derived, Spec, nested
 from ..storage import StorageError
 from ..storage.files import CONFIG, artifact_attrs, drop_checkpoint, trial_folder
 from ..storage.live import DatabaseUnavailable, LiveStorage
 from ..storage.studies import ELAPSED, PROVENANCE, STOP
-from .algorithms import GridSampler, derived_seed, distribution, labelled, make_pruner, sampler_of
+from .algorithms import GridSampler, derived_seed, labelled, make_pruner, sampler_of, suggest
 from .errors import SearchError
 from .explain import pruning_reason
 from .export import document, render, write
@@ -389,15 +389,3 @@ class Driver:
     def _loss(self, value: float | None) -> float:
         assert value is not None
         return value if self.spec.goal == "minimize" else -value
-
-
-def suggest(trial: optuna.Trial, name: str, parameter: Range | Choice) -> Any:
-    """The value of a searched parameter in this trial."""
-    wanted = distribution(parameter)
-    if isinstance(parameter, Choice):
-        assert isinstance(wanted, optuna.distributions.CategoricalDistribution)
-        return parameter.value_of(trial.suggest_categorical(name, wanted.choices))
-    if isinstance(wanted, optuna.distributions.IntDistribution):
-        return trial.suggest_int(name, wanted.low, wanted.high, step=wanted.step, log=wanted.log)
-    assert isinstance(wanted, optuna.distributions.FloatDistribution)
-    return trial.suggest_float(name, wanted.low, wanted.high, step=wanted.step, log=wanted.log)
