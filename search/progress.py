@@ -76,7 +76,7 @@ class LiveProgress(LineProgress):
 
 def ending_line(driver: Driver, trial: FrozenTrial) -> Text:
     """`trial 12  complete  1.7431  best 1.7102 (trial 7)  [13/40]` and why it ended."""
-    value = "-" if trial.value is None else f"{trial.value:.4f}"
+    value = "-" if trial.value is None else _value(trial.value)
     line = Text.assemble(
         f"trial {trial.number:<4}",
         (f"{trial.state.name.lower():<9}", _STYLES.get(trial.state, "")),
@@ -86,7 +86,7 @@ def ending_line(driver: Driver, trial: FrozenTrial) -> Text:
     if best is not None and best.number == trial.number:
         line.append("  best so far", style="bold green")
     elif best is not None:
-        line.append(f"  best {best.value:.4f} (trial {best.number})", style="dim")
+        line.append(f"  best {_value(best.value)} (trial {best.number})", style="dim")
     line.append(f"  [{driver.finished}/{driver.spec.budget.trials or '-'}]", style="dim")
     if trial.state != TrialState.COMPLETE:
         line.append(f"  {trial.user_attrs.get('reason', '')}", style="dim")
@@ -122,7 +122,7 @@ def picture(driver: Driver) -> Group:
         running.add_row(
             str(number),
             f"{now.reported:,}" + (f"/{last:,}" if last else ""),
-            f"{curve[-1]:.4f}" if curve else "",
+            _value(curve[-1]) if curve else "",
             sparkline(curve[-24:]),
             " ".join(f"{name}={_short(value)}" for name, value in searched.items()),
         )
@@ -157,11 +157,17 @@ def _best_text(driver: Driver) -> Text:
     best = driver.best
     if best is None:
         return Text("no trial complete yet", style="dim")
-    text = Text.assemble((f"{best.value:.4f}", "bold green"), f" by trial {best.number}")
+    text = Text.assemble((_value(best.value), "bold green"), f" by trial {best.number}")
     baseline = next((t for t in driver.trials if "baseline" in t.user_attrs), None)
     if baseline is not None and baseline.value is not None and baseline.number != best.number:
-        text.append(f", the baseline has {baseline.value:.4f}", style="dim")
+        text.append(f", the baseline has {_value(baseline.value)}", style="dim")
     return text
+
+
+def _value(value: float | None) -> str:
+    """A value of the metric in a column: `1.2284`, `1e+300`."""
+    assert value is not None  # complete trials have one
+    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
 
 
 def _short(value: object) -> str:

@@ -18,6 +18,7 @@ from ..objectives.base import ObjectiveError, TrialStopped
 from ..storage.files import CHECKPOINT, METRICS
 
 TRACEBACK_LINES = 30
+LONGEST_MESSAGE = 500  # letters of it, and of each line of a traceback, that a study keeps
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ def failure_of(error: BaseException) -> dict[str, str]:
     if isinstance(error, (ObjectiveError, ChildProcessError)):  # our own sentence says it all
         return {"kind": "error", "message": str(error), "traceback": ""}
     kind = "memory" if no_memory else "error"
-    return {"kind": kind, "message": message.splitlines()[0], "traceback": "\n".join(tail)}
+    first = message.splitlines()[0][:LONGEST_MESSAGE]
+    return {"kind": kind, "message": first, "traceback": "\n".join(line[:LONGEST_MESSAGE] for line in tail)}
 
 
 def _checked_step(step: Any, last: int) -> int:

@@ -15,6 +15,9 @@ def load(source: str | Path) -> Spec:
     """The spec of a file, or of the name of a space that ships; raises `SpaceError` with every issue."""
     path = Path(source)
     ships = shipped()
+    if not str(source):
+        message = f"name a space file, or one that ships: {', '.join(ships)}"
+        raise SpaceError([Issue("SPACE", 0, 0, "", message)])
     if str(source) in ships and not path.is_file():  # a folder of that name is a study's
         return loads((files(__package__) / f"{source}.yaml").read_text(encoding="utf-8"), f"{source}.yaml")
     try:

@@ -115,6 +115,7 @@ FLAGS = [
     ),
     Case("unknown flag", "--trails", command=("run", "s.yaml", "--trails", "3")),
     Case("no space", "space", command=("run",)),
+    Case("empty space", "SPACE: name a space file", command=("run", "")),
     Case("storage url", "not a database URL", code=1, command=("run", "s.yaml", "--storage", "no such://x")),
     Case("storage in memory", "in memory", code=1, command=("run", "s.yaml", "--storage", "sqlite://")),
     Case("storage folder", "no folder", code=1, command=("run", "s.yaml", "--storage", "nowhere/x.db")),
@@ -140,6 +141,7 @@ OBJECTIVES = [
     Case("syntax error", "SyntaxError", objective="def train(:\n", code=1),
     Case("import error", "No module named", objective="import no_such_module\n", code=1),
     Case("raises", "ValueError: no data", objective=body("raise ValueError('no data')"), code=1),
+    Case("raises at length", "ValueError: xxx", objective=body("raise ValueError('x' * 100_000)"), code=1),
     Case("exits", "SystemExit", objective=body("raise SystemExit(3)"), code=1),
     Case("returns None", "the objective returned None; it must be a number", objective=body("pass"), code=1),
     Case(
