@@ -111,9 +111,10 @@ def picture(driver: Driver) -> Group:
     if driver.stop_reason is not None:
         ending = "running trials end at their next report; Ctrl-C ends them now"
         head.add_row("stopping", Text(f"{driver.stop_reason}; {ending}", style="yellow"))
-    running = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("trial", "at", "last", "curve", "parameters"):
-        running.add_column(title, no_wrap=True, overflow="ellipsis")
+    running = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+    for title in ("trial", "at", "last", "curve"):
+        running.add_column(title, no_wrap=True)
+    running.add_column("parameters", no_wrap=True, overflow="ellipsis", ratio=1)  # what the others leave
     for number, now in sorted(driver.running.items()):
         values = driver.trials[number].intermediate_values
         curve = [values[step] for step in sorted(values)]
@@ -126,7 +127,7 @@ def picture(driver: Driver) -> Group:
             sparkline(curve[-24:]),
             " ".join(f"{name}={_short(value)}" for name, value in searched.items()),
         )
-    return Group(head, running)
+    return Group(head, running, "")  # an empty last line: the ^C of the terminal would wrap a full one
 
 
 def sparkline(values: Sequence[float]) -> str:
