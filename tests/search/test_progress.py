@@ -1,0 +1,83 @@
+"""What a search looks like while it runs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from hpsearch.search.driver import Driver
+from hpsearch.search.progress import LineProgress, ending_line, picture, sparkline
+from hpsearch.spaces import Spec
+from hpsearch.storage.database import open_storage
+from hpsearch.storage.studies import SPEC, open_live
+
+WIDE = {f"a_parameter_with_a_long_name_{i}": {"min": 0.0, "max": 1.0} for i in range(4)}
+
+
+@pytest.fixture
+def lines() -> LineProgress:
+    return LineProgress(Console(file=io.StringIO(), width=60))
+
+
+@pytest.fixture
+def driver(make_spec: Callable[..., Spec], lines: LineProgress, tmp_path: Path) -> Iterator[Driver]:
+    """A search of wide configurations, with one trial ended and one running."""
+    spec = make_spec(parameters=WIDE, early_stopping={"method": "none", "max": 1800})
+    database = open_storage(f"sqlite:///{tmp_path / 'a.db'}", create=True)
+    live = open_live(database, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
+    driver = Driver(spec, live, runs=tmp_path / "runs", watcher=lines)
+    for _ in range(2):
+        assert driver.ask() is not None
+    driver.complete(0, 1.25)
+    for step, value in ((600, 3.0), (1200, 2.0)):
+        assert driver.report(1, value, step, {}) is None
+    yield driver
+    database.engine.dispose()
+
+
+def drawn(driver: Driver, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(picture(driver))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_a_narrow_terminal_shortens_parameters_alone(driver: Driver, width: int) -> None:
+    shown = drawn(driver, width)
+    assert all(len(line) <= width for line in shown)
+    assert shown[-3].split()[:4] == ["trial", "at", "last", "curve"]
+    assert shown[-2].split()[:4] == ["1", "1,200/1,800", "2.0000", "█▁"]
+    assert shown[-1] == "", "the ^C of a terminal lands on the last line"
+    assert "1 running" in shown[0]
+    assert "1.2500 by trial 0" in shown[2]
+
+
+def test_a_stop_is_said(driver: Driver) -> None:
+    driver.request_stop("interrupted by SIGINT")
+    assert "stopping" in " ".join(drawn(driver, 120))
+
+
+def test_a_trial_that_ended_is_a_line(driver: Driver, lines: LineProgress) -> None:
+    assert isinstance(lines.console.file, io.StringIO)
+    assert lines.console.file.getvalue() == "trial 0   complete    1.2500  best so far  [1/4]\n"
+    assert ending_line(driver, driver.trials[0]).plain == "trial 0   complete    1.2500  best so far  [1/4]"
+
+
+def test_the_same_is_not_said_again_at_once(lines: LineProgress) -> None:
+    for _ in range(3):
+        lines.say("the database is away")
+    lines.say("it is back")
+    assert isinstance(lines.console.file, io.StringIO)
+    assert lines.console.file.getvalue().splitlines() == ["the database is away", "it is back"]
+
+
+def test_sparklines() -> None:
+    assert sparkline([]) == ""
+    assert sparkline([2.0]) == "▁"
+    assert sparkline([1.0, 1.0]) == "▁▁"
+    assert sparkline([0.0, 7.0, 3.0]) == "▁█▄"
