@@ -22,6 +22,7 @@ import optuna
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
+from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.driver import Driver
 from hpsearch.spaces import loads
 from hpsearch.storage.database import open_storage
@@ -95,9 +96,8 @@ def filled(path: Path, finished: int, seed: int = 0) -> str:
 def ours(url: str, trials: int, folder: Path) -> list[tuple[float, float]]:
     """Wall and CPU milliseconds of each trial through our driver."""
     spec = loads(SPACE)
-    driver = Driver(
-        spec, open_live(open_storage(url), "bench", goal="minimize", attrs={}), runs=folder, watcher=Silence()
-    )
+    live = open_live(open_storage(url), "bench", goal="minimize", attrs={})
+    driver = Driver(spec, live, runs=folder, watcher=Silence(), pruner=make_pruner(spec))
 
     def one() -> None:
         assignment = driver.ask()

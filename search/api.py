@@ -160,7 +160,7 @@ def run(
         about = _about(spec, backend, worker_backend.threads)
         live = studies.open_live(opened, spec.name, goal=spec.goal, attrs=about)
         _refuse_changes(spec, live.stored_user_attrs()[studies.SPEC])
-        driver = Driver(spec, live, runs=folder, watcher=watcher)
+        driver = Driver(spec, live, runs=folder, watcher=watcher, pruner=worker_backend.pruner)
         before = driver.finished
         driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
         _explain(driver)

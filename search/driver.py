@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import optuna
+from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Derived, Spec, nested
@@ -22,7 +23,7 @@ from ..storage import StorageError
 from ..storage.files import CONFIG, artifact_attrs, drop_checkpoint, trial_folder
 from ..storage.live import DatabaseUnavailable, LiveStorage
 from ..storage.studies import ELAPSED, PROVENANCE, STOP
-from .algorithms import GridSampler, derived_seed, labelled, make_pruner, sampler_of, suggest
+from .algorithms import GridSampler, derived_seed, labelled, sampler_of, suggest
 from .errors import SearchError
 from .explain import pruning_reason
 from .export import document, render, write
@@ -81,14 +82,16 @@ class Watcher(Protocol):
 class Driver:
     """One search over one study."""
 
-    def __init__(self, spec: Spec, storage: LiveStorage, *, runs: Path, watcher: Watcher) -> None:
+    def __init__(
+        self, spec: Spec, storage: LiveStorage, *, runs: Path, watcher: Watcher, pruner: BasePruner
+    ) -> None:
         self.spec = spec
         self.runs = runs
         self._storage = storage
         self._watcher = watcher
         self._sampler = sampler_of(spec)
         self.study = optuna.load_study(
-            study_name=spec.name, storage=storage, sampler=self._sampler, pruner=make_pruner(spec)
+            study_name=spec.name, storage=storage, sampler=self._sampler, pruner=pruner
         )
         self.running: dict[int, Running] = {}
         self._begun = time.monotonic()

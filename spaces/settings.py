@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
 
-from .model import Model, NotNegative, Positive, Seconds, Text, refuse, show
+from .model import Model, NotNegative, Positive, Seconds, Text, number, refuse, show
+
+_UNITS = {unit: 1024**power for power, unit in enumerate(["", "K", "M", "G", "T"])}
 
 
 class Budget(Model):
@@ -40,8 +43,36 @@ def _workers(value: Any) -> int | str:
     raise refuse(("", f'must be "auto" or a number of processes, not {show(value)}'))
 
 
+def _amount(value: Any) -> float:
+    """How much of a device a trial takes: a fraction of one, or some whole ones."""
+    if number(value) < 0 or (value > 1 and value != int(value)):
+        raise refuse(("", f"must be a whole number or a share between 0 and 1, not {show(value)}"))
+    return float(value)
+
+
+def _cores(value: Any) -> float:
+    if _amount(value) == 0:
+        raise refuse(("", "must be more than none"))
+    return float(value)
+
+
+def _memory(value: Any) -> int:
+    """Bytes from `"4GiB"`, `"500 MB"` or a number of bytes; K, M, G and T count in steps of 1024."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?", value, re.IGNORECASE)
+        if match is None:
+            raise refuse(("", f'must be an amount of memory such as "4GiB" or "500MiB", not {show(value)}'))
+        value = float(match[1]) * _UNITS[match[2].upper()]
+    if number(value) < 1:
+        raise refuse(("", "must be more than no memory"))
+    return int(value)
+
+
+_AMOUNT_SCHEMA = {"type": "number", "minimum": 0}
+
+
 class Execution(Model):
-    """How trials run on this machine."""
+    """How trials run on this machine, or on a cluster."""
 
     workers: Annotated[
         int | Literal["auto"],
@@ -51,6 +82,25 @@ class Execution(Model):
         ),
     ] = "auto"
     """Trials at the same time; auto asks the machine."""
+    cpus_per_trial: Annotated[float, PlainValidator(_cores), WithJsonSchema(_AMOUNT_SCHEMA)] | None = None
+    """CPU cores of a trial, 0.5 or 4; what is not given is shared evenly among the workers."""
+    gpus_per_trial: Annotated[float, PlainValidator(_amount), WithJsonSchema(_AMOUNT_SCHEMA)] | None = None
+    """GPUs of a trial; 0.25 lets four trials share one, 0 trains on the CPU."""
+    max_memory: (
+        Annotated[
+            int,
+            PlainValidator(_memory),
+            WithJsonSchema(
+                {
+                    "type": ["string", "integer"],
+                    "pattern": r"^[0-9]+(\.[0-9]+)?\s*[KMGTkmgt]?(i?[Bb])?$",
+                    "minimum": 1,
+                }
+            ),
+        ]
+        | None
+    ) = None
+    """Memory of a trial and the programs it starts, such as 4GiB; a trial that takes more ends."""
     retries: NotNegative = 1
     """How often a failed trial is tried again from its checkpoint."""
     trial_timeout: Seconds | None = None

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
+from ..driver import Assignment, Driver, Failure
+from .protocol import Message
+
 if TYPE_CHECKING:
-    from ..driver import Driver
+    from optuna.pruners import BasePruner
+
+TICK_SECONDS = 0.5
 
 
 class Backend(Protocol):
     """Asks the driver for trials, delivers their reports and ends, and obeys its answers."""
 
     threads: int  # of each worker; a trial's value depends on it
+    pruner: BasePruner  # what decides on early stopping
 
     def run(self, driver: Driver) -> None:
         """Run trials until `driver.ask()` has no more and none is running.
@@ -20,3 +27,21 @@ class Backend(Protocol):
         or raises. Nothing is delivered of a trial after its stop.
         """
         ...
+
+
+def as_message(assignment: Assignment) -> Message:
+    """An assignment as plain JSON, for a worker."""
+    return asdict(assignment) | {"folder": str(assignment.folder)}
+
+
+def deliver(driver: Driver, message: Message) -> str | None:
+    """Tell the driver what a worker says of its trial; why the trial ends at this report, if it does."""
+    number: int = message["number"]
+    match message["kind"]:
+        case "report":
+            return driver.report(number, message["value"], message["step"], message["metrics"])
+        case "done":
+            driver.complete(number, message["value"])
+        case "failed":
+            driver.fail(number, Failure(**message["failure"]))
+    return None

@@ -83,7 +83,7 @@ def search(tmp_path: Path) -> Iterator[Search]:
         storage = open_storage(f"sqlite:///{tmp_path / file}", create=True)
         opened.append(storage)
         live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
-        driver = Driver(spec, live, runs=tmp_path / "runs", watcher=Silence())
+        driver = Driver(spec, live, runs=tmp_path / "runs", watcher=Silence(), pruner=make_pruner(spec))
         while len(driver.trials) < until and (given := driver.ask()) is not None:
             for step in range(1, 10):
                 value = loss(given.params, step)
@@ -265,7 +265,7 @@ def test_the_last_point_of_a_grid_is_retried_too(tmp_path: Path, make_spec: Any,
     search(spec, until=1)
     storage = open_storage(f"sqlite:///{tmp_path / 'a.db'}")
     live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
-    driver = Driver(spec, live, runs=tmp_path / "runs", watcher=Silence())
+    driver = Driver(spec, live, runs=tmp_path / "runs", watcher=Silence(), pruner=make_pruner(spec))
     assert driver.ask() is not None
     driver.close()
     storage.engine.dispose()

@@ -17,6 +17,7 @@ import pytest
 from optuna.trial import FrozenTrial
 
 from hpsearch.search import driver as driver_module
+from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.driver import Assignment, Driver, Failure
 from hpsearch.search.errors import SearchError
 from hpsearch.spaces import Spec
@@ -58,7 +59,7 @@ class Table:
         storage = open_storage(f"sqlite:///{self.file}", create=True)
         self._opened.append(storage)
         live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
-        return Driver(spec, live, runs=self.runs, watcher=self.listener)
+        return Driver(spec, live, runs=self.runs, watcher=self.listener, pruner=make_pruner(spec))
 
     def read(self, name: str = "study") -> list[FrozenTrial]:
         storage = optuna.storages.RDBStorage(f"sqlite:///{self.file}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.driver import Driver
 from hpsearch.search.progress import LineProgress, ending_line, picture, sparkline
 from hpsearch.spaces import Spec
@@ -29,7 +30,7 @@ def driver(make_spec: Callable[..., Spec], lines: LineProgress, tmp_path: Path) 
     spec = make_spec(parameters=WIDE, early_stopping={"method": "none", "max": 1800})
     database = open_storage(f"sqlite:///{tmp_path / 'a.db'}", create=True)
     live = open_live(database, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
-    driver = Driver(spec, live, runs=tmp_path / "runs", watcher=lines)
+    driver = Driver(spec, live, runs=tmp_path / "runs", watcher=lines, pruner=make_pruner(spec))
     for _ in range(2):
         assert driver.ask() is not None
     driver.complete(0, 1.25)

@@ -18,7 +18,7 @@ import optuna
 import pytest
 
 from hpsearch.search import run
-from hpsearch.search.backends import optuna as optuna_backend
+from hpsearch.search.backends import process
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
 from hpsearch.spaces import Spec
@@ -123,10 +123,9 @@ def test_nothing_is_recorded_after_a_stop(bench: Any, function: str) -> None:
 
 
 def test_an_objective_that_keeps_its_stop_and_never_returns_does_not_hold_the_search(
-    bench: Any, backend_name: str, monkeypatch: pytest.MonkeyPatch
+    bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if backend_name == "optuna":
-        monkeypatch.setattr(optuna_backend, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(process, "STOP_SECONDS", 0.3)
     bench.search("endless", budget={"trials": 3}, early_stopping=PRUNE_ALL | {"upper": 0.9})
     assert bench.states() == ["COMPLETE", "PRUNED", "COMPLETE"]
 
