@@ -258,19 +258,23 @@ def make_sampler(spec: Spec, seed: int) -> BaseSampler:
     raise AssertionError(f"the loader let the sampler {search.sampler!r} pass")
 
 
+def hyperband_options(stopping: Hyperband) -> dict[str, int]:
+    """The options of Optuna's Hyperband.
+
+    Optuna takes the number of brackets from a float logarithm; this maximum gives it the integer one, and it
+    uses the maximum for nothing else.
+    """
+    count = len(hyperband_brackets(stopping.min, stopping.max, stopping.eta))
+    maximum = stopping.min * stopping.eta ** (count - 1) + 1
+    return {"min_resource": stopping.min, "max_resource": maximum, "reduction_factor": stopping.eta}
+
+
 def make_pruner(spec: Spec) -> BasePruner:
     """Optuna's pruner of the name in the space file, with its options."""
     stopping = spec.early_stopping
     options = stopping.model_dump(exclude={"method", "min", "max", "eta", "resource"}, exclude_none=True)
     if isinstance(stopping, Hyperband):
-        # Optuna takes the number of brackets from a float logarithm; this maximum gives it the integer one,
-        # and it uses the maximum for nothing else.
-        count = len(hyperband_brackets(stopping.min, stopping.max, stopping.eta))
-        return optuna.pruners.HyperbandPruner(
-            min_resource=stopping.min,
-            max_resource=stopping.min * stopping.eta ** (count - 1) + 1,
-            reduction_factor=stopping.eta,
-        )
+        return optuna.pruners.HyperbandPruner(**hyperband_options(stopping))
     if isinstance(stopping, SuccessiveHalving):
         return optuna.pruners.SuccessiveHalvingPruner(
             min_resource=stopping.min, reduction_factor=stopping.eta, **options

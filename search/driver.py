@@ -230,6 +230,10 @@ class Driver:
             self._watcher.say(f"the database does not answer ({error}); going on")
         self._watcher.tick(self)
 
+    def say(self, message: str) -> None:
+        """Tell whoever watches the search."""
+        self._watcher.say(message)
+
     def stop(self, reason: str) -> None:
         """Ask no more trials; running ones go on to their next report and end there."""
         self._stop = self._stop or reason
@@ -308,12 +312,15 @@ class Driver:
         """Why a trial ends at this report, if it does."""
         baseline = "baseline" in running.trial.user_attrs
         last = self.spec.early_stopping.max
-        if (last is not None and step >= last) or (baseline and self.best is None):
-            return None  # its cost is spent; and a study with a budget ends with a winner
+        if last is not None and step >= last:
+            return None  # its cost is spent
+        prunes = running.trial.should_prune()  # of the baseline too: others are compared with it
+        if baseline and self.best is None:
+            return None  # a study with a budget ends with a winner
         self._check_ends()
         if self._stop is not None and not self.stopped:
             return self._stop
-        if baseline or not running.trial.should_prune():
+        if baseline or not prunes:
             return None
         return pruning_reason(self.study, self.spec, running.trial.number, step)
 

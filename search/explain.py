@@ -12,7 +12,7 @@ from ..spaces import Spec
 from ..spaces.stopping import Rungs
 from .scheduling import brackets_of
 
-_RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
+RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
     sign = 1 if spec.goal == "minimize" else -1
     found = []
     for index, step in enumerate(brackets[bracket].rungs):
-        key = f"{_RUNG}{index}"
+        key = f"{RUNG}{index}"
         if key not in trial.system_attrs:
             break
         value = trial.system_attrs[key]

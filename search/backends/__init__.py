@@ -12,16 +12,19 @@ if TYPE_CHECKING:
     from ...spaces import Spec
     from .base import Backend
 
-_BACKENDS = {"optuna": "OptunaBackend"}  # module in this package -> its class
+_BACKENDS = {"optuna": "optuna:OptunaBackend", "ray": "ray.backend:RayBackend"}  # in this package
 NAMES = tuple(_BACKENDS)
 
 
-def make_backend(name: str, spec: Spec, objective: dict[str, Any]) -> Backend:
-    """The backend of that name for a study; `objective` as `objectives.base.describe` gives it."""
+def make_backend(name: str, spec: Spec, objective: dict[str, Any], **options: Any) -> Backend:
+    """The backend of that name for a study; `objective` as `objectives.base.describe` gives it.
+
+    Raises `UsageError` where there is none, or where it cannot run the study.
+    """
     if name not in _BACKENDS:
         near = difflib.get_close_matches(name, NAMES, 1)
         hint = f', did you mean "{near[0]}"?' if near else ""
         raise UsageError(f'there is no backend "{name}"{hint}; there is: {", ".join(NAMES)}')
-    module = import_module(f".{name}", __name__)
-    backend: Backend = getattr(module, _BACKENDS[name])(spec, objective)
+    module, _, made = _BACKENDS[name].partition(":")
+    backend: Backend = getattr(import_module(f".{module}", __name__), made)(spec, objective, **options)
     return backend

@@ -11,8 +11,6 @@ from .protocol import Message
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
-TICK_SECONDS = 0.5
-
 
 class Backend(Protocol):
     """Asks the driver for trials, delivers their reports and ends, and obeys its answers."""

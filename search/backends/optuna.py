@@ -12,8 +12,8 @@ import time
 from ...spaces import Spec
 from ..algorithms import make_pruner
 from ..driver import Driver
-from .base import TICK_SECONDS, as_message, deliver
-from .process import Limits, Worker, environment
+from .base import as_message, deliver
+from .process import TICK_SECONDS, Limits, Worker, environment
 from .protocol import Message
 from .resources import share, this_machine, visible_gpus
 

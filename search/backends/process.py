@@ -13,14 +13,18 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import psutil
 
 from ...objectives.command import signal_name
-from ...spaces.settings import Execution
 from .protocol import Channel, Message, end_session
 from .resources import gibibytes
 
+if TYPE_CHECKING:
+    from ...spaces.settings import Execution
+
+TICK_SECONDS = 0.5  # between two looks at the clock
 EXIT_SECONDS = 5.0  # for an idle worker to leave by itself
 STOP_SECONDS = 30.0  # for an objective to return once its trial is stopped; a command takes up to ten
 

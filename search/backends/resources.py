@@ -7,11 +7,14 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import psutil
 
-from ...spaces.settings import Execution
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ...spaces.settings import Execution
 
 WORKER_MEMORY = 1 << 30  # bytes a worker is counted with where their number is `auto` and no limit is given
 FINEST = 4  # decimals of a share of a core that Ray tells apart

@@ -1,0 +1,129 @@
+"""What Tune runs: an actor that keeps a worker process, on whichever node, and passes on what its trials say.
+
+The objective runs in a process of its own, the same as on the other backend, and not in a thread of the
+actor: it has a main thread and its own output, and may take its time to leave, or be killed, while the
+actor stays. A trial's end is a result here, not an error of the actor's, so that actors are used again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from ray import tune
+
+from ..process import TICK_SECONDS, Limits, Worker, environment
+from ..protocol import Message
+from .files import Home, NodeFolder
+
+MESSAGES = "messages"  # where a result holds what the worker said
+ASSIGNMENT = "assignment"  # where a config holds a trial, as JSON: Tune would look into a mapping
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is the same for all trials of a search."""
+
+    setup: Message  # of a worker
+    limits: Limits
+    threads: int
+    home: Home  # the driver's machine
+
+
+class TrialActor(tune.Trainable):
+    """Runs one trial after another in a worker process."""
+
+    def setup(self, config: dict[str, Any], *, setting: Setting) -> None:  # type: ignore[override]
+        # `tune.with_parameters` hands over the setting.
+        self._setting = setting
+        self._worker: Worker | None = None
+        self._folder: NodeFolder | None = None
+        self._unanswered = False  # a report waits for the driver's word
+        self._events = selectors.DefaultSelector()
+        if self._setting.home.is_here():
+            _end_with(self._setting.home.pid)
+        self._begin(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self._leave()
+        self._begin(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """What the trial says next: a report, or its end. Asked again, the trial has gone on."""
+        assert self._worker is not None and self._folder is not None
+        if self._unanswered:
+            self._worker.go_on()
+        messages = self._wait()
+        self._folder.send_home()
+        self._unanswered = messages[-1]["kind"] == "report"
+        for message in messages[:-1]:  # reports of a thread while its objective returned
+            assert message["kind"] == "report"
+            self._worker.go_on()
+        return {MESSAGES: messages}
+
+    def release(self) -> None:
+        """Tell the trial that it is over. Tune has no use for it any more, and says so only when it likes."""
+        if self._worker is not None and self._unanswered:
+            self._unanswered = False
+            self._worker.stop()
+
+    def cleanup(self) -> None:
+        self._leave()
+        if self._worker is not None and self._worker.alive:
+            self._worker.end()
+        self._events.close()
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        assignment: Message = json.loads(config[ASSIGNMENT])
+        home = self._setting.home
+        self._folder = home.folder_here(Path(assignment["folder"]))
+        if self._worker is None or not self._worker.alive:
+            setting = self._setting
+            where = home.folder if home.is_here() else os.getcwd()
+            self._worker = Worker(setting.setup, setting.limits, environment(setting.threads), where)
+            self._events.register(self._worker, selectors.EVENT_READ)
+        self._worker.give({**assignment, "folder": str(self._folder.path)})
+
+    def _wait(self) -> list[Message]:
+        """Wait until the worker has something to say that the search is to know."""
+        assert self._worker is not None
+        while True:
+            ready = self._events.select(TICK_SECONDS)
+            messages = self._worker.receive() if ready else self._worker.check()
+            if not self._worker.alive:
+                self._events.unregister(self._worker)
+            if messages or self._worker.number is None:
+                return messages
+
+    def _leave(self) -> None:
+        """Let the stopped trial's objective return; what it leaves behind goes home too."""
+        if self._worker is None or self._folder is None:
+            return
+        self.release()
+        if self._worker.alive and self._worker.number is not None:
+            self._wait()
+        self._folder.send_home()
+        self._folder.remove()
+        self._folder = None
+
+
+def _end_with(pid: int) -> None:
+    """End this process as soon as the driver's does.
+
+    Ray takes seconds to notice, and a search that goes on at once would share its trials with this one.
+    """
+
+    def watch() -> None:
+        with suppress(psutil.NoSuchProcess):  # it is gone already
+            psutil.Process(pid).wait()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

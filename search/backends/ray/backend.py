@@ -1,0 +1,262 @@
+"""The Ray backend: Ray Tune starts, places and stops trials; the driver's study says which, and remembers.
+
+Three hooks stand between the two. Tune's searcher asks the driver for a trial. Its scheduler is the first to
+hear of a report, brings it to the driver and obeys the answer, in which Tune's own ASHA has its say
+(`stopping`): a callback would hear of it too late to stop there. A callback settles what ends without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ....spaces import Spec
+from ...driver import Driver
+from ...errors import SearchError, UsageError
+from ..base import as_message, deliver
+from ..process import TICK_SECONDS, Limits
+from ..protocol import Message
+from ..resources import Share, share, this_machine
+from .actor import ASSIGNMENT, MESSAGES, Setting, TrialActor
+from .cluster import check_importable, connected, nodes, scratch, several_nodes
+from .files import Home, Keeper
+from .lost import how_it_ended, lost_actors_are_errors
+from .stopping import tune_pruner
+
+WAIT_SECONDS = 30.0  # for a trial to find its place, before the user hears that it waits
+
+
+class RayBackend:
+    """Runs trials through `ray.tune.Tuner`: on a Ray of its own, or on the cluster at `address`."""
+
+    def __init__(self, spec: Spec, objective: Message, address: str | None = None) -> None:
+        if address is not None and address.startswith("ray://"):
+            raise UsageError(
+                f"--ray-address {address}: Ray's client would run the search, and write its database, on the "
+                "cluster's head node. Run hpsearch on a node of the cluster, with --ray-address auto"
+            )
+        self.pruner = tune_pruner(spec)
+        self._execution = spec.execution
+        self._setup = {"objective": objective, "metric": spec.metric}
+        self._limits = Limits.of(spec.execution)
+        self._address = address
+        self._machine = this_machine()
+        self._share: Share | None = None  # a cluster says what it has when it is joined
+        if ray.is_initialized():
+            if address is not None:
+                raise UsageError("this process is in a Ray cluster already; give no address")
+            self._share = share(spec.execution, nodes(), "the cluster")
+        elif address is None:
+            self._share = share(spec.execution, [self._machine], "this machine")
+        asked = spec.execution.cpus_per_trial or 1.0
+        self.threads = self._share.threads if self._share else max(1, int(asked))
+
+    def run(self, driver: Driver) -> None:
+        lost_actors_are_errors()
+        with connected(self._address, self._machine), scratch() as folder:
+            mine = self._share or share(self._execution, nodes(), "the cluster")
+            if several_nodes():
+                check_importable()
+            setting = Setting(self._setup, self._limits, self.threads, _home())
+            hooks = Hooks(driver, mine.workers)
+            try:
+                _tuner(setting, mine, hooks, folder).fit()
+            except Overdue:
+                pass  # the search was stopped, and some trial does not report: it is put back without
+            except Exception as error:
+                raise hooks.error or SearchError(f"Ray Tune ended the search: {error}") from error
+            finally:
+                hooks.settle()
+
+
+class Overdue(Exception):
+    """Trials that were to be put back have had their time to report."""
+
+
+class Hooks:
+    """What the hooks share: the driver, and which of Tune's trials runs which of the study's.
+
+    Tune pickles its hooks for a restore that never happens; none of this goes along.
+    """
+
+    def __init__(self, driver: Driver, workers: int) -> None:
+        self.driver = driver
+        self.workers = workers
+        self.numbers: dict[str, int] = {}  # Tune's trial -> the study's
+        self.actors: dict[str, Any] = {}  # Tune's running trial -> its actor
+        self.error: Exception | None = None  # what a hook raised: Tune passes on its text alone
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep what is raised here, for whoever called Tune."""
+        try:
+            yield
+        except Exception as error:
+            self.error = self.error or error
+            raise
+
+    def settle(self) -> None:
+        """Put back what still runs when Tune is done: the search was stopped, or broke."""
+        for number in list(self.driver.running):
+            self.driver.suspend(number)
+        for actor in self.actors.values():
+            ray.kill(actor)
+
+
+class StudySearcher(Searcher):
+    """Tune's searcher: asks the driver."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        super().__init__()
+        self._hooks = hooks
+
+    def suggest(self, trial_id: str) -> Any:
+        """A trial for Tune, as its config; None when there is none now, FINISHED when there is none ever."""
+        hooks = self._hooks
+        if len(hooks.driver.running) >= hooks.workers:
+            return None
+        with hooks.kept():
+            assignment = hooks.driver.ask()
+        if assignment is None:
+            return None if hooks.driver.running else Searcher.FINISHED
+        hooks.numbers[trial_id] = assignment.number
+        return {ASSIGNMENT: json.dumps(as_message(assignment))}
+
+    def on_trial_complete(self, *args: Any, **options: Any) -> None:
+        """The driver hears of it elsewhere."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Leave the file that Tune looks for; the study holds all there is."""
+        Path(checkpoint_path).touch()
+
+    def restore(self, checkpoint_path: str) -> None:
+        raise NotImplementedError("a search goes on from its study")
+
+
+class StudyScheduler(FIFOScheduler):
+    """Tune's scheduler: brings every report to the driver, and obeys."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._hooks = hooks
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        stop = False
+        with self._hooks.kept():
+            for message in result[MESSAGES]:
+                stop = deliver(self._hooks.driver, message) is not None or message["kind"] != "report"
+                if stop:
+                    break
+        return TrialScheduler.STOP if stop else TrialScheduler.CONTINUE
+
+
+class StudyCallback(tune.Callback):
+    """Tune's callback: lets the driver see the clock, and settles trials that ended without a word."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+        self._ticked = 0.0
+        self._waiting_since: float | None = None  # a trial has no place to run, and none runs
+        self._said = False
+
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        if time.monotonic() - self._ticked < TICK_SECONDS:
+            return
+        self._ticked = time.monotonic()
+        with self._hooks.kept():
+            self._hooks.driver.tick()
+            self._say_what_waits(trials)
+            for trial in trials:  # Tune ends some without a hook
+                if trial.trial_id in self._hooks.numbers and ended(trial):
+                    self._over(trial)
+        if self._hooks.driver.overdue:
+            raise Overdue
+
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self._hooks.actors[trial.trial_id] = trial.temporary_state.ray_actor
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        actor: Any = trial.temporary_state.ray_actor
+        actor.release.remote()
+        with self._hooks.kept():
+            self._over(trial)
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        with self._hooks.kept():
+            self._over(trial)
+
+    def _over(self, trial: Trial) -> None:
+        """A trial of Tune's is over. If the study's is not, its worker ended without a word."""
+        hooks = self._hooks
+        hooks.actors.pop(trial.trial_id, None)
+        number = hooks.numbers.pop(trial.trial_id, None)
+        if number is not None and number in hooks.driver.running:
+            hooks.driver.fail(number, how_it_ended(trial))
+
+    def _say_what_waits(self, trials: list[Trial]) -> None:
+        """Tell the user when trials wait for a place on the cluster that others have taken."""
+        statuses = {trial.status for trial in trials if not ended(trial)}
+        if statuses != {Trial.PENDING}:
+            self._waiting_since = None
+            return
+        self._waiting_since = self._waiting_since or time.monotonic()
+        if not self._said and time.monotonic() - self._waiting_since > WAIT_SECONDS:
+            self._said = True
+            self._hooks.driver.say("waiting for a place on the cluster; others use it")
+
+
+def ended(trial: Trial) -> bool:
+    """Whether Tune is done with a trial of its own."""
+    return trial.status in (Trial.TERMINATED, Trial.ERROR)
+
+
+def _tuner(setting: Setting, mine: Share, hooks: Hooks, folder: Path) -> tune.Tuner:
+    resources: dict[str, float] = {"CPU": mine.cpus}
+    if mine.gpus:
+        resources["GPU"] = mine.gpus
+    if mine.memory is not None:
+        resources["memory"] = mine.memory
+    return tune.Tuner(
+        tune.with_resources(
+            tune.with_parameters(TrialActor, setting=setting), tune.PlacementGroupFactory([resources])
+        ),
+        tune_config=tune.TuneConfig(
+            search_alg=StudySearcher(hooks),
+            scheduler=StudyScheduler(hooks),
+            num_samples=-1,  # the driver says when it is enough
+            reuse_actors=True,
+            trial_dirname_creator=lambda trial: trial.trial_id,
+        ),
+        run_config=tune.RunConfig(
+            name="search",
+            storage_path=str(folder),
+            verbose=0,
+            callbacks=[StudyCallback(hooks)],
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # trials have their own
+        ),
+    )
+
+
+def _home() -> Home:
+    """The driver's machine, for the trials on other nodes."""
+    node = ray.get_runtime_context().get_node_id()
+    here = NodeAffinitySchedulingStrategy(node, soft=False)
+    keeper = (
+        ray.remote(num_cpus=0)(Keeper).options(scheduling_strategy=here).remote() if several_nodes() else None
+    )
+    return Home(node, os.getpid(), os.getcwd(), keeper)

@@ -1,0 +1,172 @@
+"""A Ray of our own on this machine, or somebody's cluster: joined quietly, checked, and left as it was."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ...errors import SearchError, UsageError
+from ..resources import Node
+
+TEMPORARY = "hpsearch-ray-"  # and the driver's process: Ray's sockets need a short path
+OBJECT_STORE = 256 << 20  # bytes; reports and small files pass through it
+JOIN_SECONDS = 60.0  # for a node to answer
+
+QUIET = {
+    "RAY_AIR_NEW_OUTPUT": "0",  # Tune prints a table even where it is told not to
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # five files a trial
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # signals are the driver's
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "TUNE_WARN_THRESHOLD_S": "3600",  # what takes long is the driver waiting for a database, which says so
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # nobody goes on from Tune's own files
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+@contextmanager
+def connected(address: str | None, machine: Node) -> Iterator[None]:
+    """Be connected to Ray: the one this process is in already, one at `address`, or one of our own."""
+    with ExitStack() as stack:
+        stack.enter_context(_environment(QUIET))
+        if ray.is_initialized():  # a notebook's, or a test's
+            yield
+            return
+        if address is None:
+            _start(stack, machine)
+        else:
+            _join(address)
+        stack.callback(ray.shutdown)
+        yield
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for what Ray writes and nobody reads again; those of killed drivers are removed first."""
+    root = Path(tempfile.gettempdir())
+    for old in root.glob(f"{TEMPORARY}*"):
+        pid = old.name.removeprefix(TEMPORARY).split("-")[0]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(old, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}{os.getpid()}-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def nodes() -> list[Node]:
+    """What the nodes of the connected Ray have."""
+    found = [node["Resources"] for node in _alive()]
+    return [Node(has.get("CPU", 0.0), has.get("GPU", 0.0), int(has.get("memory", 0))) for has in found]
+
+
+def several_nodes() -> bool:
+    return len(_alive()) > 1
+
+
+def check_importable() -> None:
+    """Raise `UsageError` where a node cannot import this hpsearch."""
+    from . import probe  # a module of ours: where hpsearch is missing, Ray cannot even load the function
+
+    asked = {
+        ray.remote(num_cpus=0, max_retries=0)(probe.version)
+        .options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+        .remote(): node
+        for node in _alive()
+    }
+    own = probe.version()
+    for reference, node in asked.items():
+        name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+        try:
+            found = ray.get(reference, timeout=JOIN_SECONDS)
+        except Exception as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise UsageError(
+                f"the node {name} of the cluster cannot import hpsearch: {reason}\n"
+                f"Install it into the Python that ran `ray start` there: pip install hpsearch=={own}"
+            ) from error
+        if found != own:
+            raise UsageError(
+                f"the node {name} of the cluster has hpsearch {found}, this is {own}; make them the same"
+            )
+
+
+def _alive() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def _start(stack: ExitStack, machine: Node) -> None:
+    """Start a Ray of our own, which nobody else's processes can join."""
+    # Ray would write a token into the user's home. It reads one once per process, so this one stays.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    logging.getLogger("ray._private.authentication").setLevel(logging.CRITICAL)  # says that there is a token
+    _init(
+        address="local",
+        num_cpus=int(machine.cpus),
+        num_gpus=int(machine.gpus),
+        _memory=machine.memory,
+        object_store_memory=OBJECT_STORE,
+        include_dashboard=False,
+        _temp_dir=str(stack.enter_context(scratch())),
+    )
+
+
+def _join(address: str) -> None:
+    try:
+        _init(
+            address=address,
+            runtime_env={
+                "working_dir": os.getcwd(),  # the user's own modules and data
+                "excludes": ["runs/", "trained/", "*.db", "*.db-wal", "*.db-shm"],
+                "env_vars": {"RAY_CHDIR_TO_TRIAL_DIR": "0"},
+            },
+        )
+    except (ConnectionError, TimeoutError) as error:
+        what = "on this machine" if address == "auto" else f"at {address}"
+        raise SearchError(
+            f"there is no Ray cluster {what}: {str(error).strip().splitlines()[0]}\n"
+            "Start one with `ray start --head`, or leave --ray-address out for a Ray of the search's own"
+        ) from error
+    except (ValueError, RuntimeError) as error:
+        raise SearchError(f"cannot join the Ray cluster at {address}: {str(error).strip()}") from error
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Environment variables that Ray and Tune read, for as long as they run."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _init(**options: Any) -> None:
+    """`ray.init`, which takes SIGTERM for itself: signals stay with whoever has them."""
+    main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
+    for number, handler in handlers.items() if main else ():
+        signal.signal(number, handler)

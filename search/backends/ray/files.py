@@ -1,0 +1,134 @@
+"""A trial's folder on other nodes: fetched when the trial begins there, sent home with every report.
+
+On the driver's own node a trial works in `runs/` itself. Elsewhere it works in a temporary folder, and what
+changed goes through Ray to an actor on the driver's node, which alone writes there. What the study says of a
+trial is at home by the time the study says it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from ....storage.files import METRICS, OUTPUT
+
+GROWING = (METRICS, OUTPUT)  # are only ever added to
+Stamp = tuple[int, int, int]  # of a file: time of change, size, inode
+
+
+@dataclass(frozen=True)
+class Home:
+    """The driver's machine."""
+
+    node: str
+    pid: int  # the driver's
+    folder: str  # where it was started
+    keeper: Any = None  # the actor that reads and writes its files; None where there is but one node
+
+    def is_here(self) -> bool:
+        """Whether this process runs on the driver's node."""
+        return ray.get_runtime_context().get_node_id() == self.node
+
+    def folder_here(self, folder: Path) -> NodeFolder:
+        """A trial's folder as this node has it."""
+        if self.is_here():
+            return NodeFolder(folder)
+        return RemoteFolder.fetch(folder, self.keeper)
+
+
+@dataclass
+class NodeFolder:
+    """A trial's folder on the driver's own node: `runs/` itself."""
+
+    path: Path
+
+    def send_home(self) -> None:
+        """Bring home what changed since the last time."""
+
+    def remove(self) -> None:
+        """Remove what this node alone had of it."""
+
+
+@dataclass
+class RemoteFolder(NodeFolder):
+    """A trial's folder on another node: a copy."""
+
+    home: Path
+    keeper: Any
+    known: dict[str, Stamp] = field(default_factory=dict)  # files as they are at home
+
+    @classmethod
+    def fetch(cls, home: Path, keeper: Any) -> RemoteFolder:
+        """Copy a trial's folder to this node."""
+        here = cls(Path(tempfile.mkdtemp(prefix="hpsearch-trial-")), home, keeper)
+        for name, content in ray.get(keeper.read.remote(str(home))).items():
+            path = here.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        here.known = dict(here._files())
+        return here
+
+    def send_home(self) -> None:
+        there = dict(self._files())
+        changed = {
+            name: self._news(name, stamp) for name, stamp in there.items() if stamp != self.known.get(name)
+        }
+        gone = [name for name in self.known if name not in there]
+        if changed or gone:
+            ray.get(self.keeper.write.remote(str(self.home), changed, gone))
+        self.known = there
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _files(self) -> Iterator[tuple[str, Stamp]]:
+        for path in files_in(self.path):
+            stat = path.stat()
+            yield str(path.relative_to(self.path)), (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+
+    def _news(self, name: str, stamp: Stamp) -> tuple[int, bytes]:
+        """From which byte on a file is to be written, and what."""
+        known = self.known.get(name)
+        offset = known[1] if name in GROWING and known and known[1] <= stamp[1] else 0
+        with (self.path / name).open("rb") as stream:
+            stream.seek(offset)
+            return offset, stream.read(stamp[1] - offset)
+
+
+class Keeper:
+    """Reads and writes trials' folders on the driver's node, for trials elsewhere."""
+
+    def read(self, folder: str) -> dict[str, bytes]:
+        """A trial's files by name. Its output stays: a trial only adds to it."""
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files_in(Path(folder))}
+
+    def write(self, folder: str, changed: dict[str, tuple[int, bytes]], gone: list[str]) -> None:
+        """Write what changed: whole files beside the old ones first, then all of them in their place."""
+        ready = []
+        for name, (offset, content) in changed.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if offset:
+                with path.open("r+b") as stream:
+                    stream.seek(offset)
+                    stream.write(content)
+                continue
+            part = path.with_name(path.name + ".part")
+            part.write_bytes(content)
+            ready.append((part, path))
+        for part, path in ready:
+            os.replace(part, path)
+        for name in gone:
+            (Path(folder) / name).unlink(missing_ok=True)
+
+
+def files_in(folder: Path) -> list[Path]:
+    """All files below a folder."""
+    return [path for path in sorted(folder.rglob("*")) if path.is_file()]

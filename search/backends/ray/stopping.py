@@ -1,0 +1,163 @@
+"""Tune's own schedulers as what decides on early stopping: the driver asks as it asks a pruner of Optuna's.
+
+Tune never saves a scheduler. Here it hears every report that the study holds, those of earlier searches and
+of the other backend too, so a study that goes on finds its rungs as it left them.
+
+Tune's ASHA stops: a trial that is worse than the best 1/eta of those that were at the rung before it ends
+there, and none is paused or promoted (Li et al., 2020, "A System for Massively Parallel Hyperparameter
+Tuning"; stopping variant).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.pruners import BasePruner, HyperbandPruner
+from optuna.trial import FrozenTrial
+from ray.tune.schedulers import ASHAScheduler, MedianStoppingRule, TrialScheduler
+
+from ....spaces import Spec
+from ....spaces.stopping import Hyperband, Median, SuccessiveHalving
+from ...algorithms import hyperband_options, make_pruner
+from ...errors import UsageError
+from ...explain import RUNG, bracket_of
+from ...scheduling import Bracket, brackets_of
+
+STEP, VALUE = "step", "value"  # what our results call the resource and the metric
+NEVER = 2**62  # steps after which Tune's median rule would yield to other trials: it cannot, here
+
+
+@dataclass(frozen=True)
+class StudyTrial:
+    """What a scheduler of Tune's knows a trial by: the study's number, the same in every search."""
+
+    trial_id: str
+
+
+class TunePruner(BasePruner):
+    """Asks one scheduler of Tune's; `rungs` are its rungs, where it has any."""
+
+    def __init__(
+        self, scheduler: TrialScheduler, rungs: tuple[int, ...] = (), last: int | None = None
+    ) -> None:
+        self._scheduler: Any = scheduler  # is given no controller, and a trial's name for a trial
+        self._rungs = rungs
+        self._last = last  # step of a trial's end, where no scheduler is asked
+        self._heard: dict[int, int] = {}  # trial number -> the last step that the scheduler knows
+        self._ended: set[int] = set()  # trials of which there is nothing more to hear
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        for other in study.get_trials(deepcopy=False):
+            if other.number != trial.number and other.number not in self._ended:
+                self._tell(study, other, other.intermediate_values)
+                if other.state.is_finished():
+                    self._ended.add(other.number)
+        assert trial.last_step is not None
+        *before, last = sorted(trial.intermediate_values)
+        self._tell(study, trial, before)
+        self._heard[trial.number] = last
+        self._note_rungs(study, trial, last)
+        known = self._added(trial)
+        return bool(self._scheduler.on_trial_result(None, known, _result(trial, last)) == TrialScheduler.STOP)
+
+    def _tell(self, study: optuna.Study, trial: FrozenTrial, steps: Iterable[int]) -> None:
+        """Let the scheduler know of reports that it is not asked about."""
+        heard = self._heard.get(trial.number, 0)
+        for step in sorted(
+            step for step in steps if step > heard and (self._last is None or step < self._last)
+        ):
+            # The hook for a trial's end takes a result and decides nothing.
+            self._scheduler.on_trial_complete(None, self._added(trial), _result(trial, step))
+            self._heard[trial.number] = step
+            self._note_rungs(study, trial, step)
+
+    def _added(self, trial: FrozenTrial) -> StudyTrial:
+        known = StudyTrial(str(trial.number))
+        self._scheduler.on_trial_add(None, known)
+        return known
+
+    def _note_rungs(self, study: optuna.Study, trial: FrozenTrial, step: int) -> None:
+        """Note what the trial had at its rungs where Optuna's own pruner notes and looks for it."""
+        for index, rung in enumerate(self._rungs):
+            key = f"{RUNG}{index}"
+            if step >= rung and key not in trial.system_attrs and not trial.state.is_finished():
+                study._storage.set_trial_system_attr(trial._trial_id, key, trial.intermediate_values[step])
+
+
+def _result(trial: FrozenTrial, step: int) -> dict[str, Any]:
+    return {STEP: step, VALUE: trial.intermediate_values[step]}
+
+
+class TuneHyperband(HyperbandPruner):
+    """Hyperband as asynchronous successive halving in several brackets: one ASHA scheduler for each.
+
+    Which bracket a trial is in, Optuna's class decides, from the study and the trial's number: Tune draws it
+    from numpy's global generator, and a trial would change brackets in a search that goes on.
+    """
+
+    def __init__(self, spec: Spec, stopping: Hyperband) -> None:
+        super().__init__(**hyperband_options(stopping))
+        self._ashas = [_asha(spec, bracket) for bracket in brackets_of(spec)]
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        bracket = bracket_of(study, trial)
+        mates = self._create_bracket_study(study, bracket)
+        return self._ashas[bracket].prune(mates, trial)
+
+
+def tune_pruner(spec: Spec) -> BasePruner:
+    """What decides on early stopping: Tune's scheduler of that name; Optuna's pruner where Tune has none."""
+    stopping = spec.early_stopping
+    if isinstance(stopping, Hyperband):
+        return TuneHyperband(spec, stopping)
+    if isinstance(stopping, SuccessiveHalving):
+        return _asha(spec, brackets_of(spec)[0])
+    if isinstance(stopping, Median):
+        return TunePruner(_median(spec, stopping), last=stopping.max)
+    return make_pruner(spec)
+
+
+def _asha(spec: Spec, bracket: Bracket) -> BasePruner:
+    stopping = spec.early_stopping
+    assert isinstance(stopping, Hyperband | SuccessiveHalving)
+    if not bracket.rungs:
+        return optuna.pruners.NopPruner()
+    scheduler = ASHAScheduler(
+        time_attr=STEP,
+        metric=VALUE,
+        mode=_mode(spec),
+        max_t=stopping.max,
+        grace_period=bracket.rungs[0],
+        reduction_factor=stopping.eta,
+        # A trial ends by itself: stopped in its last report, its final lines would not run. And only so does
+        # a rung that a sparse grid of reports skipped stay empty.
+        stop_last_trials=False,
+    )
+    return TunePruner(scheduler, bracket.rungs, stopping.max)
+
+
+def _median(spec: Spec, stopping: Median) -> MedianStoppingRule:
+    for field in ("interval_steps", "n_min_trials"):
+        if getattr(stopping, field) is not None:
+            raise UsageError(
+                f"early_stopping.{field}: Ray Tune's median rule has no such option; "
+                "remove it, or run with --backend optuna"
+            )
+    options: dict[str, Any] = (
+        {} if stopping.n_startup_trials is None else {"min_samples_required": stopping.n_startup_trials}
+    )
+    return MedianStoppingRule(
+        time_attr=STEP,
+        metric=VALUE,
+        mode=_mode(spec),
+        grace_period=stopping.n_warmup_steps or 0,
+        min_time_slice=NEVER,
+        **options,
+    )
+
+
+def _mode(spec: Spec) -> str:
+    return "min" if spec.goal == "minimize" else "max"
