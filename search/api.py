@@ -130,6 +130,7 @@ def run(
     storage: str | None = None,
     runs: str | Path | None = None,
     watcher: Watcher | None = None,
+    ray_address: str | None = None,
     **changes: Any,
 ) -> StudyResult:
     """Search a space, or go on where an earlier search of the same name stopped.
@@ -137,6 +138,9 @@ def run(
     `space` is a file, the name of one that ships, or a loaded `Spec`. `objective` replaces the file's by a
     function of this process. `changes` go over the file's fields, as in `budget={"trials": 80}`,
     `execution={"workers": 4}` or `name="mine"`. Reports progress by lines, or to a `watcher`.
+
+    `ray_address` is that of a Ray cluster: "auto" on one of its nodes, or "host:port". Without one, the Ray
+    backend runs in the Ray that this process is connected to, or else starts its own.
 
     Raises `SpaceError`, `ObjectiveError`, `StorageError` or `SearchError` with what to do about it.
     """
@@ -153,7 +157,8 @@ def run(
     url = database.resolve_url(storage)
     folder = files.runs_folder(url, runs)
     words = spec.objective if isinstance(spec.objective, str) else spec.objective.command
-    worker_backend = make_backend(backend, spec, describe(words, objective))
+    options = {"address": ray_address} if ray_address is not None else {}
+    worker_backend = make_backend(backend, spec, describe(words, objective), **options)
     quiet_optuna()
     opened = database.open_storage(url, create=True)
     with files.driver_lock(url, folder, spec.name):

@@ -20,13 +20,19 @@ def run(
     space: Annotated[
         str, typer.Argument(help="A space file, or the name of one that ships (lora, pretrain).")
     ],
-    backend: Annotated[str, typer.Option(help="What runs the trials: optuna.")] = "optuna",
+    backend: Annotated[str, typer.Option(help="What runs the trials: optuna or ray.")] = "optuna",
     name: Annotated[str | None, typer.Option(help="The study's name, instead of the file's.")] = None,
     trials: Annotated[int | None, typer.Option(help="Trials in all, over all resumes.")] = None,
     time: Annotated[str | None, typer.Option(help="Time in all, over all resumes: 90s, 30m, 2h.")] = None,
     samples: Annotated[int | None, typer.Option(help="Resource in all, summed over the trials.")] = None,
     target: Annotated[float | None, typer.Option(help="Stop when a trial reaches this value.")] = None,
     workers: Annotated[str | None, typer.Option(help="Trials at a time: a number, or auto.")] = None,
+    cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores of each trial: 0.5, 4.")] = None,
+    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial: 0.25, 1.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="Memory of each trial: 4GiB, 500MiB.")] = None,
+    ray_address: Annotated[
+        str | None, typer.Option(help="A Ray cluster to run on: auto on one of its nodes, or host:port.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the search.")] = None,
     storage: common.Storage = None,
     runs: common.Runs = None,
@@ -42,16 +48,30 @@ def run(
     from ..progress import LineProgress, LiveProgress
 
     budget = common.given(trials=trials, time=time, samples=samples, target=target)
+    execution = common.given(
+        workers=common.number_or_word(workers) if workers is not None else None,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+        max_memory=max_memory,
+    )
     changes: dict[str, Any] = common.given(
         name=name,
         budget=budget or None,
-        execution={"workers": common.number_or_word(workers)} if workers is not None else None,
+        execution=execution or None,
         search={"seed": seed} if seed is not None else None,
     )
     console = Console(highlight=False)
     live = console.is_terminal and not plain
     with LiveProgress(console) if live else LineProgress(console) as watcher:
-        result = search(space, backend=backend, storage=storage, runs=runs, watcher=watcher, **changes)
+        result = search(
+            space,
+            backend=backend,
+            storage=storage,
+            runs=runs,
+            watcher=watcher,
+            ray_address=ray_address,
+            **changes,
+        )
     options = common.options(storage=storage, runs=runs)
     _conclude(console, result, options, extend=(space, *common.options(name=name), *options))
     if result.interrupted:

@@ -146,9 +146,8 @@ def _median(spec: Spec, stopping: Median) -> MedianStoppingRule:
                 f"early_stopping.{field}: Ray Tune's median rule has no such option; "
                 "remove it, or run with --backend optuna"
             )
-    options: dict[str, Any] = (
-        {} if stopping.n_startup_trials is None else {"min_samples_required": stopping.n_startup_trials}
-    )
+    startup = stopping.n_startup_trials
+    options: dict[str, Any] = {} if startup is None else {"min_samples_required": startup}
     return MedianStoppingRule(
         time_attr=STEP,
         metric=VALUE,

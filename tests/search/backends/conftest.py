@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ import pytest
 from optuna.trial import FrozenTrial
 
 from hpsearch.search import StudyResult, run
+from hpsearch.search.backends.ray.cluster import connected
+from hpsearch.search.backends.resources import Node
 from hpsearch.search.driver import Driver
 from hpsearch.spaces import Spec
 
@@ -20,11 +22,18 @@ FUNCTIONS = Path(__file__).with_name("functions.py")
 Hook = Callable[[Driver], None]
 
 
-@pytest.fixture(params=["optuna"])
+@pytest.fixture(params=["optuna", pytest.param("ray", marks=pytest.mark.ray)])
 def backend_name(request: pytest.FixtureRequest) -> str:
     """The backend that a test of the contract runs on: every one there is, in turn."""
     name: str = request.param
     return name
+
+
+@pytest.fixture(scope="session")
+def shared_ray() -> Iterator[None]:
+    """One Ray for all searches of this process; those of the command line start their own."""
+    with connected(None, Node(cpus=2, gpus=0, memory=8 << 30)):
+        yield
 
 
 @dataclass
@@ -91,7 +100,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench(backend_name: str, tmp_path: Path, make_spec: Callable[..., Spec]) -> Bench:
+def bench(
+    backend_name: str, tmp_path: Path, make_spec: Callable[..., Spec], request: pytest.FixtureRequest
+) -> Bench:
+    if backend_name == "ray":
+        request.getfixturevalue("shared_ray")
     return Bench(backend_name, tmp_path, make_spec)
 
 
