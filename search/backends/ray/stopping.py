@@ -10,6 +10,7 @@ Tuning"; stopping variant).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ from ...explain import RUNG, bracket_of
 from ...scheduling import Bracket, brackets_of
 
 STEP, VALUE = "step", "value"  # what our results call the resource and the metric
-NEVER = 2**62  # steps after which Tune's median rule would yield to other trials: it cannot, here
+NEVER = math.inf  # steps after which Tune's median rule would yield to other trials: it cannot, here
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,22 @@ class TunePruner(BasePruner):
         for index, rung in enumerate(self._rungs):
             key = f"{RUNG}{index}"
             if step >= rung and key not in trial.system_attrs and not trial.state.is_finished():
-                study._storage.set_trial_system_attr(trial._trial_id, key, trial.intermediate_values[step])
+                # The trial at hand may be older than the note: what is noted twice must be the same.
+                first = min(s for s in trial.intermediate_values if s >= rung)
+                study._storage.set_trial_system_attr(trial._trial_id, key, trial.intermediate_values[first])
 
 
 def _result(trial: FrozenTrial, step: int) -> dict[str, Any]:
     return {STEP: step, VALUE: trial.intermediate_values[step]}
+
+
+class TuneMedian(MedianStoppingRule):
+    """Tune's median rule, which forgets whom it stopped: the baseline goes on, and is judged again."""
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        decision: str = super().on_trial_result(tune_controller, trial, result)
+        self._stopped_trials.clear()
+        return decision
 
 
 class TuneHyperband(HyperbandPruner):
@@ -139,7 +151,7 @@ def _asha(spec: Spec, bracket: Bracket) -> BasePruner:
     return TunePruner(scheduler, bracket.rungs, stopping.max)
 
 
-def _median(spec: Spec, stopping: Median) -> MedianStoppingRule:
+def _median(spec: Spec, stopping: Median) -> TuneMedian:
     for field in ("interval_steps", "n_min_trials"):
         if getattr(stopping, field) is not None:
             raise UsageError(
@@ -147,13 +159,14 @@ def _median(spec: Spec, stopping: Median) -> MedianStoppingRule:
                 "remove it, or run with --backend optuna"
             )
     startup = stopping.n_startup_trials
-    options: dict[str, Any] = {} if startup is None else {"min_samples_required": startup}
-    return MedianStoppingRule(
+    # There is no median of no trials: Tune would stop the first trial for it.
+    options: dict[str, Any] = {} if startup is None else {"min_samples_required": max(1, startup)}
+    return TuneMedian(
         time_attr=STEP,
         metric=VALUE,
         mode=_mode(spec),
         grace_period=stopping.n_warmup_steps or 0,
-        min_time_slice=NEVER,
+        min_time_slice=NEVER,  # type: ignore[arg-type]
         **options,
     )
 
