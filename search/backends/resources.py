@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ...spaces.settings import Execution
 
 WORKER_MEMORY = 1 << 30  # bytes a worker is counted with where their number is `auto` and no limit is given
-FINEST = 4  # decimals of a share of a core that Ray tells apart
+FINEST = 4  # decimals of a share of a core or GPU that Ray tells apart
+SLIVER = 10.0**-FINEST  # of a core: the least that a trial has
 
 
 @dataclass(frozen=True)
@@ -70,18 +71,27 @@ def share(execution: Execution, nodes: Sequence[Node], where: str) -> Share:
     gpus = execution.gpus_per_trial
     if gpus is None:
         there = sum(int(node.gpus) for node in nodes)
-        gpus = 0.0 if not there else 1.0 if count is None else min(1.0, 1 / math.ceil(count / there))
+        gpus = 0.0 if not there else 1.0 if count is None else _one_in(math.ceil(count / there))
     cpus = execution.cpus_per_trial
-    if count is None:
-        # A trial with a GPU of its own takes whatever cores there are to it.
-        least = (1.0 if not gpus else None) if cpus is None else cpus
-        count = max(1, _capacity(nodes, least, gpus, memory or (None if gpus else WORKER_MEMORY)))
-    elif (fit := _capacity(nodes, cpus, gpus, memory)) < count:
+    least = SLIVER if cpus is None else cpus
+    fit = _capacity(nodes, least, gpus, memory)
+    if not fit:
+        asked = ("cpus_per_trial", "gpus_per_trial", "max_memory")
+        field = next((name for name in asked if getattr(execution, name) is not None), "workers")
         raise UsageError(
-            f"execution.workers: {count} trials at a time, each with {_says(cpus, gpus, memory)}, "
+            f"execution.{field}: a trial asks for {_says(least, gpus, memory)}; "
+            f"{where} has {_has(nodes)}, but no node has all that a trial asks for"
+        )
+    if count is None:
+        if cpus is None and not gpus:  # a trial with a GPU takes whatever cores there are to it
+            least = 1.0
+        count = max(1, _capacity(nodes, least, gpus, memory or (None if gpus else WORKER_MEMORY)))
+    elif fit < count:
+        raise UsageError(
+            f"execution.workers: {count} trials at a time, each with {_says(least, gpus, memory)}, "
             f"do not fit; {where} has {_has(nodes)}, enough for {fit}"
         )
-    return Share(count, _even_share(nodes, count) if cpus is None else cpus, gpus, memory)
+    return Share(count, _even_share(nodes, count, gpus, memory) if cpus is None else cpus, gpus, memory)
 
 
 def _check_one_trial(execution: Execution, nodes: Sequence[Node], where: str) -> None:
@@ -98,26 +108,31 @@ def _check_one_trial(execution: Execution, nodes: Sequence[Node], where: str) ->
             )
 
 
-def _capacity(nodes: Sequence[Node], cpus: float | None, gpus: float, memory: int | None) -> int:
-    """How many trials of this size run at a time; None asks for nothing of a kind."""
+def _capacity(nodes: Sequence[Node], cpus: float, gpus: float, memory: int | None) -> int:
+    """How many trials of this size run at a time."""
     total = 0
     for node in nodes:
-        limits = [] if cpus is None else [_times(node.cpus, cpus)]
+        limits = [_times(node.cpus, cpus)]
         if gpus:  # a trial has its share of one device, never of two
             limits.append(int(node.gpus) * _times(1, gpus) if gpus < 1 else int(node.gpus // gpus))
         if memory is not None:
             limits.append(node.memory // memory)
-        total += min(limits, default=10**6)
+        total += min(limits)
     return total
 
 
-def _even_share(nodes: Sequence[Node], workers: int) -> float:
+def _even_share(nodes: Sequence[Node], workers: int, gpus: float, memory: int | None) -> float:
     """The largest equal share of cores with which so many workers fit; whole above one."""
     shares = {node.cpus / k for node in nodes for k in range(1, workers + 1) if node.cpus}
     fitting = [
-        cpus for cpus in map(_rounded, shares) if cpus and _capacity(nodes, cpus, 0.0, None) >= workers
+        cpus for cpus in map(_rounded, shares) if cpus and _capacity(nodes, cpus, gpus, memory) >= workers
     ]
-    return max(fitting, default=10.0**-FINEST)
+    return max(fitting)
+
+
+def _one_in(trials: int) -> float:
+    """The share of a GPU with which so many trials fit on one."""
+    return max(SLIVER, _rounded(1 / trials))
 
 
 def _rounded(cpus: float) -> float:
@@ -129,8 +144,8 @@ def _times(whole: float, part: float) -> int:
     return math.floor(whole / part + 1e-9)
 
 
-def _says(cpus: float | None, gpus: float, memory: int | None) -> str:
-    parts = [_cpus(cpus)] if cpus is not None else []
+def _says(cpus: float, gpus: float, memory: int | None) -> str:
+    parts = [_cpus(cpus)] if cpus > SLIVER or not (gpus or memory) else []
     parts += [_gpus(gpus)] if gpus else []
     parts += [gibibytes(memory)] if memory is not None else []
     return " and ".join(parts)
