@@ -59,16 +59,23 @@ def _cores(value: Any) -> float:
 def _memory(value: Any) -> int:
     """Bytes from `"4GiB"`, `"500 MB"` or a number of bytes; K, M, G and T count in steps of 1024."""
     if isinstance(value, str):
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?", value, re.IGNORECASE)
+        pattern = r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?"
+        match = re.fullmatch(pattern, value, re.IGNORECASE | re.ASCII)
         if match is None:
             raise refuse(("", f'must be an amount of memory such as "4GiB" or "500MiB", not {show(value)}'))
         value = float(match[1]) * _UNITS[match[2].upper()]
     if number(value) < 1:
         raise refuse(("", "must be more than no memory"))
-    return int(value)
+    return int(number(int(value)))  # the space is kept as JSON, whose integers have 64 bits here
 
 
-_AMOUNT_SCHEMA = {"type": "number", "minimum": 0}
+_WHOLE_ABOVE_ONE: dict[str, Any] = {
+    "type": "number",
+    "if": {"type": "number", "exclusiveMinimum": 1},
+    "then": {"type": "integer"},
+}
+_CORES_SCHEMA = _WHOLE_ABOVE_ONE | {"exclusiveMinimum": 0}
+_AMOUNT_SCHEMA = _WHOLE_ABOVE_ONE | {"minimum": 0}
 
 
 class Execution(Model):
@@ -82,7 +89,7 @@ class Execution(Model):
         ),
     ] = "auto"
     """Trials at the same time; auto asks the machine."""
-    cpus_per_trial: Annotated[float, PlainValidator(_cores), WithJsonSchema(_AMOUNT_SCHEMA)] | None = None
+    cpus_per_trial: Annotated[float, PlainValidator(_cores), WithJsonSchema(_CORES_SCHEMA)] | None = None
     """CPU cores of a trial, 0.5 or 4; what is not given is shared evenly among the workers."""
     gpus_per_trial: Annotated[float, PlainValidator(_amount), WithJsonSchema(_AMOUNT_SCHEMA)] | None = None
     """GPUs of a trial; 0.25 lets four trials share one, 0 trains on the CPU."""
@@ -92,8 +99,8 @@ class Execution(Model):
             PlainValidator(_memory),
             WithJsonSchema(
                 {
-                    "type": ["string", "integer"],
-                    "pattern": r"^[0-9]+(\.[0-9]+)?\s*[KMGTkmgt]?(i?[Bb])?$",
+                    "type": ["string", "number"],
+                    "pattern": r"^(?=.*[1-9])[0-9]+(\.[0-9]+)?\s*[KMGTkmgt]?([Ii]?[Bb])?$",
                     "minimum": 1,
                 }
             ),

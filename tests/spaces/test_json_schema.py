@@ -74,6 +74,25 @@ def test_a_good_line_is_valid(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "execution: {cpus_per_trial: 4, gpus_per_trial: 0.25, max_memory: 4GiB}",
+        "execution: {cpus_per_trial: 0.5, gpus_per_trial: 0, max_memory: 1073741824}",
+        "execution: {cpus_per_trial: 1, gpus_per_trial: 1, max_memory: 500 MB}",
+        "execution: {cpus_per_trial: 2.0, gpus_per_trial: 2.0, max_memory: 1.5t}",
+        "execution: {cpus_per_trial: null, gpus_per_trial: null, max_memory: null}",
+        "execution: {max_memory: '500'}",
+        "execution: {max_memory: 4GIB}",
+        "execution: {max_memory: 4e9}",
+        "execution: {max_memory: 1000.5}",
+    ],
+)
+def test_an_amount_that_the_loader_takes_is_valid(line: str) -> None:
+    loads(SMALL + line)
+    assert faults(SMALL + line) == []
+
+
+@pytest.mark.parametrize(
     ("line", "place"),
     {
         "  y: {mim: 1, min: 1, max: 2}": "parameters.y",
@@ -108,6 +127,17 @@ def test_a_good_line_is_valid(line: str) -> None:
         "budget: {time: 30 min}": "budget.time",
         "execution: {workers: many}": "execution.workers",
         "execution: {workers: 0}": "execution.workers",
+        "execution: {cpus_per_trial: 0}": "execution.cpus_per_trial",
+        "execution: {cpus_per_trial: 1.5}": "execution.cpus_per_trial",
+        "execution: {cpus_per_trial: many}": "execution.cpus_per_trial",
+        "execution: {gpus_per_trial: -1}": "execution.gpus_per_trial",
+        "execution: {gpus_per_trial: 2.5}": "execution.gpus_per_trial",
+        "execution: {gpus_per_trial: true}": "execution.gpus_per_trial",
+        "execution: {max_memory: 0}": "execution.max_memory",
+        "execution: {max_memory: 0GiB}": "execution.max_memory",
+        "execution: {max_memory: 4 gigabytes}": "execution.max_memory",
+        "execution: {max_memory: 4\N{KELVIN SIGN}}": "execution.max_memory",
+        "execution: {max_memory: [4]}": "execution.max_memory",
         "execution: {pack: auto}": "execution",
         "confirm: {top: 3}": "",
         "objective: {command: []}": "objective.command",

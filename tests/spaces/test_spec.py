@@ -38,6 +38,7 @@ def test_defaults() -> None:
     assert spec.budget.trials == 50 and spec.budget.time is None
     how = spec.execution
     assert (how.workers, how.retries, how.trial_timeout, how.keep) == ("auto", 1, None, 3)
+    assert how.cpus_per_trial is how.gpus_per_trial is how.max_memory is None
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,37 @@ def test_scalars_are_yaml_1_2(written: str, value: Any) -> None:
 )
 def test_times_are_seconds(written: str, seconds: float) -> None:
     assert loads(f"{SMALL}budget: {{time: {written}}}").budget.time == seconds
+
+
+@pytest.mark.parametrize(
+    ("written", "amount"),
+    {
+        "1": 1,
+        "1000.5": 1000,
+        "4e9": 4 * 10**9,
+        "'500'": 500,
+        "10B": 10,
+        "1.5k": 1536,
+        "4GiB": 4 << 30,
+        "4GB": 4 << 30,
+        "4g": 4 << 30,
+        "500 MiB": 500 << 20,
+        "0.5T": 1 << 39,
+    }.items(),
+)
+def test_memory_is_bytes(written: str, amount: int) -> None:
+    spec = loads(f"{SMALL}execution: {{max_memory: {written}}}")
+    assert spec.execution.max_memory == amount and type(spec.execution.max_memory) is int
+    assert Spec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+@pytest.mark.parametrize("field", ["cpus_per_trial", "gpus_per_trial"])
+@pytest.mark.parametrize("amount", ["0.25", "1", "1.0", "4", "1e1"])
+def test_devices_are_whole_ones_or_a_share_of_one(field: str, amount: str) -> None:
+    spec = loads(f"{SMALL}execution: {{{field}: {amount}}}")
+    found = getattr(spec.execution, field)
+    assert found == float(amount) and type(found) is float
+    assert Spec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
 def test_an_anchor_stands_for_its_value() -> None:
