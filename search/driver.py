@@ -46,6 +46,7 @@ class Assignment:
     params: dict[str, Any]  # nested where names are dotted
     seed: int
     folder: Path
+    reported: int  # the last step that the study has of it
 
 
 @dataclass(frozen=True)
@@ -298,6 +299,7 @@ class Driver:
             params=nested(running.config),
             seed=derived_seed(self.spec.search.seed, "trial", number),
             folder=trial_folder(self.runs, self.spec.name, number),
+            reported=running.reported,
         )
 
     def _all_asked(self) -> bool:

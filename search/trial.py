@@ -45,7 +45,7 @@ class FolderTrial(ABC):
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         self.stopped = False
         self._metrics_file = folder / METRICS
-        self._recorded = _last_recorded(self._metrics_file)
+        self._recorded = max((report.step for report in _recorded(self._metrics_file)), default=0)
         self._last_step = 0
         self._lock = threading.Lock()  # an objective may report from a thread of its own
 
@@ -65,6 +65,19 @@ class FolderTrial(ABC):
         if self._ends(report):
             self.stopped = True
             raise TrialStopped
+
+    def catch_up(self, reported: int) -> None:
+        """Deliver what an earlier attempt recorded after step `reported`: it ended before that was heard.
+
+        Its checkpoint may be younger than the last report that the study has. Without one the objective
+        starts over and reports again. Raises `TrialStopped` where the trial ends with it.
+        """
+        if self.resume_from is None:
+            return
+        for report in _recorded(self._metrics_file):
+            if report.step > reported and self._ends(report):
+                self.stopped = True
+                raise TrialStopped
 
     def _record(self, report: Report) -> None:
         if report.step <= self._recorded:
@@ -135,13 +148,13 @@ def _has_files(folder: Path) -> bool:
     return folder.is_dir() and any(folder.iterdir())
 
 
-def _last_recorded(path: Path) -> int:
-    """The last step in a file of reports; half a line, of a process killed while writing, is cut off."""
+def _recorded(path: Path) -> list[Report]:
+    """The reports in a file; half a line, of a process killed while writing, is cut off."""
     if not path.exists():
-        return 0
+        return []
     content = path.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
     if len(whole) < len(content):
         os.truncate(path, len(whole))
-    lines = whole.splitlines()
-    return int(json.loads(lines[-1])["step"]) if lines else 0
+    records = [json.loads(line) for line in whole.splitlines()]
+    return [Report(record.pop("step"), record.pop("value"), record) for record in records]

@@ -11,22 +11,37 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
-@pytest.mark.slow
-def test_the_driver_is_measured_beside_its_peer() -> None:
-    command = [
-        sys.executable,
-        str(BENCHMARKS / "driver.py"),
-        "--finished",
-        "12",
-        "--trials",
-        "2",
-        "--rounds",
-        "1",
-    ]
+def lines_of(name: str, *options: str) -> list[str]:
+    """What a benchmark prints."""
+    command = [sys.executable, str(BENCHMARKS / name), *options]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert [line.split()[0] for line in result.stdout.splitlines()[2:]] == [
-        "study.optimize",
-        "hpsearch",
-        "ratio",
+    return result.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_the_driver_is_measured_beside_its_peer() -> None:
+    lines = lines_of("driver.py", "--finished", "12", "--trials", "2", "--rounds", "1")
+    assert [line.split()[0] for line in lines[2:]] == ["study.optimize", "hpsearch", "ratio"]
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_whole_searches_are_measured_beside_their_peers() -> None:
+    lines = lines_of("overhead.py", "--trials", "1", "--reports", "2", "--rounds", "1")
+    names = ["study.optimize", "hpsearch optuna", "Tuner.fit", "Tuner.fit, reuse_actors", "hpsearch ray"]
+    assert [line[:26].strip() for line in lines[3:8]] == names
+    assert [len(line[26:].split()) for line in lines[3:8]] == [4] * 5
+    assert lines[8::2] == [
+        "hpsearch optuna / study.optimize",
+        "hpsearch ray / Tuner.fit",
+        "hpsearch ray / Tuner.fit, reuse_actors",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_early_stopping_is_compared_on_both_backends() -> None:
+    lines = lines_of("early_stopping.py", "--trials", "4", "--seeds", "2")
+    assert [line.split()[0] for line in lines[2:]] == ["seed", "0", "1", "median"]
+    assert {len(line.split()) for line in lines[3:]} == {10}

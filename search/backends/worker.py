@@ -40,9 +40,10 @@ class WorkerTrial(FolderTrial):
         return stop
 
 
-def run_trial(objective: Objective, trial: WorkerTrial) -> Message:
-    """Run the objective; what became of it, as a message."""
+def run_trial(objective: Objective, trial: WorkerTrial, reported: int) -> Message:
+    """Run the objective; what became of it, as a message. `reported` is the last step the study has."""
     try:
+        trial.catch_up(reported)
         value = as_number(objective(trial), "the objective returned")
         return {"kind": "stopped"} if trial.stopped else {"kind": "done", "value": value}
     except TrialStopped:
@@ -90,7 +91,7 @@ def main(descriptor: int) -> None:
             try:
                 if objective is None:  # loaded inside the first trial, so that its failure is a trial's
                     objective = resolve(setup["objective"], metric=setup["metric"])
-                ended = run_trial(objective, WorkerTrial(message, channel, answers))
+                ended = run_trial(objective, WorkerTrial(message, channel, answers), message["reported"])
             except BaseException as error:
                 ended = {"kind": "failed", "failure": failure_of(error)}
         channel.send(ended)

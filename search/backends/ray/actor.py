@@ -43,22 +43,25 @@ class TrialActor(tune.Trainable):
     def setup(self, config: dict[str, Any], *, setting: Setting) -> None:  # type: ignore[override]
         # `tune.with_parameters` hands over the setting.
         self._setting = setting
-        self._worker: Worker | None = None
-        self._folder: NodeFolder | None = None
-        self._unanswered = False  # a report waits for the driver's word
+        if setting.home.is_here():
+            _end_with(setting.home.pid)
+        self._next: Message | None = json.loads(config[ASSIGNMENT])  # the trial that `step` is to begin
+        self._folder: NodeFolder | None = None  # of the trial that has begun
+        self._unanswered = False  # its report waits for the driver's word
         self._events = selectors.DefaultSelector()
-        if self._setting.home.is_here():
-            _end_with(self._setting.home.pid)
-        self._begin(config)
+        self._worker = self._started()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self._leave()
-        self._begin(new_config)
+        self._next = json.loads(new_config[ASSIGNMENT])
         return True
 
     def step(self) -> dict[str, Any]:
         """What the trial says next: a report, or its end. Asked again, the trial has gone on."""
-        assert self._worker is not None and self._folder is not None
+        if self._next is not None:
+            self._begin(self._next)
+            self._next = None
+        assert self._folder is not None
         if self._unanswered:
             self._worker.go_on()
         messages = self._wait()
@@ -71,45 +74,56 @@ class TrialActor(tune.Trainable):
 
     def release(self) -> None:
         """Tell the trial that it is over. Tune has no use for it any more, and says so only when it likes."""
-        if self._worker is not None and self._unanswered:
+        if self._unanswered:
             self._unanswered = False
             self._worker.stop()
 
     def cleanup(self) -> None:
         self._leave()
-        if self._worker is not None and self._worker.alive:
+        if self._worker.alive:
             self._worker.end()
         self._events.close()
 
-    def _begin(self, config: dict[str, Any]) -> None:
-        assignment: Message = json.loads(config[ASSIGNMENT])
-        home = self._setting.home
-        self._folder = home.folder_here(Path(assignment["folder"]))
-        if self._worker is None or not self._worker.alive:
-            setting = self._setting
-            where = home.folder if home.is_here() else os.getcwd()
-            self._worker = Worker(setting.setup, setting.limits, environment(setting.threads), where)
-            self._events.register(self._worker, selectors.EVENT_READ)
+    def _begin(self, assignment: Message) -> None:
+        """Give the worker its trial.
+
+        Not before Tune says `train`: it may start a second actor for a trial, and drop one of the two.
+        """
+        while self._events.select(0):  # an idle worker's last words are about another trial
+            self._hear(self._worker.receive())
+        if not self._worker.alive:
+            self._worker = self._started()
+        self._folder = self._setting.home.folder_here(Path(assignment["folder"]))
         self._worker.give({**assignment, "folder": str(self._folder.path)})
+
+    def _started(self) -> Worker:
+        setting, home = self._setting, self._setting.home
+        where = home.folder if home.is_here() else os.getcwd()
+        worker = Worker(setting.setup, setting.limits, environment(setting.threads), where)
+        self._events.register(worker, selectors.EVENT_READ)
+        return worker
 
     def _wait(self) -> list[Message]:
         """Wait until the worker has something to say that the search is to know."""
-        assert self._worker is not None
-        while True:
+        while self._worker.number is not None:
             ready = self._events.select(TICK_SECONDS)
-            messages = self._worker.receive() if ready else self._worker.check()
-            if not self._worker.alive:
-                self._events.unregister(self._worker)
-            if messages or self._worker.number is None:
+            messages = self._hear(self._worker.receive() if ready else self._worker.check())
+            if messages:
                 return messages
+        return []
+
+    def _hear(self, messages: list[Message]) -> list[Message]:
+        """What the worker said; there is no more to hear of it where these were its last words."""
+        if not self._worker.alive:
+            self._events.unregister(self._worker)
+        return messages
 
     def _leave(self) -> None:
         """Let the stopped trial's objective return; what it leaves behind goes home too."""
-        if self._worker is None or self._folder is None:
+        if self._folder is None:
             return
         self.release()
-        if self._worker.alive and self._worker.number is not None:
-            self._wait()
+        self._wait()
         self._folder.send_home()
         self._folder.remove()
         self._folder = None

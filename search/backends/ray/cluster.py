@@ -33,6 +33,7 @@ QUIET = {
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     "TUNE_WARN_THRESHOLD_S": "3600",  # what takes long is the driver waiting for a database, which says so
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # nobody goes on from Tune's own files
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000",  # start actors side by side; the searcher asks for no more than run
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +23,7 @@ from hpsearch.search.driver import Driver
 from hpsearch.spaces import Spec
 
 FUNCTIONS = Path(__file__).with_name("functions.py")
+HPSEARCH = Path(sys.executable).with_name("hpsearch")
 Hook = Callable[[Driver], None]
 
 
@@ -111,3 +116,56 @@ def bench(
 @pytest.fixture
 def recorder() -> type[Recorder]:
     return Recorder
+
+
+class Command:
+    """`hpsearch run` in a folder of its own."""
+
+    def __init__(self, bench: Any, space: dict[str, Any]) -> None:
+        self.bench = bench
+        (bench.folder / "space.yaml").write_text(json.dumps(space))
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, *more: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        words = [HPSEARCH, "run", "space.yaml", "--plain", "--backend", self.bench.backend]
+        process = subprocess.Popen(
+            [*words, "--storage", "studies.db", *more],
+            cwd=self.bench.folder,
+            env=os.environ | (env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def begun(self, number: int) -> None:
+        """Wait until a trial has begun and reported."""
+        metrics = self.bench.folder / "runs" / "study" / str(number) / "metrics.jsonl"
+        self.wait_for(lambda: metrics.exists() and metrics.stat().st_size > 0)
+
+    @staticmethod
+    def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "waited too long"
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def command(bench: Any) -> Iterator[Callable[..., Command]]:
+    """Write a space and run it from the command line; nothing outlives the test."""
+    commands: list[Command] = []
+
+    def make(function: str = "steady", **fields: Any) -> Command:
+        spec = bench.spec(function).to_json()
+        space = {k: v for k, v in spec.items() if v is not None} | fields
+        commands.append(Command(bench, space))
+        return commands[-1]
+
+    yield make
+    for process in [p for c in commands for p in c.started]:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

@@ -105,6 +105,17 @@ def endless(trial: Trial) -> float:
     return 0.5
 
 
+def slow_to_leave(trial: Trial) -> float:
+    """Takes its time to clean up."""
+    note(trial, pid=os.getpid())
+    try:
+        trial.report(1.0, step=1)
+        return 1.0
+    finally:
+        time.sleep(2.5)
+        note(trial, left=True)
+
+
 def leaves_a_thread(trial: Trial) -> float:
     """Returns, while a thread of it goes on to report."""
     trial.report(1.0, step=1)
@@ -148,6 +159,16 @@ def lost(trial: Trial) -> float:
             ctypes.string_at(0)
         os.kill(os.getpid(), getattr(signal, how))
         signal.pause()
+    return 1.0
+
+
+def hungry(trial: Trial) -> float:
+    """Trial 1 takes half a gibibyte, and keeps it."""
+    trial.report(1.0, step=1)
+    if trial.number == 1:
+        kept = bytearray(512 << 20)
+        kept[:: os.sysconf("SC_PAGE_SIZE")] = b"x" * len(kept[:: os.sysconf("SC_PAGE_SIZE")])
+        time.sleep(600)
     return 1.0
 
 
@@ -197,6 +218,13 @@ def device(trial: Trial) -> float:
         _wait_for(folder / "1.jsonl")
         os._exit(1)
     _wait_for(folder / "2.jsonl")
+    return 1.0
+
+
+def one_device(trial: Trial) -> float:
+    """Runs while another trial does."""
+    note(trial, device=os.environ["CUDA_VISIBLE_DEVICES"], pid=os.getpid())
+    _wait_for(Path(trial.params["folder"]) / f"{trial.number ^ 1}.jsonl")
     return 1.0
 
 

@@ -10,7 +10,7 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from hpsearch.search import run
 from hpsearch.search.backends import process
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
-from hpsearch.spaces import Spec
 from hpsearch.storage import StorageError
 from hpsearch.storage.studies import STOP
 
@@ -122,6 +121,38 @@ def test_nothing_is_recorded_after_a_stop(bench: Any, function: str) -> None:
         assert {n["caught"] for n in bench.notes(0)} == {"TrialStopped"}
 
 
+@pytest.mark.slow
+def test_an_objective_that_is_slow_to_leave_does_not_fail_the_next_trial(bench: Any) -> None:
+    bench.search(
+        "slow_to_leave",
+        budget={"trials": 3},
+        early_stopping=PRUNE_ALL,
+        execution={"workers": 1, "retries": 0},
+    )
+    assert bench.states() == ["PRUNED"] * 3
+    notes = [bench.notes(n) for n in range(3)]
+    assert all(note[-1] == {"left": True} for note in notes), "to its last line"
+    assert len({note[0]["pid"] for note in notes}) == 1, "in one process"
+
+
+SCRIPT = """\
+import json, os
+print(json.dumps({"step": 1, "other" if os.environ["HPSEARCH_TRIAL"] == "1" else "loss": 1.0}))
+"""
+
+
+def test_a_script_that_reports_another_metric_fails_its_trial_and_no_other(bench: Any) -> None:
+    bench.folder.joinpath("script.py").write_text(SCRIPT)
+    words = ["python", str(bench.folder / "script.py")]
+    bench.search(
+        bench.spec(budget={"trials": 3}, execution={"workers": 1, "retries": 0}).override(
+            objective={"command": words}
+        )
+    )
+    assert bench.states() == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert 'ended without reporting "loss"' in bench.trials()[1].user_attrs["error"]
+
+
 def test_an_objective_that_keeps_its_stop_and_never_returns_does_not_hold_the_search(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +221,17 @@ def test_a_lost_worker_costs_its_trial_an_attempt_and_no_other_trial_anything(
     assert said in trial.user_attrs["error"]
     assert trial.intermediate_values == {1: 1.0}
     assert len({note["pid"] for note in bench.notes(1)}) == 2, "tried again, in another process"
+
+
+@pytest.mark.slow
+def test_a_trial_that_takes_too_much_memory_ends_as_infeasible(bench: Any) -> None:
+    bench.search("hungry", budget={"trials": 3}, execution={"workers": 1, "max_memory": "400MiB"})
+    assert bench.states() == ["COMPLETE", "PRUNED", "COMPLETE"]
+    trial = bench.trials()[1]
+    assert re.fullmatch(
+        r"out of memory: the trial took \d+ MiB, max_memory is 400 MiB", trial.user_attrs["reason"]
+    )
+    assert trial.constraints["out_of_memory"] == 1.0
 
 
 @pytest.mark.slow
@@ -331,6 +373,25 @@ def test_the_stop_flag_of_another_process_puts_running_trials_back(bench: Any, r
     assert begins[0] == 0 and begins[1] >= 1, "from its checkpoint"
 
 
+def test_a_report_that_a_kill_kept_from_the_study_arrives_with_the_next_attempt(
+    bench: Any, recorder: Any
+) -> None:
+    """Recorded in the trial's folder, and with it a checkpoint beyond it; but its driver was gone."""
+
+    def stop(driver: Driver) -> None:
+        if any(running.reported >= 3 for running in driver.running.values()):
+            driver.request_stop("enough")
+
+    fields = {"budget": {"trials": 1}, "execution": {"workers": 1}}
+    bench.search("steady", watcher=recorder(at_tick=stop), **fields)
+    with closing(sqlite3.connect(bench.folder / "studies.db")) as database, database:
+        database.execute("DELETE FROM trial_intermediate_values WHERE step >= 3")
+    assert list(bench.trials()[0].intermediate_values) == [1, 2]
+    bench.search("steady", **fields)
+    assert list(bench.trials()[0].intermediate_values) == list(range(1, 10))
+    assert bench.states() == ["COMPLETE"]
+
+
 def test_a_second_driver_on_the_study_is_refused(bench: Any, recorder: Any) -> None:
     refused: list[str] = []
 
@@ -438,17 +499,28 @@ def test_a_function_of_a_module_that_only_this_process_finds_runs_in_the_workers
 
 
 @pytest.mark.slow
-def test_a_new_worker_takes_the_device_of_the_lost_one(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
-    bench.search("device", budget={"trials": 3}, execution=TWO_WORKERS)
+def test_a_new_worker_takes_the_device_of_the_lost_one(bench: Any, command: Any) -> None:
+    search = command("device", budget={"trials": 3}, execution=TWO_WORKERS)
+    process = search.start(env={"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"})
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
     devices = [bench.notes(n)[0]["device"] for n in range(3)]
     assert set(devices[:2]) == {"GPU-a", "GPU-b"}
     assert devices[2] == devices[0]
 
 
-def test_an_unknown_backend_is_named_with_those_there_are(
-    bench: Any, make_spec: Callable[..., Spec], recorder: Any
-) -> None:
+@pytest.mark.slow
+def test_trials_share_a_device_where_each_asks_for_a_part(bench: Any, command: Any) -> None:
+    search = command("one_device", budget={"trials": 4}, execution={"gpus_per_trial": 0.5, "retries": 0})
+    process = search.start(env={"CUDA_VISIBLE_DEVICES": "GPU-a"})
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    begun = [bench.notes(n)[0] for n in range(4)]
+    assert [note["device"] for note in begun] == ["GPU-a"] * 4
+    assert len({note["pid"] for note in begun}) == 2
+
+
+def test_an_unknown_backend_is_named_with_those_there_are(bench: Any, recorder: Any) -> None:
     with pytest.raises(SearchError, match=f'no backend "{bench.backend}x", did you mean "{bench.backend}"'):
         run(bench.spec(), backend=f"{bench.backend}x", storage=bench.url, watcher=recorder())
     assert not Path(bench.folder / "studies.db").exists()

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -17,7 +12,6 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-HPSEARCH = Path(sys.executable).with_name("hpsearch")
 SCRIPT = """\
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
@@ -35,58 +29,6 @@ for step in range(done + 1, 10):
     (folder / "step").write_text(str(step))
     print(json.dumps({"step": step, "loss": 1 / step}), flush=True)
 """
-
-
-class Command:
-    """`hpsearch run` in a folder of its own."""
-
-    def __init__(self, bench: Any, space: dict[str, Any]) -> None:
-        self.bench = bench
-        (bench.folder / "space.yaml").write_text(json.dumps(space))
-        self.started: list[subprocess.Popen[str]] = []
-
-    def start(self) -> subprocess.Popen[str]:
-        words = [HPSEARCH, "run", "space.yaml", "--plain", "--backend", self.bench.backend]
-        process = subprocess.Popen(
-            [*words, "--storage", "studies.db"],
-            cwd=self.bench.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.started.append(process)
-        return process
-
-    def begun(self, number: int) -> None:
-        """Wait until a trial has begun and reported."""
-        metrics = self.bench.folder / "runs" / "study" / str(number) / "metrics.jsonl"
-        wait_for(lambda: metrics.exists() and metrics.stat().st_size > 0)
-
-
-@pytest.fixture
-def command(bench: Any) -> Iterator[Callable[..., Command]]:
-    """Write a space and run it from the command line; nothing outlives the test."""
-    commands: list[Command] = []
-
-    def make(function: str = "steady", **fields: Any) -> Command:
-        spec = bench.spec(function).to_json()
-        space = {k: v for k, v in spec.items() if v is not None} | fields
-        commands.append(Command(bench, space))
-        return commands[-1]
-
-    yield make
-    for process in [p for c in commands for p in c.started]:
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
 
 
 def gone(pid: int) -> bool:
@@ -146,12 +88,13 @@ def test_kill_takes_workers_and_scripts_along_and_the_same_command_goes_on(comma
     process = search.start()
     search.begun(0)
     search.begun(1)
-    workers = [child.pid for child in psutil.Process(process.pid).children()]
+    children = psutil.Process(process.pid).children(recursive=True)
+    workers = [child.pid for child in children if "hpsearch.search.backends.worker" in child.cmdline()]
     scripts = [int(pid) for pid in (bench.folder / "pids").read_text().split()]
     assert len(workers) == 2 and len(scripts) == 4
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    wait_for(lambda: all(map(gone, [*workers, *scripts])), 30)
+    search.wait_for(lambda: all(map(gone, [*workers, *scripts])), 30)
     assert "RUNNING" in bench.states()
     process = search.start()
     output, _ = process.communicate(timeout=120)
@@ -165,7 +108,7 @@ def test_kill_takes_workers_and_scripts_along_and_the_same_command_goes_on(comma
     for trial in bench.trials():
         assert list(trial.intermediate_values) == list(range(1, 10))
     scripts = [int(pid) for pid in (bench.folder / "pids").read_text().split()]
-    wait_for(lambda: all(map(gone, scripts)), 30)
+    search.wait_for(lambda: all(map(gone, scripts)), 30)
 
 
 def test_a_search_killed_again_and_again_is_the_uninterrupted_one(command: Any, bench: Any) -> None:
