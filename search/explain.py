@@ -65,8 +65,7 @@ def pruning_reason(study: optuna.Study, spec: Spec, number: int, step: int) -> s
         return f"pruned by {spec.early_stopping.method} at {step} {resource}"
     last, bracket = results[-1], bracket_of(study, trial)
     rungs_there = brackets_of(spec)[bracket].rungs
-    kept = max(1, last.reached // spec.early_stopping.eta)
     return (
         f"pruned at {step} {resource}: rung {last.index + 1} of {len(rungs_there)} in bracket {bracket}, "
-        f"ranked {last.rank} of {last.reached}, the best {kept} went on"
+        f"ranked {last.rank} of {last.reached}, one in {spec.early_stopping.eta} goes on"
     )

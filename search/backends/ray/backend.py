@@ -49,6 +49,10 @@ class RayBackend:
             )
         self.pruner = tune_pruner(spec)
         self._execution = spec.execution
+        if (
+            address is not None and self._execution.cpus_per_trial is None
+        ):  # not to depend on who else is there
+            self._execution = self._execution.model_copy(update={"cpus_per_trial": 1.0})
         self._setup = {"objective": objective, "metric": spec.metric}
         self._limits = Limits.of(spec.execution)
         self._address = address
@@ -60,8 +64,9 @@ class RayBackend:
             self._share = share(spec.execution, nodes(), "the cluster")
         elif address is None:
             self._share = share(spec.execution, [self._machine], "this machine")
-        asked = spec.execution.cpus_per_trial or 1.0
-        self.threads = self._share.threads if self._share else max(1, int(asked))
+        self.threads = (
+            self._share.threads if self._share else max(1, int(self._execution.cpus_per_trial or 1))
+        )
 
     def run(self, driver: Driver) -> None:
         lost_actors_are_errors()

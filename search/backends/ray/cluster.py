@@ -7,21 +7,20 @@ import os
 import secrets
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import ray
+from ray._private import worker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...errors import SearchError, UsageError
 from ..resources import Node
+from .files import temporary_folder
 
-TEMPORARY = "hpsearch-ray-"  # and the driver's process: Ray's sockets need a short path
 OBJECT_STORE = 256 << 20  # bytes; reports and small files pass through it
 JOIN_SECONDS = 60.0  # for a node to answer
 
@@ -49,6 +48,7 @@ def connected(address: str | None, machine: Node) -> Iterator[None]:
         if ray.is_initialized():  # a notebook's, or a test's
             yield
             return
+        stack.enter_context(_raylets_muted())
         if address is None:
             _start(stack, machine)
         else:
@@ -59,17 +59,23 @@ def connected(address: str | None, machine: Node) -> Iterator[None]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for what Ray writes and nobody reads again; those of killed drivers are removed first."""
-    root = Path(tempfile.gettempdir())
-    for old in root.glob(f"{TEMPORARY}*"):
-        pid = old.name.removeprefix(TEMPORARY).split("-")[0]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(old, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}{os.getpid()}-"))
+    """A folder for what Ray writes and nobody reads again."""
+    folder = temporary_folder()
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _raylets_muted() -> Iterator[None]:
+    """Keep the logs of dying nodes off the terminal: the driver prints them, whatever it is told."""
+    printed = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda data, ignore_prefix: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = printed
 
 
 def nodes() -> list[Node]:

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 
 from ....storage.files import METRICS, OUTPUT
 
 GROWING = (METRICS, OUTPUT)  # are only ever added to
+TEMPORARY = "hpsearch-"  # and the process, in the names of temporary folders
 Stamp = tuple[int, int, int]  # of a file: time of change, size, inode
 
 
@@ -67,7 +69,7 @@ class RemoteFolder(NodeFolder):
     @classmethod
     def fetch(cls, home: Path, keeper: Any) -> RemoteFolder:
         """Copy a trial's folder to this node."""
-        here = cls(Path(tempfile.mkdtemp(prefix="hpsearch-trial-")), home, keeper)
+        here = cls(temporary_folder(), home, keeper)
         for name, content in ray.get(keeper.read.remote(str(home))).items():
             path = here.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,6 +129,18 @@ class Keeper:
             os.replace(part, path)
         for name in gone:
             (Path(folder) / name).unlink(missing_ok=True)
+
+
+def temporary_folder() -> Path:
+    """A folder of this process's own; those of processes that are gone are removed first.
+
+    Its path is short: Ray puts sockets into one, which take 107 letters.
+    """
+    for old in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        pid = old.name.removeprefix(TEMPORARY).split("-")[0]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}{os.getpid()}-"))
 
 
 def files_in(folder: Path) -> list[Path]:

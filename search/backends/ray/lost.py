@@ -48,6 +48,8 @@ def how_it_ended(trial: Trial) -> Failure:
         return Failure("lost", "Ray killed the trial: its node ran out of memory")
     if "node has died" in text or "NodeDiedError" in text:
         return Failure("lost", "the node that ran the trial died")
+    if "unavailable" in lines[0]:
+        return Failure("lost", "the trial's Ray actor does not answer: its process or its node is gone")
     detail = next((line for line in lines if "exit detail" in line.lower()), lines[0])
     return Failure(
         "lost", f"the trial's Ray actor died: {detail.partition('exit detail: ')[2] or detail}"[:LONGEST]
