@@ -253,9 +253,7 @@ def row(runs: Runs, who: str, trials: list[int], reports: int) -> list[float]:
 def show(runs: Runs, trials: list[int], reports: int, rounds: int) -> None:
     rows = {who: row(runs, who, trials, reports) for who in dict.fromkeys(who for who, _, _ in runs)}
     width = 12 * len(trials)
-    print(
-        f"seconds per trial of {reports} reports; random sampler; {cores()} cores; medians of rounds: {rounds}"
-    )
+    print(f"seconds per trial of {reports} reports; random sampler; {cores()} cores; rounds: {rounds}")
     print(f"{'':26}{'wall s':>{width}}{'CPU s':>{width}}{'ms per report':>24}")
     names = [f"{count} trial{'s' * (count != 1)}" for count in trials] * 2 + ["wall", "CPU"]
     print(f"{'':26}" + "".join(f"{name:>12}" for name in names))
