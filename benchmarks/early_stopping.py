@@ -2,7 +2,7 @@
 
     python benchmarks/early_stopping.py [--trials 40] [--seeds 5] [--workers 2]
 
-The same space, seeds and budget, `early_stopping: {method: successive_halving}` on both sides: Optuna's
+The same space, seeds and budget, `early_stopping: {method: asha}` on both sides: Optuna's
 SuccessiveHalvingPruner on the backend optuna, Tune's ASHAScheduler on the backend ray. The random sampler
 gives both the same configurations and each trial the same noise, and this is checked. The objective is a
 learning curve that costs nothing to compute: a high learning rate falls fast at first and ends badly, a low
@@ -46,7 +46,7 @@ parameters:
   width: {{{{min: 16, max: 512, log: true}}}}
   dropout: {{{{min: 0.0, max: 0.5}}}}
 search: {{{{sampler: random, seed: {{seed}}}}}}
-early_stopping: {{{{method: successive_halving, min: 1, max: {STEPS}, eta: 3}}}}
+early_stopping: {{{{method: asha, min: 1, max: {STEPS}, eta: 3}}}}
 budget: {{{{trials: {{trials}}}}}}
 execution: {{{{workers: {{workers}}}}}}
 """

@@ -22,6 +22,20 @@ LATER = {  # keys of the design that this version does not run
     "execution.pack": "this version does not pack trials; remove it",
 }
 UNIONS = {"search": ("sampler", SAMPLERS, "tpe"), "early_stopping": ("method", METHODS, "hyperband")}
+ALIASES = {  # other libraries' names of methods
+    "successive_halving": "asha",
+    "successivehalving": "asha",
+    "sha": "asha",
+    "ashascheduler": "asha",
+    "asynchyperband": "hyperband",
+    "async_hyperband": "hyperband",
+    "medianstopping": "median",
+    "median_stopping_rule": "median",
+    "fifo": "none",
+}
+_CHANGES = "changes parameters in the middle of a trial, and a trial of a study has one set of them; "
+_CHANGES += "take hyperband, or search the schedule itself: lr_scheduler, warmup_ratio"
+POPULATIONS = dict.fromkeys(("pbt", "pb2", "pbt_replay", "population_based_training"), _CHANGES)
 SECTIONS: dict[str, type[Model]] = {"budget": Budget, "execution": Execution, "objective": Command}
 TELLING = {"choice": "choices", "derived": "expr", "constant": "value"}  # kind -> its key
 KINDS = {
@@ -100,7 +114,10 @@ def _untold(kind: str, path: str, value: Any, places: Places) -> Issue:
     if not isinstance(value, dict):
         return places.issue(path, f"must be a mapping such as {{{key}: {example}}}, not {show(value)}")
     if kind == "union_tag_invalid":
-        message = f"there is no {show(value[key])}; {hint(str(value[key]), known)}"
+        name = str(value[key]).lower()
+        message = f"there is no {show(value[key])}; {hint(ALIASES.get(name, name), known)}"
+        if name in POPULATIONS:
+            message = f"{show(value[key])} {POPULATIONS[name]}"
         return places.issue(join(path, key), message)
     for other in value:
         if meant(other, [key]):

@@ -51,9 +51,9 @@ class Hyperband(Rungs):
 
 
 class SuccessiveHalving(Rungs):
-    """The best of each rung go on (ASHA)."""
+    """Asynchronous successive halving: at each rung, one in eta goes on."""
 
-    method: Literal["successive_halving"]
+    method: Literal["asha"]
     min_early_stopping_rate: NotNegative | None = None
     """Skip this many of the first rungs."""
 
@@ -129,7 +129,7 @@ class Wilcoxon(EarlyStopping):
 
 Stopping = Annotated[
     Annotated[Hyperband, Tag("hyperband")]
-    | Annotated[SuccessiveHalving, Tag("successive_halving")]
+    | Annotated[SuccessiveHalving, Tag("asha")]
     | Annotated[Median, Tag("median")]
     | Annotated[Percentile, Tag("percentile")]
     | Annotated[Threshold, Tag("threshold")]

@@ -52,7 +52,7 @@ EXTRAS: dict[str, dict[str, Any]] = {
     "threshold": {"upper": 1.5},
     "patient": {"patience": 1},
     "hyperband": {"min": 1, "max": 9},
-    "successive_halving": {"min": 1, "max": 9},
+    "asha": {"min": 1, "max": 9},
 }
 
 
@@ -220,7 +220,7 @@ def test_every_method_of_early_stopping_runs(search: Search, make_spec: Any, sto
     trials = search(make_spec(parameters=MIXED, early_stopping=method, budget={"trials": 15}))
     assert len(trials) == 15
     assert {t.state for t in trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
-    if stopping in ("hyperband", "successive_halving", "median", "percentile"):
+    if stopping in ("hyperband", "asha", "median", "percentile"):
         assert TrialState.PRUNED in {t.state for t in trials}
     for trial in trials:
         assert (trial.state == TrialState.PRUNED) == ("reason" in trial.user_attrs)
@@ -366,7 +366,7 @@ def test_pruner_options_reach_the_pruner(make_spec: Any) -> None:
     assert {name: getattr(pruner, f"_{name}") for name in options} == options
     pruner = make_pruner(make_spec(early_stopping={"method": "threshold", "lower": -1.0, "upper": 1.0}))
     assert (pruner._lower, pruner._upper) == (-1.0, 1.0)
-    halving = {"method": "successive_halving", "min": 2, "max": 99, "eta": 4, "min_early_stopping_rate": 1}
+    halving = {"method": "asha", "min": 2, "max": 99, "eta": 4, "min_early_stopping_rate": 1}
     pruner = make_pruner(make_spec(early_stopping=halving))
     assert (pruner._min_resource, pruner._reduction_factor, pruner._min_early_stopping_rate) == (2, 4, 1)
 

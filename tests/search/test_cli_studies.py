@@ -51,7 +51,7 @@ parameters:
   double: {{expr: "2 * x"}}
   depth: 7
 baseline: {{x: 0.9}}
-early_stopping: {{method: successive_halving, min: 3, max: 9, eta: 3}}
+early_stopping: {{method: asha, min: 3, max: 9, eta: 3}}
 budget: {{trials: 12}}
 execution: {{workers: 1}}
 """

@@ -54,7 +54,7 @@ def test_hyperband_comes_to_what_its_rungs_let_through(make_spec: MakeSpec) -> N
 
 
 def test_successive_halving_is_one_bracket_that_may_begin_later(make_spec: MakeSpec) -> None:
-    stopping = hyperband(1, 27) | {"method": "successive_halving", "min_early_stopping_rate": 1}
+    stopping = hyperband(1, 27) | {"method": "asha", "min_early_stopping_rate": 1}
     made = plan.plan_of(make_spec(early_stopping=stopping, budget={"trials": 9}))
     assert made.brackets == [Bracket((3, 9), 1.0)]
     assert made.complete == pytest.approx(1.0)

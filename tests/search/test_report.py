@@ -44,7 +44,7 @@ parameters:
   warmup: {{min: 0.0, max: 0.5, when: {{layers: [[3]]}}}}
   depth: 7
 baseline: {{x: 0.9}}
-early_stopping: {{method: successive_halving, min: 1, max: 9, eta: 3, min_early_stopping_rate: 1}}
+early_stopping: {{method: asha, min: 1, max: 9, eta: 3, min_early_stopping_rate: 1}}
 budget: {{trials: 14, time: 1h}}
 execution: {{workers: 1}}
 """

@@ -82,9 +82,9 @@ def test_rungs_rise_by_eta_below_the_maximum(first: int, maximum: int, eta: int)
 
 
 def test_successive_halving_is_one_bracket_that_may_start_later() -> None:
-    (bracket,) = brackets_of(spec_of(method="successive_halving", min=1, max=81, eta=3))
+    (bracket,) = brackets_of(spec_of(method="asha", min=1, max=81, eta=3))
     assert bracket.rungs == (1, 3, 9, 27)
-    late = spec_of(method="successive_halving", min=1, max=81, eta=3, min_early_stopping_rate=2)
+    late = spec_of(method="asha", min=1, max=81, eta=3, min_early_stopping_rate=2)
     assert [b.rungs for b in brackets_of(late)] == [(9, 27)]
     assert brackets_of(spec_of(method="median")) == []
 

@@ -21,7 +21,7 @@ SAMPLER_CLASSES = {
 }
 PRUNER_CLASSES = {
     "hyperband": pruners.HyperbandPruner,
-    "successive_halving": pruners.SuccessiveHalvingPruner,
+    "asha": pruners.SuccessiveHalvingPruner,
     "median": pruners.MedianPruner,
     "percentile": pruners.PercentilePruner,
     "threshold": pruners.ThresholdPruner,

@@ -174,7 +174,7 @@ def test_name_budget_and_execution_do_not_define_a_search(spec: Spec) -> None:
         ("max: 3e-2", "max: 0.1", "parameters.learning_rate.max: 0.03 -> 0.1"),
         ("[1, 2, 4]", "[1, 2]", "parameters.alpha_over_r.choices: [1, 2, 4] -> [1, 2]"),
         ("seed: 3", "seed: 4", "search.seed: 3 -> 4"),
-        ("hyperband", "successive_halving", 'early_stopping.method: "hyperband" -> "successive_halving"'),
+        ("hyperband", "asha", 'early_stopping.method: "hyperband" -> "asha"'),
         ("goal: minimize", "goal: maximize", 'goal: "minimize" -> "maximize"'),
         ("lora_r: 8}", "lora_r: 16}", "baseline.lora_r: 8 -> 16"),
         ("lora_r: 8}", "lora_r: 8, batch_size: 8}", "baseline.batch_size: none -> 8"),

@@ -24,13 +24,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ....spaces import Spec
 from ...driver import Driver
-from ...errors import SearchError, UsageError
+from ...errors import SearchError
 from ..base import as_message, deliver
 from ..process import TICK_SECONDS, Limits
 from ..protocol import Message
 from ..resources import Share, share, this_machine
 from .actor import ASSIGNMENT, MESSAGES, Setting, TrialActor
-from .cluster import check_importable, connected, nodes, scratch, several_nodes
+from .cluster import check_importable, connected, found, nodes, scratch, several_nodes
 from .files import Home, Keeper
 from .lost import how_it_ended, lost_actors_are_errors
 from .stopping import tune_pruner
@@ -42,31 +42,21 @@ class RayBackend:
     """Runs trials through `ray.tune.Tuner`: on a Ray of its own, or on the cluster at `address`."""
 
     def __init__(self, spec: Spec, objective: Message, address: str | None = None) -> None:
-        if address is not None and address.startswith("ray://"):
-            raise UsageError(
-                f"--ray-address {address}: Ray's client would run the search, and write its database, on the "
-                "cluster's head node. Run hpsearch on a node of the cluster, with --ray-address auto"
-            )
         self.pruner = tune_pruner(spec)
-        self._execution = spec.execution
-        if (
-            address is not None and self._execution.cpus_per_trial is None
-        ):  # not to depend on who else is there
-            self._execution = self._execution.model_copy(update={"cpus_per_trial": 1.0})
+        execution = spec.execution
+        self._address = None if address is None else found(address)
+        if address is not None and execution.cpus_per_trial is None:  # threads are known before it is joined
+            execution = execution.model_copy(update={"cpus_per_trial": 1.0})
+        self._execution = execution
         self._setup = {"objective": objective, "metric": spec.metric}
-        self._limits = Limits.of(spec.execution)
-        self._address = address
+        self._limits = Limits.of(execution)
         self._machine = this_machine()
         self._share: Share | None = None  # a cluster says what it has when it is joined
         if ray.is_initialized():
-            if address is not None:
-                raise UsageError("this process is in a Ray cluster already; give no address")
-            self._share = share(spec.execution, nodes(), "the cluster")
+            self._share = share(execution, nodes(), "the cluster")
         elif address is None:
-            self._share = share(spec.execution, [self._machine], "this machine")
-        self.threads = (
-            self._share.threads if self._share else max(1, int(self._execution.cpus_per_trial or 1))
-        )
+            self._share = share(execution, [self._machine], "this machine")
+        self.threads = self._share.threads if self._share else max(1, int(execution.cpus_per_trial or 1))
 
     def run(self, driver: Driver) -> None:
         lost_actors_are_errors()

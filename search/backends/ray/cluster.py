@@ -7,6 +7,8 @@ import os
 import secrets
 import shutil
 import signal
+import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import worker
+from ray._private import services, worker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...errors import SearchError, UsageError
@@ -22,8 +24,10 @@ from ..resources import Node
 from .files import temporary_folder
 
 OBJECT_STORE = 256 << 20  # bytes; reports and small files pass through it
-JOIN_SECONDS = 60.0  # for a node to answer
+CONNECT_SECONDS = 5.0  # for a cluster to answer
+JOIN_SECONDS = 60.0  # for each of its nodes
 
+START_ONE = "start one with `ray start --head`, or leave --ray-address out for a Ray of the search's own"
 QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",  # Tune prints a table even where it is told not to
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # five files a trial
@@ -42,7 +46,10 @@ QUIET = {
 
 @contextmanager
 def connected(address: str | None, machine: Node) -> Iterator[None]:
-    """Be connected to Ray: the one this process is in already, one at `address`, or one of our own."""
+    """Be connected to Ray: the one this process is in already, one at `address`, or one of our own.
+
+    `address` is one that `found` gave.
+    """
     with ExitStack() as stack:
         stack.enter_context(_environment(QUIET))
         if ray.is_initialized():  # a notebook's, or a test's
@@ -136,6 +143,7 @@ def _start(stack: ExitStack, machine: Node) -> None:
 
 
 def _join(address: str) -> None:
+    """Connect to the cluster at an address. Raises `SearchError` where there is none, or it keeps us out."""
     try:
         _init(
             address=address,
@@ -145,14 +153,39 @@ def _join(address: str) -> None:
                 "env_vars": {"RAY_CHDIR_TO_TRIAL_DIR": "0"},
             },
         )
-    except (ConnectionError, TimeoutError) as error:
-        what = "on this machine" if address == "auto" else f"at {address}"
-        raise SearchError(
-            f"there is no Ray cluster {what}: {str(error).strip().splitlines()[0]}\n"
-            "Start one with `ray start --head`, or leave --ray-address out for a Ray of the search's own"
-        ) from error
-    except (ValueError, RuntimeError) as error:
-        raise SearchError(f"cannot join the Ray cluster at {address}: {str(error).strip()}") from error
+    except (RuntimeError, ConnectionError, TimeoutError, ValueError, ray.exceptions.RayError) as error:
+        raise SearchError(f"cannot join the Ray cluster at {address}: {_last_line(error)}") from error
+
+
+def found(address: str) -> str:
+    """The host and port of a cluster that answers. Ray itself would try one that does not for ever.
+
+    Raises `UsageError` for what is no address, `SearchError` where nothing answers.
+    """
+    if ray.is_initialized():
+        raise UsageError("this process is in a Ray cluster already; leave --ray-address out")
+    if address.startswith("ray://"):
+        raise UsageError(
+            f"--ray-address {address}: Ray's client would run the search, and write its database, on the "
+            "cluster's head node. Run hpsearch on a node of the cluster, with --ray-address auto"
+        )
+    try:
+        where = services.canonicalize_bootstrap_address(address) if address == "auto" else address
+    except ConnectionError as error:
+        raise SearchError(f"no Ray cluster runs on this machine; {START_ONE}") from error
+    host, _, port = str(where).rpartition(":")
+    if where is None or not host or not port.isdecimal():
+        raise UsageError(f"--ray-address {address}: write auto, or host:port such as 10.0.0.1:6379")
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise SearchError(f"no Ray cluster answers at {where} ({error}); {START_ONE}") from error
+    return where
+
+
+def _last_line(error: BaseException) -> str:
+    """What an error of Ray's says in the end, its advice left out."""
+    return str(error).strip().splitlines()[-1].partition(" Note: ")[0]
 
 
 @contextmanager
@@ -174,6 +207,21 @@ def _init(**options: Any) -> None:
     """`ray.init`, which takes SIGTERM for itself: signals stay with whoever has them."""
     main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
+    with _stderr_aside():
+        ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
     for number, handler in handlers.items() if main else ():
         signal.signal(number, handler)
+
+
+@contextmanager
+def _stderr_aside() -> Iterator[None]:
+    """Keep what Ray's C++ writes while it connects off the terminal; an exception says it again."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)

@@ -172,6 +172,19 @@ def hungry(trial: Trial) -> float:
     return 1.0
 
 
+def hungry_once(trial: Trial) -> float:
+    """The first attempt of trial 1 takes four gibibytes, a quarter at a time, and keeps them."""
+    trial.report(1.0, step=1)
+    if trial.number == 1 and trial.resume_from is None:
+        (trial.checkpoint / "tried").touch()
+        kept = []
+        for _ in range(16):
+            kept.append(b"x" * (256 << 20))
+            time.sleep(0.05)
+        time.sleep(60)
+    return 1.0
+
+
 def hangs(trial: Trial) -> float:
     trial.report(1.0, step=1)
     if trial.number == 1:

@@ -20,7 +20,7 @@ import pytest
 from hpsearch.search import run
 from hpsearch.search.backends import process
 from hpsearch.search.driver import Driver
-from hpsearch.search.errors import SearchError
+from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.storage import StorageError
 from hpsearch.storage.studies import STOP
 
@@ -390,6 +390,26 @@ def test_a_report_that_a_kill_kept_from_the_study_arrives_with_the_next_attempt(
     bench.search("steady", **fields)
     assert list(bench.trials()[0].intermediate_values) == list(range(1, 10))
     assert bench.states() == ["COMPLETE"]
+
+
+@pytest.mark.parametrize(
+    ("execution", "said"),
+    [
+        ({"cpus_per_trial": 4096}, "cpus_per_trial: a trial asks for 4096 CPUs"),
+        ({"gpus_per_trial": 64}, "gpus_per_trial: a trial asks for 64 GPUs"),
+        ({"max_memory": "900TiB"}, "max_memory: a trial asks for "),
+        (
+            {"cpus_per_trial": 1, "workers": 4096},
+            "workers: 4096 trials at a time, each with 1 CPU, do not fit",
+        ),
+    ],
+)
+def test_what_the_machine_does_not_have_is_refused_at_once(
+    bench: Any, execution: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=f"execution.{said}.* has "):
+        bench.search(execution=execution)
+    assert not bench.folder.joinpath("studies.db").exists()
 
 
 def test_a_second_driver_on_the_study_is_refused(bench: Any, recorder: Any) -> None:

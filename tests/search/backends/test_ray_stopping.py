@@ -29,7 +29,7 @@ from hpsearch.storage.studies import SPEC, open_live
 
 pytestmark = pytest.mark.ray
 
-HALVING: dict[str, Any] = {"method": "successive_halving", "min": 1, "max": 27, "eta": 3}
+HALVING: dict[str, Any] = {"method": "asha", "min": 1, "max": 27, "eta": 3}
 HYPERBAND: dict[str, Any] = {"method": "hyperband", "min": 1, "max": 27, "eta": 3}
 MEDIAN: dict[str, Any] = {"method": "median", "n_startup_trials": 2}
 
@@ -114,7 +114,7 @@ def test_the_rungs_of_tune_are_ours(minimum: int, power: int, eta: int, beside: 
     """Near powers of eta above all; a rung at the maximum, where Tune has one, is never asked."""
     maximum = minimum * eta**power + beside
     assume(minimum < maximum < 2**40)
-    for method in ("successive_halving", "hyperband"):
+    for method in ("asha", "hyperband"):
         spec = spec_of(method=method, min=minimum, max=maximum, eta=eta)
         pruner: Any = tune_pruner(spec)
         pruners = pruner._ashas if method == "hyperband" else [pruner]
@@ -385,7 +385,7 @@ def test_what_tune_lacks_is_optunas(method: str) -> None:
     }
     spec = spec_of(method=method, **options.get(method, {}))
     assert type(tune_pruner(spec)) is type(make_pruner(spec))
-    assert {*options, "none", "wilcoxon", "hyperband", "successive_halving", "median"} == set(METHODS)
+    assert {*options, "none", "wilcoxon", "hyperband", "asha", "median"} == set(METHODS)
 
 
 @pytest.mark.parametrize(

@@ -22,4 +22,4 @@ for line in sys.stdin:
         nodes.append(cluster.add_node(num_cpus=1, env_vars=dict(word.split("=") for word in words)))
         cluster.wait_for_nodes()
     print("done", flush=True)
-cluster.shutdown()
+cluster.shutdown()  # type: ignore[no-untyped-call]

@@ -1,0 +1,243 @@
+"""What is Ray's alone: its quiet, its lost actors, its way in and out of a study that Optuna ran."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+
+from hpsearch.search import run
+from hpsearch.search.backends.ray import lost
+from hpsearch.search.errors import SearchError, UsageError
+
+pytestmark = pytest.mark.ray
+
+POINTS = [0.2, 0.1, 0.0, 5.0, 6.0, 7.0]  # each of the first three is the best so far
+
+
+@pytest.fixture
+def backend_name() -> str:
+    return "ray"
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose path leaves room for the names of Ray's sockets."""
+    with tempfile.TemporaryDirectory(prefix="t") as folder:
+        yield Path(folder)
+
+
+@pytest.mark.slow
+def test_a_search_says_and_leaves_nothing_that_is_not_ours(bench: Any, command: Any, short: Path) -> None:
+    search = command("descend", budget={"trials": 4}, execution={"workers": 2})
+    temporary, home = short / "tmp", short / "home"
+    temporary.mkdir()
+    home.mkdir()
+    process = search.start(env={"TMPDIR": str(temporary), "HOME": str(home), "RAY_ADDRESS": "10.9.8.7:6379"})
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    ours = ("trial ", "best ", "  x: ", "  folder: ", "the space has no baseline", "next:", "  hpsearch ")
+    assert [line for line in output.splitlines() if not line.startswith(ours)] == []
+    assert len([line for line in output.splitlines() if line.startswith("trial ")]) == 4
+    assert list(temporary.iterdir()) == list(home.iterdir()) == []
+    assert not Path("/tmp/ray").exists() or not list(Path("/tmp/ray").glob(f"session_*_{process.pid}"))
+    notes = {f"{number}.jsonl" for number in range(4)}
+    made = {path.name for path in bench.folder.iterdir() if path.suffix != ".lock"}
+    assert made == notes | {"runs", "space.yaml", "studies.db"}
+    search.wait_for(lambda: not [p for p in psutil.process_iter() if str(temporary) in " ".join(p.cmdline())])
+
+
+def test_an_actor_that_is_killed_costs_its_trial_an_attempt(bench: Any, recorder: Any) -> None:
+    killed: list[int] = []
+
+    def kill(driver: Any) -> None:
+        running = driver.running.get(1)
+        if running is None or running.reported < 2 or killed:
+            return
+        for process in psutil.process_iter():
+            if "hpsearch.search.backends.worker" in process.cmdline() and process.parent() is not None:
+                killed.append(process.ppid())
+        os.kill(killed[0], 9)
+
+    fields = {"budget": {"trials": 3}, "execution": {"workers": 1, "retries": 1}}
+    bench.search("steady", watcher=recorder(at_tick=kill), **fields)
+    assert killed
+    assert bench.states() == ["COMPLETE"] * 3
+    trial = bench.trials()[1]
+    assert trial.user_attrs["retries"] == 1
+    assert "actor" in trial.user_attrs["error"]
+    assert list(trial.intermediate_values) == list(range(1, 10))
+    begins = [note["begins"] for note in bench.notes(1) if "begins" in note]
+    assert begins[0] == 0 and begins[1] >= 2, "from its checkpoint"
+
+
+@pytest.mark.slow
+def test_a_trial_that_ray_kills_for_memory_is_tried_again_and_takes_no_other_along(
+    bench: Any, command: Any
+) -> None:
+    search = command("hungry_once", budget={"trials": 3}, execution={"workers": 1, "retries": 1})
+    memory = psutil.virtual_memory()
+    limit = (memory.total - memory.available + (2 << 30)) / memory.total
+    environment = {"RAY_memory_usage_threshold": f"{limit:.4f}", "RAY_memory_monitor_refresh_ms": "100"}
+    process = search.start(env=environment)
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    assert bench.states() == ["COMPLETE"] * 3
+    trial = bench.trials()[1]
+    assert trial.user_attrs["retries"] == 1
+    assert trial.user_attrs["error"] == "Ray killed the trial: its node ran out of memory"
+
+
+@pytest.mark.parametrize("backends", [("optuna", "ray"), ("ray", "optuna")], ids="-".join)
+def test_a_study_goes_on_with_the_other_backend_where_it_stood(
+    bench: Any, recorder: Any, backends: tuple[str, str]
+) -> None:
+    """Grid points in order: the first three are good, the others are worse at the first rung."""
+    spec = bench.spec(
+        "steady",
+        parameters={"x": POINTS},
+        early_stopping={"method": "asha", "min": 1, "max": 9, "eta": 3},
+        execution={"workers": 1},
+        budget={"trials": 6},
+        search={"sampler": "grid"},
+    )
+
+    def stop(driver: Any) -> None:
+        running = driver.running.get(2)
+        if running is not None and running.reported >= 2:
+            driver.request_stop("enough")
+
+    first, second = backends
+    run(spec, backend=first, storage=bench.url, watcher=recorder(at_tick=stop))
+    before = bench.trials()
+    assert [t.state.name for t in before] == ["COMPLETE", "COMPLETE", "WAITING"]
+    run(spec, backend=second, storage=bench.url, watcher=recorder())
+    trials = bench.trials()
+    assert [t.params["x"] for t in trials] == POINTS
+    begins = [note["begins"] for note in bench.notes(2) if "begins" in note]
+    assert begins[0] == 0 and begins[1] >= 2, "taken up from its checkpoint"
+    assert trials[2].params == before[2].params
+    assert [t.state.name for t in trials[3:]] == ["PRUNED"] * 3, "compared with what the other backend saw"
+    assert [t.last_step for t in trials[3:]] == [1, 1, 1]
+
+
+LORA = """
+version: 1
+name: {name}
+objective: lora
+metric: val_loss
+parameters:
+  learning_rate: [1e-3, 1e-2]
+  lora_r: [2, 8]
+  batch_size: 4
+  max_length: 32
+  max_samples: 24
+  eval_every: 8
+search: {{sampler: grid}}
+execution: {{workers: 1}}
+"""
+
+
+@pytest.mark.slow
+def test_both_backends_record_the_same_values_step_by_step(bench: Any, recorder: Any) -> None:
+    found = []
+    for backend in ("optuna", "ray"):
+        path = bench.folder / f"{backend}.yaml"
+        path.write_text(LORA.format(name=backend))
+        run(path, backend=backend, storage=bench.url, watcher=recorder())
+        trials = bench.trials(backend)
+        found.append([(t.params, t.value, t.intermediate_values, t.state) for t in trials])
+    assert len(found[0]) == 4
+    assert all(list(reports) == [8, 16, 24] for _, _, reports, _ in found[0])
+    assert found[0] == found[1], "bit for bit"
+
+
+def test_the_ray_that_a_process_is_in_serves_the_search_and_stays(bench: Any, recorder: Any) -> None:
+    bench.search(budget={"trials": 1})
+    assert ray.is_initialized()
+    with pytest.raises(UsageError, match="in a Ray cluster already"):
+        run(bench.spec(), backend="ray", storage=bench.url, watcher=recorder(), ray_address="127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("ray://head:10001", "Run hpsearch on a node of the cluster, with --ray-address auto"),
+        ("somewhere", "write auto, or host:port"),
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
+    ],
+)
+def test_an_address_without_a_cluster_is_refused_before_anything_is_written(
+    bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch, address: str, said: str
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(SearchError, match=said):
+        run(bench.spec(), backend="ray", storage=bench.url, watcher=recorder(), ray_address=address)
+    assert not bench.folder.joinpath("studies.db").exists()
+
+
+def test_an_address_goes_with_ray_alone(bench: Any, recorder: Any) -> None:
+    with pytest.raises(UsageError, match="--ray-address goes with --backend ray"):
+        run(bench.spec(), backend="optuna", storage=bench.url, watcher=recorder(), ray_address="auto")
+
+
+def test_ray_is_loaded_only_where_it_is_chosen(bench: Any, tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        "version: 1\nname: s\nobjective: lora\nmetric: val_loss\nbudget: {trials: 1}\n"
+        "parameters: {learning_rate: [1e-3], batch_size: 2, max_length: 16, max_steps: 1}\n"
+    )
+    script = (
+        "import sys; from hpsearch.search import run\n"
+        f"run({str(path)!r}, storage={bench.url!r}, backend='optuna')\n"
+        "assert 'optuna' in sys.modules and 'ray' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120, cwd=tmp_path)
+
+
+class Ended:
+    """As much of a trial of Tune's as its end is told from."""
+
+    status = "ERROR"
+
+    def __init__(self, path: Path, text: str) -> None:
+        path.write_text(text)
+        self.error_file = str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("", "lost", "Ray Tune ended the trial (error)"),
+        (
+            "Failure # 1\nThe actor died because its node has died. Node Id: 5e",
+            "lost",
+            "the node that ran the trial died",
+        ),
+        (
+            "Failure # 1\nThe actor died unexpectedly before finishing this task.\n"
+            "\tclass_name: TrialActor\nWorker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits",
+            "lost",
+            "the trial's Ray actor died: Worker unexpectedly exits",
+        ),
+        (
+            "Failure # 1\nray::TrialActor.train()\nTraceback (most recent call last):\nOSError: no room",
+            "error",
+            "OSError: no room",
+        ),
+    ],
+)
+def test_a_lost_trial_says_what_ray_said_in_a_sentence(
+    tmp_path: Path, text: str, kind: str, message: str
+) -> None:
+    trial: Any = Ended(tmp_path / "error.txt", text)
+    failure = lost.how_it_ended(trial)
+    assert (failure.kind, failure.message) == (kind, message)
