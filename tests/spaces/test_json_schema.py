@@ -118,7 +118,7 @@ def test_an_amount_that_the_loader_takes_is_valid(line: str) -> None:
         "search: {sampler: gp, n_startup_trials: -3}": "search.n_startup_trials",
         "early_stopping: none": "early_stopping",
         "early_stopping: {}": "early_stopping",
-        "early_stopping: {method: asha}": "early_stopping.method",
+        "early_stopping: {method: ashas}": "early_stopping.method",
         "early_stopping: {method: hyperband, min: 1}": "early_stopping",
         "early_stopping: {method: hyperband, min: 1, max: 9, eta: 1}": "early_stopping.eta",
         "early_stopping: {method: median, resource: step}": "early_stopping.resource",

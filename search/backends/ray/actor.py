@@ -34,6 +34,7 @@ class Setting:
     setup: Message  # of a worker
     limits: Limits
     threads: int
+    gpus: float  # of each trial
     home: Home  # the driver's machine
 
 
@@ -99,7 +100,10 @@ class TrialActor(tune.Trainable):
     def _started(self) -> Worker:
         setting, home = self._setting, self._setting.home
         where = home.folder if home.is_here() else os.getcwd()
-        worker = Worker(setting.setup, setting.limits, environment(setting.threads), where)
+        surroundings = environment(setting.threads)
+        if not setting.gpus:
+            surroundings["CUDA_VISIBLE_DEVICES"] = ""  # else Ray has said which are this actor's
+        worker = Worker(setting.setup, setting.limits, surroundings, where)
         self._events.register(worker, selectors.EVENT_READ)
         return worker
 

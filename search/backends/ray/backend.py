@@ -30,7 +30,7 @@ from ..process import TICK_SECONDS, Limits
 from ..protocol import Message
 from ..resources import Share, share, this_machine
 from .actor import ASSIGNMENT, MESSAGES, Setting, TrialActor
-from .cluster import check_importable, connected, found, nodes, scratch, several_nodes
+from .cluster import check_importable, connected, found, nodes, scratch
 from .files import Home, Keeper
 from .lost import how_it_ended, lost_actors_are_errors
 from .stopping import tune_pruner
@@ -60,11 +60,11 @@ class RayBackend:
 
     def run(self, driver: Driver) -> None:
         lost_actors_are_errors()
-        with connected(self._address, self._machine), scratch() as folder:
+        with connected(self._address, self._machine) as own, scratch() as folder:
             mine = self._share or share(self._execution, nodes(), "the cluster")
-            if several_nodes():
+            if not own:
                 check_importable()
-            setting = Setting(self._setup, self._limits, self.threads, _home())
+            setting = Setting(self._setup, self._limits, self.threads, mine.gpus, _home(shared=not own))
             hooks = Hooks(driver, mine.workers)
             try:
                 _tuner(setting, mine, hooks, folder).fit()
@@ -247,11 +247,9 @@ def _tuner(setting: Setting, mine: Share, hooks: Hooks, folder: Path) -> tune.Tu
     )
 
 
-def _home() -> Home:
-    """The driver's machine, for the trials on other nodes."""
+def _home(shared: bool) -> Home:
+    """The driver's machine; where the Ray is shared with others, there are, or may come, other nodes."""
     node = ray.get_runtime_context().get_node_id()
     here = NodeAffinitySchedulingStrategy(node, soft=False)
-    keeper = (
-        ray.remote(num_cpus=0)(Keeper).options(scheduling_strategy=here).remote() if several_nodes() else None
-    )
+    keeper = ray.remote(num_cpus=0)(Keeper).options(scheduling_strategy=here).remote() if shared else None
     return Home(node, os.getpid(), os.getcwd(), keeper)

@@ -40,20 +40,19 @@ QUIET = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
 
 @contextmanager
-def connected(address: str | None, machine: Node) -> Iterator[None]:
+def connected(address: str | None, machine: Node) -> Iterator[bool]:
     """Be connected to Ray: the one this process is in already, one at `address`, or one of our own.
 
-    `address` is one that `found` gave.
+    `address` is one that `found` gave. Yields whether the Ray is our own.
     """
     with ExitStack() as stack:
         stack.enter_context(_environment(QUIET))
         if ray.is_initialized():  # a notebook's, or a test's
-            yield
+            yield False
             return
         stack.enter_context(_raylets_muted())
         if address is None:
@@ -61,7 +60,7 @@ def connected(address: str | None, machine: Node) -> Iterator[None]:
         else:
             _join(address)
         stack.callback(ray.shutdown)
-        yield
+        yield address is None
 
 
 @contextmanager
@@ -87,12 +86,8 @@ def _raylets_muted() -> Iterator[None]:
 
 def nodes() -> list[Node]:
     """What the nodes of the connected Ray have."""
-    found = [node["Resources"] for node in _alive()]
-    return [Node(has.get("CPU", 0.0), has.get("GPU", 0.0), int(has.get("memory", 0))) for has in found]
-
-
-def several_nodes() -> bool:
-    return len(_alive()) > 1
+    resources = [node["Resources"] for node in _alive()]
+    return [Node(has.get("CPU", 0.0), has.get("GPU", 0.0), int(has.get("memory", 0))) for has in resources]
 
 
 def check_importable() -> None:

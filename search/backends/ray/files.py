@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class Home:
     node: str
     pid: int  # the driver's
     folder: str  # where it was started
-    keeper: Any = None  # the actor that reads and writes its files; None where there is but one node
+    keeper: Any = None  # the actor that reads and writes its files; None where there is no other node
 
     def is_here(self) -> bool:
         """Whether this process runs on the driver's node."""
@@ -79,9 +80,11 @@ class RemoteFolder(NodeFolder):
 
     def send_home(self) -> None:
         there = dict(self._files())
-        changed = {
-            name: self._news(name, stamp) for name, stamp in there.items() if stamp != self.known.get(name)
-        }
+        changed: dict[str, tuple[int, bytes]] = {}
+        for name, stamp in there.items():
+            if stamp != self.known.get(name):
+                with suppress(FileNotFoundError):  # a thread of the objective's has just removed it
+                    changed[name] = self._news(name, stamp)
         gone = [name for name in self.known if name not in there]
         if changed or gone:
             ray.get(self.keeper.write.remote(str(self.home), changed, gone))
@@ -92,8 +95,9 @@ class RemoteFolder(NodeFolder):
 
     def _files(self) -> Iterator[tuple[str, Stamp]]:
         for path in files_in(self.path):
-            stat = path.stat()
-            yield str(path.relative_to(self.path)), (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            with suppress(FileNotFoundError):
+                stat = path.stat()
+                yield str(path.relative_to(self.path)), (stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
     def _news(self, name: str, stamp: Stamp) -> tuple[int, bytes]:
         """From which byte on a file is to be written, and what."""
