@@ -20,7 +20,6 @@ from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ....spaces import Spec
 from ...driver import Driver
@@ -31,7 +30,7 @@ from ..protocol import Message
 from ..resources import Share, share, this_machine
 from .actor import ASSIGNMENT, MESSAGES, Setting, TrialActor
 from .cluster import check_importable, connected, found, nodes, scratch
-from .files import Home, Keeper
+from .files import Home
 from .lost import how_it_ended, lost_actors_are_errors
 from .stopping import tune_pruner
 
@@ -64,7 +63,7 @@ class RayBackend:
             mine = self._share or share(self._execution, nodes(), "the cluster")
             if not own:
                 check_importable()
-            setting = Setting(self._setup, self._limits, self.threads, mine.gpus, _home(shared=not own))
+            setting = Setting(self._setup, self._limits, self.threads, mine.gpus, _home())
             hooks = Hooks(driver, mine.workers)
             try:
                 _tuner(setting, mine, hooks, folder).fit()
@@ -247,9 +246,5 @@ def _tuner(setting: Setting, mine: Share, hooks: Hooks, folder: Path) -> tune.Tu
     )
 
 
-def _home(shared: bool) -> Home:
-    """The driver's machine; where the Ray is shared with others, there are, or may come, other nodes."""
-    node = ray.get_runtime_context().get_node_id()
-    here = NodeAffinitySchedulingStrategy(node, soft=False)
-    keeper = ray.remote(num_cpus=0)(Keeper).options(scheduling_strategy=here).remote() if shared else None
-    return Home(node, os.getpid(), os.getcwd(), keeper)
+def _home() -> Home:
+    return Home(ray.get_runtime_context().get_node_id(), os.getpid(), os.getcwd())

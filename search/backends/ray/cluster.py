@@ -9,24 +9,25 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import ray
 from ray._private import services, worker
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...errors import SearchError, UsageError
 from ..resources import Node
-from .files import temporary_folder
+from .files import run_on, temporary_folder
 
 OBJECT_STORE = 256 << 20  # bytes; reports and small files pass through it
 CONNECT_SECONDS = 5.0  # for a cluster to answer
 JOIN_SECONDS = 60.0  # for each of its nodes
 
+_importing: set[str] = set()  # nodes that have shown that they can import hpsearch
 START_ONE = "start one with `ray start --head`, or leave --ray-address out for a Ray of the search's own"
 QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",  # Tune prints a table even where it is told not to
@@ -95,26 +96,24 @@ def check_importable() -> None:
     from . import probe  # a module of ours: where hpsearch is missing, Ray cannot even load the function
 
     asked = {
-        ray.remote(num_cpus=0, max_retries=0)(probe.version)
-        .options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
-        .remote(): node
-        for node in _alive()
+        run_on(node["NodeID"], probe.version): node for node in _alive() if node["NodeID"] not in _importing
     }
     own = probe.version()
     for reference, node in asked.items():
         name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
         try:
-            found = ray.get(reference, timeout=JOIN_SECONDS)
+            version = ray.get(reference, timeout=JOIN_SECONDS)
         except Exception as error:
             reason = str(error).strip().splitlines()[-1]
             raise UsageError(
                 f"the node {name} of the cluster cannot import hpsearch: {reason}\n"
                 f"Install it into the Python that ran `ray start` there: pip install hpsearch=={own}"
             ) from error
-        if found != own:
+        if version != own:
             raise UsageError(
-                f"the node {name} of the cluster has hpsearch {found}, this is {own}; make them the same"
+                f"the node {name} of the cluster has hpsearch {version}, this is {own}; make them the same"
             )
+        _importing.add(node["NodeID"])
 
 
 def _alive() -> list[dict[str, Any]]:
@@ -202,21 +201,27 @@ def _init(**options: Any) -> None:
     """`ray.init`, which takes SIGTERM for itself: signals stay with whoever has them."""
     main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    with _stderr_aside():
-        ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
+    with _stderr_aside() as aside:
+        try:
+            ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
+        except Exception as error:
+            aside.seek(0)
+            if b"InvalidAuthToken" in aside.read():  # the exception itself knows nothing of it
+                raise ConnectionError("it has another token than RAY_AUTH_TOKEN, or none is set") from error
+            raise
     for number, handler in handlers.items() if main else ():
         signal.signal(number, handler)
 
 
 @contextmanager
-def _stderr_aside() -> Iterator[None]:
-    """Keep what Ray's C++ writes while it connects off the terminal; an exception says it again."""
+def _stderr_aside() -> Iterator[IO[bytes]]:
+    """Keep what Ray's C++ writes while it connects off the terminal: it goes to the file this yields."""
     sys.stderr.flush()
     saved = os.dup(2)
     try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
+        with tempfile.TemporaryFile() as aside:
+            os.dup2(aside.fileno(), 2)
+            yield aside
     finally:
         os.dup2(saved, 2)
         os.close(saved)

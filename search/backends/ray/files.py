@@ -1,7 +1,7 @@
 """A trial's folder on other nodes: fetched when the trial begins there, sent home with every report.
 
 On the driver's own node a trial works in `runs/` itself. Elsewhere it works in a temporary folder, and what
-changed goes through Ray to an actor on the driver's node, which alone writes there. What the study says of a
+changed is written to `runs/` by Ray tasks on the driver's node. What the study says of a
 trial is at home by the time the study says it.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ....storage.files import METRICS, OUTPUT
 
@@ -33,7 +34,6 @@ class Home:
     node: str
     pid: int  # the driver's
     folder: str  # where it was started
-    keeper: Any = None  # the actor that reads and writes its files; None where there is no other node
 
     def is_here(self) -> bool:
         """Whether this process runs on the driver's node."""
@@ -41,9 +41,7 @@ class Home:
 
     def folder_here(self, folder: Path) -> NodeFolder:
         """A trial's folder as this node has it."""
-        if self.is_here():
-            return NodeFolder(folder)
-        return RemoteFolder.fetch(folder, self.keeper)
+        return NodeFolder(folder) if self.is_here() else RemoteFolder.fetch(folder, self.node)
 
 
 @dataclass
@@ -64,14 +62,14 @@ class RemoteFolder(NodeFolder):
     """A trial's folder on another node: a copy."""
 
     home: Path
-    keeper: Any
+    node: str  # the driver's
     known: dict[str, Stamp] = field(default_factory=dict)  # files as they are at home
 
     @classmethod
-    def fetch(cls, home: Path, keeper: Any) -> RemoteFolder:
+    def fetch(cls, home: Path, node: str) -> RemoteFolder:
         """Copy a trial's folder to this node."""
-        here = cls(temporary_folder(), home, keeper)
-        for name, content in ray.get(keeper.read.remote(str(home))).items():
+        here = cls(temporary_folder(), home, node)
+        for name, content in ray.get(run_on(node, read, str(home))).items():
             path = here.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
@@ -87,7 +85,7 @@ class RemoteFolder(NodeFolder):
                     changed[name] = self._news(name, stamp)
         gone = [name for name in self.known if name not in there]
         if changed or gone:
-            ray.get(self.keeper.write.remote(str(self.home), changed, gone))
+            ray.get(run_on(self.node, write, str(self.home), changed, gone))
         self.known = there
 
     def remove(self) -> None:
@@ -108,31 +106,40 @@ class RemoteFolder(NodeFolder):
             return offset, stream.read(stamp[1] - offset)
 
 
-class Keeper:
-    """Reads and writes trials' folders on the driver's node, for trials elsewhere."""
+def run_on(node: str, function: Callable[..., Any], *arguments: Any) -> ray.ObjectRef[Any]:
+    """Run a function on a node, where it takes nothing from the trials; the reference to its result."""
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    task: Any = ray.remote(num_cpus=0)(function)
+    result: ray.ObjectRef[Any] = task.options(scheduling_strategy=there).remote(*arguments)
+    return result
 
-    def read(self, folder: str) -> dict[str, bytes]:
-        """A trial's files by name. Its output stays: a trial only adds to it."""
-        return {str(path.relative_to(folder)): path.read_bytes() for path in files_in(Path(folder))}
 
-    def write(self, folder: str, changed: dict[str, tuple[int, bytes]], gone: list[str]) -> None:
-        """Write what changed: whole files beside the old ones first, then all of them in their place."""
-        ready = []
-        for name, (offset, content) in changed.items():
-            path = Path(folder) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if offset:
-                with path.open("r+b") as stream:
-                    stream.seek(offset)
-                    stream.write(content)
-                continue
-            part = path.with_name(path.name + ".part")
-            part.write_bytes(content)
-            ready.append((part, path))
-        for part, path in ready:
-            os.replace(part, path)
-        for name in gone:
-            (Path(folder) / name).unlink(missing_ok=True)
+def read(folder: str) -> dict[str, bytes]:
+    """A trial's files by name; run on the driver's node."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files_in(Path(folder))}
+
+
+def write(folder: str, changed: dict[str, tuple[int, bytes]], gone: list[str]) -> None:
+    """Write what changed, whole files beside the old ones first; run on the driver's node.
+
+    May be run twice: Ray tries again where it does not hear.
+    """
+    ready = []
+    for name, (offset, content) in changed.items():
+        path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if offset:
+            with path.open("r+b") as stream:
+                stream.seek(offset)
+                stream.write(content)
+            continue
+        part = path.with_name(path.name + ".part")
+        part.write_bytes(content)
+        ready.append((part, path))
+    for part, path in ready:
+        os.replace(part, path)
+    for name in gone:
+        (Path(folder) / name).unlink(missing_ok=True)
 
 
 def temporary_folder() -> Path:

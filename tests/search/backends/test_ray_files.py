@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
 
-from hpsearch.search.backends.ray.files import Keeper, RemoteFolder, files_in, temporary_folder
+from hpsearch.search.backends.ray.files import RemoteFolder, files_in, temporary_folder
 
 pytestmark = pytest.mark.ray
 
 
 @pytest.fixture
-def keeper(shared_ray: None) -> Iterator[Any]:
-    actor = ray.remote(num_cpus=0)(Keeper).remote()
-    yield actor
-    ray.kill(actor)
+def node(shared_ray: None) -> str:
+    """The driver's."""
+    return ray.get_runtime_context().get_node_id()
 
 
 def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files_in(folder)}
 
 
-def test_a_folder_comes_along_and_goes_home(keeper: Any, tmp_path: Path) -> None:
+def test_a_folder_comes_along_and_goes_home(node: str, tmp_path: Path) -> None:
     home = tmp_path / "runs" / "study" / "3"
     (home / "checkpoint" / "deep").mkdir(parents=True)
     (home / "config.json").write_text("{}")
     (home / "checkpoint" / "deep" / "model.bin").write_bytes(b"\0" * 1000)
     (home / "metrics.jsonl").write_text('{"step": 1}\n')
-    here = RemoteFolder.fetch(home, keeper)
+    here = RemoteFolder.fetch(home, node)
     assert content(here.path) == content(home)
 
     with (here.path / "metrics.jsonl").open("a") as stream:
@@ -56,21 +53,21 @@ def test_a_folder_comes_along_and_goes_home(keeper: Any, tmp_path: Path) -> None
     assert not here.path.exists() and home.exists()
 
 
-def test_only_what_changed_is_sent(keeper: Any, tmp_path: Path) -> None:
+def test_only_what_changed_is_sent(node: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "large").write_bytes(b"1" * 10)
-    here = RemoteFolder.fetch(home, keeper)
+    here = RemoteFolder.fetch(home, node)
     (home / "large").write_bytes(b"2" * 10)  # as only this test does: a trial's folder has one trial
     (here.path / "small").write_bytes(b"3")
     here.send_home()
     assert content(home) == {"large": b"2" * 10, "small": b"3"}
 
 
-def test_growing_files_that_began_anew_are_sent_whole(keeper: Any, tmp_path: Path) -> None:
+def test_growing_files_that_began_anew_are_sent_whole(node: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    here = RemoteFolder.fetch(home, keeper)
+    here = RemoteFolder.fetch(home, node)
     (here.path / "output.log").write_text("a long line of output\n")
     here.send_home()
     (here.path / "output.log").write_text("short\n")
