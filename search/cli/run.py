@@ -95,7 +95,7 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
         assert best.value is not None
         console.print(f"best {result.spec.metric} [bold green]{best.value:.6g}[/] by trial {best.number}")
         for name, value in result.best.params.items():
-            console.print(f"  {name}: {common.text(value)}", markup=False)
+            console.print(f"  {name}: {common.text(value)}", markup=False, soft_wrap=True)
         console.print(against(result.baseline, best, result.spec.goal))
     if result.stopped:
         console.print(f"continue with: {common.command(*sys.argv[1:])}", soft_wrap=True, markup=False)

@@ -201,12 +201,13 @@ while True:
 @pytest.mark.slow
 def test_killed_while_it_saves_the_file_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
-    partial_seen = 0
-    for attempt in range(8):
+    partial_seen = attempt = 0
+    while attempt < 8 or (not partial_seen and attempt < 80):
+        attempt += 1
         child = subprocess.Popen([sys.executable, "-c", SAVER, str(path)], stdout=subprocess.PIPE)
         assert child.stdout is not None
         child.stdout.readline()
-        time.sleep(0.003 * attempt)
+        time.sleep(0.003 * (attempt % 10))
         child.kill()
         child.wait()
         child.stdout.close()
