@@ -17,6 +17,7 @@ from typing import Any
 import optuna
 import pytest
 
+from hpsearch.search import driver as driver_module
 from hpsearch.search import run
 from hpsearch.search.backends import process
 from hpsearch.search.driver import Driver
@@ -410,6 +411,20 @@ def test_what_the_machine_does_not_have_is_refused_at_once(
     with pytest.raises(UsageError, match=f"execution.{said}.* has "):
         bench.search(execution=execution)
     assert not bench.folder.joinpath("studies.db").exists()
+
+
+@pytest.mark.slow
+def test_a_trial_that_does_not_report_does_not_hold_up_a_stop(
+    bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "STOP_SECONDS", 1.0)
+
+    def stop(driver: Driver) -> None:
+        if 1 in driver.running:
+            driver.request_stop("enough")
+
+    bench.search("hangs", watcher=recorder(at_tick=stop), budget={"trials": 3}, execution={"workers": 1})
+    assert bench.states() == ["COMPLETE", "WAITING"]
 
 
 def test_a_second_driver_on_the_study_is_refused(bench: Any, recorder: Any) -> None:

@@ -15,12 +15,19 @@ import pytest
 import ray
 
 from hpsearch.search import run
-from hpsearch.search.backends.ray import lost
+from hpsearch.search.backends.ray import backend, lost
 from hpsearch.search.errors import SearchError, UsageError
 
 pytestmark = pytest.mark.ray
 
 POINTS = [0.2, 0.1, 0.0, 5.0, 6.0, 7.0]  # each of the first three is the best so far
+
+
+class Somebody:
+    """Another user of the cluster."""
+
+    def is_here(self) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -77,6 +84,19 @@ def test_an_actor_that_is_killed_costs_its_trial_an_attempt(bench: Any, recorder
     assert list(trial.intermediate_values) == list(range(1, 10))
     begins = [note["begins"] for note in bench.notes(1) if "begins" in note]
     assert begins[0] == 0 and begins[1] >= 2, "from its checkpoint"
+
+
+def test_a_search_that_finds_no_place_says_so_and_waits(
+    bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "WAIT_SECONDS", 0.5)
+    somebody: Any = ray.remote(num_cpus=2)(Somebody).remote()
+    ray.get(somebody.is_here.remote())
+    watcher: Any = recorder()
+    watcher.at_tick = lambda driver: ray.kill(somebody) if watcher.said else None
+    bench.search(watcher=watcher, budget={"trials": 1})
+    assert watcher.said == ["waiting for a place on the cluster; others use it"]
+    assert bench.states() == ["COMPLETE"]
 
 
 @pytest.mark.slow
@@ -149,11 +169,11 @@ execution: {{workers: 1}}
 @pytest.mark.slow
 def test_both_backends_record_the_same_values_step_by_step(bench: Any, recorder: Any) -> None:
     found = []
-    for backend in ("optuna", "ray"):
-        path = bench.folder / f"{backend}.yaml"
-        path.write_text(LORA.format(name=backend))
-        run(path, backend=backend, storage=bench.url, watcher=recorder())
-        trials = bench.trials(backend)
+    for name in ("optuna", "ray"):
+        path = bench.folder / f"{name}.yaml"
+        path.write_text(LORA.format(name=name))
+        run(path, backend=name, storage=bench.url, watcher=recorder())
+        trials = bench.trials(name)
         found.append([(t.params, t.value, t.intermediate_values, t.state) for t in trials])
     assert len(found[0]) == 4
     assert all(list(reports) == [8, 16, 24] for _, _, reports, _ in found[0])
