@@ -6,18 +6,16 @@ import logging
 import os
 import secrets
 import shutil
-import signal
 import socket
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import ray
-from ray._private import services, worker
+from ray._private import services, utils, worker
 
 from ...errors import SearchError, UsageError
 from ..resources import Node
@@ -55,7 +53,8 @@ def connected(address: str | None, machine: Node) -> Iterator[bool]:
         if ray.is_initialized():  # a notebook's, or a test's
             yield False
             return
-        stack.enter_context(_raylets_muted())
+        # Ray prints the logs of dying nodes, whatever it is told.
+        stack.enter_context(_replaced(worker, "print_to_stdstream", lambda data, ignore_prefix: None))
         if address is None:
             _start(stack, machine)
         else:
@@ -72,17 +71,6 @@ def scratch() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _raylets_muted() -> Iterator[None]:
-    """Keep the logs of dying nodes off the terminal: the driver prints them, whatever it is told."""
-    printed = worker.print_to_stdstream
-    worker.print_to_stdstream = lambda data, ignore_prefix: None
-    try:
-        yield
-    finally:
-        worker.print_to_stdstream = printed
 
 
 def nodes() -> list[Node]:
@@ -198,10 +186,8 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def _init(**options: Any) -> None:
-    """`ray.init`, which takes SIGTERM for itself: signals stay with whoever has them."""
-    main = threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    with _stderr_aside() as aside:
+    """`ray.init`, which would take SIGTERM for itself: signals stay with whoever has them."""
+    with _stderr_aside() as aside, _replaced(utils, "set_sigterm_handler", lambda handler: None):
         try:
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
         except Exception as error:
@@ -209,8 +195,17 @@ def _init(**options: Any) -> None:
             if b"InvalidAuthToken" in aside.read():  # the exception itself knows nothing of it
                 raise ConnectionError("it has another token than RAY_AUTH_TOKEN, or none is set") from error
             raise
-    for number, handler in handlers.items() if main else ():
-        signal.signal(number, handler)
+
+
+@contextmanager
+def _replaced(module: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Have a private function of Ray's do otherwise."""
+    original = getattr(module, name)
+    setattr(module, name, function)
+    try:
+        yield
+    finally:
+        setattr(module, name, original)
 
 
 @contextmanager
