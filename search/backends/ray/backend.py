@@ -29,7 +29,7 @@ from ..process import TICK_SECONDS, Limits
 from ..protocol import Message
 from ..resources import Share, share, this_machine
 from .actor import ASSIGNMENT, MESSAGES, Setting, TrialActor
-from .cluster import check_importable, connected, found, nodes, scratch
+from .cluster import check_importable, connected, dead_processes, found, nodes, scratch
 from .files import Home
 from .lost import how_it_ended, lost_actors_are_errors
 from .stopping import tune_pruner
@@ -69,6 +69,8 @@ class RayBackend:
                 _tuner(setting, mine, hooks, folder).fit()
             except Overdue:
                 pass  # the search was stopped, and some trial does not report: it is put back without
+            except RayGone as error:
+                raise SearchError(f"{error}; the same command goes on where the search stood") from error
             except Exception as error:
                 raise hooks.error or SearchError(f"Ray Tune ended the search: {error}") from error
             finally:
@@ -77,6 +79,10 @@ class RayBackend:
 
 class Overdue(Exception):
     """Trials that were to be put back have had their time to report."""
+
+
+class RayGone(BaseException):
+    """A process of our own Ray is gone. No `Exception`: Tune would tidy up, and wait for what is gone."""
 
 
 class Hooks:
@@ -172,6 +178,8 @@ class StudyCallback(tune.Callback):
         if time.monotonic() - self._ticked < TICK_SECONDS:
             return
         self._ticked = time.monotonic()
+        if dead := dead_processes():
+            raise RayGone(f"Ray's {dead[0]} ended in the middle of the search")
         with self._hooks.kept():
             self._hooks.driver.tick()
             self._say_what_waits(trials)

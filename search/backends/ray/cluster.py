@@ -73,6 +73,14 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def dead_processes() -> list[str]:
+    """Processes of the Ray that this process started which are gone: `raylet`, `gcs_server`."""
+    here = worker._global_node
+    if here is None:
+        return []
+    return [kind for kind, _ in here.dead_processes() if kind in ("raylet", "gcs_server")]
+
+
 def nodes() -> list[Node]:
     """What the nodes of the connected Ray have."""
     resources = [node["Resources"] for node in _alive()]
@@ -109,19 +117,22 @@ def _alive() -> list[dict[str, Any]]:
 
 
 def _start(stack: ExitStack, machine: Node) -> None:
-    """Start a Ray of our own, which nobody else's processes can join."""
+    """Start a Ray of our own, which nobody else's processes can join. Raises `SearchError`."""
     # Ray would write a token into the user's home. It reads one once per process, so this one stays.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     logging.getLogger("ray._private.authentication").setLevel(logging.CRITICAL)  # says that there is a token
-    _init(
-        address="local",
-        num_cpus=int(machine.cpus),
-        num_gpus=int(machine.gpus),
-        _memory=machine.memory,
-        object_store_memory=OBJECT_STORE,
-        include_dashboard=False,
-        _temp_dir=str(stack.enter_context(scratch())),
-    )
+    try:
+        _init(
+            address="local",
+            num_cpus=int(machine.cpus),
+            num_gpus=int(machine.gpus),
+            _memory=machine.memory,
+            object_store_memory=OBJECT_STORE,
+            include_dashboard=False,
+            _temp_dir=str(stack.enter_context(scratch())),
+        )
+    except Exception as error:  # Ray raises anything
+        raise SearchError(f"Ray does not start on this machine: {_last_line(error)}") from error
 
 
 def _join(address: str) -> None:

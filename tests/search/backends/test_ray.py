@@ -86,6 +86,26 @@ def test_an_actor_that_is_killed_costs_its_trial_an_attempt(bench: Any, recorder
     assert begins[0] == 0 and begins[1] >= 2, "from its checkpoint"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["raylet", "gcs_server"])
+def test_a_search_whose_ray_is_killed_says_so_and_goes_on_where_it_stood(
+    bench: Any, command: Any, name: str
+) -> None:
+    search = command("steady", budget={"trials": 3}, execution={"workers": 1, "retries": 0})
+    process = search.start()
+    search.begun(0)
+    (killed,) = [p for p in psutil.Process(process.pid).children(recursive=True) if p.name() == name]
+    killed.kill()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, output
+    said = f"hpsearch: Ray's {name} ended in the middle of the search"
+    assert [line for line in output.splitlines() if line.startswith(said)] == output.splitlines()[-1:]
+    assert "RUNNING" not in bench.states()
+    output, _ = search.start().communicate(timeout=120)
+    assert bench.states() == ["COMPLETE"] * 3, output
+    assert all(list(t.intermediate_values) == list(range(1, 10)) for t in bench.trials())
+
+
 def test_a_search_that_finds_no_place_says_so_and_waits(
     bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
