@@ -80,7 +80,7 @@ class OptunaBackend:
         for message in messages:
             reason = deliver(driver, message)
             if message["kind"] == "report":
-                worker.go_on() if reason is None else worker.stop()
+                worker.go_on(message) if reason is None else worker.stop(message)
 
 
 def devices_of(slot: int, gpus: float, devices: list[str]) -> dict[str, str]:

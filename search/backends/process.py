@@ -72,14 +72,14 @@ class Worker:
         self.number, self.stopping, self._since = assignment["number"], False, time.monotonic()
         self._send({"kind": "trial", **assignment})
 
-    def go_on(self) -> None:
+    def go_on(self, report: Message) -> None:
         """Answer the trial's report: it goes on."""
-        self._send({"kind": "answer", "stop": False})
+        self._answer(report, stop=False)
 
-    def stop(self) -> None:
+    def stop(self, report: Message) -> None:
         """Answer the trial's report: it ends here. Its objective has a while to leave."""
         self.stopping, self._since = True, time.monotonic()
-        self._send({"kind": "answer", "stop": True})
+        self._answer(report, stop=True)
 
     def receive(self) -> list[Message]:
         """Wait for something to arrive; what of it the search is to know.
@@ -114,10 +114,10 @@ class Worker:
 
     def _told(self, message: Message) -> list[Message]:
         if message["kind"] == "report":
-            if self.number is None or self.stopping:  # a thread that outlived its objective still reports
-                self._send({"kind": "answer", "stop": True})
+            if message["number"] != self.number or self.stopping:  # a thread that outlived its objective
+                self._answer(message, stop=True)
                 return []
-            return [{**message, "number": self.number}]
+            return [message]
         if message["kind"] == "stopped":
             return self._failed("error", "the objective raised TrialStopped, which is the search's")
         return self._ended(message)
@@ -160,6 +160,10 @@ class Worker:
         except psutil.Error:
             return total  # one of them has just ended
         return total
+
+    def _answer(self, report: Message, *, stop: bool) -> None:
+        """Answer a report by its trial and step: a stray one's answer is nobody else's."""
+        self._send({"kind": "answer", "number": report["number"], "step": report["step"], "stop": stop})
 
     def _send(self, message: Message) -> None:
         try:

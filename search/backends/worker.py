@@ -14,6 +14,7 @@ import threading
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 from ...objectives.base import Objective, TrialStopped, resolve
 from ...storage.files import OUTPUT
@@ -35,9 +36,11 @@ class WorkerTrial(FolderTrial):
         self._answers = answers
 
     def _ends(self, report: Report) -> bool:
-        self._channel.send({"kind": "report", **asdict(report)})
-        stop: bool = self._answers.get()["stop"]
-        return stop
+        self._channel.send({"kind": "report", "number": self.number, **asdict(report)})
+        while True:
+            answer = self._answers.get()
+            if (answer["number"], answer["step"]) == (self.number, report.step):  # to no other's report
+                return bool(answer["stop"])
 
 
 def run_trial(objective: Objective, trial: WorkerTrial, reported: int) -> Message:
@@ -73,8 +76,7 @@ def _listen(channel: Channel, incoming: queue.Queue[Message], answers: queue.Que
     while (messages := channel.receive()) is not None:
         for message in messages:
             (answers if message["kind"] == "answer" else incoming).put(message)
-    end_session(os.getpid())
-    os._exit(1)  # the driver is gone; nothing this process could still say would be heard
+    _leave(1)  # the driver is gone; nothing this process could still say would be heard
 
 
 def main(descriptor: int) -> None:
@@ -94,8 +96,17 @@ def main(descriptor: int) -> None:
                 ended = run_trial(objective, WorkerTrial(message, channel, answers), message["reported"])
             except BaseException as error:
                 ended = {"kind": "failed", "failure": failure_of(error)}
-        channel.send(ended)
-    os._exit(0)  # an objective's own threads do not hold the worker back
+        try:
+            channel.send(ended)
+        except OSError:
+            _leave(1)  # the driver is gone
+    _leave(0)
+
+
+def _leave(code: int) -> NoReturn:
+    """End this process at once, whatever threads an objective left, and with it what it started."""
+    end_session(os.getpid())
+    os._exit(code)
 
 
 if __name__ == "__main__":

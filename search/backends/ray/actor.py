@@ -48,7 +48,7 @@ class TrialActor(tune.Trainable):
             _end_with(setting.home.pid)
         self._next: Message | None = json.loads(config[ASSIGNMENT])  # the trial that `step` is to begin
         self._folder: NodeFolder | None = None  # of the trial that has begun
-        self._unanswered = False  # its report waits for the driver's word
+        self._unanswered: Message | None = None  # its report, which waits for the driver's word
         self._events = selectors.DefaultSelector()
         self._worker = self._started()
 
@@ -63,21 +63,21 @@ class TrialActor(tune.Trainable):
             self._begin(self._next)
             self._next = None
         assert self._folder is not None
-        if self._unanswered:
-            self._worker.go_on()
+        if self._unanswered is not None:
+            self._worker.go_on(self._unanswered)
         messages = self._wait()
         self._folder.send_home()
-        self._unanswered = messages[-1]["kind"] == "report"
-        for message in messages[:-1]:  # reports of a thread while its objective returned
-            assert message["kind"] == "report"
-            self._worker.go_on()
+        *earlier, last = messages
+        for report in earlier:  # of a thread, while its objective returned
+            self._worker.go_on(report)
+        self._unanswered = last if last["kind"] == "report" else None
         return {MESSAGES: messages}
 
     def release(self) -> None:
         """Tell the trial that it is over. Tune has no use for it any more, and says so only when it likes."""
-        if self._unanswered:
-            self._unanswered = False
-            self._worker.stop()
+        if self._unanswered is not None:
+            self._worker.stop(self._unanswered)
+            self._unanswered = None
 
     def cleanup(self) -> None:
         self._leave()

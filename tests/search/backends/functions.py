@@ -7,6 +7,7 @@ import json
 import math
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -103,6 +104,27 @@ def endless(trial: Trial) -> float:
             time.sleep(0.01)
     trial.report(0.5, step=1)
     return 0.5
+
+
+def forks(trial: Trial) -> float:
+    """Trial 0 goes on twice, in two processes that share their line to the driver."""
+    if trial.number == 0 and os.fork() == 0:
+        try:
+            trial.report(0.25, step=1)
+        finally:
+            os._exit(0)
+    for step in (1, 2, 3):
+        trial.report(1.0 / step, step=step)
+        time.sleep(0.1)
+    return 1.0
+
+
+def leaves_a_program(trial: Trial) -> float:
+    """Starts a program and forgets it."""
+    program = subprocess.Popen(["sleep", "600"])
+    note(trial, pid=program.pid)
+    trial.report(1.0, step=1)
+    return 1.0
 
 
 def slow_to_leave(trial: Trial) -> float:

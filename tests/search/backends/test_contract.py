@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import psutil
 import pytest
 
 from hpsearch.search import driver as driver_module
@@ -168,6 +169,21 @@ def test_a_thread_that_outlives_its_objective_does_not_harm_the_search(bench: An
     bench.search("leaves_a_thread", budget={"trials": 2}, execution=TWO_WORKERS)
     assert bench.states() == ["COMPLETE", "COMPLETE"]
     assert bench.trials()[0].intermediate_values == {1: 1.0}
+
+
+def test_an_objective_that_forks_harms_no_trial_after_it(bench: Any) -> None:
+    bench.search("forks", budget={"trials": 4}, execution={"workers": 1, "retries": 0})
+    assert bench.states() == ["COMPLETE"] * 4
+    for trial in bench.trials()[1:]:
+        assert trial.intermediate_values == {1: 1.0, 2: 0.5, 3: 1 / 3}
+
+
+def test_what_an_objective_started_ends_with_the_search(bench: Any, command: Any) -> None:
+    search = command("leaves_a_program", budget={"trials": 2}, execution={"workers": 1})
+    output, _ = search.start().communicate(timeout=120)
+    assert bench.states() == ["COMPLETE"] * 2, output
+    programs = [bench.notes(number)[0]["pid"] for number in range(2)]
+    search.wait_for(lambda: not any(map(psutil.pid_exists, programs)))
 
 
 def test_an_objective_that_stops_itself_fails(bench: Any) -> None:
