@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, 
 
 from .model import Model, NotNegative, Positive, Seconds, Text, number, refuse, show
 
+LEAST = 0.0001  # of a device, as finely as Ray tells shares apart
 _UNITS = {unit: 1024**power for power, unit in enumerate(["", "K", "M", "G", "T"])}
 
 
@@ -47,6 +48,8 @@ def _amount(value: Any) -> float:
     """How much of a device a trial takes: a fraction of one, or some whole ones."""
     if number(value) < 0 or (value > 1 and value != int(value)):
         raise refuse(("", f"must be a whole number or a share between 0 and 1, not {show(value)}"))
+    if 0 < value < LEAST:
+        raise refuse(("", f"must be at least {LEAST:.4f}, not {show(value)}"))
     return float(value)
 
 
@@ -74,8 +77,11 @@ _WHOLE_ABOVE_ONE: dict[str, Any] = {
     "if": {"type": "number", "exclusiveMinimum": 1},
     "then": {"type": "integer"},
 }
-_CORES_SCHEMA = _WHOLE_ABOVE_ONE | {"exclusiveMinimum": 0}
-_AMOUNT_SCHEMA = _WHOLE_ABOVE_ONE | {"minimum": 0}
+_CORES_SCHEMA = _WHOLE_ABOVE_ONE | {"minimum": LEAST}
+_AMOUNT_SCHEMA = _WHOLE_ABOVE_ONE | {
+    "minimum": 0,
+    "not": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": LEAST},
+}
 
 
 class Execution(Model):

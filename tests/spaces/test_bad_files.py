@@ -119,6 +119,8 @@ SETTINGS = {
     "early_stopping: {method: AsyncHyperBand, min: 1, max: 3}": '7:26 early_stopping.method: there is no "AsyncHyperBand"; did you mean "hyperband"?',
     "execution: {workers: 0}": '7:22 execution.workers: must be "auto" or a number of processes, not 0',
     "execution: {workers: true}": '7:22 execution.workers: must be "auto" or a number of processes, not true',
+    "execution: {cpus_per_trial: 0.00001}": "7:29 execution.cpus_per_trial: must be at least 0.0001, not 1e-05",
+    "execution: {gpus_per_trial: 0.00009}": "7:29 execution.gpus_per_trial: must be at least 0.0001, not 9e-05",
     "execution: {cpus_per_trial: 0}": "7:29 execution.cpus_per_trial: must be more than none",
     "execution: {cpus_per_trial: 0.0}": "7:29 execution.cpus_per_trial: must be more than none",
     "execution: {cpus_per_trial: -1}": "7:29 execution.cpus_per_trial: must be a whole number or a share between 0 and 1, not -1",

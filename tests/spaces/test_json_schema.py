@@ -127,6 +127,8 @@ def test_an_amount_that_the_loader_takes_is_valid(line: str) -> None:
         "budget: {time: 30 min}": "budget.time",
         "execution: {workers: many}": "execution.workers",
         "execution: {workers: 0}": "execution.workers",
+        "execution: {cpus_per_trial: 0.00001}": "execution.cpus_per_trial",
+        "execution: {gpus_per_trial: 0.00009}": "execution.gpus_per_trial",
         "execution: {cpus_per_trial: 0}": "execution.cpus_per_trial",
         "execution: {cpus_per_trial: 1.5}": "execution.cpus_per_trial",
         "execution: {cpus_per_trial: many}": "execution.cpus_per_trial",

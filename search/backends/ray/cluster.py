@@ -166,6 +166,8 @@ def found(address: str) -> str:
         where = services.canonicalize_bootstrap_address(address) if address == "auto" else address
     except ConnectionError as error:
         raise SearchError(f"no Ray cluster runs on this machine; {START_ONE}") from error
+    except (ValueError, OSError) as error:  # what the environment says in place of auto
+        raise UsageError(f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS')}: {_last_line(error)}") from error
     host, _, port = str(where).rpartition(":")
     if where is None or not host or not port.isdecimal():
         raise UsageError(f"--ray-address {address}: write auto, or host:port such as 10.0.0.1:6379")

@@ -51,6 +51,5 @@ def how_it_ended(trial: Trial) -> Failure:
     if "unavailable" in lines[0]:
         return Failure("lost", "the trial's Ray actor does not answer: its process or its node is gone")
     detail = next((line for line in lines if "exit detail" in line.lower()), lines[0])
-    return Failure(
-        "lost", f"the trial's Ray actor died: {detail.partition('exit detail: ')[2] or detail}"[:LONGEST]
-    )
+    detail = (detail.partition("exit detail: ")[2] or detail).partition(" Some common causes")[0]  # advice
+    return Failure("lost", f"the trial's Ray actor died: {detail}"[:LONGEST])

@@ -69,8 +69,8 @@ def test_an_actor_that_is_killed_costs_its_trial_an_attempt(bench: Any, recorder
         running = driver.running.get(1)
         if running is None or running.reported < 2 or killed:
             return
-        for process in psutil.process_iter():
-            if "hpsearch.search.backends.worker" in process.cmdline() and process.parent() is not None:
+        for process in psutil.Process().children(recursive=True):
+            if "hpsearch.search.backends.worker" in process.cmdline():
                 killed.append(process.ppid())
         os.kill(killed[0], 9)
 
@@ -224,6 +224,15 @@ def test_an_address_without_a_cluster_is_refused_before_anything_is_written(
     assert not bench.folder.joinpath("studies.db").exists()
 
 
+def test_an_address_in_the_environment_that_is_none_is_refused(
+    bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setenv("RAY_ADDRESS", "nonsense")
+    with pytest.raises(UsageError, match="nonsense"):
+        run(bench.spec(), backend="ray", storage=bench.url, watcher=recorder(), ray_address="auto")
+
+
 def test_an_address_goes_with_ray_alone(bench: Any, recorder: Any) -> None:
     with pytest.raises(UsageError, match="--ray-address goes with --backend ray"):
         run(bench.spec(), backend="optuna", storage=bench.url, watcher=recorder(), ray_address="auto")
@@ -264,7 +273,8 @@ class Ended:
         ),
         (
             "Failure # 1\nThe actor died unexpectedly before finishing this task.\n"
-            "\tclass_name: TrialActor\nWorker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits",
+            "\tclass_name: TrialActor\nWorker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits"
+            " Some common causes include: (1) ...",
             "lost",
             "the trial's Ray actor died: Worker unexpectedly exits",
         ),
