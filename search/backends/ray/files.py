@@ -24,6 +24,7 @@ from ....storage.files import METRICS, OUTPUT
 
 GROWING = (METRICS, OUTPUT)  # are only ever added to
 TEMPORARY = "hpsearch-"  # and the process, in the names of temporary folders
+LONGEST_ROOT = 16  # letters
 Stamp = tuple[int, int, int]  # of a file: time of change, size, inode
 
 
@@ -145,13 +146,16 @@ def write(folder: str, changed: dict[str, tuple[int, bytes]], gone: list[str]) -
 def temporary_folder() -> Path:
     """A folder of this process's own; those of processes that are gone are removed first.
 
-    Its path is short: Ray puts sockets into one, which take 107 letters.
+    Its path is short, whatever TMPDIR says: Ray adds up to 90 letters for its sockets, which take 107.
     """
-    for old in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+    root = tempfile.gettempdir()
+    if len(root) > LONGEST_ROOT and os.access("/tmp", os.W_OK):
+        root = "/tmp"
+    for old in Path(root).glob(f"{TEMPORARY}*"):
         pid = old.name.removeprefix(TEMPORARY).split("-")[0]
         if pid.isdecimal() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(old, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}{os.getpid()}-"))
+    return Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}{os.getpid()}-", dir=root))
 
 
 def files_in(folder: Path) -> list[Path]:

@@ -36,18 +36,18 @@ def backend_name() -> str:
 
 
 @pytest.fixture
-def short() -> Iterator[Path]:
+def temporary() -> Iterator[Path]:
     """A folder whose path leaves room for the names of Ray's sockets."""
-    with tempfile.TemporaryDirectory(prefix="t") as folder:
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:
         yield Path(folder)
 
 
 @pytest.mark.slow
-def test_a_search_says_and_leaves_nothing_that_is_not_ours(bench: Any, command: Any, short: Path) -> None:
+def test_a_search_says_and_leaves_nothing_that_is_not_ours(
+    bench: Any, command: Any, temporary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     search = command("descend", budget={"trials": 4}, execution={"workers": 2})
-    temporary, home = short / "tmp", short / "home"
-    temporary.mkdir()
-    home.mkdir()
+    home = tmp_path_factory.mktemp("home")
     process = search.start(env={"TMPDIR": str(temporary), "HOME": str(home), "RAY_ADDRESS": "10.9.8.7:6379"})
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
@@ -104,6 +104,30 @@ def test_a_search_whose_ray_is_killed_says_so_and_goes_on_where_it_stood(
     output, _ = search.start().communicate(timeout=120)
     assert bench.states() == ["COMPLETE"] * 3, output
     assert all(list(t.intermediate_values) == list(range(1, 10)) for t in bench.trials())
+
+
+@pytest.mark.slow
+def test_a_long_tmpdir_leaves_room_for_rays_sockets(bench: Any, command: Any) -> None:
+    long = bench.folder / ("long" * 20)
+    long.mkdir()
+    search = command("descend", budget={"trials": 1})
+    output, _ = search.start(env={"TMPDIR": str(long)}).communicate(timeout=120)
+    assert bench.states() == ["COMPLETE"], output
+    assert list(long.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_sigterm_while_ray_starts_is_the_drivers(bench: Any, command: Any) -> None:
+    search = command("descend", budget={"trials": 3})
+    process = search.start()
+    children = psutil.Process(process.pid).children
+    search.wait_for(lambda: [child for child in children() if child.name() == "gcs_server"])
+    process.terminate()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert "stopped: interrupted by SIGTERM" in output
+    assert "continue with: hpsearch run" in output
+    assert bench.states() == []
 
 
 def test_a_search_that_finds_no_place_says_so_and_waits(

@@ -76,7 +76,7 @@ def test_growing_files_that_began_anew_are_sent_whole(node: str, tmp_path: Path)
 
 
 def test_folders_of_processes_that_are_gone_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         gone = Path(folder) / "hpsearch-999999999-abc"
         other = Path(folder) / "hpsearch-notes"
