@@ -88,11 +88,7 @@ def devices_of(slot: int, gpus: float, devices: list[str]) -> dict[str, str]:
     if not devices:
         return {}
     whole = int(gpus)
-    own = (
-        devices[slot * whole : (slot + 1) * whole]
-        if whole
-        else [devices[slot % len(devices)]]
-        if gpus
-        else []
-    )
+    own = devices[slot * whole : (slot + 1) * whole]
+    if 0 < gpus < 1:
+        own = [devices[slot % len(devices)]]
     return {"CUDA_VISIBLE_DEVICES": ",".join(own)}

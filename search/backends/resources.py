@@ -42,7 +42,12 @@ class Share:
     @property
     def threads(self) -> int:
         """Threads that a trial computes with."""
-        return max(1, int(self.cpus))
+        return threads_on(self.cpus)
+
+
+def threads_on(cpus: float) -> int:
+    """Threads to compute with on so many cores."""
+    return max(1, int(cpus))
 
 
 def this_machine() -> Node:

@@ -27,7 +27,7 @@ from ...errors import SearchError
 from ..base import as_message, deliver
 from ..process import TICK_SECONDS, Limits
 from ..protocol import Message
-from ..resources import Share, share, this_machine
+from ..resources import Share, share, this_machine, threads_on
 from .actor import ASSIGNMENT, MESSAGES, Setting, TrialActor
 from .cluster import check_importable, connected, dead_processes, found, nodes, scratch
 from .files import Home
@@ -55,11 +55,10 @@ class RayBackend:
             self._share = share(execution, nodes(), "the cluster")
         elif address is None:
             self._share = share(execution, [self._machine], "this machine")
-        self.threads = self._share.threads if self._share else max(1, int(execution.cpus_per_trial or 1))
+        self.threads = self._share.threads if self._share else threads_on(execution.cpus_per_trial or 1.0)
 
     def run(self, driver: Driver) -> None:
-        lost_actors_are_errors()
-        with connected(self._address, self._machine) as own, scratch() as folder:
+        with connected(self._address, self._machine) as own, scratch() as folder, lost_actors_are_errors():
             mine = self._share or share(self._execution, nodes(), "the cluster")
             if not own:
                 check_importable()

@@ -19,6 +19,7 @@ from ray._private import services, utils, worker
 
 from ...errors import SearchError, UsageError
 from ..resources import Node
+from . import probe
 from .files import run_on, temporary_folder
 
 OBJECT_STORE = 256 << 20  # bytes; reports and small files pass through it
@@ -54,7 +55,7 @@ def connected(address: str | None, machine: Node) -> Iterator[bool]:
             yield False
             return
         # Ray prints the logs of dying nodes, whatever it is told.
-        stack.enter_context(_replaced(worker, "print_to_stdstream", lambda data, ignore_prefix: None))
+        stack.enter_context(replaced(worker, "print_to_stdstream", lambda data, ignore_prefix: None))
         if address is None:
             _start(stack, machine)
         else:
@@ -89,8 +90,6 @@ def nodes() -> list[Node]:
 
 def check_importable() -> None:
     """Raise `UsageError` where a node cannot import this hpsearch."""
-    from . import probe  # a module of ours: where hpsearch is missing, Ray cannot even load the function
-
     asked = {
         run_on(node["NodeID"], probe.version): node for node in _alive() if node["NodeID"] not in _importing
     }
@@ -200,7 +199,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 def _init(**options: Any) -> None:
     """`ray.init`, which would take SIGTERM for itself: signals stay with whoever has them."""
-    with _stderr_aside() as aside, _replaced(utils, "set_sigterm_handler", lambda handler: None):
+    with _stderr_aside() as aside, replaced(utils, "set_sigterm_handler", lambda handler: None):
         try:
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
         except Exception as error:
@@ -211,7 +210,7 @@ def _init(**options: Any) -> None:
 
 
 @contextmanager
-def _replaced(module: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+def replaced(module: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
     """Have a private function of Ray's do otherwise."""
     original = getattr(module, name)
     setattr(module, name, function)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +12,27 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.tune.experiment import Trial
 
 from ...driver import Failure
+from ...trial import LONGEST_MESSAGE, TRACEBACK_LINES
+from .cluster import replaced
 
-TAIL = 30  # lines of a traceback that a study keeps
-LONGEST = 500  # letters of a message
 
-
-def lost_actors_are_errors() -> None:
-    """Let every way in which Ray loses an actor end that actor's trial alone.
+@contextmanager
+def lost_actors_are_errors() -> Iterator[None]:
+    """Let every way in which Ray loses an actor end that actor's trial alone, and not the run.
 
     Tune 2.60 knows two kinds of exception. Any other, such as the one of an actor that Ray killed because its
     node ran out of memory, ends the whole run. `RayActorManager` is private: a Ray that has moved it fails on
     import here, and the tests kill actors in each of these ways.
     """
     original = RayActorManager._actor_task_failed
-    if getattr(original, "hpsearch", False):
-        return
 
     def failed(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
         if isinstance(exception, RayError) and not isinstance(exception, (RayActorError, RayTaskError)):
             exception = RayActorError(error_msg=f"{type(exception).__name__}: {exception}")
         original(self, tracked_actor_task=tracked_actor_task, exception=exception)
 
-    failed.hpsearch = True  # type: ignore[attr-defined]
-    RayActorManager._actor_task_failed = failed  # type: ignore[method-assign]
+    with replaced(RayActorManager, "_actor_task_failed", failed):
+        yield
 
 
 def how_it_ended(trial: Trial) -> Failure:
@@ -43,7 +43,7 @@ def how_it_ended(trial: Trial) -> Failure:
     if not lines:
         return Failure("lost", f"Ray Tune ended the trial ({trial.status.lower()})")
     if "Traceback" in text:  # an error of our own in the actor
-        return Failure("error", lines[-1][:LONGEST], "\n".join(text.splitlines()[-TAIL:]))
+        return Failure("error", lines[-1][:LONGEST_MESSAGE], "\n".join(text.splitlines()[-TRACEBACK_LINES:]))
     if "OutOfMemoryError" in text:
         return Failure("lost", "Ray killed the trial: its node ran out of memory")
     if "node has died" in text or "NodeDiedError" in text:
@@ -52,4 +52,4 @@ def how_it_ended(trial: Trial) -> Failure:
         return Failure("lost", "the trial's Ray actor does not answer: its process or its node is gone")
     detail = next((line for line in lines if "exit detail" in line.lower()), lines[0])
     detail = (detail.partition("exit detail: ")[2] or detail).partition(" Some common causes")[0]  # advice
-    return Failure("lost", f"the trial's Ray actor died: {detail}"[:LONGEST])
+    return Failure("lost", f"the trial's Ray actor died: {detail}"[:LONGEST_MESSAGE])

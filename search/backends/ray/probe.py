@@ -1,4 +1,7 @@
-"""What is run on every node of a cluster before a search begins there."""
+"""What is run on every node of a cluster before a search begins there.
+
+A module of ours: where hpsearch is missing, Ray cannot even load the function.
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import ray
+from ray._common.utils import get_default_ray_temp_dir
 
 from hpsearch.search import run
 from hpsearch.search.backends.ray import backend, lost
@@ -38,7 +39,7 @@ def backend_name() -> str:
 @pytest.fixture
 def temporary() -> Iterator[Path]:
     """A folder whose path leaves room for the names of Ray's sockets."""
-    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="t") as folder:
         yield Path(folder)
 
 
@@ -55,7 +56,8 @@ def test_a_search_says_and_leaves_nothing_that_is_not_ours(
     assert [line for line in output.splitlines() if not line.startswith(ours)] == []
     assert len([line for line in output.splitlines() if line.startswith("trial ")]) == 4
     assert list(temporary.iterdir()) == list(home.iterdir()) == []
-    assert not Path("/tmp/ray").exists() or not list(Path("/tmp/ray").glob(f"session_*_{process.pid}"))
+    theirs = Path(get_default_ray_temp_dir())  # type: ignore[no-untyped-call]
+    assert not theirs.exists() or not list(theirs.glob(f"session_*_{process.pid}"))
     notes = {f"{number}.jsonl" for number in range(4)}
     made = {path.name for path in bench.folder.iterdir() if path.suffix != ".lock"}
     assert made == notes | {"runs", "space.yaml", "studies.db"}

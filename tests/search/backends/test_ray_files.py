@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import ray
 
+from hpsearch.search.backends.ray import files
 from hpsearch.search.backends.ray.files import RemoteFolder, files_in, temporary_folder
 
 pytestmark = pytest.mark.ray
@@ -76,7 +77,8 @@ def test_growing_files_that_began_anew_are_sent_whole(node: str, tmp_path: Path)
 
 
 def test_folders_of_processes_that_are_gone_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:
+    monkeypatch.setattr(files, "LONGEST_ROOT", 1000)  # wherever temporary folders are here
+    with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         gone = Path(folder) / "hpsearch-999999999-abc"
         other = Path(folder) / "hpsearch-notes"
