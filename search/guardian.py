@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +21,7 @@ from pathlib import Path
 import psutil
 
 MARK = "HPSEARCH_SEARCH"  # in the environment of all that a search starts
+TEMPORARY = "hpsearch-"  # and the process, in the names of temporary folders
 LEAVE_SECONDS = 1.0  # for workers to notice by themselves that their driver is gone
 _WAIT = """
 trap "" HUP INT TERM
@@ -31,7 +34,7 @@ read -r word || printf '%s\\n' "$about" | exec "$0" -P -m hpsearch.search.guardi
 def guarded(url: str, runs: Path, study: str) -> Iterator[None]:
     """Let a guardian watch over this process meanwhile."""
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
-    about = {"url": url, "runs": str(runs), "study": study, "mark": mark}
+    about = {"url": url, "runs": str(runs), "study": study, "mark": mark, "pid": os.getpid()}
     before = os.environ.get(MARK)
     guardian = subprocess.Popen(
         ["/bin/sh", "-c", _WAIT, sys.executable],
@@ -58,33 +61,33 @@ def _tell(guardian: subprocess.Popen[bytes], line: str) -> None:
         guardian.stdin.flush()
 
 
-def end_processes(mark: str) -> None:
-    """Kill what a search started and left behind."""
+def end_processes(mark: str, pid: int) -> None:
+    """Kill what the driver `pid` started and left behind, and remove its temporary folders."""
     deadline = time.monotonic() + LEAVE_SECONDS
-    while (left := _marked(mark)) and time.monotonic() < deadline:
+    while (left := _left(mark, pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
     while left:
         for process in left:
             with suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(left, timeout=1.0)
-        left = _marked(mark)
+        left = _left(mark, pid)
+    for root in {tempfile.gettempdir(), "/tmp"}:
+        for folder in Path(root).glob(f"{TEMPORARY}{pid}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _marked(mark: str) -> list[psutil.Process]:
+def _left(mark: str, pid: int) -> list[psutil.Process]:
+    """Living processes with the mark; Ray's agents write their titles over it, but keep their logs open."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # ended meanwhile, or not ours
-            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            files = (file.path for file in process.open_files())
+            if process.environ().get(MARK) == mark or any(f"/{TEMPORARY}{pid}-" in file for file in files):
                 found.append(process)
-    return [process for process in found if process.is_running() and not _is_dead(process)]
-
-
-def _is_dead(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return True
+    return found
 
 
 def put_back(url: str, runs: Path, study: str) -> None:
@@ -114,7 +117,7 @@ def put_back(url: str, runs: Path, study: str) -> None:
 def main() -> None:
     """Tidy up after the driver that the first line of standard input tells of."""
     about = json.loads(sys.stdin.readline())
-    end_processes(about["mark"])
+    end_processes(about["mark"], about["pid"])
     put_back(about["url"], Path(about["runs"]), about["study"])
 
 
