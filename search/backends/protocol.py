@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import threading
@@ -40,6 +41,10 @@ class Channel:
             return None
         *lines, self._unread = (self._unread + data).split(b"\n")
         return [json.loads(line) for line in lines]
+
+    def has_news(self) -> bool:
+        """Whether something has arrived that was not received yet."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def close(self) -> None:
         self._socket.close()

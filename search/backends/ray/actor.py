@@ -11,6 +11,7 @@ import json
 import os
 import selectors
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,7 @@ class TrialActor(tune.Trainable):
         self._next: Message | None = json.loads(config[ASSIGNMENT])  # the trial that `step` is to begin
         self._folder: NodeFolder | None = None  # of the trial that has begun
         self._unanswered: Message | None = None  # its report, which waits for the driver's word
+        self._checked = 0.0  # when the worker's limits were looked at, by the monotonic clock
         self._events = selectors.DefaultSelector()
         self._worker = self._started()
 
@@ -110,8 +112,12 @@ class TrialActor(tune.Trainable):
     def _wait(self) -> list[Message]:
         """Wait until the worker has something to say that the search is to know."""
         while self._worker.number is not None:
-            ready = self._events.select(TICK_SECONDS)
-            messages = self._hear(self._worker.receive() if ready else self._worker.check())
+            messages: list[Message] = []
+            if time.monotonic() - self._checked >= TICK_SECONDS:
+                self._checked = time.monotonic()
+                messages = self._hear(self._worker.check())
+            elif self._events.select(TICK_SECONDS):
+                messages = self._hear(self._worker.receive())
             if messages:
                 return messages
         return []
