@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import threading
@@ -44,7 +43,11 @@ class Channel:
 
     def has_news(self) -> bool:
         """Whether something has arrived that was not received yet."""
-        return bool(select.select([self._socket], [], [], 0)[0])
+        try:
+            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True
 
     def close(self) -> None:
         self._socket.close()

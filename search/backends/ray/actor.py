@@ -75,17 +75,27 @@ class TrialActor(tune.Trainable):
         self._unanswered = last if last["kind"] == "report" else None
         return {MESSAGES: messages}
 
-    def release(self) -> None:
-        """Tell the trial that it is over. Tune has no use for it any more, and says so only when it likes."""
+    def release(self, *, pause: bool = False) -> None:
+        """Tell the trial that it is over. Tune has no use for it any more, and says so only when it likes.
+
+        For a `pause` the worker leaves, and with it what it holds of the machine.
+        """
         if self._unanswered is not None:
             self._worker.stop(self._unanswered)
             self._unanswered = None
+        if pause:
+            self._leave()
+            self._end_worker()
 
     def cleanup(self) -> None:
         self._leave()
-        if self._worker.alive:
-            self._worker.end()
+        self._end_worker()
         self._events.close()
+
+    def _end_worker(self) -> None:
+        if self._worker.alive:
+            self._events.unregister(self._worker)
+            self._worker.end()
 
     def _begin(self, assignment: Message) -> None:
         """Give the worker its trial.
