@@ -62,7 +62,7 @@ def open_storage(url: str, *, create: bool = False) -> optuna.storages.RDBStorag
     file = sqlite_file(url)
     options: dict[str, Any] = {}
     if file is not None:
-        _check_file(file, create=create)
+        check_file(file, create=create)
         options["connect_args"] = {"timeout": BUSY_SECONDS, "factory": WalConnection}
     try:
         # Optuna fills `{SCHEMA_VERSION}` into URLs with str.format, so a brace of the user's is doubled.
@@ -70,7 +70,7 @@ def open_storage(url: str, *, create: bool = False) -> optuna.storages.RDBStorag
             url.replace("{", "{{").replace("}", "}}"), engine_kwargs=options, skip_table_creation=not create
         )
     except exc.SQLAlchemyError as error:
-        raise StorageError(f"cannot open the database {hidden(url)}: {_cause(error)}") from error
+        raise StorageError(f"cannot open the database {hidden(url)}: {cause(error)}") from error
     except ImportError as error:
         raise StorageError(
             f"the database {hidden(url)} needs a driver that is not installed: {error}"
@@ -99,7 +99,8 @@ def _parse(url: str) -> sqlalchemy.URL:
     return parsed
 
 
-def _check_file(file: Path, *, create: bool) -> None:
+def check_file(file: Path, *, create: bool) -> None:
+    """Raise `StorageError` where the file is no database of studies, or, with `create`, cannot become one."""
     if file.is_dir():
         raise StorageError(f"{file} is a folder, not a database file")
     if not file.exists():
@@ -135,5 +136,6 @@ def _check_tables(file: Path) -> None:
         raise StorageError(f"the database {file} is another application's; choose another file")
 
 
-def _cause(error: exc.SQLAlchemyError) -> str:
+def cause(error: exc.SQLAlchemyError) -> str:
+    """What the database itself said."""
     return str(getattr(error, "orig", None) or error).strip()

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from . import spaces, studies, train
+from . import spaces, studies, train, transfer
 from .run import run
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ app.command()(run)
 spaces.register(app)
 studies.register(app)
 train.register(app)
+transfer.register(app)
 
 
 def main() -> None:
