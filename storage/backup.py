@@ -67,7 +67,9 @@ def _copy(file: Path, copy: Path) -> Backup:
         target.execute("PRAGMA journal_mode=DELETE")  # or it would need a log beside it to be read
         (found,) = target.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
-            raise StorageError(f"the database {file} is damaged: {found}; nothing was written")
+            raise StorageError(
+                f"the database {file} is damaged: {' '.join(found.split())}; nothing was written"
+            )
         (studies,) = target.execute("SELECT count(*) FROM studies").fetchone()
         (trials,) = target.execute("SELECT count(*) FROM trials").fetchone()
         (pages,) = target.execute("PRAGMA page_count").fetchone()
