@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
@@ -72,9 +72,9 @@ def transfer(name: str, source: Home, target: Home) -> Copied:
     old, new = study_folder(source.runs, born), study_folder(target.runs, born)
     shared = old.resolve() == new.resolve()
     with driver_lock(source.url, source.runs, name):
-        if new.exists() and not shared:
+        if _has_files(new) and not shared:
             raise StorageError(f"there are files of a study {name} already: {new}; choose another --to-runs")
-        has_files = old.is_dir() and not all(_LOCK.fullmatch(path.name) for path in old.iterdir())
+        has_files = _has_files(old)
         to = open_storage(target.url, create=True)
         if name in optuna.get_all_study_names(to):
             raise StorageError(f'{hidden(target.url)} has a study "{name}" already; nothing was copied')
@@ -244,22 +244,31 @@ def _copied_files(source: Path, target: Path) -> Iterator[None]:
     rather than a study that lacks them.
     """
 
-    def ours(folder: str, names: list[str]) -> list[str]:
+    def locks(folder: str, names: list[str]) -> list[str]:
         return [name for name in names if _LOCK.fullmatch(name)] if Path(folder) == source else []
 
+    placed: list[Path] = []
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
-            whole = Path(beside) / target.name
-            shutil.copytree(source, whole, symlinks=True, ignore=ours)
-            whole.rename(target)
-    except shutil.Error as error:  # a list of what could not be copied
-        path, _, reason = error.args[0][0]
-        raise StorageError(f"cannot copy {path}: {reason}") from error
-    except OSError as error:
-        raise StorageError(f"cannot copy {source} to {target}: {error.strerror}") from error
-    try:
+        try:
+            target.mkdir(parents=True, exist_ok=True)  # it may be there, with the lock of an earlier driver
+            shutil.copymode(source, target)
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
+                whole = shutil.copytree(source, Path(beside) / "whole", symlinks=True, ignore=locks)
+                for path in whole.iterdir():
+                    placed.append(path.rename(target / path.name))
+        except shutil.Error as error:  # a list of what could not be copied
+            path, _, reason = error.args[0][0]
+            raise StorageError(f"cannot copy {path}: {reason}") from error
+        except OSError as error:
+            raise StorageError(f"cannot copy {source} to {target}: {error.strerror}") from error
         yield
     except BaseException:
-        shutil.rmtree(target)
+        for path in placed:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        with suppress(OSError):  # a lock is in it, or it is not there
+            target.rmdir()
         raise
+
+
+def _has_files(folder: Path) -> bool:
+    return folder.is_dir() and not all(_LOCK.fullmatch(path.name) for path in folder.iterdir())
