@@ -92,6 +92,8 @@ def test_a_backup_is_as_it_was_when_it_began(
 
         def step(self, *_: int) -> None:
             steps.append("a step")
+            if len(steps) > 100:  # a copy that begins anew at each write would never end
+                return
             writer.execute("INSERT INTO trials (number, study_id, state) VALUES (99, 1, 'RUNNING')")
             writer.execute("DELETE FROM study_user_attributes")
 
