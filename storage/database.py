@@ -63,7 +63,7 @@ def open_storage(url: str, *, create: bool = False) -> optuna.storages.RDBStorag
     file = sqlite_file(url)
     options: dict[str, Any] = {}
     if file is not None:
-        _check_file(file, create=create)
+        check_file(file, create=create)
         options["connect_args"] = {"timeout": BUSY_SECONDS, "factory": WalConnection}
     try:
         # Optuna fills `{SCHEMA_VERSION}` into URLs with str.format, so a brace of the user's is doubled.
@@ -102,7 +102,8 @@ def _parse(url: str) -> sqlalchemy.URL:
     return parsed
 
 
-def _check_file(file: Path, *, create: bool) -> None:
+def check_file(file: Path, *, create: bool) -> None:
+    """Raise `StorageError` where the file is no database of studies, or, with `create`, cannot become one."""
     if file.is_dir():
         raise StorageError(f"{file} is a folder, not a database file")
     if not file.exists():

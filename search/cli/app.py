@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from . import control, spaces, studies, train
+from . import control, spaces, studies, train, transfer
 from .run import run
 
 app = typer.Typer(
@@ -38,6 +38,7 @@ spaces.register(app)
 studies.register(app)
 control.register(app)
 train.register(app)
+transfer.register(app)
 
 
 def main() -> None:
