@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -44,6 +45,7 @@ class Server:
         self.programs = programs
         self.home = home
         self._process: subprocess.Popen[bytes] | None = None
+        self._starter = ThreadPoolExecutor(1)  # the server ends with the thread that started it
         self._names = (f"test_{number}" for number in itertools.count())
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
@@ -79,9 +81,14 @@ class Server:
     def start(self) -> None:
         """Start the server, and wait until it takes connections."""
         with (self.home / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self.as_user(self.words()), cwd=self.home, stdout=log, stderr=log, start_new_session=True
-            )
+            self._process = self._starter.submit(
+                subprocess.Popen[bytes],
+                self.as_user(self.words()),
+                cwd=self.home,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            ).result()
         deadline = time.monotonic() + 60
         while True:
             try:

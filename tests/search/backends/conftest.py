@@ -129,12 +129,15 @@ class Bench:
         return sqlalchemy.inspect(self.engine()).get_table_names() == []
 
     def trials(self, name: str = "study") -> list[FrozenTrial]:
-        """The trials as plain Optuna reads them from the database."""
+        """The trials as plain Optuna reads them from the database; a server's reports come in any order."""
         storage = optuna.storages.RDBStorage(self.url)
         try:
-            return optuna.load_study(study_name=name, storage=storage).get_trials()
+            trials = optuna.load_study(study_name=name, storage=storage).get_trials()
         finally:
             storage.engine.dispose()
+        for trial in trials:
+            trial.intermediate_values = dict(sorted(trial.intermediate_values.items()))
+        return trials
 
     def states(self) -> list[str]:
         return [trial.state.name for trial in self.trials()]

@@ -464,9 +464,11 @@ def test_a_changed_space_is_refused_with_the_difference(bench: Any) -> None:
 
 @pytest.mark.parametrize("trials", [0, 1])
 def test_a_study_of_another_program_is_refused(bench: Any, trials: int) -> None:
-    study = optuna.create_study(storage=bench.url, study_name="study", direction="maximize")
+    storage = optuna.storages.RDBStorage(bench.url)
+    study = optuna.create_study(storage=storage, study_name="study", direction="maximize")
     for _ in range(trials):
         study.tell(study.ask(), 1.0)
+    storage.engine.dispose()
     with pytest.raises(StorageError, match="another program"):
         bench.search()
     assert len(bench.trials()) == trials
