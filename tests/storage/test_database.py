@@ -77,9 +77,13 @@ def test_a_database_in_memory_is_refused(url: str) -> None:
         open_storage(url, create=True)
 
 
-@pytest.mark.parametrize("url", ["://", "nothing at all://x y", "postgresql://u:p@h:port/d", "postgresql://u:p"])
+@pytest.mark.parametrize(
+    "url", ["://", "nothing at all://x y", "postgresql://u:p@h:port/d", "postgresql://u:p"]
+)
 def test_what_is_no_url_is_said_to_be_none_and_not_quoted(url: str) -> None:
-    with pytest.raises(StorageError, match=r'://\.\.\." is not a database URL; write sqlite:///FILE') as caught:
+    with pytest.raises(
+        StorageError, match=r'://\.\.\." is not a database URL; write sqlite:///FILE'
+    ) as caught:
         open_storage(url)
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
 
@@ -184,7 +188,11 @@ def test_a_servers_url_gets_the_driver_that_we_install(url: str, driven: str) ->
     [
         ("postgres://user:secret@host/d", "psycopg", r"pip install 'hpsearch\[postgres\]'$"),
         ("mysql://user:secret@host/d", "pymysql", r"pip install 'hpsearch\[mysql\]'$"),
-        ("postgresql+psycopg2://user:secret@host/d", "psycopg2", r"or write postgresql\+psycopg://\.\.\. and "),
+        (
+            "postgresql+psycopg2://user:secret@host/d",
+            "psycopg2",
+            r"or write postgresql\+psycopg://\.\.\. and ",
+        ),
         ("postgresql+nothing://user:secret@host/d", "nothing", r"or write postgresql\+psycopg://\.\.\. and "),
     ],
 )
@@ -209,7 +217,7 @@ def test_what_keeps_a_server_from_being_used_is_said_in_a_sentence_without_the_p
     server = request.getfixturevalue(kind)
     wrong = {
         "there are no studies in": server.database(),
-        '"none_such" does not exist|database \'none_such\'': server.url("none_such"),
+        "\"none_such\" does not exist|database 'none_such'": server.url("none_such"),
         "(?i)password authentication failed|access denied": server.url(server.first, password="s3cr3t&word"),
         "refused": server.url(server.first, port=1),
     }
@@ -252,7 +260,9 @@ def test_another_applications_table_in_a_servers_database_is_refused(postgres: A
     engine = sqlalchemy.create_engine(other, poolclass=sqlalchemy.NullPool)
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("CREATE TABLE trials (patient TEXT)"))
-    with pytest.raises(StorageError, match='is another application\'s: it has a table of its own named "trials"'):
+    with pytest.raises(
+        StorageError, match='is another application\'s: it has a table of its own named "trials"'
+    ):
         open_storage(other, create=True)
 
 

@@ -19,7 +19,10 @@ from hpsearch.storage.passwords import hidden, without_passwords
         ("mysql://u@h/d", "mysql://u@h/d"),
         ("mysql://h:3306/d", "mysql://h:3306/d"),
         ("postgresql://h/d?user=u&password=secret", "postgresql://h/d?user=u&password=***"),
-        ("postgresql:///d?host=/run&sslPassword=a=b&sslmode=require", "postgresql:///d?host=/run&sslPassword=***&sslmode=require"),
+        (
+            "postgresql:///d?host=/run&sslPassword=a=b&sslmode=require",
+            "postgresql:///d?host=/run&sslPassword=***&sslmode=require",
+        ),
         ("--storage=mysql://u:secret@h/d", "--storage=mysql://u:***@h/d"),
         ("sqlite:///runs:of@me.db", "sqlite:///runs:of@me.db"),
         ("--trials", "--trials"),

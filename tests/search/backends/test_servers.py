@@ -6,30 +6,41 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
+import psutil
 import pytest
 import sqlalchemy
 
-from hpsearch.storage.studies import STOP
+from hpsearch.search.cli.common import command as typed
 
 AWAY = 8.0  # seconds that a server is gone: more than the first pauses between two tries
+HPSEARCH = Path(sys.executable).with_name("hpsearch")
+SECRET = re.compile(rb"p@ss|p%40ss|w:rd|w%3Ard|50%&|50%25", re.IGNORECASE)  # of the servers' password
+TELLS_ALL = """\
+import os, sys
+
+def train(trial):
+    print(sys.argv, os.environ)  # what a careless objective might log
+    if trial.number == 1:
+        raise ValueError(f"{sys.argv} {os.environ}")
+    for step in range(1, 10):
+        trial.report(1 / step, step=step)
+    return trial.params["x"]
+"""
+
+
+pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def backend_name() -> str:
-    return "optuna"
-
-
-@pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.postgres)])
-def storage_name(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+def storage_name() -> str:
+    return "postgres"
 
 
 class Outage:
@@ -55,6 +66,7 @@ class Outage:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend_name", ["optuna"])
 @pytest.mark.parametrize("seconds", [0.0, AWAY])
 def test_a_search_waits_for_a_server_that_is_restarted_and_loses_nothing(
     bench: Any, recorder: Any, postgres: Any, seconds: float
@@ -62,9 +74,7 @@ def test_a_search_waits_for_a_server_that_is_restarted_and_loses_nothing(
     outage = Outage(postgres, seconds)
     watcher = recorder(at_end=outage)
     try:
-        bench.search(
-            "steady", budget={"trials": 8}, execution={"workers": 2, "retries": 0}, watcher=watcher
-        )
+        bench.search("steady", budget={"trials": 8}, execution={"workers": 2, "retries": 0}, watcher=watcher)
     finally:
         outage.wait()
     trials = bench.trials()
@@ -79,3 +89,125 @@ def test_a_search_waits_for_a_server_that_is_restarted_and_loses_nothing(
         waited = [said for said in watcher.said if "the database cannot be written" in said]
         assert len(waited) >= 2 and "trying again in 2 s" in waited[1]
     assert not any(re.search("p@ss|p%40ss", said) for said in watcher.said)
+
+
+class Onlooker:
+    """Reads what a search writes into a folder while it runs, and what its processes are called."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[str]) -> None:
+        self.found: set[str] = set()
+        self.seen: set[str] = set()
+        self._folder, self._process = folder, process
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+
+    def wait(self) -> None:
+        self._thread.join()
+
+    def _look(self) -> None:
+        while self._process.poll() is None:
+            self.found |= {str(path) for path in files_with_the_secret(self._folder)}
+            try:
+                for child in psutil.Process(self._process.pid).children(recursive=True):
+                    words = " ".join(child.cmdline())
+                    self.seen.add(child.name())
+                    if SECRET.search(words.encode()):
+                        self.found.add(words)
+            except psutil.Error:
+                continue  # it has just ended
+            time.sleep(0.2)
+
+
+def files_with_the_secret(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        try:
+            if path.is_file() and SECRET.search(path.read_bytes()):
+                yield path
+        except OSError:
+            continue  # a socket, or gone already
+
+
+def rows_with_the_secret(engine: sqlalchemy.Engine) -> list[Any]:
+    with engine.connect() as connection:
+        names = sqlalchemy.inspect(connection).get_table_names()
+        tables = {name: connection.execute(sqlalchemy.text(f"SELECT * FROM {name}")).all() for name in names}
+    assert len(tables["trials"]) == 3, "there is something to look at"
+    return [row for rows in tables.values() for row in rows if SECRET.search(str(row).encode())]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend_name", ["optuna", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.mark.parametrize("given", ["option", "environment"])
+def test_the_password_of_a_storage_url_shows_up_nowhere(bench: Any, command: Any, given: str) -> None:
+    (bench.folder / "loose.py").write_text(TELLS_ALL)
+    assert SECRET.search(bench.url.encode())
+    temporary = bench.folder / "t"
+    temporary.mkdir()
+    search = command(
+        objective="loose.py:train",
+        budget={"trials": 3},
+        execution={"workers": 1, "retries": 0},
+        baseline={"x": 0.5},
+    )
+    environment = {"TMPDIR": str(temporary), "HPSEARCH_STORAGE": ""}
+    where = ["--storage", bench.url]
+    if given == "environment":
+        environment, where = environment | {"HPSEARCH_STORAGE": bench.url}, []
+
+    def run(*words: str) -> str:
+        process = search.start(*words, *where, env=environment)
+        onlooker = Onlooker(bench.folder, process)
+        output: str = process.communicate(timeout=120)[0]
+        onlooker.wait()
+        assert onlooker.found == set(), output
+        seen.update(onlooker.seen)
+        return output
+
+    seen: set[str] = set()
+    said = run()
+    assert ("raylet" if bench.backend == "ray" else "python") in seen
+    assert bench.states() == ["COMPLETE", "FAIL", "COMPLETE"], said
+    said += run()  # finished: it says how to extend
+    said += run("--trials", "none")
+    said += run("--backend", "nothing")
+    for words in (
+        ["list"],
+        ["list", "--json"],
+        ["show", "study"],
+        ["show", "study", "--trial", "1"],
+        ["show", "study", "--json"],
+        ["show", "another"],
+        ["trials", "study", "--csv"],
+        ["best", "study", "--json"],
+        ["export", "study"],
+        ["export", "study", "-o", "best.yaml"],
+        ["stop", "study"],
+        ["dashboard", "--host", "256.0.0.1"],
+        ["--debug", "show", "another"],
+        ["delete", "study"],
+        ["list", bench.url],
+    ):
+        said += call(bench.folder, environment, *words, *where)
+    assert not SECRET.search(said.encode()), said
+    assert list(files_with_the_secret(bench.folder)) == []
+    assert rows_with_the_secret(bench.engine()) == []
+    shown = typed("show", "study", *where)
+    assert shown in said
+    assert ("*** stands for the password" in said) == (given == "option")
+    said = call(bench.folder, environment, "delete", "study", "--yes", *where)
+    assert said.startswith('deleted the study "study"') and not SECRET.search(said.encode())
+
+
+def call(folder: Path, environment: dict[str, str], *words: str) -> str:
+    done = subprocess.run(
+        [HPSEARCH, *words],
+        cwd=folder,
+        env=os.environ | environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout, words
+    return done.stdout
