@@ -26,8 +26,9 @@ from sqlalchemy import exc
 from sqlalchemy.dialects import mysql
 
 from . import StorageError
-from .database import cause, hidden, open_storage, sqlite_file
+from .database import cause, open_storage, sqlite_file
 from .files import driver_lock, study_folder
+from .passwords import hidden
 from .studies import born_as, load_study
 
 BATCH = 5_000  # rows in memory at a time

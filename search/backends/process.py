@@ -195,6 +195,7 @@ class Worker:
 def environment(threads: int) -> dict[str, str]:
     """A worker's environment: its share of the cores, and an allocator that keeps its pages."""
     found = dict(os.environ)
+    found.pop("HPSEARCH_STORAGE", None)  # no worker opens the database, and its URL may hold a password
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         found[name] = str(threads)
     # glibc gives big buffers back to the kernel after every training step and faults them in at the next.

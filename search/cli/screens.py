@@ -14,7 +14,7 @@ from rich.text import Text
 from ...storage.studies import StudySummary
 from ..progress import sparkline
 from ..report import Ending, ParameterReport, Spent, StudyReport, TrialReport, TrialRow, budget_spent
-from .common import brief, command, duration, text
+from .common import about_password, brief, command, duration, text
 
 STYLES = {"complete": "green", "pruned": "yellow", "fail": "red", "running": "cyan", "waiting": "dim"}
 PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut
@@ -75,7 +75,10 @@ def study_screen(report: StudyReport, options: Sequence[str]) -> Group:
     parts: list[RenderableType] = [head, Text(about, style="dim"), "", _facts(report), "", _space(report)]
     if report.endings:
         parts += ["", Text("ended early", style="dim"), _endings(report.endings)]
-    return Group(*parts, "", Text("next", style="dim"), _commands(next_steps(report, options)))
+    parts += ["", Text("next", style="dim"), _commands(next_steps(report, options))]
+    if (advice := about_password(options)) is not None:
+        parts.append(Text(advice, style="dim"))
+    return Group(*parts)
 
 
 def next_steps(report: StudyReport, options: Sequence[str]) -> list[tuple[str, str]]:

@@ -39,6 +39,7 @@ def copy(
     if not to:
         raise UsageError("--to is empty; it takes a database URL or a SQLite file")
     from ...storage import database, files, transfer
+    from ...storage.passwords import hidden
 
     url, target = database.resolve_url(storage), database.resolve_url(to)
     copied = transfer.transfer(
@@ -47,7 +48,7 @@ def copy(
         transfer.Home(target, files.runs_folder(target, to_runs)),
     )
     common.say(
-        f'copied the study "{study}" with {_count(copied.trials, "trial")} to {database.hidden(target)}: '
+        f'copied the study "{study}" with {_count(copied.trials, "trial")} to {hidden(target)}: '
         f"{_count(copied.rows, 'row')}, each compared with its original"
     )
     if copied.cut:
@@ -80,12 +81,13 @@ def backup(
 
     from ...storage import database
     from ...storage.backup import backup as copy_database
+    from ...storage.passwords import hidden
 
     url = database.resolve_url(storage)
     file = database.sqlite_file(url)
     if file is None:
         raise UsageError(
-            f"{database.hidden(url)} is a server's: back it up with its own tools (pg_dump, mysqldump), "
+            f"{hidden(url)} is a server's: back it up with its own tools (pg_dump, mysqldump), "
             "or copy one study out of it with: hpsearch copy STUDY --to FILE"
         )
     if output is None:

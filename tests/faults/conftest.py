@@ -26,3 +26,12 @@ _spec2 = importlib.util.spec_from_file_location(
 _m2 = importlib.util.module_from_spec(_spec2)
 _spec2.loader.exec_module(_m2)
 make_spec = _m2.make_spec
+
+
+@pytest.fixture
+def storage_name() -> str:
+    """Faults are met on SQLite; the contract holds on servers too."""
+    return "sqlite"
+
+
+make_database = _m.make_database
