@@ -166,7 +166,7 @@ def patiently(action: Callable[[], T], say: Callable[[str], None]) -> T:
 
 
 def _copy(source: sqlalchemy.Connection, path: Path) -> None:
-    original = source.connection.driver_connection
+    original = source.connection.dbapi_connection
     assert isinstance(original, sqlite3.Connection)
     with closing(sqlite3.connect(path)) as target:
         original.backup(target)

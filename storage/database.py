@@ -109,7 +109,12 @@ def open_storage(url: str, *, create: bool = False) -> optuna.storages.RDBStorag
         if "database is locked" in cause(error):  # SQLite's words
             raise DatabaseUnavailable(cause(error)) from error
         raise StorageError(f"cannot open the database {shown}: {cause(error)}") from error
-    except (RuntimeError, optuna.exceptions.StorageInternalError) as error:  # another schema, or none at all
+    except RuntimeError as error:  # the tables are of another version
+        raise StorageError(
+            f"the database {shown} was made by another Optuna than {optuna.__version__}, which is here: "
+            f"back it up (hpsearch backup), then: optuna storage upgrade --storage {shown}"
+        ) from error
+    except optuna.exceptions.StorageInternalError as error:  # no tables at all
         raise StorageError(f"the database {shown} is not one this Optuna can read: {error}") from error
     weakref.finalize(storage, storage.engine.dispose)  # a server would keep its side of the connections
     return storage

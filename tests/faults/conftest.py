@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
+
+import pytest
 
 _spec = importlib.util.spec_from_file_location(
     "backends_conftest", Path(__file__).parents[1] / "search" / "backends" / "conftest.py"
 )
 _m = importlib.util.module_from_spec(_spec)
-import sys
+
 
 sys.modules["backends_conftest"] = _m
 _spec.loader.exec_module(_m)

@@ -256,17 +256,20 @@ def test_a_study_without_winner_says_so(tmp_path: Path) -> None:
     assert "no trial has run to its end" in call(database, "show", "empty").stdout
 
 
-def test_stop_asks_the_driver(copied: Path) -> None:
+def test_stop_asks_the_driver(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, runs = f"sqlite:///{copied}", copied.parent / "runs"
-    assert "nothing is running" in call(copied, "stop", "curves").stderr
+    assert 'no search of "curves" is running' in call(copied, "stop", "curves").stderr
+    monkeypatch.setattr(studies, "ANSWER_SECONDS", 0.2)
     with files.driver_lock(url, runs, "curves"):
-        said = call(copied, "stop", "curves").stderr
-        assert f"asked process {os.getpid()} to stop" in said
+        with pytest.raises(
+            SearchError, match=rf"process {os.getpid()} searches the study but does not answer"
+        ):
+            call(copied, "stop", "curves")
         assert read(copied, "list")[0]["searching"] == os.getpid()
         assert "searching now" in call(copied, "list").stdout
         assert "hpsearch stop curves" in call(copied, "show", "curves").stdout
-    asked = open_study("curves", storage=str(copied)).study.user_attrs[studies.STOP]
-    assert datetime.fromisoformat(asked).utcoffset() is not None
+    attrs = open_study("curves", storage=str(copied)).study.user_attrs
+    assert [value for name, value in attrs.items() if name.startswith("hpsearch:command:")] == [{"do": "stop"}]
 
 
 def test_a_killed_driver_is_not_running(copied: Path) -> None:
@@ -372,7 +375,7 @@ def test_stop_ends_a_running_search_and_puts_its_trial_back(tmp_path: Path) -> N
         while not (reported(database) or driver.poll() is not None):
             time.sleep(0.1)
         asked = process("stop", "curves", "--storage", "studies.db", cwd=tmp_path)
-        assert f"asked process {driver.pid} to stop" in asked.stderr
+        assert "asked the search to stop" in asked.stderr
         assert "asked by hpsearch stop" in driver.stdout.read()
     found = read(database, "show", "curves")
     assert (found["searching"], found["states"]) == (None, {"waiting": 1})

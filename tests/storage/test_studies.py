@@ -15,7 +15,7 @@ from hpsearch.storage.files import study_folder
 from hpsearch.storage.provenance import git_commit, versions
 from hpsearch.storage.studies import SPEC, delete_study, load_study, open_live, summaries
 
-SPEC_OF = {"metric": "val_loss", "budget": {"trials": 40}}
+SPEC_OF = {"name": "lora", "metric": "val_loss", "budget": {"trials": 40}}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_study_is_made_once_and_found_again(storage: optuna.storages.RDBStorag
 def test_a_study_half_made_is_made_whole(storage: optuna.storages.RDBStorage) -> None:
     optuna.create_study(study_name="lora", storage=storage).set_user_attr("a", 0)
     live = open_live(storage, "lora", goal="minimize", attrs={"a": 1, SPEC: SPEC_OF})
-    assert live.stored_user_attrs() == {"a": 1, SPEC: SPEC_OF}
+    assert live.attrs == {"a": 1, SPEC: SPEC_OF}
 
 
 @pytest.mark.parametrize("directions", [["maximize"], ["minimize", "minimize"]])
