@@ -108,7 +108,8 @@ class Bomb:
 
 @pytest.mark.parametrize("prefix", ["cma", "cmawm", "sepcma"])
 def test_a_pickle_in_a_study_is_never_loaded(tmp_path: Path, prefix: str) -> None:
-    options = {"cma": {}, "cmawm": {"with_margin": True}, "sepcma": {"use_separable_cma": True}}[prefix]
+    known: dict[str, dict[str, Any]] = {"cmawm": {"with_margin": True}, "sepcma": {"use_separable_cma": True}}
+    options = known.get(prefix, {})
     study = searched(CmaEsSampler(seed=1, **options), 12)
     clean = study.ask()
     space = {name: d for name, d in study.trials[0].distributions.items() if name != "kind"}
