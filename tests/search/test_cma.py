@@ -115,7 +115,7 @@ def test_a_pickle_in_a_study_is_never_loaded(tmp_path: Path, prefix: str) -> Non
     space = {name: d for name, d in study.trials[0].distributions.items() if name != "kind"}
 
     def proposed(sampler: optuna.samplers.BaseSampler) -> dict[str, Any]:
-        return sampler.sample_relative(study, study.trials[clean.number], space)  # type: ignore[arg-type]
+        return sampler.sample_relative(study, study.trials[clean.number], space)
 
     expected = proposed(CmaEsSampler(seed=5, **options))
     for trial in study.trials[:12]:
