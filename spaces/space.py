@@ -17,7 +17,7 @@ from .relations import Problem, order
 DRAWS = 10_000  # random draws before a space counts as empty
 SHARE_DRAWS = 2000  # random draws by which the feasible share is measured
 FEWEST_DRAWS = 100
-MUCH_TEXT = 2000  # characters of expressions; with more of them, a space is drawn from less often
+MUCH_TEXT = 1000  # characters of expressions; with more of them, a space is drawn from less often
 LARGEST_COUNTED = 10_000  # configurations of a conditional grid that are counted one by one
 
 Suggest = Callable[[str, Range | Choice], Any]
@@ -47,7 +47,7 @@ class Space:
         self._baseline = baseline
         self._issue = issue
         expressions = (*self._constraints, *self._expressions.values(), *self._conditions.values())
-        self._text = sum(len(expression.text) for expression in expressions)
+        self._text = sum(10 + len(expression.text) for expression in expressions)
 
     def resolve(self, suggest: Suggest) -> dict[str, Any]:
         """A configuration, in the order of the file, from one suggestion for each active searched parameter.
