@@ -336,13 +336,13 @@ def test_an_expression_made_to_hurt_is_refused_quickly(expression: str) -> None:
 @pytest.mark.timeout(60)
 def test_many_expressions_are_tried_less_often() -> None:
     """Thousands of constraints, hundreds of long derived values; none of them wrong."""
-    constraints = ", ".join(['"x < 2"'] * 1000)
-    long = "".join(f"  y{i}: {{expr: 'max({', '.join(['x'] * 120)})'}}\n" for i in range(60))
+    constraints = ", ".join(['"x < 2"'] * 400)
+    long = "".join(f"  y{i}: {{expr: 'max({', '.join(['x'] * 120)})'}}\n" for i in range(25))
     for rest, share in ((f"constraints: [{constraints}]\n", 1.0), (f'{long}constraints: ["x < 0.5"]\n', 0.5)):
         space = loads(f"{HEAD}parameters:\n  x: {{min: 0.0, max: 1.0}}\n{rest}").space
         assert space.feasible_share() == pytest.approx(share, abs=0.2)
     empty = f"{HEAD}parameters:\n  x: {{min: 0.0, max: 1.0}}\n{long}constraints: ['x > 2']\n"
-    with pytest.raises(SpaceError, match=r"none of [0-9]{3} random configurations"):
+    with pytest.raises(SpaceError, match=r"none of 1,[0-9]{3} random configurations"):
         loads(empty).space.sample(random.Random(0))
 
 
