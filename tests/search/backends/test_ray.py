@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ def test_a_search_says_and_leaves_nothing_that_is_not_ours(
     notes = {f"{number}.jsonl" for number in range(4)}
     made = {path.name for path in bench.folder.iterdir() if path.suffix != ".lock"}
     assert made == notes | {"runs", "space.yaml", "studies.db"}
-    search.wait_for(lambda: not [p for p in psutil.process_iter() if str(temporary) in " ".join(p.cmdline())])
+    everybody = partial(psutil.process_iter, ["cmdline"])  # which is None of a zombie
+    search.wait_for(lambda: not [p for p in everybody() if str(temporary) in str(p.info["cmdline"])])
 
 
 def test_an_actor_that_is_killed_costs_its_trial_an_attempt(bench: Any, recorder: Any) -> None:
