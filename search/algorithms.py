@@ -23,6 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Choice, Range, Space, Spec
 from ..spaces.samplers import TPE
 from ..spaces.stopping import Hyperband, SuccessiveHalving
+from .cma import CmaEsSampler
 from .errors import SearchError
 from .scheduling import hyperband_brackets
 
@@ -119,10 +120,7 @@ class SpaceSampler(BaseSampler):
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        with warnings.catch_warnings():
-            # CMA-ES would say of every trial that diverged that it has no use for its constraint.
-            warnings.filterwarnings("ignore", "Constraints have been set", UserWarning)
-            self._inner.after_trial(study, trial, state, values)
+        self._inner.after_trial(study, trial, state, values)
 
     def _suggester(
         self, study: optuna.Study, trial: FrozenTrial, rng: random.Random, labels: dict[str, Any]
@@ -231,7 +229,6 @@ def make_sampler(spec: Spec, seed: int) -> BaseSampler:
     options = search.model_dump(exclude={"sampler", "seed"}, exclude_none=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        warnings.simplefilter("ignore", FutureWarning)  # sigma0 goes with Optuna 6
         match search.sampler:
             case "tpe":
                 # Conditions split a space into groups, which the multivariate model otherwise ignores.
@@ -243,7 +240,7 @@ def make_sampler(spec: Spec, seed: int) -> BaseSampler:
             case "gp":
                 return optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False, **options)
             case "cmaes":
-                return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False, **options)
+                return CmaEsSampler(seed=seed, **options)
             case "qmc":
                 # One sequence for the whole study: its own counter, not the seed, moves it on.
                 return optuna.samplers.QMCSampler(

@@ -174,6 +174,9 @@ def run(
         before = driver.finished
         driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
         _explain(driver)
+        begins = not any(trial.datetime_start for trial in driver.trials)
+        if objective is None and begins and (code := plan.own_code(spec)):
+            watcher.say(code)
         interrupted = _drive(driver, worker_backend)
     if driver.fatal:
         raise SearchError(driver.fatal)

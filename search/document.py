@@ -17,7 +17,7 @@ from typing import Any
 
 from ..objectives.base import ObjectiveError, check_name, known_parameters, parameter_problems
 from ..spaces import Issue, SpaceError, nested
-from ..spaces.document import Places, read
+from ..spaces.document import Places, read, text_of
 from ..spaces.errors import hint
 from .errors import UsageError
 
@@ -75,7 +75,7 @@ class Document:
 def load_document(path: str | Path) -> Document:
     """Read a configuration to train. Raises `SpaceError` with every issue and its place."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = text_of(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         missing = isinstance(error, FileNotFoundError)
         told = "no such file; hpsearch export STUDY -o FILE writes one" if missing else f"no text: {error}"

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import difflib
 import random
+import shlex
+import traceback
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
-from ..objectives.base import ObjectiveError, check_name, known_parameters, parameter_problems
+import psutil
+
+from ..objectives.base import (
+    ObjectiveError,
+    check_name,
+    describe,
+    known_parameters,
+    parameter_problems,
+    resolve,
+)
 from ..spaces import Constant, Derived, Issue, SpaceError, Spec
 from ..spaces.expressions import Expression
 from ..spaces.stopping import Rungs
@@ -43,6 +55,39 @@ def _expected_steps(bracket: Bracket, maximum: int, eta: int) -> float:
     return sum(
         share * (stop - before) for share, stop, before in zip(reached, stops, [0, *stops], strict=False)
     )
+
+
+def own_code(spec: Spec) -> str | None:
+    """Which code of the user's a search runs, where and as whom, in a sentence; None where it runs none."""
+    folder, user = Path.cwd(), psutil.Process().username()
+    if not isinstance(spec.objective, str):
+        return f"each trial runs {shlex.join(spec.objective.command)} in {folder}, as {user}"
+    if known_parameters(spec.objective) is not None:
+        return None
+    from ..objectives.python import find_source
+
+    function = spec.objective.rpartition(":")[2]
+    return f"each trial runs {function}() of {find_source(spec.objective)}, as {user}"
+
+
+def import_objective(spec: Spec) -> None:
+    """Import what the space names, as a worker would; this runs the user's code.
+
+    Raises `SpaceError` where that fails.
+    """
+    if not isinstance(spec.objective, str):
+        return
+    try:
+        resolve(describe(spec.objective), metric=spec.metric)
+    except ObjectiveError as error:
+        raise SpaceError([spec.issue("objective", str(error))]) from error
+    except (Exception, SystemExit) as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{last.filename}:{last.lineno}"
+        if isinstance(error, SyntaxError):
+            place = f"{error.filename}:{error.lineno}"
+        message = f"cannot be imported: {type(error).__name__}: {error} ({place})"
+        raise SpaceError([spec.issue("objective", message)]) from error
 
 
 def check_objective(spec: Spec) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..objectives.base import ObjectiveError, TrialStopped, describe, export, known_parameters, resolve
+from ..storage.files import file_name
 from .document import Document, check, load_document
 from .errors import SearchError, UsageError
 
@@ -71,7 +72,7 @@ def default_folder(document: Document) -> Path:
     """`trained/STUDY-TRIAL`, or the name of the file."""
     study, trial = document.provenance.get("study"), document.provenance.get("trial")
     name = Path(document.file).stem if study is None or trial is None else f"{study}-{trial}"
-    return RUNS / name.replace("/", "-")
+    return RUNS / file_name(name)
 
 
 def train(

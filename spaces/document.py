@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -30,6 +31,7 @@ from ruamel.yaml.reader import ReaderError
 from .errors import Issue, SpaceError
 
 LARGEST_TEXT = 200_000  # characters
+LARGEST_FILE = 4 * LARGEST_TEXT  # bytes
 MOST_VALUES = 20_000  # after aliases are written out
 DEEPEST = 20  # levels
 LARGEST_INTEGER = 2**63
@@ -74,6 +76,22 @@ class Node:
     plain: bool = False  # an unquoted scalar, so it may be a number
 
 
+def text_of(path: Path) -> str:
+    """The text of a file, of which no more is read than a file of ours may hold.
+
+    Raises `SpaceError` where there is more, `OSError` and `UnicodeDecodeError` where there is no text.
+    """
+    with path.open("rb") as stream:
+        content = stream.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise _too_large(str(path))
+    return content.decode("utf-8")
+
+
+def _too_large(file: str) -> SpaceError:
+    return SpaceError([Issue(file, 0, 0, "", f"larger than {LARGEST_TEXT:,} characters: no space file")])
+
+
 def read(text: str, file: str) -> tuple[Any, Places, list[Issue]]:
     """The data of the one YAML document in `text`, the places of its values, and what is wrong with some.
 
@@ -81,7 +99,7 @@ def read(text: str, file: str) -> tuple[Any, Places, list[Issue]]:
     """
     places = Places(file)
     if len(text) > LARGEST_TEXT:
-        raise SpaceError([Issue(file, 0, 0, "", f"larger than {LARGEST_TEXT:,} characters: no space file")])
+        raise _too_large(file)
     node = _compose(text, file)
     if node is None:
         raise SpaceError([Issue(file, 1, 1, "", "the file is empty")])

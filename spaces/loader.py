@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from .document import read
+from .document import read, text_of
 from .errors import Issue, SpaceError, hint
 from .model import show
 from .spec import Spec
@@ -21,7 +21,7 @@ def load(source: str | Path) -> Spec:
     if str(source) in ships and not path.is_file():  # a folder of that name is a study's
         return loads((files(__package__) / f"{source}.yaml").read_text(encoding="utf-8"), f"{source}.yaml")
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = text_of(path)
     except (OSError, ValueError) as error:
         raise SpaceError([Issue(str(source), 0, 0, "", _unreadable(source, error, ships))]) from None
     return loads(text, str(source))

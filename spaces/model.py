@@ -36,9 +36,11 @@ def raise_all(problems: Iterable[tuple[str, str]]) -> None:
 
 
 def show(value: Any) -> str:
-    """A value as it would stand in a file, shortened where long."""
+    """A value as it would stand in a file, shortened where long; what a terminal would obey is escaped."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
     text = f'"{text}"' if isinstance(value, str) else text
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

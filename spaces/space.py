@@ -15,6 +15,9 @@ from .ranges import Range
 from .relations import Problem, order
 
 DRAWS = 10_000  # random draws before a space counts as empty
+SHARE_DRAWS = 2000  # random draws by which the feasible share is measured
+FEWEST_DRAWS = 100
+MUCH_TEXT = 1000  # characters of expressions; with more of them, a space is drawn from less often
 LARGEST_COUNTED = 10_000  # configurations of a conditional grid that are counted one by one
 
 Suggest = Callable[[str, Range | Choice], Any]
@@ -43,6 +46,8 @@ class Space:
                 self._conditions[name] = Expression.parse(parameter.when)
         self._baseline = baseline
         self._issue = issue
+        expressions = (*self._constraints, *self._expressions.values(), *self._conditions.values())
+        self._text = sum(10 + len(expression.text) for expression in expressions)
 
     def resolve(self, suggest: Suggest) -> dict[str, Any]:
         """A configuration, in the order of the file, from one suggestion for each active searched parameter.
@@ -73,18 +78,24 @@ class Space:
 
     def sample(self, rng: random.Random) -> dict[str, Any]:
         """A random configuration that satisfies the constraints; raises `SpaceError` where none is found."""
-        for _ in range(DRAWS):
+        draws = self._draws(DRAWS)
+        for _ in range(draws):
             config = self._draw(rng)
             if self.violated(config) is None:
                 return config
-        message = f"none of {DRAWS:,} random configurations satisfies the constraints"
+        message = f"none of {draws:,} random configurations satisfies the constraints"
         raise SpaceError([self._issue("constraints", message)])
 
-    def feasible_share(self, samples: int = 2000, seed: int = 0) -> float:
+    def _draws(self, most: int) -> int:
+        """So many random draws as the expressions leave time for."""
+        return max(FEWEST_DRAWS, most * MUCH_TEXT // max(self._text, MUCH_TEXT))
+
+    def feasible_share(self, seed: int = 0) -> float:
         """The share of random configurations that satisfies the constraints."""
         if not self._constraints:
             return 1.0
         rng = random.Random(seed)
+        samples = self._draws(SHARE_DRAWS)
         return sum(self.violated(self._draw(rng)) is None for _ in range(samples)) / samples
 
     def grid(self) -> Iterator[dict[str, Any]]:

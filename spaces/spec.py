@@ -36,6 +36,8 @@ def _name(value: Any) -> str:
         raise refuse(("", f"must be a text of 1 to 200 characters, not {show(value)}"))
     if any(not letter.isprintable() or letter in "/\\" for letter in value):
         raise refuse(("", f"{show(value)} holds a slash, a line break or another character that no name has"))
+    if value.startswith("-"):
+        raise refuse(("", f"{show(value)} begins with a dash, which commands take for an option"))
     return value
 
 
@@ -48,7 +50,9 @@ def _baseline(value: Any) -> dict[str, Any]:
 Name = Annotated[
     str,
     PlainValidator(_name),
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 200, "pattern": r"^[^/\\\n\r\t]+$"}),
+    WithJsonSchema(
+        {"type": "string", "minLength": 1, "maxLength": 200, "pattern": r"^[^-/\\\n\r\t][^/\\\n\r\t]*$"}
+    ),
 ]
 Values = Annotated[dict[str, Any], PlainValidator(_baseline), WithJsonSchema({"type": "object"})]
 

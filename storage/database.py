@@ -202,6 +202,10 @@ def check_file(file: Path, *, create: bool) -> None:
             raise StorageError(
                 f"the folder {file.parent} cannot be written; the database {file.name} goes there"
             )
+        try:
+            file.touch()  # by the umask: SQLite itself would never let a group write
+        except OSError as error:
+            raise StorageError(f"cannot open the database {file}: {error.strerror}") from error
         return
     if not os.access(file, os.R_OK | os.W_OK) or not os.access(file.parent, os.W_OK):
         raise StorageError(f"the database {file} or its folder cannot be written")

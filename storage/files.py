@@ -8,6 +8,7 @@ runs/<study>/<trial>/config.yaml     its configuration, ready for `hpsearch trai
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -48,13 +49,20 @@ def runs_folder(url: str, given: str | Path | None = None) -> Path:
     return (file.parent if file else Path.cwd()) / "runs"
 
 
-def study_folder(runs: Path, study: str) -> Path:
-    """The folder of a study. Names that are no plain file names are percent-encoded, long ones cut."""
-    name = study if re.fullmatch(r"\w[\w .-]*", study) else quote(study, safe=" ").replace(".", "%2E")
-    whole = name.encode()
+def file_name(name: str) -> str:
+    """A file name for any text: as it is where it is plain, else percent-encoded; long ones are cut."""
+    plain = re.fullmatch(r"\w[\w .-]*", name)
+    found = name if plain else quote(name, safe=" ", errors="surrogatepass").replace(".", "%2E") or "%"
+    whole = found.encode()
     if len(whole) > LONGEST_NAME:
-        name = f"{whole[:LONGEST_NAME].decode(errors='ignore')}~{zlib.crc32(whole):08x}"
-    return runs / name
+        digest = hashlib.sha256(whole).hexdigest()[:16]
+        found = f"{whole[:LONGEST_NAME].decode(errors='ignore')}~{digest}"
+    return found
+
+
+def study_folder(runs: Path, study: str) -> Path:
+    """The folder of a study: right inside `runs`, and no other study's, whatever its name."""
+    return runs / file_name(study)
 
 
 def trial_folder(runs: Path, study: str, number: int) -> Path:
@@ -193,7 +201,7 @@ class RunsArtifactStore:
 
         try:
             return self._path(artifact_id).open("rb")
-        except (FileNotFoundError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise ArtifactNotFound("not found") from error
 
     def write(self, artifact_id: str, content_body: BinaryIO) -> None:
@@ -210,8 +218,10 @@ class RunsArtifactStore:
     def _path(self, artifact_id: str) -> Path:
         """The file behind an id. Raises `ValueError` where it is none of a trial's files."""
         folder, number, name = bytes.fromhex(artifact_id).decode().split(":")
-        path = self._runs.resolve() / folder / number / name
-        if not number.isdecimal() or name not in _ARTIFACTS or path.resolve() != path:
+        runs = self._runs.resolve()
+        path = runs / folder / number / name
+        inside = path.parents[2] == runs and path.resolve() == path  # not up, not elsewhere, over no link
+        if not number.isdecimal() or name not in _ARTIFACTS or not inside:
             raise ValueError(artifact_id)
         return path
 

@@ -6,6 +6,7 @@ import json
 import random
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,9 +32,12 @@ def register(app: typer.Typer) -> None:
 
 def validate(
     file: Annotated[str, typer.Argument(help="A space file, or the name of one that ships.")],
+    imports: Annotated[
+        bool, typer.Option("--import", help="Import the objective too: this runs its module.")
+    ] = False,
     as_json: common.Json = False,
 ) -> None:
-    """Check a space file and show how it is understood. Trains nothing, imports nothing of yours.
+    """Check a space file and show how it is understood. Trains nothing; imports nothing without --import.
 
     Exit code 2 where it has errors, each a line "file:line:column path: message" on standard error.
 
@@ -46,13 +50,18 @@ def validate(
         spec = load(file)
         plan.check_objective(spec)
         samples = sample(spec)
+        if imports:
+            with redirect_stdout(sys.stderr):  # what the module prints is no part of our answer
+                plan.import_objective(spec)
     except SpaceError as error:
         _refuse(error, as_json)
         raise typer.Exit(2) from None
     if as_json:
-        common.print_json(content(spec, file, samples))
+        common.print_json(content(spec, file, samples) | {"imported": imports})
     else:
         show(spec, samples)
+        if imports:
+            typer.echo(f"\n{_imported(spec)}")
 
 
 def schema(
@@ -195,6 +204,12 @@ def _outcome(plan: Plan, spec: Spec) -> list[str]:
         f"so of {plan.trials} trials about {few} run{'s' if few == 1 else ''} to the end, "
         f"saving about {plan.saving:.0%} of the {spec.resource}; more do as the sampler learns"
     ]
+
+
+def _imported(spec: Spec) -> str:
+    if not isinstance(spec.objective, str):
+        return "the objective is a command: there is nothing to import"
+    return f'the objective "{spec.objective}" loads'
 
 
 def _refuse(error: SpaceError, as_json: bool) -> None:

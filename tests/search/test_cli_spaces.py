@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,75 @@ def test_every_command_has_an_example(cli: Cli, command: str) -> None:
     code, shown, _ = cli(command, "--help")
     assert code == 0
     assert f"Example: hpsearch {command}" in shown
+
+
+# The user's own code
+
+OWN = """\
+from pathlib import Path
+Path("imported").touch()
+print("a module may print")
+def train(trial):
+    return trial.params["x"]
+"""
+OBJECTIVES = ["own:train", "own.py:train", "./deep/own.py:train", "pkg.sub:train", "pkg:train"]
+
+
+def own_space(objective: str, text: str = OWN) -> str:
+    """A space of the user's own objective, whose every module leaves a file when it is imported."""
+    Path("own.yaml").write_text(
+        f"version: 1\nname: own\nobjective: {objective}\nmetric: loss\n"
+        "parameters:\n  x: {min: 0.0, max: 1.0}\nbudget: {trials: 1}\nexecution: {workers: 1}\n"
+    )
+    for path in ("own.py", "deep/own.py", "pkg/__init__.py", "pkg/sub.py"):
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text(text)
+    return "own.yaml"
+
+
+def validate_apart(*words: str) -> subprocess.CompletedProcess[str]:
+    """`hpsearch validate` in a process of its own, which forgets what it imported."""
+    script = "import sys; from hpsearch.search.cli import main; sys.argv[0] = 'hpsearch'; main()"
+    return subprocess.run(
+        [sys.executable, "-c", script, "validate", *words], capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_validate_never_imports_the_objective_unless_asked(cli: Cli, objective: str) -> None:
+    file = own_space(objective)
+    assert cli("validate", file)[0] == 0
+    assert cli("validate", file, "--json")[0] == 0
+    assert not Path("imported").exists()
+    done = validate_apart(file, "--import")
+    assert done.returncode == 0 and done.stdout.endswith(f'\nthe objective "{objective}" loads\n')
+    assert done.stderr == "a module may print\n" * (2 if objective == "pkg.sub:train" else 1)
+    assert Path("imported").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "import nowhere_at_all\n",
+            "cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all' (*own.py:1)",
+        ),
+        ("x = 1\ndef train(:\n", "cannot be imported: SyntaxError: *(*own.py:2)"),
+        ("import sys\nsys.exit(3)\n", "cannot be imported: SystemExit: 3 (*own.py:2)"),
+        ("def trian(trial): ...\n", '*own.py has no "train", did you mean "trian"?'),
+        ("train = 3\n", '*"train" is a int, no function'),
+    ],
+)
+def test_an_objective_that_does_not_load_is_said_at_its_line(cli: Cli, text: str, said: str) -> None:
+    file = own_space("own:train", text)
+    assert cli("validate", file)[0] == 0, "only an import can tell"
+    done = validate_apart(file, "--import", "--json")
+    assert done.returncode == 2
+    assert fnmatch(done.stderr.replace("[", ""), f"own.yaml:3:12 objective: {said}\n"), done.stderr
+    assert json.loads(done.stdout)["valid"] is False
+
+
+def test_a_command_has_nothing_to_import(cli: Cli) -> None:
+    code, shown, _ = cli("validate", own_space("{command: [touch, imported]}"), "--import")
+    assert code == 0 and shown.endswith("\nthe objective is a command: there is nothing to import\n")
+    assert not Path("imported").exists()

@@ -1,5 +1,6 @@
 """The guard is tried on the real optuna-dashboard over a real SQLite study, and the server as a process."""
 
+import gc
 import http.client
 import json
 import signal
@@ -30,6 +31,12 @@ TYPES = {
     "page.html": "text/html",
     "drawing.svg": "image/svg+xml",
     "page.xhtml": "application/xhtml+xml",
+    "feed.xml": "text/xml",
+    "paper.pdf": "application/pdf",
+    "module.js": "text/javascript",
+    "space.png": " image/png",
+    "case.HTM": "TEXT/HTML; charset=utf-7",
+    "rest.html": "multipart/x-mixed-replace; boundary=x",
     "two.png": "image/png, text/html",
     "log.txt": "text/plain",
     "plot.png": "image/png",
@@ -261,6 +268,30 @@ def test_artifacts_that_may_run_script_are_downloaded(
 
 
 @pytest.mark.parametrize(
+    "mimetype", ["image/png\r\nX-Planted: 1", "image/png\nContent-Type: text/html", None, 1, ["text/html"]]
+)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file it opened and forgot
+def test_a_type_that_is_none_brings_no_header_of_its_own(
+    build: Callable[..., Call], own: Path, folder: Path, mimetype: Any
+) -> None:
+    (folder / "artifacts").mkdir(exist_ok=True)
+    (folder / "artifacts" / "ab").write_bytes(b"<script>alert(1)</script>")
+    storage = RDBStorage(f"sqlite:///{own}")
+    meta = {"artifact_id": "ab", "filename": "x", "mimetype": mimetype, "encoding": None}
+    storage.set_study_system_attr(1, "artifacts:ab", json.dumps(meta))
+    storage.engine.dispose()
+    status, headers, body = build(own)("/artifacts/1/ab")
+    assert "x-planted" not in headers
+    if status == 200:
+        assert (
+            headers["content-disposition"] == "attachment" and headers["content-security-policy"] == "sandbox"
+        )
+    else:
+        assert status == 500 and b"<script>" not in body
+    gc.collect()
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "/artifacts/1/../studies.db",
@@ -347,16 +378,20 @@ SERVE = """
 import sys
 from pathlib import Path
 from hpsearch.search.dashboard import serve
-url, runs, host = sys.argv[1:]
-serve(url, runs=Path(runs), host=host, port=0, announce=lambda line: print(line, flush=True))
+url, runs, host, write = sys.argv[1:]
+say = lambda line: print(line, flush=True)
+serve(url, runs=Path(runs), host=host, port=0, write=write == "write", announce=say)
 print("ended")
 """
 
 
-def start(url: str, runs: Path, host: str = "127.0.0.1") -> tuple[subprocess.Popen[str], int]:
+def start(
+    url: str, runs: Path, host: str = "127.0.0.1", *, write: bool = False
+) -> tuple[subprocess.Popen[str], int]:
     """A dashboard in a process of its own, and the port that it announced."""
+    arguments = [url, str(runs), host, "write" if write else "read"]
     process = subprocess.Popen(
-        [sys.executable, "-W", "error::ResourceWarning", "-c", SERVE, url, str(runs), host],
+        [sys.executable, "-W", "error::ResourceWarning", "-c", SERVE, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -381,6 +416,136 @@ def server(folder: Path) -> Iterator[tuple[str, int]]:
     yield "127.0.0.1", port
     process.kill()
     process.communicate()
+
+
+@pytest.fixture(scope="module")
+def writable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """A server that allows changes, of a study of its own."""
+    folder = tmp_path_factory.mktemp("writable")
+    make_study(folder / "studies.db")
+    process, port = start(f"sqlite:///{folder / 'studies.db'}", folder / "runs", write=True)
+    yield "127.0.0.1", port
+    process.kill()
+    process.communicate()
+
+
+def exchange(server: tuple[str, int], request: str) -> str:
+    """Send these very bytes, with `OWN` for the server's name, and return all that comes back."""
+    with socket.create_connection(server, timeout=60) as bare:
+        bare.sendall(request.replace("OWN", f"localhost:{server[1]}").encode("latin-1"))
+        bare.shutdown(socket.SHUT_WR)
+        answer = b""
+        while chunk := bare.recv(65536):
+            answer += chunk
+    return answer.decode("latin-1")
+
+
+def study_names(server: tuple[str, int]) -> list[str]:
+    found = json.loads(fetch(*server, "/api/studies")[1])["study_summaries"]
+    return [study["study_name"] for study in found]
+
+
+META = "GET /api/meta HTTP/1.1\r\n"
+DELETE = "DELETE /api/studies/1 HTTP/1.1\r\nHost: OWN\r\nContent-Length: 0\r\n"
+CREATE = '{"study_name": "planted", "directions": ["minimize"]}'
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (META + "hOsT: LoCaLhOsT:PORT\r\n\r\n", "200"),
+        (META + "Host: OWN\r\nHost: evil.example\r\n\r\n", "403"),
+        (META + "Host: evil.example\r\nHost: OWN\r\n\r\n", "403"),
+        (META + "Host: OWN\r\n evil.example\r\n\r\n", "403"),
+        (META + "Host : OWN\r\n\r\n", "403"),
+        (META + "Host: evil.example\r\nHTTP_HOST: OWN\r\nX-Forwarded-Host: OWN\r\n\r\n", "403"),
+        (META + "Host: localhost.:PORT\r\n\r\n", "403"),
+        (META + "\r\n", "403"),
+        ("GET /api/meta HTTP/1.0\r\n\r\n", "403"),
+        ("GET /api/meta\r\n\r\n", "this dashboard answers only at"),  # HTTP/0.9 has no status
+        ("GET http://OWN/api/meta HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403"),
+        ("GET http://evil.example/api/meta HTTP/1.1\r\nHost: OWN\r\n\r\n", "404"),
+        ("GET //evil.example/api/meta HTTP/1.1\r\nHost: OWN\r\n\r\n", "404"),
+        ("GET /%2fapi/meta HTTP/1.1\r\nHost: OWN\r\n\r\n", "404"),
+        ("GET /api/\x00meta HTTP/1.1\r\nHost: OWN\r\n\r\n", "404"),
+        ("GET /api/%ffmeta HTTP/1.1\r\nHost: OWN\r\n\r\n", "400"),
+        ("OPTIONS * HTTP/1.1\r\nHost: OWN\r\n\r\n", "404"),
+        (f"GET /{'a' * 70_000} HTTP/1.1\r\nHost: OWN\r\n\r\n", "414"),
+        (f"GET /api/studies/{'1' * 60_000} HTTP/1.1\r\nHost: OWN\r\n\r\n", "400"),
+        (META + f"Host: OWN\r\nX-Long: {'a' * 70_000}\r\n\r\n", "431"),
+        ("\x16\x03\x01\x02\x00\r\n\r\n", "400"),  # TLS
+    ],
+)
+def test_odd_requests_are_answered_by_their_one_host(
+    server: tuple[str, int], request_: str, status: str
+) -> None:
+    answer = exchange(server, request_.replace("PORT", str(server[1])))
+    assert status in answer.split("\r\n")[0]
+    assert ("artifact_is_available" in answer) == (status == "200")
+    assert fetch(*server, "/api/meta")[0] == 200, "the server lives"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        *(f"{method} /api/studies/1 HTTP/1.1\r\nHost: OWN\r\n\r\n" for method in ("PUT", "DELETE", "PATCH")),
+        "delete /api/studies/1 HTTP/1.1\r\nHost: OWN\r\n\r\n",
+        "PROXY /api/studies/1 HTTP/1.1\r\nHost: OWN\r\n\r\n",
+        "POST //api/studies/1 HTTP/1.1\r\nHost: OWN\r\nX-HTTP-Method-Override: DELETE\r\n\r\n",
+        "POST /api/studies HTTP/1.1\r\nHost: OWN\r\nX-HTTP-Method-Override: GET\r\n"
+        f"Content-Length: {len(CREATE)}\r\n\r\n{CREATE}",
+        "POST /api/studies HTTP/1.1\r\nHost: OWN\r\nTransfer-Encoding: chunked\r\n\r\n"
+        f"{len(CREATE):x}\r\n{CREATE}\r\n0\r\n\r\n",
+        "POST /api/studies HTTP/1.1\r\nHost: OWN\r\nContent-Length: -1\r\n\r\n",
+    ],
+)
+def test_no_form_of_a_change_passes_read_only(server: tuple[str, int], request_: str) -> None:
+    assert exchange(server, request_).startswith("HTTP/1.0 405 ")
+    assert study_names(server) == ["lora"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "GET /api/studies/1 HTTP/1.1\r\nHost: OWN\r\nX-HTTP-Method-Override: DELETE\r\n\r\n",
+        "GET /api/studies/1?_method=DELETE HTTP/1.1\r\nHost: OWN\r\n\r\n",
+        f"{META}Host: OWN\r\nContent-Length: 0\r\n\r\n{DELETE}\r\n",  # one request to a connection
+        f"{META}Host: OWN\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n{DELETE}\r\n",
+    ],
+)
+@pytest.mark.parametrize("allowed", ["server", "writable"])
+def test_what_reads_changes_nothing(request: pytest.FixtureRequest, allowed: str, request_: str) -> None:
+    asked: tuple[str, int] = request.getfixturevalue(allowed)
+    answer = exchange(asked, request_)
+    assert answer.startswith("HTTP/1.0 200 ") and answer.count("HTTP/1.0") == 1
+    assert study_names(asked) == ["lora"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "oRiGiN: https://evil.example\r\n",
+        "Origin: http://OWN\r\nOrigin: https://evil.example\r\n",
+        "Origin: https://evil.example\r\nOrigin: http://OWN\r\n",
+        "Origin: https://evil.example\r\nReferer: http://OWN/dashboard\r\n",
+        "Origin: http://OWN\r\nSec-Fetch-Site: same-origin\r\nsec-fetch-site: cross-site\r\n",
+        "Origin: http://OWN.evil.example\r\n",
+    ],
+)
+def test_other_websites_change_nothing_where_changes_are_allowed(
+    writable: tuple[str, int], headers: str
+) -> None:
+    assert exchange(writable, f"{DELETE}{headers}\r\n").startswith("HTTP/1.0 403 ")
+    assert study_names(writable) == ["lora"]
+
+
+def test_a_note_runs_no_script(server: tuple[str, int]) -> None:
+    """The page forbids what a note could bring along; optuna-dashboard's own drawing needs its eval."""
+    policy = exchange(server, "GET /dashboard/studies/1/note HTTP/1.1\r\nHost: OWN\r\n\r\n").split(
+        "\r\n\r\n"
+    )[0]
+    assert "script-src 'self' 'unsafe-eval'" in policy and "object-src 'none'" in policy
+    assert not json.loads(fetch(*server, "/api/meta")[1])["allow_unsafe"]
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])

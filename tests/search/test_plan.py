@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import subprocess
 import sys
 from collections.abc import Callable
@@ -201,3 +202,18 @@ def test_planning_loads_neither_optuna_nor_torch() -> None:
     code = "import sys, hpsearch.search.plan; print(*({'optuna', 'torch', 'numpy'} & sys.modules.keys()))"
     result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == ""
+
+
+def test_a_search_says_which_code_it_runs(make_spec: MakeSpec, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("raise SystemExit('nobody imports this')\n")
+    user = getpass.getuser()
+    for name in ("mine:train", "mine.py:train"):
+        assert (
+            plan.own_code(make_spec(objective=name))
+            == f"each trial runs train() of {tmp_path}/mine.py, as {user}"
+        )
+    command = {"command": ["python", "a b.py", "${args}"]}
+    said = f"each trial runs python 'a b.py' '${{args}}' in {tmp_path}, as {user}"
+    assert plan.own_code(make_spec(objective=command)) == said
+    assert plan.own_code(make_spec(**LORA)) is None

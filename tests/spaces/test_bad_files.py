@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from hpsearch.search.document import load_document
 from hpsearch.spaces import SpaceError, load, loads, shipped
 
 HEAD = "version: 1\nname: t\nobjective: lora\nmetric: val_loss\n"
@@ -289,13 +291,70 @@ budget: {trials: 0, tmie: 3}
         + "".join(f"  p{i}: {{expr: '{'+'.join(f'q{i}_{j}' for j in range(20))}'}}\n" for i in range(400)),
         HEAD + "parameters:\n  a.b" + ".b" * 400 + ": [1, 2]\n",
         "x" * 300_000,
+        "a: &a [*a]\n",
+        "a: &a {<<: *a}\n",
+        "a: !!python/object/apply:os.system ['true']\n",
+        "a: !!binary " + "A" * 100_000,
+        "".join(f"k{i}: 1\n" for i in range(5_000)),
     ],
-    ids=range(11),
+    ids=range(16),
 )
 @pytest.mark.timeout(10)
 def test_a_file_made_to_hurt_is_refused_quickly(text: str) -> None:
     with pytest.raises(SpaceError):
         loads(text)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "9**9**9",
+        "2**n**n",
+        "(n**20)**(n*7)",
+        "1 << 99999999999",
+        "'a' * 10**9",
+        "len('a' * 99999999999)",
+        "[0] * 10**10",
+        "'%99999999d' % 1",
+        "round(n, -10**18)",
+        "exp(exp(exp(n)))",
+        "int('9' * 9)",
+        "int('" + "9" * 480 + "')",
+        "1" * 490,
+        "0x" + "f" * 490,
+        "-" * 490 + "n",
+        "[" * 200 + "]" * 200,
+        "n if n else " * 40 + "n",
+    ],
+)
+@pytest.mark.timeout(10)
+def test_an_expression_made_to_hurt_is_refused_quickly(expression: str) -> None:
+    with pytest.raises(SpaceError, match=r"parameters\.y\.expr: "):
+        loads(HEAD + f'parameters:\n  n: {{min: 1, max: 9}}\n  y: {{expr: "{expression}"}}\n')
+
+
+@pytest.mark.timeout(60)
+def test_many_expressions_are_tried_less_often() -> None:
+    """Thousands of constraints, hundreds of long derived values; none of them wrong."""
+    constraints = ", ".join(['"x < 2"'] * 400)
+    long = "".join(f"  y{i}: {{expr: 'max({', '.join(['x'] * 120)})'}}\n" for i in range(25))
+    for rest, share in ((f"constraints: [{constraints}]\n", 1.0), (f'{long}constraints: ["x < 0.5"]\n', 0.5)):
+        space = loads(f"{HEAD}parameters:\n  x: {{min: 0.0, max: 1.0}}\n{rest}").space
+        assert space.feasible_share() == pytest.approx(share, abs=0.2)
+    empty = f"{HEAD}parameters:\n  x: {{min: 0.0, max: 1.0}}\n{long}constraints: ['x > 2']\n"
+    with pytest.raises(SpaceError, match=r"none of 1,[0-9]{3} random configurations"):
+        loads(empty).space.sample(random.Random(0))
+
+
+@pytest.mark.timeout(10)
+def test_no_more_of_a_file_is_read_than_a_space_may_hold(tmp_path: Path) -> None:
+    with (tmp_path / "huge.yaml").open("wb") as stream:
+        stream.truncate(10**12)  # a hole: takes no room on the disk
+    for endless in (tmp_path / "huge.yaml", Path("/dev/zero")):
+        with pytest.raises(SpaceError, match=r"larger than 200,000 characters"):
+            load(endless)
+        with pytest.raises(SpaceError, match=r"larger than 200,000 characters"):
+            load_document(endless)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ def _start(stack: ExitStack, machine: Node) -> None:
             _memory=machine.memory,
             object_store_memory=OBJECT_STORE,
             include_dashboard=False,
-            _temp_dir=str(stack.enter_context(scratch())),
+            # Ray lets everybody write into its folder; the one around it keeps other users out.
+            _temp_dir=str(stack.enter_context(scratch()) / "r"),
         )
     except Exception as error:  # Ray raises anything
         raise SearchError(f"Ray does not start on this machine: {_last_line(error)}") from error

@@ -24,7 +24,7 @@ from ....storage.files import METRICS, OUTPUT
 from ...guardian import TEMPORARY
 
 GROWING = (METRICS, OUTPUT)  # are only ever added to
-LONGEST_ROOT = 16  # letters
+LONGEST_ROOT = 14  # letters
 Stamp = tuple[int, int, int]  # of a file: time of change, size, inode
 
 
@@ -146,7 +146,7 @@ def write(folder: str, changed: dict[str, tuple[int, bytes]], gone: list[str]) -
 def temporary_folder() -> Path:
     """A folder of this process's own; those of processes that are gone are removed first.
 
-    Its path is short, whatever TMPDIR says: Ray adds up to 90 letters for its sockets, which take 107.
+    Its path is short, whatever TMPDIR says: what Ray has there adds up to 92 letters, which take 107.
     """
     root = tempfile.gettempdir()
     if len(root) > LONGEST_ROOT and os.access("/tmp", os.W_OK):

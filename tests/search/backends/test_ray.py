@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def test_a_search_says_and_leaves_nothing_that_is_not_ours(
     process = search.start(env={"TMPDIR": str(temporary), "HOME": str(home), "RAY_ADDRESS": "10.9.8.7:6379"})
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
-    ours = ("trial ", "best ", "  x: ", "  folder: ", "the space has no baseline", "next:", "  hpsearch ")
+    ours = ("trial ", "best ", "  x: ", "  folder: ", "the space has no baseline", "next:", "each trial runs ", "  hpsearch ")
     assert [line for line in output.splitlines() if not line.startswith(ours)] == []
     assert len([line for line in output.splitlines() if line.startswith("trial ")]) == 4
     assert list(temporary.iterdir()) == list(home.iterdir()) == []
@@ -66,7 +67,8 @@ def test_a_search_says_and_leaves_nothing_that_is_not_ours(
     notes = {f"{number}.jsonl" for number in range(4)}
     made = {path.name for path in bench.folder.iterdir() if path.suffix != ".lock"}
     assert made == notes | {"runs", "space.yaml", "studies.db"}
-    search.wait_for(lambda: not [p for p in psutil.process_iter() if str(temporary) in " ".join(p.cmdline())])
+    everybody = partial(psutil.process_iter, ["cmdline"])  # which is None of a zombie
+    search.wait_for(lambda: not [p for p in everybody() if str(temporary) in str(p.info["cmdline"])])
 
 
 def test_an_actor_that_is_killed_costs_its_trial_an_attempt(bench: Any, recorder: Any) -> None:

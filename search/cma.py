@@ -1,0 +1,150 @@
+"""CMA-ES (https://arxiv.org/abs/1604.00772) that takes nothing but numbers from a study.
+
+Optuna's own sampler keeps its optimizer pickled in the trials: whoever can write the database runs code in
+the search. Here a trial says of which generation it is, as Optuna's do, and the optimizer is made anew from
+the trials, generation by generation. Nothing else of what their attributes hold is read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import cmaes
+import numpy as np
+import optuna
+from optuna._transform import _SearchSpaceTransform
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.search_space import IntersectionSearchSpace
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+Optimizer: TypeAlias = "cmaes.CMA | cmaes.SepCMA | cmaes.CMAwM"
+Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+
+UNROUNDED = "x_for_tell"  # what CMA-ES with margin drew, before it took the nearest step
+SMALLEST_SIGMA = 1e-10  # below, cmaes divides by zero
+LARGEST = 1e9  # of a coordinate, where the range is 0 to 1
+
+
+class CmaEsSampler(BaseSampler):
+    """Moves a normal distribution over the numeric parameters of every trial; draws the others at random.
+
+    A generation is over once `popsize` of its trials are complete; the first of them by number move the
+    distribution, and the trials asked for from then on are the next generation's.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        n_startup_trials: int = 1,
+        popsize: int | None = None,
+        sigma0: float | None = None,
+        with_margin: bool = False,
+        lr_adapt: bool = False,
+        use_separable_cma: bool = False,
+    ) -> None:
+        self._seed = seed
+        self._n_startup_trials = n_startup_trials
+        self._popsize = popsize
+        self._sigma0 = sigma0
+        self._with_margin = with_margin
+        self._lr_adapt = lr_adapt
+        self._use_separable_cma = use_separable_cma
+        self._independent = RandomSampler(seed=seed)
+        kind = "sepcma" if use_separable_cma else "cmawm" if with_margin else "cma"
+        self._generation = f"{kind}:generation"  # the attribute's name, as Optuna has it
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return {
+            name: distribution
+            for name, distribution in IntersectionSearchSpace().calculate(study).items()
+            if isinstance(distribution, FloatDistribution | IntDistribution) and not distribution.single()
+        }
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        # Not `get_trials`, which for Hyperband knows one bracket: the distribution learns from all of them.
+        complete = study._get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if not search_space or len(complete) < self._n_startup_trials:
+            return {}
+        # With margin, the optimizer itself knows the steps.
+        transform = _SearchSpaceTransform(
+            search_space, transform_step=not self._with_margin, transform_0_1=True
+        )
+        optimizer = self._replay(complete, transform, study.direction)
+        optimizer.reseed_rng(self._seed)
+        if isinstance(optimizer, cmaes.CMAwM):
+            point, unrounded = optimizer.ask()
+            study._storage.set_trial_system_attr(trial._trial_id, UNROUNDED, unrounded.tolist())
+        else:
+            point = optimizer.ask()
+        study._storage.set_trial_system_attr(trial._trial_id, self._generation, optimizer.generation)
+        return transform.untransform(point)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+    def _replay(
+        self, complete: Sequence[FrozenTrial], transform: _SearchSpaceTransform, direction: StudyDirection
+    ) -> Optimizer:
+        """The optimizer after all generations that are over."""
+        sign = 1.0 if direction == StudyDirection.MINIMIZE else -1.0
+        generations: defaultdict[str, list[FrozenTrial]] = defaultdict(list)
+        for trial in complete:  # as text, for a database may hold anything there
+            generations[str(trial.system_attrs.get(self._generation))].append(trial)
+        optimizer = self._begin(transform)
+        while len(trials := generations[str(optimizer.generation)]) >= optimizer.population_size:
+            told = trials[: optimizer.population_size]
+            optimizer.tell([(self._point(t, transform), sign * float(t.value or 0)) for t in told])
+        return optimizer
+
+    def _point(self, trial: FrozenTrial, transform: _SearchSpaceTransform) -> Numbers:
+        """Where the optimizer drew a trial."""
+        point: Numbers = transform.transform({name: trial.params[name] for name in transform._search_space})
+        if not self._with_margin:
+            return point
+        unrounded = trial.system_attrs.get(UNROUNDED)
+        return np.array(unrounded, dtype=float) if _is_point(unrounded, len(point)) else point
+
+    def _begin(self, transform: _SearchSpaceTransform) -> Optimizer:
+        """The first generation's optimizer: in the middle of ranges from 0 to 1, which three sigma reach."""
+        count = len(transform.bounds)
+        common: dict[str, Any] = {
+            "mean": np.full(count, 0.5),
+            "sigma": max(1 / 6 if self._sigma0 is None else self._sigma0, SMALLEST_SIGMA),
+            "bounds": transform.bounds,
+            "n_max_resampling": 10 * count,
+            "population_size": self._popsize,
+        }
+        if self._use_separable_cma and count > 1:  # of one parameter there is nothing to separate
+            return cmaes.SepCMA(**common)
+        if self._with_margin:
+            steps = [_step(distribution) for distribution in transform._search_space.values()]
+            return cmaes.CMAwM(steps=np.array(steps), **common)
+        return cmaes.CMA(lr_adapt=self._lr_adapt, **common)
+
+
+def _step(distribution: BaseDistribution) -> float:
+    """The step of a parameter as a share of its range; 0 where it has none."""
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    if distribution.step is None or distribution.log:
+        return 0.0
+    return distribution.step / (distribution.high - distribution.low)
+
+
+def _is_point(value: Any, count: int) -> bool:
+    """Whether an attribute of the database is a list of so many numbers of a sensible size."""
+    return (
+        isinstance(value, list)
+        and len(value) == count
+        and all(isinstance(number, float | int) and abs(number) < LARGEST for number in value)
+    )
