@@ -21,13 +21,14 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Derived, Spec, nested
 from ..storage import DatabaseUnavailable, StorageError
 from ..storage.connection import patiently
-from ..storage.files import CONFIG, artifact_attrs, drop_checkpoint, has_checkpoint, trial_folder
+from ..storage.files import CONFIG, METRICS, artifact_attrs, drop_checkpoint, has_checkpoint, trial_folder
 from ..storage.live import Command, LiveStorage
 from ..storage.studies import ELAPSED, PAUSED, PROVENANCE
 from .algorithms import GridSampler, derived_seed, labelled, sampler_of, suggest
 from .errors import SearchError
 from .explain import pruning_reason
 from .export import document, render, write
+from .trial import recorded
 
 ELAPSED_SECONDS = 5.0  # of a search that a killed driver may forget
 STOP_SECONDS = 30.0  # that running trials have for one more report when the search is asked to stop
@@ -412,7 +413,11 @@ class Driver:
         running = self._configured(optuna.Trial(self.study, waiting._trial_id))
         running.reported = waiting.last_step or 0
         running.attempts = 1 + int(waiting.user_attrs.get("retries", 0))
-        running.resumes = has_checkpoint(trial_folder(self.runs, self.spec.name, waiting.number))
+        folder = trial_folder(self.runs, self.spec.name, waiting.number)
+        running.resumes = has_checkpoint(folder)
+        for report in recorded(folder / METRICS):
+            if report.step <= running.reported:
+                running.metrics.update(report.metrics)
         return running
 
     def _configured(self, trial: optuna.Trial) -> Running:

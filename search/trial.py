@@ -46,7 +46,7 @@ class FolderTrial(ABC):
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         self.stopped = False
         self._metrics_file = folder / METRICS
-        self._recorded = max((report.step for report in _recorded(self._metrics_file)), default=0)
+        self._recorded = max((report.step for report in recorded(self._metrics_file)), default=0)
         self._last_step = 0
         self._lock = threading.Lock()  # an objective may report from a thread of its own
 
@@ -75,7 +75,7 @@ class FolderTrial(ABC):
         """
         if self.resume_from is None:
             return
-        for report in _recorded(self._metrics_file):
+        for report in recorded(self._metrics_file):
             if report.step > reported and self._ends(report):
                 self.stopped = True
                 raise TrialStopped
@@ -146,8 +146,8 @@ def _checked_step(step: Any, last: int) -> int:
     return whole
 
 
-def _recorded(path: Path) -> list[Report]:
-    """The reports in a file; half a line, of a process killed while writing, is cut off."""
+def recorded(path: Path) -> list[Report]:
+    """The reports in a trial's file; half a line, of a process killed while writing, is cut off."""
     if not path.exists():
         return []
     content = path.read_bytes()

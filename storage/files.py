@@ -116,7 +116,7 @@ def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
             lock.acquire()
         except filelock.Timeout:
             pid = _owner(path)
-            if pid is not None and not psutil.pid_exists(pid) and time.monotonic() < deadline:
+            if pid is not None and not _lives(pid) and time.monotonic() < deadline:
                 time.sleep(0.1)  # that driver was killed, and somebody is tidying up after it
                 continue
             raise StorageError(
@@ -137,7 +137,7 @@ def driver_running(url: str, runs: Path, study: str) -> int | None:
     """The process that searches the study on this machine now; None where none does."""
     path = _lock_file(url, runs, study)
     pid = _owner(path)
-    if pid is None or not psutil.pid_exists(pid):
+    if pid is None or not _lives(pid):
         return None
     try:
         with filelock.FileLock(path, timeout=0):
@@ -176,6 +176,14 @@ def _owner(lock: Path) -> int | None:
         return int(_owner_file(lock).read_text())
     except (OSError, ValueError):
         return None
+
+
+def _lives(pid: int) -> bool:
+    """Whether there is such a process; one that nobody has waited for since its end is none."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def _lock_file(url: str, runs: Path, study: str) -> Path:

@@ -101,6 +101,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self._connection = DriverConnection(database.engine, self._row)
         self._written: dict[int, Written] = {}
         self._open: set[int] = set()  # numbers of trials that may still change
+        self._unsure = False  # whether the last flush was written: its answer was lost
         self._news: list[str] = []
         self._study = self.create_new_study(database.get_study_directions(self._row), born or name)
         try:
@@ -175,8 +176,13 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         """
         if (what := self._connection.lost_file()) is not None:
             self._give_up_file(what)
+        if self._unsure:
+            self._recall()
         try:
             self._write()
+        except DatabaseUnavailable:
+            self._unsure = True
+            raise
         except (_Changed, exc.IntegrityError):
             self._adapt()
             self._write_again()
@@ -240,6 +246,15 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self._study_user, self._study_system = study_attrs
         self._open = {n for n in self._open if not self._trial(n).state.is_finished()}
 
+    def _recall(self) -> None:
+        """Look at what the database holds of the open trials: a server may have written and not said so."""
+        with self._connection.transaction():
+            pass  # the lock is ours again, so what is there is ours
+        for trial in self._their_trials(self._row):
+            if trial.number in self._open:
+                self._written[trial.number] = Written(row=trial._trial_id, **_contents(trial))
+        self._unsure = False
+
     def _write_again(self) -> None:
         try:
             self._write()
@@ -257,6 +272,12 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             raise _Changed
 
     # What others did
+
+    def _their_trials(self, study: int) -> list[FrozenTrial]:
+        try:
+            return self._database.get_all_trials(study, deepcopy=False)
+        except optuna.exceptions.StorageInternalError as error:
+            raise DatabaseUnavailable(str(error.__cause__ or error)) from error
 
     def _theirs(self, row: int) -> FrozenTrial:
         try:
@@ -296,8 +317,8 @@ class LiveStorage(optuna.storages.InMemoryStorage):
 
     def _follow(self, row: int, name: str) -> None:
         """Go on with the study under another name and key: what the copy lacks is written into it."""
+        there = self._their_trials(row)
         try:
-            there = self._database.get_all_trials(row, deepcopy=False)
             user = self._database.get_study_user_attrs(row)
             system = self._database.get_study_system_attrs(row)
         except optuna.exceptions.StorageInternalError as error:

@@ -58,7 +58,16 @@ def test_a_search_says_and_leaves_nothing_that_is_not_ours(
     process = search.start(env={"TMPDIR": str(temporary), "HOME": str(home), "RAY_ADDRESS": "10.9.8.7:6379"})
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
-    ours = ("trial ", "best ", "  x: ", "  folder: ", "the space has no baseline", "next:", "each trial runs ", "  hpsearch ")
+    ours = (
+        "trial ",
+        "best ",
+        "  x: ",
+        "  folder: ",
+        "the space has no baseline",
+        "next:",
+        "each trial runs ",
+        "  hpsearch ",
+    )
     assert [line for line in output.splitlines() if not line.startswith(ours)] == []
     assert len([line for line in output.splitlines() if line.startswith("trial ")]) == 4
     assert list(temporary.iterdir()) == list(home.iterdir()) == []
