@@ -232,7 +232,7 @@ class Run:
 
         Raises `CheckpointError` where it belongs to another configuration, corpus or base.
         """
-        found = files.load_checkpoint(folder)
+        found = files.resume_checkpoint(folder)
         if found is None:
             return False
         parts, state = found
