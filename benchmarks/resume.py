@@ -7,6 +7,9 @@ the driver asked them, heard of them (reports from a formula) and ended them. `h
 and killed (SIGKILL) when a trial has reported twice, and started again at once. The clock runs until the
 database holds a report that it did not hold before: Python and torch are loaded, the study is read, the
 trial is taken up, its checkpoint is read, and it trains up to the next report. Rounds are interleaved.
+
+CPU seconds are those of all processes of the search until then. Far fewer of them than wall seconds on each
+core mean that the machine had other work.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
+import psutil
 
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.driver import Driver
@@ -80,8 +85,16 @@ def filled(folder: Path, finished: int) -> None:
     driver.close()
 
 
-def measured(folder: Path, backend: str, trials: int) -> float:
-    """Seconds from the second start of a search to its first new report."""
+@dataclass(frozen=True)
+class Cost:
+    """Seconds up to the first new report."""
+
+    wall: float
+    cpu: float
+
+
+def measured(folder: Path, backend: str, trials: int) -> Cost:
+    """From the second start of a search."""
     with searching(folder, backend, trials) as search:
         wait(search, folder, lambda: count(folder, TWICE) > 0)
         search.kill()
@@ -90,10 +103,21 @@ def measured(folder: Path, backend: str, trials: int) -> float:
     started = time.perf_counter()
     with searching(folder, backend, trials) as search:
         wait(search, folder, lambda: count(folder, REPORTS) > before)
-        seconds = time.perf_counter() - started
+        cost = Cost(time.perf_counter() - started, cpu_seconds(search.pid))
         search.send_signal(signal.SIGTERM)  # tidily, so that nothing of it is left for the next round
         search.wait(LIMIT)
-    return seconds
+    return cost
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process and those below it have taken."""
+    total = 0.0
+    process = psutil.Process(pid)
+    for each in [process, *process.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            times = each.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 @contextmanager
@@ -133,7 +157,7 @@ def main() -> None:
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    results: dict[tuple[str, int], list[float]] = {}
+    results: dict[tuple[str, int], list[Cost]] = {}
     with tempfile.TemporaryDirectory(prefix="resume-", ignore_cleanup_errors=True) as name:
         for finished in options.finished:
             filled(Path(name, str(finished)), finished)
@@ -142,14 +166,16 @@ def main() -> None:
                 for finished in options.finished:
                     folder = Path(name, "round")
                     shutil.copytree(Path(name, str(finished)), folder)
-                    seconds = measured(folder, backend, finished + 100)
-                    results.setdefault((backend, finished), []).append(seconds)
-                    print(f"{backend}, {finished} finished trials: {seconds:.1f} s", file=sys.stderr)
+                    cost = measured(folder, backend, finished + 100)
+                    results.setdefault((backend, finished), []).append(cost)
+                    told = f"{cost.wall:.1f} s, CPU {cost.cpu:.1f} s"
+                    print(f"{backend}, {finished} finished trials: {told}", file=sys.stderr)
                     shutil.rmtree(folder)
     print(f"seconds from the same command after a kill to the first new report; rounds: {options.rounds}")
-    print(f"{'':10}{'finished':>10}{'median':>10}{'longest':>10}")
-    for (backend, finished), found in results.items():
-        print(f"{backend:10}{finished:10}{statistics.median(found):10.1f}{max(found):10.1f}")
+    print(f"{'':10}{'finished':>10}{'median':>10}{'longest':>10}{'CPU':>10}")
+    for (backend, finished), costs in results.items():
+        walls, cpu = [cost.wall for cost in costs], statistics.median(cost.cpu for cost in costs)
+        print(f"{backend:10}{finished:10}{statistics.median(walls):10.1f}{max(walls):10.1f}{cpu:10.1f}")
 
 
 if __name__ == "__main__":
