@@ -42,3 +42,19 @@ def test_early_stopping_is_compared_on_both_backends() -> None:
     lines = lines_of("early_stopping.py", "--trials", "4", "--seeds", "2")
     assert [line.split()[0] for line in lines[2:]] == ["seed", "0", "1", "median"]
     assert {len(line.split()) for line in lines[3:]} == {10}
+
+
+@pytest.mark.slow
+def test_checkpoints_are_measured(tmp_path: Path) -> None:
+    sizes = ["--only", "lora", "--rounds", "1", "--samples", "32"]
+    lines = lines_of("checkpoint.py", *sizes, "--folder", str(tmp_path))
+    assert [line.split(",")[0] for line in lines[3:]] == ["lora", "lora"]
+    assert [len(line[32:].split()) for line in lines[3:]] == [8, 8]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_going_on_after_a_kill_is_measured() -> None:
+    lines = lines_of("resume.py", "--finished", "3", "--rounds", "1", "--only", "optuna")
+    assert lines[2].split()[:2] == ["optuna", "3"]
+    assert len(lines) == 3 and len(lines[2].split()) == 5

@@ -1,14 +1,19 @@
 """Files of tensors: checkpoints to go on from, bases to start from, and what a finished run leaves behind.
 
 Each is one safetensors file whose header carries a JSON text under the key `hpsearch`: the numbers belong to
-the tensors and travel with them, and nothing is pickled. It is written beside its place and renamed into it,
-so a process killed at any moment leaves the previous file whole.
+the tensors and travel with them. Nothing in them is ever executed: tensors are bytes, the rest is JSON.
 
 | file | tensors | JSON |
 |---|---|---|
 | `checkpoint.safetensors` | `weights.*`, `optimizer.*`, `best.*` | config, counters, reports so far |
+| `checkpoint.previous.safetensors` | the one before it | |
 | `model.safetensors` | the model's own keys | its shape |
 | `adapter.safetensors` | `blocks.0.qkv.lora_A` ... | config, base |
+
+A file is written beside its place and renamed into it, so a process killed at any moment leaves a whole one.
+What happens to it later on a disk is found by a checksum over all of its content, under the key `crc32`. No
+attacker is meant, so the fastest of the standard library will do: it finds every change of up to 32 bits in
+a row, and all but one in four billion of any other.
 """
 
 from __future__ import annotations
@@ -17,70 +22,145 @@ import dataclasses
 import hashlib
 import json
 import os
+import sys
+import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from .errors import CheckpointError
 from .model import Shape
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 SHIPPED_BASE = Path(__file__).with_name("base.safetensors")
+ABOUT, CHECKSUM = "hpsearch", "crc32"  # the entries of a header
 
 Tensors = dict[str, Tensor]
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write `tensors` and the JSON-able `about` to `path`, all or nothing. Makes the folder."""
-    held = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    content = safetensors.torch.save(held, {"hpsearch": json.dumps(about)})
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any], *, keep: Path | None = None
+) -> None:
+    """Write `tensors` and the JSON-able `about` to `path`, all or nothing. Makes the folder.
+
+    What stood there is replaced, or moved to `keep`. A kill between two renames leaves it under that name.
+    """
+    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(about)
+    content = safetensors.torch.save(held, {ABOUT: text, CHECKSUM: _checksum(held, text)})
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())  # or a power cut could leave the new name on an empty file
+    if keep is not None and path.exists():
+        os.replace(path, keep)
     os.replace(partial, path)
+    _sync_folder(path.parent)
 
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
-    """What `write_tensors` wrote. Raises `CheckpointError` where the file is missing or is none of ours."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = (file.metadata() or {}).get("hpsearch")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path}: cannot be read: {error}") from error
-    if about is None:
-        raise CheckpointError(f"{path}: not written by hpsearch (its header has no entry 'hpsearch')")
-    return tensors, json.loads(about)
+    """What `write_tensors` wrote. Raises `CheckpointError` where it is missing, damaged or none of ours."""
+    tensors, header = _read(path, "pread")  # a disk that cannot read raises; in mapped memory it would kill
+    return tensors, _checked(path, tensors, header)
 
 
 def save_checkpoint(
     folder: Path, weights: Tensors, optimizer: Tensors, best: Tensors, state: Mapping[str, Any]
 ) -> None:
-    """Replace the checkpoint in `folder`. `best` is empty where early stopping is off."""
+    """Add a checkpoint to `folder`, which keeps the one before it. `best` is empty without early stopping."""
     parts = {"weights": weights, "optimizer": optimizer, "best": best}
     named = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
-    write_tensors(folder / CHECKPOINT, named, state)
+    write_tensors(folder / CHECKPOINT, named, state, keep=folder / PREVIOUS)
 
 
-def load_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]] | None:
-    """The tensors by part (`weights`, `optimizer`, `best`) and the state; None where there is none."""
-    path = folder / CHECKPOINT
-    if not path.exists():
-        return None
+def load_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
+    """The newest checkpoint: its tensors by part (`weights`, `optimizer`, `best`) and the state.
+
+    Raises `CheckpointError` where it is missing or damaged.
+    """
+    return _load(folder / CHECKPOINT)
+
+
+def resume_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]] | None:
+    """The newest whole checkpoint, as `load_checkpoint` gives it; None where there is none.
+
+    Says on stderr which file is damaged, and removes it: the next save would keep it in place of a whole one.
+    """
+    damaged = []
+    found = None
+    for path in (folder / CHECKPOINT, folder / PREVIOUS):
+        if found is None and path.exists():
+            try:
+                found = _load(path)
+            except CheckpointError as error:
+                damaged.append(str(error))
+                path.unlink()
+    if damaged:
+        where = "from the beginning" if found is None else "from the checkpoint before it"
+        print(f"{'; '.join(damaged)}; going on {where}", file=sys.stderr, flush=True)
+    return found
+
+
+def _load(path: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
     tensors, state = read_tensors(path)
     parts: dict[str, Tensors] = {"weights": {}, "optimizer": {}, "best": {}}
     for name, tensor in tensors.items():
         part, _, rest = name.partition(".")
         parts[part][rest] = tensor
     return parts, state
+
+
+def _read(path: Path, backend: Literal["mmap", "pread"]) -> tuple[Tensors, dict[str, str]]:
+    """The tensors of a file and the entries of its header."""
+    try:
+        with safe_open(path, framework="pt", backend=backend) as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            return tensors, file.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
+
+
+def _checked(path: Path, tensors: Tensors, header: dict[str, str]) -> dict[str, Any]:
+    """What the header says, where its checksum is that of the content."""
+    for entry in (ABOUT, CHECKSUM):
+        if entry not in header:
+            raise CheckpointError(
+                f"{path}: damaged, or not written by hpsearch (its header has no entry {entry!r})"
+            )
+    found = _checksum(tensors, header[ABOUT])
+    if found != header[CHECKSUM]:
+        raise CheckpointError(f"{path}: damaged (its checksum is {header[CHECKSUM]}, its content's {found})")
+    about: dict[str, Any] = json.loads(header[ABOUT])
+    return about
+
+
+def _checksum(tensors: Tensors, text: str) -> str:
+    """Of the text, and of every tensor's name, type, shape and bytes."""
+    total = zlib.crc32(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        total = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), total)
+        total = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, total)
+    return f"{total:08x}"
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring renames to the disk, or a power cut could undo those of the last half minute."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def save_model(path: Path, weights: Tensors, shape: Shape) -> None:
@@ -109,7 +189,14 @@ def load_base(path: str | Path | None = None) -> Base:
 
 @cache
 def _load_base(path: Path, stamp: int) -> Base:
-    weights, about = read_tensors(path)
+    weights, header = _read(path, "mmap")  # the workers of a machine share the memory
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    # The base that ships is older than the checksums, and known by its own.
+    about = json.loads(header[ABOUT]) if sha256 == _shipped_sha256() else _checked(path, weights, header)
     if "shape" not in about:
         raise CheckpointError(f"{path}: no base (it tells no shape); give a model.safetensors")
-    return Base(Shape(**about["shape"]), weights, hashlib.sha256(path.read_bytes()).hexdigest())
+    return Base(Shape(**about["shape"]), weights, sha256)
+
+
+def _shipped_sha256() -> str:
+    return str(json.loads(SHIPPED_BASE.with_suffix(".json").read_text(encoding="utf-8"))["sha256"])

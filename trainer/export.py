@@ -19,7 +19,15 @@ from typing import Any
 import torch
 
 from .build import build_model, load_weights
-from .checkpoint import Tensors, load_base, load_checkpoint, read_tensors, save_model, write_tensors
+from .checkpoint import (
+    CHECKPOINT,
+    Tensors,
+    load_base,
+    load_checkpoint,
+    read_tensors,
+    save_model,
+    write_tensors,
+)
 from .config import LoraConfig, PretrainConfig, TrainConfig, known_parameters
 from .errors import CheckpointError
 from .lora import merged_state_dict
@@ -34,10 +42,9 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
     With early stopping these are the best weights, else the last. Raises `CheckpointError` where there is no
     checkpoint, or the base of the adapters to merge is another one now.
     """
-    found = load_checkpoint(checkpoint)
-    if found is None:
+    if not (checkpoint / CHECKPOINT).exists():
         raise CheckpointError(f"{checkpoint}: no checkpoint to export")
-    parts, state = found
+    parts, state = load_checkpoint(checkpoint)
     weights = parts["best"] or parts["weights"]
     config = _config_of(state["identity"])
     model = _model_of(config, state["identity"], weights)

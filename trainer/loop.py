@@ -6,6 +6,7 @@
 |---|---|
 | the same seed, the same curve, on a CPU bit for bit | all that is random comes from (seed, step) alone |
 | stopped and resumed gives the same curve | a checkpoint at every report holds all that changes |
+| a damaged checkpoint costs time, and nothing else | the one before it is kept, to go on from |
 | validating more often changes nothing | validation draws nothing, and turns dropout off while it looks |
 | losses compare between trials | all see the same validation tokens, summed and divided by their number |
 
@@ -87,6 +88,7 @@ def fit(
 
     Where `resume_from` holds a checkpoint the run goes on from there. The report of that checkpoint is made
     again: it was saved before it was told, so a killed run may not have told it. Earlier ones are not.
+    A damaged checkpoint is removed, which is said on stderr, and the one before it used.
     Raises `ConfigError`, `DataError` or `CheckpointError` before anything is trained.
     """
     run = Run(config)
@@ -212,7 +214,11 @@ class Run:
         )
 
     def save(self, folder: Path) -> None:
-        """Everything that this run needs to go on as if it had not stopped. Called right after `validate`."""
+        """Everything that this run needs to go on as if it had not stopped. Called right after `validate`.
+
+        The step is also the place in the data and in the schedule, and with the seed the state of every
+        generator: batches and dropout are drawn from these two alone.
+        """
         state = {
             "identity": self.identity(),
             "shape": dataclasses.asdict(self.model.shape),
@@ -232,7 +238,7 @@ class Run:
 
         Raises `CheckpointError` where it belongs to another configuration, corpus or base.
         """
-        found = files.load_checkpoint(folder)
+        found = files.resume_checkpoint(folder)
         if found is None:
             return False
         parts, state = found

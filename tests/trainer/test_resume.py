@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -135,26 +134,6 @@ def test_an_edited_text_is_refused(tiny_lora: LoraConfig, tmp_path: Path) -> Non
         fit(tiny_lora, on_report=stop_at(), resume_from=tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"no tensors at all"])
-def test_a_broken_checkpoint_is_told(tiny_lora: LoraConfig, tmp_path: Path, content: bytes) -> None:
-    (tmp_path / files.CHECKPOINT).write_bytes(content)
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        fit(tiny_lora, on_report=stop_at(), resume_from=tmp_path)
-
-
-def test_a_checkpoint_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files.write_tensors(tmp_path / "x", {"a": torch.ones(3)}, {"n": 1})
-
-    def killed(source: Path, target: Path) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", killed)
-    with pytest.raises(KeyboardInterrupt):
-        files.write_tensors(tmp_path / "x", {"a": torch.zeros(3)}, {"n": 2})
-    tensors, about = files.read_tensors(tmp_path / "x")
-    assert about == {"n": 1} and torch.equal(tensors["a"], torch.ones(3))
-
-
 CHILD = """
 import json, os, signal, sys
 from pathlib import Path
@@ -189,29 +168,31 @@ SAVER = """
 import sys
 from pathlib import Path
 import torch
-from hpsearch.trainer.checkpoint import write_tensors
+from hpsearch.trainer.checkpoint import save_checkpoint
 number = 0
 while True:
     number += 1
-    write_tensors(Path(sys.argv[1]), {"a": torch.full((500_000,), float(number))}, {"number": number})
+    save_checkpoint(Path(sys.argv[1]), {"a": torch.full((500_000,), float(number))}, {}, {}, {"number": number})
     print(number, flush=True)
 """
 
 
 @pytest.mark.slow
-def test_killed_while_it_saves_the_file_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "x.safetensors"
+def test_killed_while_it_saves_a_file_is_whole(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     partial_seen = attempt = 0
     while attempt < 8 or (not partial_seen and attempt < 80):
         attempt += 1
-        child = subprocess.Popen([sys.executable, "-c", SAVER, str(path)], stdout=subprocess.PIPE)
+        child = subprocess.Popen([sys.executable, "-c", SAVER, str(tmp_path)], stdout=subprocess.PIPE)
         assert child.stdout is not None
         child.stdout.readline()
         time.sleep(0.003 * (attempt % 10))
         child.kill()
         child.wait()
         child.stdout.close()
-        partial_seen += path.with_name(f".{path.name}.partial").exists()
-        tensors, about = files.read_tensors(path)
-        assert torch.equal(tensors["a"], torch.full((500_000,), float(about["number"])))
+        partial_seen += (tmp_path / f".{files.CHECKPOINT}.partial").exists()
+        found = files.resume_checkpoint(tmp_path)
+        assert found is not None
+        parts, state = found
+        assert torch.equal(parts["weights"]["a"], torch.full((500_000,), float(state["number"])))
+        assert "going on" not in capfd.readouterr().err
     assert partial_seen, "no kill fell into a save: this test has shown nothing"

@@ -1,0 +1,159 @@
+"""What checkpoints cost a trial, at the report grids of the spaces that ship.
+
+    python benchmarks/checkpoint.py [--only lora pretrain] [--rounds 5] [--folder .]
+
+The same trial with a checkpoint at every report and without any, in turn, which of the two first changing
+from round to round: the baseline of each space, and what is hardest on it (the largest file in the shortest
+time). On the CPU with one thread, in the environment of a worker. The checkpoints go into a folder below
+`--folder`, whose disk is part of the answer.
+
+| column | what it is, the median over the rounds |
+|---|---|
+| without | wall seconds of the trial without checkpoints |
+| more wall, more CPU | what checkpoints add to the trial's seconds, in percent: noisy on a busy machine |
+| a save | milliseconds in `Run.save` for one checkpoint, and in `os.fsync` of these |
+| share | of the trial's wall seconds, the seconds in `Run.save`, in percent |
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpsearch.search.backends.process import environment
+from hpsearch.spaces import load
+
+CASES: dict[str, list[dict[str, Any]]] = {  # of a space; {} is its baseline
+    "lora": [{}, {"lora_r": 32, "batch_size": 16}],
+    "pretrain": [{}, {"width": 64, "depth": 1}, {"width": 192, "depth": 6}],
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one trial, in seconds."""
+
+    wall: float
+    cpu: float
+    saving: float  # of the wall seconds
+    syncing: float  # of those
+    saves: int
+    megabytes: float  # of the last checkpoint
+
+
+class Stopwatch:
+    """Adds up the wall seconds of the calls of a function."""
+
+    def __init__(self) -> None:
+        self.seconds, self.calls = 0.0, 0
+
+    @contextmanager
+    def on(self, owner: Any, name: str) -> Iterator[None]:
+        function = getattr(owner, name)
+        setattr(owner, name, self._timed(function))
+        try:
+            yield
+        finally:
+            setattr(owner, name, function)
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            began = time.perf_counter()
+            result = function(*arguments)
+            self.seconds += time.perf_counter() - began
+            self.calls += 1
+            return result
+
+        return timed
+
+
+def parameters(space: str, case: dict[str, Any], samples: int | None) -> dict[str, Any]:
+    """The configuration of a case: the space's baseline with what differs from it."""
+    found = load(space).space
+    chosen = (found.baseline() or {}) | case
+    whole = {} if samples is None else {"max_samples": samples}
+    return found.resolve(lambda name, parameter: chosen[name]) | whole
+
+
+def trial(space: str, params: dict[str, Any], folder: Path | None) -> Cost:
+    """Train once, with checkpoints in `folder` or, where it is None, without any."""
+    from hpsearch.trainer.checkpoint import CHECKPOINT
+    from hpsearch.trainer.config import LoraConfig, PretrainConfig
+    from hpsearch.trainer.loop import Run, fit
+
+    kind = LoraConfig if space == "lora" else PretrainConfig
+    config = kind.from_params({"device": "cpu"} | params)
+    saving, syncing = Stopwatch(), Stopwatch()
+    with saving.on(Run, "save"), syncing.on(os, "fsync"):
+        wall, cpu = time.perf_counter(), time.process_time()
+        fit(config, on_report=lambda report: None, checkpoint=folder)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    size = 0 if folder is None else (folder / CHECKPOINT).stat().st_size
+    return Cost(wall, cpu, saving.seconds, syncing.seconds, saving.calls, size / 1e6)
+
+
+def rounds(space: str, case: dict[str, Any], options: argparse.Namespace) -> list[tuple[Cost, Cost]]:
+    """The trial without and with checkpoints, over and over."""
+    params = parameters(space, case, options.samples)
+    trial(space, params | {"max_samples": params["batch_size"]}, None)  # loads the text and the base
+    found = []
+    for number in range(options.rounds):
+        with tempfile.TemporaryDirectory(prefix=".checkpoint-", dir=options.folder) as name:
+            folders = [None, Path(name)]
+            pair = {folder: trial(space, params, folder) for folder in folders[:: 1 - 2 * (number % 2)]}
+        found.append((pair[None], pair[folders[1]]))
+    return found
+
+
+def row(pairs: list[tuple[Cost, Cost]]) -> list[float]:
+    def median(figure: Callable[[Cost, Cost], float]) -> float:
+        return statistics.median(figure(without, with_) for without, with_ in pairs)
+
+    return [
+        median(lambda _, with_: with_.saves),
+        median(lambda _, with_: with_.megabytes),
+        median(lambda without, _: without.wall),
+        median(lambda without, with_: 100 * (with_.wall / without.wall - 1)),
+        median(lambda without, with_: 100 * (with_.cpu / without.cpu - 1)),
+        median(lambda _, with_: 1e3 * with_.saving / with_.saves),
+        median(lambda _, with_: 1e3 * with_.syncing / with_.saves),
+        median(lambda _, with_: 100 * with_.saving / with_.wall),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="SPACE")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--samples", type=int, help="of a trial, on the same grid (default: the space's)")
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
+    options = parser.parse_args()
+    worker = environment(1)
+    if any(os.environ.get(name) != value for name, value in worker.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], worker)  # read when a process starts
+    print(f"a checkpoint at every report; rounds: {options.rounds}")
+    print(f"{'':32}{'':>7}{'':>8}{'without':>9}{'more %':>16}{'a save, ms':>16}{'share':>8}")
+    print(
+        f"{'':32}{'saves':>7}{'MB':>8}{'s':>9}{'wall':>8}{'CPU':>8}{'all':>8}{'fsync':>8}{'%':>8}", flush=True
+    )
+    for space in options.only:
+        for case in CASES[space]:
+            words = ", ".join(f"{name} {value}" for name, value in case.items()) or "baseline"
+            saves, size, *figures, share = row(rounds(space, case, options))
+            cells = "".join(f"{figure:{9 if not place else 8}.2f}" for place, figure in enumerate(figures))
+            print(f"{space + ', ' + words:32}{saves:7.0f}{size:8.2f}{cells}{share:8.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""Damage to a checkpoint is found, whatever and wherever it is, and the one before it is used."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import re
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpsearch.trainer.checkpoint import (
+    CHECKPOINT,
+    PREVIOUS,
+    SHIPPED_BASE,
+    Tensors,
+    load_base,
+    read_tensors,
+    resume_checkpoint,
+    save_checkpoint,
+    write_tensors,
+)
+from hpsearch.trainer.config import LoraConfig
+from hpsearch.trainer.errors import CheckpointError
+from hpsearch.trainer.export import export
+from hpsearch.trainer.loop import FitResult, Report, fit
+
+CLOCKED = {"tokens_per_second", "host_memory_mb"}
+TENSORS: Tensors = {
+    "weights.a": torch.arange(6.0).reshape(2, 3),
+    "weights.b": torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
+    "optimizer.step": torch.tensor(3.0),
+    "best.none": torch.empty(0, 4),
+    "best.flags": torch.tensor([True, False]),
+}
+STATE = {"step": 3, "best": float("inf"), "reports": [{"value": 0.1, "text": "ä"}]}
+
+
+@cache
+def whole_file() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x")
+        write_tensors(path, TENSORS, STATE)
+        return path.read_bytes()
+
+
+def same(left: Tensors, right: Tensors) -> bool:
+    kinds = [{name: (t.dtype, t.shape) for name, t in tensors.items()} for tensors in (left, right)]
+    return kinds[0] == kinds[1] and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def refused(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"^{re.escape(str(path))}: (cannot be read|damaged)"):
+        read_tensors(path)
+
+
+# Damage is found
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "x", TENSORS, STATE)
+    tensors, about = read_tensors(tmp_path / "x")
+    assert same(tensors, TENSORS) and about == STATE
+
+
+def test_a_bit_that_flips_is_found_in_every_byte(tmp_path: Path) -> None:
+    content = whole_file()
+    for place, byte in enumerate(content):
+        changed = byte ^ 1 << place % 8
+        refused(tmp_path / "x", content[:place] + bytes([changed]) + content[place + 1 :])
+
+
+def test_every_shorter_file_is_found(tmp_path: Path) -> None:
+    for length in range(len(whole_file())):
+        refused(tmp_path / "x", whole_file()[:length])
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    place=st.integers(0, len(whole_file())),
+    taken=st.integers(0, 64) | st.just(len(whole_file())),
+    put=st.binary(max_size=64) | st.integers(0, 4096).map(bytes),
+)
+def test_a_changed_stretch_is_found(
+    tmp_path_factory: pytest.TempPathFactory, place: int, taken: int, put: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "stretch"
+    path.write_bytes(whole_file()[:place] + put + whole_file()[place + taken :])
+    try:
+        tensors, about = read_tensors(path)
+    except CheckpointError:
+        return
+    assert same(tensors, TENSORS) and about == STATE  # a blank for a blank in the header, say
+
+
+@pytest.mark.parametrize("content", [b"", b"no tensors at all", bytes(len(whole_file())), os.urandom(4096)])
+def test_what_is_no_file_of_tensors_is_told(tmp_path: Path, content: bytes) -> None:
+    refused(tmp_path / "x", content)
+
+
+def test_a_pickle_is_told_and_not_loaded(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    saved = io.BytesIO()
+    torch.save({"weights.a": Bomb()}, saved)
+    for content in (pickle.dumps(Bomb()), saved.getvalue()):
+        refused(tmp_path / "x", content)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_the_base_that_ships_is_checked_too(tmp_path: Path) -> None:
+    content = bytearray(SHIPPED_BASE.read_bytes())
+    path = tmp_path / "base.safetensors"
+    path.write_bytes(content)
+    assert load_base(path).sha256 == load_base().sha256
+    content[-1] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(0, 0))  # another file to a process that has seen the first
+    with pytest.raises(CheckpointError, match=f"^{re.escape(str(path))}: damaged"):
+        load_base(path)
+
+
+# The one before it is used
+
+
+def saved(folder: Path, *numbers: int) -> Path:
+    for number in numbers:
+        save_checkpoint(folder, {"a": torch.full((9,), float(number))}, {}, {}, {"number": number})
+    return folder
+
+
+def number_in(folder: Path) -> int | None:
+    """The number of the checkpoint to go on from."""
+    found = resume_checkpoint(folder)
+    if found is None:
+        return None
+    parts, state = found
+    assert torch.equal(parts["weights"]["a"], torch.full((9,), float(state["number"])))
+    number: int = state["number"]
+    return number
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 4
+    path.write_bytes(content)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a flipped bit": flipped,
+    "cut in the middle": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "empty": lambda path: path.write_bytes(b""),
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+}
+damages = pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+
+
+def test_the_newest_two_are_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert number_in(tmp_path) is None
+    assert number_in(saved(tmp_path, 1, 2, 3)) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [PREVIOUS, CHECKPOINT]
+    assert read_tensors(tmp_path / PREVIOUS)[1] == {"number": 2}
+    assert capfd.readouterr().err == ""
+
+
+@damages
+def test_the_one_before_a_damaged_one_is_used_and_this_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], object]
+) -> None:
+    damage(saved(tmp_path, 1, 2) / CHECKPOINT)
+    assert number_in(tmp_path) == 1
+    [line] = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"{tmp_path / CHECKPOINT}: ")
+    assert line.endswith("; going on from the checkpoint before it")
+
+
+@damages
+def test_where_none_is_whole_there_is_none_and_this_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], object]
+) -> None:
+    saved(tmp_path, 1, 2)
+    damage(tmp_path / CHECKPOINT)
+    damage(tmp_path / PREVIOUS)
+    assert number_in(tmp_path) is None
+    [line] = capfd.readouterr().err.splitlines()
+    assert f"{tmp_path / CHECKPOINT}: " in line and f"{tmp_path / PREVIOUS}: " in line
+    assert line.endswith("; going on from the beginning")
+    assert number_in(tmp_path) is None and capfd.readouterr().err == ""
+
+
+class Killed(BaseException):
+    """What stands for a kill between two calls of the operating system."""
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("place", range(5))
+def test_a_save_cut_short_anywhere_leaves_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool, place: int
+) -> None:
+    """Also where the newest had been damaged: it does not take the place of the one before it."""
+    saved(tmp_path, 1, 2)
+    if damaged:
+        flipped(tmp_path / CHECKPOINT)
+    left = number_in(tmp_path)
+    assert left == (1 if damaged else 2)
+    calls = 0
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls > place:
+                raise Killed
+            return real(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("fsync", "replace"):
+            patch.setattr(os, name, counted(getattr(os, name)))
+        try:
+            saved(tmp_path, 3)
+        except Killed:
+            assert number_in(tmp_path) in (left, 3)
+        else:
+            assert number_in(tmp_path) == 3
+    assert number_in(saved(tmp_path, 4)) == 4
+
+
+# A run
+
+
+def values(result: FitResult) -> list[Any]:
+    return [
+        (report.step, report.value, {k: v for k, v in report.metrics.items() if k not in CLOCKED})
+        for report in result.reports
+    ]
+
+
+def run(config: LoraConfig, folder: Path, stop: int | None = None) -> tuple[FitResult | None, list[int]]:
+    """A run in a folder, up to its end or the report `stop`; the steps that it reported."""
+    heard: list[int] = []
+
+    def listen(report: Report) -> None:
+        heard.append(report.step)
+        if report.step == stop:
+            raise Killed
+
+    try:
+        return fit(config, on_report=listen, checkpoint=folder, resume_from=folder), heard
+    except Killed:
+        return None, heard
+
+
+@pytest.mark.parametrize(
+    ("files", "again", "said"),
+    [
+        ([CHECKPOINT], [16, 24, 32, 40, 48], "going on from the checkpoint before it"),
+        ([CHECKPOINT, PREVIOUS], [8, 16, 24, 32, 40, 48], "going on from the beginning"),
+    ],
+)
+def test_a_run_with_damaged_checkpoints_has_the_same_curve(
+    tiny_lora: LoraConfig,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    files: list[str],
+    again: list[int],
+    said: str,
+) -> None:
+    whole, _ = run(tiny_lora, tmp_path / "whole")
+    assert run(tiny_lora, tmp_path / "run", stop=24) == (None, [8, 16, 24])
+    for name in files:
+        flipped(tmp_path / "run" / name)
+    result, heard = run(tiny_lora, tmp_path / "run")
+    assert heard == again
+    assert whole is not None and result is not None
+    assert values(result) == values(whole) and result.value == whole.value
+    for left, right in zip(result.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(left, right)
+    assert said in capfd.readouterr().err
+
+
+def test_a_damaged_checkpoint_is_not_exported_nor_the_one_before_it(
+    tiny_lora: LoraConfig, tmp_path: Path
+) -> None:
+    run(tiny_lora, tmp_path / "run")
+    flipped(tmp_path / "run" / CHECKPOINT)
+    with pytest.raises(CheckpointError, match="damaged"):
+        export(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
