@@ -110,9 +110,11 @@ def open_storage(url: str, *, create: bool = False) -> optuna.storages.RDBStorag
             raise DatabaseUnavailable(cause(error)) from error
         raise StorageError(f"cannot open the database {shown}: {cause(error)}") from error
     except RuntimeError as error:  # the tables are of another version
+        older = "storage upgrade" in str(error)
+        advice = f"back it up (hpsearch backup), then: optuna storage upgrade --storage {shown}"
         raise StorageError(
-            f"the database {shown} was made by another Optuna than {optuna.__version__}, which is here: "
-            f"back it up (hpsearch backup), then: optuna storage upgrade --storage {shown}"
+            f"the database {shown} was made by {'an older' if older else 'another'} Optuna than "
+            f"{optuna.__version__}, which is here: {advice if older else error}"
         ) from error
     except optuna.exceptions.StorageInternalError as error:  # no tables at all
         raise StorageError(f"the database {shown} is not one this Optuna can read: {error}") from error

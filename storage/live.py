@@ -181,7 +181,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         try:
             self._write()
         except DatabaseUnavailable:
-            self._unsure = True
+            self._unsure = self._connection.file is None  # a file says what it did
             raise
         except (_Changed, exc.IntegrityError):
             self._adapt()

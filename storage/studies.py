@@ -50,7 +50,8 @@ def open_live(
     """
     try:
         _make(database, name, goal, attrs)
-        return LiveStorage(database, name, born=attrs[SPEC]["name"], identity=PROVENANCE)
+        born = attrs.get(SPEC, {}).get("name", name)
+        return LiveStorage(database, name, born=born, identity=PROVENANCE)
     except optuna.exceptions.StorageInternalError as error:
         raise DatabaseUnavailable(str(error.__cause__ or error)) from error
 

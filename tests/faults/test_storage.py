@@ -194,7 +194,7 @@ def test_a_database_of_an_older_optuna_is_said_with_what_to_do(bench: Any) -> No
     with storage.engine.begin() as found:
         found.exec_driver_sql("DROP INDEX ix_trials_study_id")
     alembic.command.stamp(storage._version_manager._create_alembic_config(), "v3.0.0.d")
-    said = r"was made by another Optuna .*hpsearch backup.*optuna storage upgrade --storage sqlite:///"
+    said = r"was made by an older Optuna .*hpsearch backup.*optuna storage upgrade --storage sqlite:///"
     with pytest.raises(StorageError, match=said):
         bench.search(space(bench))
 
