@@ -23,6 +23,8 @@ from hpsearch.storage import StorageError, connection, database
 from hpsearch.storage.files import trial_folder
 
 OBJECTIVES = Path(__file__).with_name("objectives.py")
+# Of what the driver alone meets with, whatever runs its trials.
+one_backend = pytest.mark.parametrize("backend_name", ["optuna"])
 
 
 def space(bench: Any, pause: float = 0.2, **fields: Any) -> Any:
@@ -137,6 +139,7 @@ def fill(folder: Path) -> Path:
     return filler
 
 
+@one_backend
 def test_a_full_disk_under_the_database_is_waited_for(bench: Any, recorder: Any, small_disk: Path) -> None:
     bench.url = f"sqlite:///{small_disk / 'studies.db'}"
     watcher = recorder()
@@ -166,6 +169,7 @@ def test_a_full_disk_under_the_trials_ends_the_search_and_loses_nothing(
     assert complete(bench)
 
 
+@one_backend
 def test_a_database_that_may_only_be_read_is_refused_before_anything_is_asked(
     bench: Any, small_disk: Path
 ) -> None:
@@ -179,6 +183,7 @@ def test_a_database_that_may_only_be_read_is_refused_before_anything_is_asked(
     assert complete(bench)
 
 
+@one_backend
 def test_a_damaged_database_is_said(bench: Any, recorder: Any) -> None:
     bench.search(space(bench))
     content = bytearray(file_of(bench).read_bytes())
@@ -188,6 +193,7 @@ def test_a_damaged_database_is_said(bench: Any, recorder: Any) -> None:
         bench.search(space(bench, budget={"trials": 5}))
 
 
+@one_backend
 def test_a_database_of_an_older_optuna_is_said_with_what_to_do(bench: Any) -> None:
     """Optuna 3.1 had the same tables, without an index on trials."""
     storage = database.open_storage(bench.url, create=True)
@@ -199,6 +205,7 @@ def test_a_database_of_an_older_optuna_is_said_with_what_to_do(bench: Any) -> No
         bench.search(space(bench))
 
 
+@one_backend
 def test_a_database_with_another_tools_studies_keeps_them(bench: Any) -> None:
     storage = database.open_storage(bench.url, create=True)
     theirs = optuna.create_study(study_name="theirs", storage=storage)
@@ -265,6 +272,7 @@ def test_a_study_that_is_renamed_goes_on_under_its_new_name(bench: Any, recorder
     assert len(bench.trials("study")) == len(bench.trials("new")) == 12
 
 
+@one_backend
 def test_a_trial_that_is_deleted_is_written_again(bench: Any, recorder: Any) -> None:
     """By SQL: neither Optuna nor its dashboard can."""
 

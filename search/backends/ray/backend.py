@@ -95,6 +95,7 @@ class Hooks:
         self.workers = workers
         self.numbers: dict[str, int] = {}  # Tune's trial -> the study's
         self.actors: dict[str, Any] = {}  # Tune's running trial -> its actor
+        self.killed: set[str] = set()  # Tune's trials whose actors we killed
         self.error: Exception | None = None  # what a hook raised: Tune passes on its text alone
 
     def __getstate__(self) -> dict[str, Any]:
@@ -159,6 +160,8 @@ class StudyScheduler(FIFOScheduler):
         self._hooks = hooks
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        if trial.trial_id in self._hooks.killed:
+            return TrialScheduler.CONTINUE  # until Tune finds its actor gone; stopped, it would be used again
         stop = False
         with self._hooks.kept():
             for message in result[MESSAGES]:
@@ -211,6 +214,7 @@ class StudyCallback(tune.Callback):
         dropped = self._hooks.driver.take_dropped()
         for trial_id, number in list(self._hooks.numbers.items()):
             if number in dropped and trial_id in self._hooks.actors:
+                self._hooks.killed.add(trial_id)
                 ray.kill(self._hooks.actors[trial_id])
 
     def _over(self, trial: Trial) -> None:
