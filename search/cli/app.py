@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from . import spaces, studies, train
+from . import doctor, spaces, studies, train
 from .run import run
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ app.command()(run)
 spaces.register(app)
 studies.register(app)
 train.register(app)
+doctor.register(app)
 
 
 def main() -> None:
