@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -19,12 +20,14 @@ from optuna.trial import FrozenTrial, TrialState
 from ..objectives.base import describe
 from ..spaces import Spec, differences, load
 from ..storage import database, files, provenance, studies
+from ..storage.connection import patiently
 from . import plan
 from .algorithms import make_pruner
 from .backends import make_backend
 from .driver import Driver, Watcher
 from .errors import SearchError
 from .export import config_of
+from .guardian import guarded
 from .note import study_note
 
 if TYPE_CHECKING:
@@ -160,11 +163,13 @@ def run(
     options = {"address": ray_address} if ray_address is not None else {}
     worker_backend = make_backend(backend, spec, describe(words, objective), **options)
     quiet_optuna()
-    opened = database.open_storage(url, create=True)
-    with files.driver_lock(url, folder, spec.name):
+    opened = patiently(lambda: database.open_storage(url, create=True), watcher.say)
+    name = spec.name
+    spec = spec.override(name=patiently(lambda: studies.born_as(opened, name), watcher.say))
+    with files.driver_lock(url, folder, spec.name), guarded(url, folder, spec.name):
         about = _about(spec, backend, worker_backend.threads)
-        live = studies.open_live(opened, spec.name, goal=spec.goal, attrs=about)
-        _refuse_changes(spec, live.stored_user_attrs()[studies.SPEC])
+        live = patiently(lambda: studies.open_live(opened, name, goal=spec.goal, attrs=about), watcher.say)
+        _refuse_changes(spec, live.attrs[studies.SPEC])
         driver = Driver(spec, live, runs=folder, watcher=watcher, pruner=worker_backend.pruner)
         before = driver.finished
         driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
@@ -174,7 +179,7 @@ def run(
         raise SearchError(driver.fatal)
     ran = driver.finished - before
     return StudyResult(
-        spec.name, driver.study, spec, url, folder, ran, driver.stop_reason, driver.stopped, interrupted
+        live.name, driver.study, spec, url, folder, ran, driver.stop_reason, driver.stopped, interrupted
     )
 
 
@@ -190,6 +195,7 @@ def open_study(name: str, *, storage: str | None = None, runs: str | Path | None
         )
     spec = Spec.from_json(stored)
     study.pruner = make_pruner(spec)  # Optuna stores none, and only this one knows the brackets
+    study.study_name = spec.name  # the one it was born with, by which the pruner gives out brackets
     return StudyResult(name, study, spec, url, files.runs_folder(url, runs))
 
 
@@ -232,24 +238,34 @@ def _explain(driver: Driver) -> None:
 
 def _drive(driver: Driver, backend: Any) -> bool:
     """Run the backend to the end; whether a signal cut it short."""
+    hurried = False
     with _signals(driver) as caught:
         try:
             backend.run(driver)
         except KeyboardInterrupt:
+            hurried = bool(caught)
             if not caught:  # none of ours: a notebook's, or a debugger's
                 caught.append("interrupted")
                 driver.request_stop("interrupted")
         finally:
-            driver.close()
+            driver.close(hurried=hurried)
     return bool(caught)
 
 
 @contextmanager
 def _signals(driver: Driver) -> Iterator[list[str]]:
-    """The first SIGINT or SIGTERM asks the search to stop tidily; the second stops it now."""
+    """The first SIGINT or SIGTERM asks the search to stop tidily; the second stops it now.
+
+    So does SIGHUP, which comes when the terminal goes; but a search that talks to no terminal goes on.
+    """
     caught: list[str] = []
+    terminals = [fd for fd in (1, 2) if os.isatty(fd)]
 
     def handle(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            _silence(terminals)
+            if not terminals:
+                return
         if caught:
             raise KeyboardInterrupt
         caught.append(signal.Signals(number).name)
@@ -258,9 +274,20 @@ def _signals(driver: Driver) -> Iterator[list[str]]:
     if threading.current_thread() is not threading.main_thread():
         yield caught  # only the main thread may take signals
         return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup leaves it
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield caught
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _silence(descriptors: list[int]) -> None:
+    """Let what is written there go nowhere: the terminal is gone, and to write to it is an error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in descriptors:
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)

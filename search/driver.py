@@ -19,10 +19,11 @@ from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Derived, Spec, nested
-from ..storage import StorageError
-from ..storage.files import CONFIG, artifact_attrs, drop_checkpoint, trial_folder
-from ..storage.live import DatabaseUnavailable, LiveStorage
-from ..storage.studies import ELAPSED, PROVENANCE, STOP
+from ..storage import DatabaseUnavailable, StorageError
+from ..storage.connection import patiently
+from ..storage.files import CONFIG, artifact_attrs, drop_checkpoint, has_checkpoint, trial_folder
+from ..storage.live import Command, LiveStorage
+from ..storage.studies import ELAPSED, PAUSED, PROVENANCE
 from .algorithms import GridSampler, derived_seed, labelled, sampler_of, suggest
 from .errors import SearchError
 from .explain import pruning_reason
@@ -33,9 +34,11 @@ STOP_SECONDS = 30.0  # that running trials have for one more report when the sea
 OWN_ATTRS = frozenset(
     {"baseline", "error", "reason", "retries", "traceback"}
 )  # no metric or parameter takes one
+OF_A_FAILURE = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without
 SAME_FAILURES = 3  # identical failures from the start on that end a search
+CLOCK_SECONDS = 2.0  # that the machine's clock may be set back without a word
 
-FailureKind = Literal["error", "memory", "lost", "timeout"]
+FailureKind = Literal["error", "memory", "lost", "timeout", "disk"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Running:
     config: dict[str, Any]
     reported: int = 0  # the last step in the study; what an attempt reports again up to here is known
     attempts: int = 1
+    resumes: bool = False  # from a checkpoint, and has not reported since
     metrics: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
@@ -98,9 +102,12 @@ class Driver:
         self._begun = time.monotonic()
         self._elapsed_before = float(self.study.user_attrs.get(ELAPSED, 0.0))
         self._stop: str | None = None  # why no more trials are asked
+        self._paused_since: float | None = None
         self._suspending_since: float | None = None  # running trials are put back at their next report
+        self._dropped: list[int] = []  # trials that ended while their workers do not know
+        self._clock = _wall_ahead()
         self.fatal: str | None = None  # why the search failed
-        self.study.set_user_attr(STOP, None)
+        self.study.set_user_attr(PAUSED, False)
         self._put_back()
         self._enqueue_baseline()
         self._check_ends()
@@ -120,8 +127,8 @@ class Driver:
 
     @property
     def elapsed(self) -> float:
-        """Seconds searched so far, over all resumes."""
-        return self._elapsed_before + time.monotonic() - self._begun
+        """Seconds searched so far, over all resumes; pauses do not count."""
+        return self._elapsed_before + (self._paused_since or time.monotonic()) - self._begun
 
     @property
     def consumed(self) -> int:
@@ -136,13 +143,17 @@ class Driver:
     @property
     def stopped(self) -> bool:
         """Whether somebody stopped the search, to go on with it later."""
-        return self._suspending_since is not None
+        return self._suspending_since is not None and not self.paused
+
+    @property
+    def paused(self) -> bool:
+        """Whether the search waits to be resumed: no trial is asked, and none runs for long."""
+        return self._paused_since is not None
 
     @property
     def overdue(self) -> bool:
         """Whether trials that were to be put back have had their time to report."""
-        since = self._suspending_since
-        return since is not None and time.monotonic() - since > STOP_SECONDS
+        return self.stopped and self._put_back_late()
 
     @property
     def best(self) -> FrozenTrial | None:
@@ -154,7 +165,7 @@ class Driver:
 
     def ask(self) -> Assignment | None:
         """The next trial to run; None when there is none now. None with nothing running means the end."""
-        if self._stop is not None:
+        if self._stop is not None or self.paused:
             return None
         waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         if not waiting and self._all_asked():
@@ -169,6 +180,7 @@ class Driver:
         """Record a report. Returns None to go on, or why the trial ends here; it has then ended."""
         running = self.running[number]
         running.metrics.update(metrics)
+        running.resumes = False
         if not math.isfinite(value):
             what = f"diverged: {self.spec.metric} was {value} at {step} {self.spec.resource}"
             return self._end_unusable(running, "diverged", what)
@@ -180,9 +192,9 @@ class Driver:
         if reason is not None:
             self._end(running, TrialState.PRUNED, reason=reason)
             return reason
-        if self.stopped:
+        if self._suspending_since is not None:
             self.suspend(number)
-            return "the search is stopping"
+            return "the search is paused" if self.paused else "the search is stopping"
         self._flush()
         return None
 
@@ -199,7 +211,17 @@ class Driver:
         """An attempt ended without a value: run out of memory, or to be tried again, or failed."""
         running = self.running[number]
         asks_on = self._stop is None or self.stopped  # now, or when it is resumed
-        if failure.kind == "memory":
+        if failure.kind == "disk":
+            self.suspend(number)
+            self.fatal = (
+                f"trial {number} cannot write: {failure.message}; make room, and the same command goes on"
+            )
+            self.request_stop(self.fatal)
+        elif failure.kind == "error" and running.resumes:  # a kill in the middle of writing leaves such
+            self.say(f"trial {number} cannot go on from its checkpoint ({failure.message}); it starts over")
+            drop_checkpoint(trial_folder(self.runs, self.spec.name, number))
+            self.suspend(number)
+        elif failure.kind == "memory":
             self._end_unusable(running, "out_of_memory", f"out of memory: {failure.message}")
         elif running.attempts <= self.spec.execution.retries and asks_on:
             running.trial.set_user_attr("retries", running.attempts)
@@ -221,15 +243,21 @@ class Driver:
     def tick(self) -> None:
         """Look at the clock and at what other processes ask for; to be called about once a second."""
         self._check_ends()
+        self._check_clock()
         if self.elapsed - self.study.user_attrs.get(ELAPSED, 0.0) >= ELAPSED_SECONDS:
             self.study.set_user_attr(ELAPSED, round(self.elapsed, 1))
         self._flush()
-        try:
-            if self._storage.stored_user_attrs().get(STOP):
-                self.request_stop("asked by hpsearch stop")
-        except DatabaseUnavailable as error:
-            self._watcher.say(f"the database does not answer ({error}); going on")
+        self._look_around()
+        if self.paused and self._put_back_late():
+            for number in list(self.running):
+                self._dropped.append(number)
+                self.suspend(number)
         self._watcher.tick(self)
+
+    def take_dropped(self) -> list[int]:
+        """Trials whose workers are to be killed: they have ended here, and their workers do not know."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
     def say(self, message: str) -> None:
         """Tell whoever watches the search."""
@@ -241,15 +269,126 @@ class Driver:
 
     def request_stop(self, reason: str) -> None:
         """Ask no more trials and put running ones back at their next report, to be resumed later."""
+        self._end_pause()
         self.stop(reason)
         self._suspending_since = self._suspending_since or time.monotonic()
 
-    def close(self) -> None:
-        """Put back what is still running and write what is still unwritten."""
+    def pause(self) -> None:
+        """Ask no more trials and put running ones back at their next report, until `resume`."""
+        if self._stop is None and not self.paused:
+            self._paused_since = self._suspending_since = time.monotonic()
+            self.study.set_user_attr(PAUSED, True)
+            self.say(f"paused; to go on: hpsearch resume {self._storage.name}")
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        if self.paused:
+            self._end_pause()
+            self.study.set_user_attr(PAUSED, False)
+            self.say("resumed")
+
+    def _end_pause(self) -> None:
+        if self._paused_since is not None:
+            self._begun += time.monotonic() - self._paused_since
+            self._paused_since = self._suspending_since = None
+
+    def kill(self, number: int, reason: str) -> None:
+        """End a trial that runs or was put back, as failed."""
+        trial = self.trials[number] if number < len(self.trials) else None
+        if number in self.running:
+            self._dropped.append(number)
+            running = self.running[number]
+        elif trial is not None and trial.state == TrialState.WAITING and trial.datetime_start is not None:
+            running = self.running[number] = self._take_up(trial)
+        else:
+            self.say(f"trial {number} does not run, so it cannot be killed")
+            return
+        running.trial.set_user_attr("error", reason)
+        self._end(running, TrialState.FAIL, reason=reason)
+
+    def retry(self, number: int | None) -> None:
+        """Let a failed trial wait to be tried again from its checkpoint; without a number all of them."""
+        failed = [t.number for t in self.trials if t.state == TrialState.FAIL]
+        for each in failed if number is None else [number]:
+            if each not in failed:
+                self.say(f"trial {each} has not failed, so it is not tried again")
+                continue
+            self._storage.revive(each, OF_A_FAILURE)
+            self.say(f"trial {each} is tried again")
+        self._flush()
+
+    def close(self, *, hurried: bool = False) -> None:
+        """Put back what is still running and write what is still unwritten.
+
+        A `hurried` end does not wait for a database that cannot be written now.
+        """
         self.running.clear()
         self._put_back()
         self.study.set_user_attr(ELAPSED, round(self.elapsed, 1))
-        self._flush()
+        self.study.set_user_attr(PAUSED, False)
+        try:
+            if not hurried:
+                self._flush()
+                return
+            self._storage.flush()
+        except DatabaseUnavailable as error:
+            self.say(f"left without writing ({error}); the same command goes on from the last checkpoints")
+        finally:
+            self._storage.close()
+
+    # What happens around the search
+
+    def _look_around(self) -> None:
+        """See what other processes ask, and what they did to the study."""
+        try:
+            commands, ended = self._storage.take_commands(), self._storage.ended_elsewhere()
+        except DatabaseUnavailable as error:
+            self.say(f"the database does not answer ({error}); going on")
+            return
+        for command in commands:
+            self._obey(command)
+        for trial in ended:
+            self._accept(trial)
+        for news in self._storage.take_news():
+            self.say(news)
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Command("stop"):
+                self.request_stop("asked by hpsearch stop")
+            case Command("pause"):
+                self.pause()
+            case Command("resume"):
+                self.resume()
+            case Command("kill", int(number)):
+                self.kill(number, "killed by hpsearch kill")
+            case Command("retry", number):
+                self.retry(number)
+            case _:
+                self.say(f"another process asks for something unknown: {command.do}")
+
+    def _accept(self, trial: FrozenTrial) -> None:
+        """Another program, such as the dashboard, ended a trial: so be it."""
+        state = trial.state
+        self.say(f"trial {trial.number} was ended as {state.name.lower()} by another program")
+        if trial.number in self.running:
+            self._dropped.append(trial.number)
+        running = self.running.get(trial.number) or self._take_up(self.trials[trial.number])
+        self.running[trial.number] = running
+        self._end(running, state, value=trial.value, reason="ended by another program")
+
+    def _check_clock(self) -> None:
+        """Say when the machine's clock was set back; the search itself counts by one that never is."""
+        ahead = _wall_ahead()
+        if ahead < self._clock - CLOCK_SECONDS:
+            self.say(
+                f"the clock was set back by {self._clock - ahead:.0f} s; times in the study are as it shows"
+            )
+        self._clock = ahead
+
+    def _put_back_late(self) -> bool:
+        since = self._suspending_since
+        return since is not None and time.monotonic() - since > STOP_SECONDS
 
     # Beginning a trial
 
@@ -273,6 +412,7 @@ class Driver:
         running = self._configured(optuna.Trial(self.study, waiting._trial_id))
         running.reported = waiting.last_step or 0
         running.attempts = 1 + int(waiting.user_attrs.get("retries", 0))
+        running.resumes = has_checkpoint(trial_folder(self.runs, self.spec.name, waiting.number))
         return running
 
     def _configured(self, trial: optuna.Trial) -> Running:
@@ -289,7 +429,11 @@ class Driver:
         number = trial.number
         provenance = self.study.user_attrs.get(PROVENANCE, {})
         content = document(self.spec, self.trials[number], provenance)
-        write(trial_folder(self.runs, self.spec.name, number) / CONFIG, render(content, "json"))
+        path = trial_folder(self.runs, self.spec.name, number) / CONFIG
+        try:
+            write(path, render(content, "json"))
+        except OSError as error:
+            raise SearchError(f"cannot write {path}: {error.strerror}; the same command goes on") from error
         return Running(trial, config)
 
     def _assignment(self, running: Running) -> Assignment:
@@ -386,18 +530,16 @@ class Driver:
 
     def _flush(self) -> None:
         """Write to the database; wait for it, and say so, while it cannot be written."""
-        pause = 1.0
-        while True:
-            try:
-                self._storage.flush()
-                return
-            except DatabaseUnavailable as error:
-                self._watcher.say(f"the database cannot be written ({error}); trying again in {pause:g} s")
-                time.sleep(pause)
-                pause = min(2 * pause, 30.0)
-            except StorageError as error:
-                raise SearchError(str(error)) from error
+        try:
+            patiently(self._storage.flush, self.say)
+        except StorageError as error:
+            raise SearchError(str(error)) from error
 
     def _loss(self, value: float | None) -> float:
         assert value is not None
         return value if self.spec.goal == "minimize" else -value
+
+
+def _wall_ahead() -> float:
+    """Seconds by which the clock on the wall is ahead of the one that only goes on."""
+    return time.time() - time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import operator
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..objectives.base import ObjectiveError, TrialStopped
-from ..storage.files import CHECKPOINT, METRICS
+from ..storage.files import CHECKPOINT, METRICS, has_checkpoint
 
 TRACEBACK_LINES = 30
 LONGEST_MESSAGE = 500  # letters of it, and of each line of a traceback, that a study keeps
@@ -41,7 +42,7 @@ class FolderTrial(ABC):
         self.params = params
         self.seed = seed
         self.checkpoint = folder / CHECKPOINT
-        self.resume_from = self.checkpoint if _has_files(self.checkpoint) else None
+        self.resume_from = self.checkpoint if has_checkpoint(folder) else None
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         self.stopped = False
         self._metrics_file = folder / METRICS
@@ -126,10 +127,11 @@ def failure_of(error: BaseException) -> dict[str, str]:
     name = type(error).__name__
     message = f"{name}: {error}".strip().rstrip(":")
     no_memory = isinstance(error, MemoryError) or name == "OutOfMemoryError"
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     no_memory = no_memory or "can't allocate memory" in message  # torch's words on CPU
     if isinstance(error, (ObjectiveError, ChildProcessError)):  # our own sentence says it all
         return {"kind": "error", "message": str(error), "traceback": ""}
-    kind = "memory" if no_memory else "error"
+    kind = "memory" if no_memory else "disk" if full else "error"
     first = message.splitlines()[0][:LONGEST_MESSAGE]
     return {"kind": kind, "message": first, "traceback": "\n".join(line[:LONGEST_MESSAGE] for line in tail)}
 
@@ -142,10 +144,6 @@ def _checked_step(step: Any, last: int) -> int:
     if whole <= 0 or whole <= last:
         raise ValueError(f"report() was given step={whole} after step {last}; steps are positive and rise")
     return whole
-
-
-def _has_files(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.iterdir())
 
 
 def _recorded(path: Path) -> list[Report]:

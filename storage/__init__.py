@@ -3,3 +3,7 @@
 
 class StorageError(Exception):
     """The database or the files of a study cannot be used; the message says what to do about it."""
+
+
+class DatabaseUnavailable(StorageError):
+    """The database cannot be read or written now; what was not written is kept, and may be tried again."""

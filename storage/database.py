@@ -16,7 +16,7 @@ import optuna
 import sqlalchemy
 from sqlalchemy import exc
 
-from . import StorageError
+from . import DatabaseUnavailable, StorageError
 
 DEFAULT_URL = "sqlite:///hpsearch.db"
 BUSY_SECONDS = 60
@@ -57,7 +57,8 @@ def sqlite_file(url: str) -> Path | None:
 def open_storage(url: str, *, create: bool = False) -> optuna.storages.RDBStorage:
     """Open the database at `url`; make it where `create` is set and it does not exist.
 
-    Raises `StorageError` where it is missing, unwritable, no database, or of another Optuna's schema.
+    Raises `StorageError` where it is missing, unwritable, no database, or of another Optuna's schema, and
+    `DatabaseUnavailable` where another program has locked it for too long.
     """
     file = sqlite_file(url)
     options: dict[str, Any] = {}
@@ -70,7 +71,9 @@ def open_storage(url: str, *, create: bool = False) -> optuna.storages.RDBStorag
             url.replace("{", "{{").replace("}", "}}"), engine_kwargs=options, skip_table_creation=not create
         )
     except exc.SQLAlchemyError as error:
-        raise StorageError(f"cannot open the database {hidden(url)}: {_cause(error)}") from error
+        if "database is locked" in cause(error):  # SQLite's words
+            raise DatabaseUnavailable(cause(error)) from error
+        raise StorageError(f"cannot open the database {hidden(url)}: {cause(error)}") from error
     except ImportError as error:
         raise StorageError(
             f"the database {hidden(url)} needs a driver that is not installed: {error}"
@@ -129,11 +132,16 @@ def _check_tables(file: Path) -> None:
     try:
         with closing(sqlite3.connect(file, timeout=BUSY_SECONDS)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.OperationalError as error:
+        if "database is locked" in str(error):
+            raise DatabaseUnavailable(str(error)) from error
+        raise StorageError(f"cannot open the database {file}: {error}") from error
     except sqlite3.Error as error:
         raise StorageError(f"cannot open the database {file}: {error}") from error
     if tables and not {"studies", "version_info"} <= tables:
         raise StorageError(f"the database {file} is another application's; choose another file")
 
 
-def _cause(error: exc.SQLAlchemyError) -> str:
+def cause(error: exc.SQLAlchemyError) -> str:
+    """What the database said, without SQLAlchemy's statement and parameters."""
     return str(getattr(error, "orig", None) or error).strip()

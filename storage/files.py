@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 import filelock
+import psutil
 
 from . import StorageError
 
@@ -30,6 +32,9 @@ METRICS = "metrics.jsonl"
 OUTPUT = "output.log"
 CONFIG = "config.json"
 LONGEST_NAME = 100  # bytes; file systems take 255, an attribute with its artifact's id 512
+LONGEST_OUTPUT = 16 << 20  # bytes of what a trial prints, before its middle is cut out
+KEPT_OUTPUT = 1 << 20  # bytes at its beginning and at its end that stay
+TIDY_SECONDS = 60.0  # for a guardian to put back what a killed driver left
 _ARTIFACTS = {METRICS: "application/jsonl", OUTPUT: "text/plain", CONFIG: "application/json"}
 
 
@@ -56,9 +61,35 @@ def trial_folder(runs: Path, study: str, number: int) -> Path:
     return study_folder(runs, study) / str(number)
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a trial left something to go on from."""
+    checkpoint = folder / CHECKPOINT
+    return checkpoint.is_dir() and any(checkpoint.iterdir())
+
+
 def drop_checkpoint(folder: Path) -> None:
     """Delete a trial's checkpoint; its reports, output and configuration stay."""
     shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+
+
+def shorten(output: Path) -> None:
+    """Cut the middle out of what a trial printed, where that would fill the disk.
+
+    Whoever writes to it appends, so the file may be cut while it grows.
+    """
+    try:
+        size = output.stat().st_size
+    except OSError:
+        return  # it has printed nothing yet
+    if size <= LONGEST_OUTPUT:
+        return
+    with output.open("rb+") as stream:
+        stream.seek(-KEPT_OUTPUT, os.SEEK_END)
+        tail = stream.read(KEPT_OUTPUT)
+        stream.truncate(KEPT_OUTPUT)
+    with output.open("ab") as stream:
+        left_out = size - 2 * KEPT_OUTPUT
+        stream.write(b"\n[%d bytes are left out here: the trial printed too much]\n" % left_out + tail)
 
 
 @contextmanager
@@ -69,18 +100,23 @@ def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
     """
     path = _lock_file(url, runs, study)
     lock = filelock.FileLock(path, timeout=0)
-    owner = path.with_suffix(".pid")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except filelock.Timeout:
-        pid = owner.read_text().strip() if owner.exists() else "unknown"
-        raise StorageError(
-            f'another search (process {pid}) is running the study "{study}"; '
-            f"wait for it, end it with: hpsearch stop {study}, or search under another --name"
-        ) from None
-    except OSError as error:
-        raise StorageError(f"cannot lock the study: {error}") from error
+    owner = _owner_file(path)
+    deadline = time.monotonic() + TIDY_SECONDS
+    while not lock.is_locked:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except filelock.Timeout:
+            pid = _owner(path)
+            if pid is not None and not psutil.pid_exists(pid) and time.monotonic() < deadline:
+                time.sleep(0.1)  # that driver was killed, and somebody is tidying up after it
+                continue
+            raise StorageError(
+                f'another search (process {pid or "unknown"}) is running the study "{study}"; '
+                f"wait for it, end it with: hpsearch stop {study}, or search under another --name"
+            ) from None
+        except OSError as error:
+            raise StorageError(f"cannot lock the study: {error}") from error
     try:
         owner.write_text(str(os.getpid()))
         yield
@@ -92,15 +128,46 @@ def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
 def driver_running(url: str, runs: Path, study: str) -> int | None:
     """The process that searches the study on this machine now; None where none does."""
     path = _lock_file(url, runs, study)
-    try:
-        pid = int(path.with_suffix(".pid").read_text())
-    except (OSError, ValueError):  # a driver writes it once it has the lock, and removes it before it lets go
+    pid = _owner(path)
+    if pid is None or not psutil.pid_exists(pid):
         return None
     try:
         with filelock.FileLock(path, timeout=0):
             return None  # the driver was killed and left its number behind
     except filelock.Timeout:
         return pid
+
+
+@contextmanager
+def tidying(url: str, runs: Path, study: str) -> Iterator[bool]:
+    """Hold the study that a killed driver left; whether that could be, and no other driver has it by now."""
+    path = _lock_file(url, runs, study)
+    lock = filelock.FileLock(path, timeout=0)
+    try:
+        lock.acquire()
+    except (filelock.Timeout, OSError):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        _owner_file(path).unlink(missing_ok=True)
+        lock.release()
+
+
+def _owner_file(lock: Path) -> Path:
+    return lock.with_suffix(".pid")
+
+
+def _owner(lock: Path) -> int | None:
+    """The process that holds the lock, or held it when it was killed.
+
+    A driver writes it once it has the lock, and removes it before it lets go.
+    """
+    try:
+        return int(_owner_file(lock).read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def _lock_file(url: str, runs: Path, study: str) -> Path:

@@ -3,11 +3,13 @@
 Optuna's own `RDBStorage` spends 70 to 190 SQL statements on a trial. Here samplers and pruners read
 memory, and `flush` writes what changed since the last one: one transaction for a new trial, one for a
 report, one for an end. The rows are the ones Optuna would have written. When the database cannot be
-written, nothing is lost: the difference stays, and the next `flush` writes it.
+written, nothing is lost: the difference stays, and the next `flush` writes it. What others did to the study
+meanwhile is noticed: it is followed where it was renamed, and written again where a trial is missing.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +24,9 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import exc
 
-from . import StorageError
+from . import DatabaseUnavailable, StorageError
+from .connection import DriverConnection
+from .database import cause
 
 _TRIALS = models.TrialModel.__table__
 _PARAMS = models.TrialParamModel.__table__
@@ -37,10 +41,6 @@ _STUDY_SYSTEM = models.StudySystemAttributeModel.__table__
 Rows = list[dict[str, Any]]
 
 
-class DatabaseUnavailable(StorageError):
-    """The database cannot be written now; what was not written is kept, and may be tried again."""
-
-
 @dataclass(frozen=True)
 class Written:
     """What the database holds of one trial."""
@@ -53,17 +53,61 @@ class Written:
     system: Mapping[str, Any] = field(default_factory=dict)
 
 
-class LiveStorage(optuna.storages.InMemoryStorage):
-    """One study of a database, held in memory by its only writer."""
+@dataclass(frozen=True)
+class Command:
+    """What another process asks of the driver."""
 
-    def __init__(self, database: optuna.storages.RDBStorage, name: str) -> None:
+    do: str  # stop, pause, resume; kill or retry a trial
+    trial: int | None = None
+
+    @classmethod
+    def parse(cls, stored: str) -> Command:
+        """From an attribute, which anybody may have written."""
+        match json.loads(stored):
+            case {"do": str(do), "trial": int(trial)}:
+                return cls(do, trial)
+            case {"do": str(do)}:
+                return cls(do)
+        return cls(stored)
+
+
+COMMAND = "hpsearch:command:"  # and something unique: the study's attribute that holds one
+
+
+class _Changed(Exception):
+    """Others changed the study since we last looked."""
+
+
+class LiveStorage(optuna.storages.InMemoryStorage):
+    """One study of a database, held in memory by its only writer.
+
+    `born` is the name the study began with, by which samplers and pruners know it however it is called now.
+    `identity` names an attribute that is this study's alone, to find it by when it was renamed.
+    """
+
+    def __init__(
+        self,
+        database: optuna.storages.RDBStorage,
+        name: str,
+        *,
+        born: str | None = None,
+        identity: str | None = None,
+    ) -> None:
         super().__init__()
         self._database = database
+        self.name = name  # in the database
+        self._identity = identity
         self._row = database.get_study_id_from_name(name)  # the study's primary key
+        self._connection = DriverConnection(database.engine, self._row)
         self._written: dict[int, Written] = {}
         self._open: set[int] = set()  # numbers of trials that may still change
-        self._study = self.create_new_study(database.get_study_directions(self._row), name)
-        self._load()
+        self._news: list[str] = []
+        self._study = self.create_new_study(database.get_study_directions(self._row), born or name)
+        try:
+            self._load()
+        except BaseException:
+            self.close()
+            raise
 
     # Optuna's storage interface, where it differs from memory
 
@@ -77,12 +121,49 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self._open.add(self.get_trial_number_from_id(trial_id))
         return trial_id
 
+    def set_trial_state_values(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> bool:
+        changed = super().set_trial_state_values(trial_id, state, values)
+        trial = self._get_trial(trial_id)
+        begun, ended = trial.datetime_start, trial.datetime_complete
+        if begun and ended and ended < begun:  # the clock was set back; no trial ends before it begins
+            trial.datetime_complete = begun
+        return changed
+
     def suspend(self, number: int) -> None:
         """Put a running trial back among the waiting ones; it keeps its parameters and reports."""
-        trial_id = self.get_trial_id_from_study_id_trial_number(self._study, number)
+        trial_id = self.trial_id(number)
         self.set_trial_state_values(trial_id, TrialState.WAITING)
+        self._expect_waiting()
+
+    def revive(self, number: int, forget: Iterable[str]) -> None:
+        """Let a trial that has ended wait to be tried again, without the user attributes to `forget`."""
+        trial_id = self.trial_id(number)
+        trial = copy.copy(self._get_trial(trial_id))
+        trial.state, trial.values, trial.datetime_complete = TrialState.WAITING, None, None
+        trial.user_attrs = {k: v for k, v in trial.user_attrs.items() if k not in set(forget)}
+        self._set_trial(trial_id, trial)
+        self._open.add(number)
+        self._expect_waiting()
+
+    def _expect_waiting(self) -> None:
         # Optuna remembers where the first waiting trial stood, and expects none to come before it.
         self._prev_waiting_trial_number[self._study] = 0
+
+    @property
+    def born(self) -> str:
+        """The name that the study began with."""
+        return self.get_study_name_from_id(self._study)
+
+    def trial_id(self, number: int) -> int:
+        """The key of a trial in memory."""
+        return self.get_trial_id_from_study_id_trial_number(self._study, number)
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The study's user attributes; not to be changed."""
+        return self.get_study_user_attrs(self._study)
 
     # The database
 
@@ -90,39 +171,53 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         """Write everything that changed since the last flush, in one transaction.
 
         Raises `DatabaseUnavailable` where the database cannot be written now, and `StorageError` where
-        somebody else wrote trials into this study or deleted it.
+        it cannot be any more: the study or its file was deleted, or somebody else wrote trials into it.
         """
-        written: dict[int, Written] = {}
+        if (what := self._connection.lost_file()) is not None:
+            self._give_up_file(what)
         try:
-            with self._database.engine.begin() as connection:
-                for number in sorted(self._open):
-                    written[number] = self._write_trial(connection, self._trial(number))
-                study_attrs = self._write_study(connection)
-                self._check_exists(connection)
-        except exc.OperationalError as error:
-            raise DatabaseUnavailable(str(error.orig)) from error
-        except exc.IntegrityError as error:  # a server checks foreign keys itself
-            raise StorageError(f"the study was deleted or changed while it ran: {error.orig}") from error
-        self._written.update(written)
-        self._study_user, self._study_system = study_attrs
-        self._open = {n for n in self._open if not self._trial(n).state.is_finished()}
+            self._write()
+        except (_Changed, exc.IntegrityError):
+            self._adapt()
+            self._write_again()
 
-    def stored_user_attrs(self) -> dict[str, Any]:
-        """The study's user attributes as the database has them now: another process may have set some.
+    def take_commands(self) -> list[Command]:
+        """What other processes asked since the last time. Raises as `flush` does."""
+        asked = _STUDY_USER.c.study_id == self._row, _STUDY_USER.c.key.startswith(COMMAND, autoescape=True)
+        query = sqlalchemy.select(_STUDY_USER.c.key, _STUDY_USER.c.value_json).where(*asked)
+        with self._connection.transaction() as connection:
+            rows = connection.execute(query.order_by(_STUDY_USER.c.study_user_attribute_id)).all()
+            for key, _ in rows:
+                connection.execute(_STUDY_USER.delete().where(asked[0], _STUDY_USER.c.key == key))
+        return [Command.parse(value) for _, value in rows]
 
-        Raises `StorageError` where the study is gone.
-        """
-        try:
-            return self._database.get_study_user_attrs(self._row)
-        except KeyError as error:
-            raise StorageError("the study was deleted while it ran") from error
-        except optuna.exceptions.StorageInternalError as error:
-            raise DatabaseUnavailable(str(error.__cause__ or error)) from error
+    def ended_elsewhere(self) -> list[FrozenTrial]:
+        """Trials that run or wait here and that others ended, as they left them. Raises as `flush` does."""
+        here = {self._written[number].row: number for number in self._open if number in self._written}
+        if not here:
+            return []
+        query = sqlalchemy.select(_TRIALS.c.trial_id, _TRIALS.c.state).where(_TRIALS.c.trial_id.in_(here))
+        with self._connection.transaction() as connection:
+            rows = [row for row, state in connection.execute(query) if state.is_finished()]
+        ended = [self._theirs(row) for row in rows]
+        for trial in ended:
+            self._written[trial.number] = Written(row=trial._trial_id, **_contents(trial))
+        return ended
+
+    def take_news(self) -> list[str]:
+        """What the user is to know of what others did to the study, each said once."""
+        news, self._news = self._news, []
+        return news
+
+    def close(self) -> None:
+        """Let go of the database; the study stays in memory."""
+        self._connection.close()
 
     def _trial(self, number: int) -> FrozenTrial:
-        return self.get_trial(self.get_trial_id_from_study_id_trial_number(self._study, number))
+        return self.get_trial(self.trial_id(number))
 
     def _load(self) -> None:
+        self.take_commands()  # they were for an earlier driver
         self._study_user = self._database.get_study_user_attrs(self._row)
         self._study_system = self._database.get_study_system_attrs(self._row)
         for key, value in self._study_user.items():
@@ -133,6 +228,100 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             self.create_new_trial(self._study, trial)
             self._written[trial.number] = Written(row=trial._trial_id, **_contents(trial))
         self._open = {n for n in self._open if not self._trial(n).state.is_finished()}
+
+    def _write(self) -> None:
+        written: dict[int, Written] = {}
+        with self._connection.transaction() as connection:
+            for number in sorted(self._open):
+                written[number] = self._write_trial(connection, self._trial(number))
+            study_attrs = self._write_study(connection)
+            self._check(connection, self._written | written)  # at the end: the write lock is ours by now
+        self._written.update(written)
+        self._study_user, self._study_system = study_attrs
+        self._open = {n for n in self._open if not self._trial(n).state.is_finished()}
+
+    def _write_again(self) -> None:
+        try:
+            self._write()
+        except _Changed as error:
+            raise DatabaseUnavailable("others change the study at the same time") from error
+        except exc.IntegrityError as error:
+            raise StorageError(f"the study was changed while it was searched: {cause(error)}") from error
+
+    def _check(self, connection: sqlalchemy.Connection, written: Mapping[int, Written]) -> None:
+        """Rows without a study would become those of the next one, which SQLite gives the same key."""
+        count = sqlalchemy.select(sqlalchemy.func.count()).where(_TRIALS.c.study_id == self._row)
+        query = sqlalchemy.select(_STUDIES.c.study_name, count.scalar_subquery())
+        found = connection.execute(query.where(_STUDIES.c.study_id == self._row)).one_or_none()
+        if found is None or tuple(found) != (self.name, len(written)):
+            raise _Changed
+
+    # What others did
+
+    def _theirs(self, row: int) -> FrozenTrial:
+        try:
+            return self._database.get_trial(row)
+        except optuna.exceptions.StorageInternalError as error:
+            raise DatabaseUnavailable(str(error.__cause__ or error)) from error
+
+    def _adapt(self) -> None:
+        """Find out what others changed: go on with it, or raise `StorageError` where that cannot be."""
+        name = sqlalchemy.select(_STUDIES.c.study_name).where(_STUDIES.c.study_id == self._row)
+        with self._connection.transaction() as connection:
+            found = connection.scalar(name)
+            renamed = None if found == self.name else self._renamed(connection)
+        if renamed is not None:
+            self._follow(*renamed)
+        trials = sqlalchemy.select(_TRIALS.c.number, _TRIALS.c.trial_id).where(
+            _TRIALS.c.study_id == self._row
+        )
+        with self._connection.transaction() as connection:
+            rows: dict[int, int] = {number: row for number, row in connection.execute(trials)}
+        if not rows.keys() <= self._written.keys():
+            raise StorageError("another program wrote trials into this study while it was searched")
+        for number in [n for n, old in self._written.items() if rows.get(n) != old.row]:
+            del self._written[number]
+            self._open.add(number)
+            self._news.append(f"trial {number} was deleted from the database; it is written again")
+
+    def _renamed(self, connection: sqlalchemy.Connection) -> tuple[int, str]:
+        """The key and name that the study has now. Raises `StorageError` where there is none."""
+        mine = json.dumps(self._study_user.get(self._identity or ""))
+        query = sqlalchemy.select(_STUDIES.c.study_id, _STUDIES.c.study_name).join(_STUDY_USER)
+        same = _STUDY_USER.c.key == self._identity, _STUDY_USER.c.value_json == mine
+        found = connection.execute(query.where(*same)).first() if self._identity else None
+        if found is None:
+            raise StorageError("the study was deleted while it was searched")
+        return found.study_id, found.study_name
+
+    def _follow(self, row: int, name: str) -> None:
+        """Go on with the study under another name and key: what the copy lacks is written into it."""
+        try:
+            there = self._database.get_all_trials(row, deepcopy=False)
+            user = self._database.get_study_user_attrs(row)
+            system = self._database.get_study_system_attrs(row)
+        except optuna.exceptions.StorageInternalError as error:
+            raise DatabaseUnavailable(str(error.__cause__ or error)) from error
+        self._connection.take(row)
+        self._row, self.name = row, name
+        self._written = {t.number: Written(row=t._trial_id, **_contents(t)) for t in there}
+        self._open = {t.number for t in self.get_all_trials(self._study, deepcopy=False)}
+        # The attributes it has stay as its maker wants them.
+        self._study_user = {k: v for k, v in self.get_study_user_attrs(self._study).items() if k in user}
+        self._study_system = {
+            k: v for k, v in self.get_study_system_attrs(self._study).items() if k in system
+        }
+        self._news.append(f'the study is now called "{name}", and goes on under that name')
+
+    def _give_up_file(self, what: str) -> None:
+        """Save what is open of a file that has lost its name; raises `StorageError` in any case."""
+        told = f"the database {self._connection.file} was {what} while it was searched"
+        self._write()  # to the file that has no name any more
+        rescued = self._connection.rescue()
+        raise StorageError(
+            f"{told}; nothing is lost: all of it is in {rescued}. Move that back to its place, and the same "
+            "command goes on"
+        )
 
     def _write_study(self, connection: sqlalchemy.Connection) -> tuple[dict[str, Any], dict[str, Any]]:
         user = dict(self.get_study_user_attrs(self._study))
@@ -149,7 +338,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             if trial.values is not None:
                 self._write_values(connection, old.row, trial.values)
         elif (life := _life(trial)) != old.life:
-            if trial.values is not None:
+            if trial.values is not None and not old.life["state"].is_finished():
                 self._write_values(connection, old.row, trial.values)
             connection.execute(_TRIALS.update().where(_TRIALS.c.trial_id == old.row).values(**life))
         new = replace(old, **_contents(trial))
@@ -170,21 +359,8 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         result = connection.execute(
             _TRIALS.insert().values(study_id=self._row, number=trial.number, **_life(trial))
         )
-        # Counted after the insert, so that the write lock is already ours.
-        count = connection.scalar(
-            sqlalchemy.select(sqlalchemy.func.count()).where(_TRIALS.c.study_id == self._row)
-        )
-        if count != trial.number + 1:
-            self._check_exists(connection)
-            raise StorageError("another program wrote trials into this study while it ran")
         assert result.inserted_primary_key is not None
         return int(result.inserted_primary_key[0])
-
-    def _check_exists(self, connection: sqlalchemy.Connection) -> None:
-        """Rows without a study would become those of the next one, which SQLite gives the same key."""
-        found = sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_id == self._row)
-        if connection.scalar(found) is None:
-            raise StorageError("the study was deleted while it ran")
 
     def _write_values(self, connection: sqlalchemy.Connection, row: int, values: Sequence[float]) -> None:
         rows = []
@@ -243,13 +419,18 @@ def _write_attrs(
     new: Mapping[str, Any],
     old: Mapping[str, Any],
 ) -> None:
-    """Write the attributes that are new or changed. A key that another process added is overwritten."""
+    """Write the attributes that are new or changed, and delete those that are no more.
+
+    A key that another process added stays, or is overwritten.
+    """
     missing = object()
+    ((column, row),) = key.items()
+    for name in old.keys() - new.keys():
+        connection.execute(table.delete().where(table.c[column] == row, table.c.key == name))
     changed: Iterable[tuple[str, Any]] = (
         (k, json.dumps(v)) for k, v in new.items() if old.get(k, missing) != v
     )
     for name, value in changed:
-        ((column, row),) = key.items()
         update = table.update().where(table.c[column] == row, table.c.key == name).values(value_json=value)
         if connection.execute(update).rowcount == 0:
             connection.execute(table.insert().values(**key, key=name, value_json=value))

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import difflib
 import shutil
+import time
+import uuid
 import warnings
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import optuna
 from optuna.storages import BaseStorage, RDBStorage
 
-from . import StorageError
+from . import DatabaseUnavailable, StorageError
 from .files import study_folder
-from .live import LiveStorage
+from .live import COMMAND, Command, LiveStorage
 
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
 PROVENANCE = "hpsearch:provenance"  # versions, commit, backend, start
 ELAPSED = "hpsearch:elapsed_seconds"  # searched so far, over all resumes
-STOP = "hpsearch:stop"  # the time somebody asked the driver to stop, else null
+PAUSED = "hpsearch:paused"  # whether its search waits to be resumed
+ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks every half second
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class StudySummary:
     """A line of `hpsearch list`."""
 
     name: str
+    born: str  # the name it began with
     metric: str
     direction: str
     best: float | None
@@ -40,8 +44,35 @@ def open_live(
 ) -> LiveStorage:
     """The study `name` in the driver's memory; made, with `attrs` as its user attributes, if missing.
 
-    Raises `StorageError` where a study of that name holds another program's trials.
+    Raises `StorageError` where a study of that name holds another program's trials, or another search has it,
+    and `DatabaseUnavailable` where the database cannot be used now.
     """
+    try:
+        _make(database, name, goal, attrs)
+        return LiveStorage(database, name, born=attrs[SPEC]["name"], identity=PROVENANCE)
+    except optuna.exceptions.StorageInternalError as error:
+        raise DatabaseUnavailable(str(error.__cause__ or error)) from error
+
+
+def born_as(database: BaseStorage, name: str) -> str:
+    """The name that the study `name` began with: its folder's, whatever another program calls it since.
+
+    Raises `DatabaseUnavailable` where the database cannot be read now.
+    """
+    try:
+        attrs = database.get_study_user_attrs(database.get_study_id_from_name(name))
+    except KeyError:
+        return name  # there is none yet
+    except optuna.exceptions.StorageInternalError as error:
+        raise DatabaseUnavailable(str(error.__cause__ or error)) from error
+    born: str = attrs.get(SPEC, {}).get("name", name)
+    return born
+
+
+def _make(
+    database: RDBStorage, name: str, goal: Literal["minimize", "maximize"], attrs: dict[str, Any]
+) -> None:
+    """Make the study where it is missing."""
     study = optuna.create_study(study_name=name, storage=database, direction=goal, load_if_exists=True)
     if SPEC not in study.user_attrs:
         if study.get_trials(deepcopy=False) or [d.name.lower() for d in study.directions] != [goal]:
@@ -51,7 +82,6 @@ def open_live(
             study.set_metric_names([attrs[SPEC]["metric"]])
         for key, value in attrs.items():  # the spec last: a study that has it is whole
             study.set_user_attr(key, value)
-    return LiveStorage(database, name)
 
 
 def load_study(storage: BaseStorage, name: str) -> optuna.Study:
@@ -82,6 +112,7 @@ def summaries(storage: BaseStorage) -> list[StudySummary]:
         found.append(
             StudySummary(
                 name=study.study_name,
+                born=spec.get("name", study.study_name),
                 metric=spec.get("metric", "value"),
                 direction=", ".join(directions),
                 best=best(values, default=None),
@@ -92,9 +123,22 @@ def summaries(storage: BaseStorage) -> list[StudySummary]:
     return found
 
 
+def command(study: optuna.Study, asked: Command) -> bool:
+    """Ask the driver of a study for something; whether it took the command within a few seconds."""
+    key = f"{COMMAND}{uuid.uuid4().hex}"
+    study.set_user_attr(key, {name: value for name, value in asdict(asked).items() if value is not None})
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(0.1)
+        if key not in study.user_attrs:
+            return True
+    return False
+
+
 def delete_study(database: RDBStorage, name: str, *, runs: Path, files: bool) -> None:
     """Delete the study and, where `files` is set, its folder under `runs`."""
     load_study(database, name)
+    folder = study_folder(runs, born_as(database, name))
     optuna.delete_study(study_name=name, storage=database)
     if files:
-        shutil.rmtree(study_folder(runs, name), ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -35,6 +35,8 @@ def as_message(assignment: Assignment) -> Message:
 def deliver(driver: Driver, message: Message) -> str | None:
     """Tell the driver what a worker says of its trial; why the trial ends at this report, if it does."""
     number: int = message["number"]
+    if number not in driver.running:
+        return "the trial has ended"  # by another's word, before its worker heard of it
     match message["kind"]:
         case "report":
             return driver.report(number, message["value"], message["step"], message["metrics"])

@@ -33,13 +33,14 @@ class OptunaBackend:
 
     def run(self, driver: Driver) -> None:
         try:
-            while (self._assign(driver) or self._busy()) and not driver.overdue:
+            while (self._assign(driver) or self._busy() or driver.paused) and not driver.overdue:
                 for key, _ in self._selector.select(TICK_SECONDS):
                     self._handle(driver, key.data, self._workers[key.data].receive())
                 if time.monotonic() - self._ticked >= TICK_SECONDS:
                     self._ticked = time.monotonic()
                     self._check(driver)
                     driver.tick()
+                    self._obey(driver)
         finally:
             for worker in self._workers.values():
                 worker.end()
@@ -71,6 +72,19 @@ class OptunaBackend:
     def _check(self, driver: Driver) -> None:
         for slot, worker in list(self._workers.items()):
             self._handle(driver, slot, worker.check())
+
+    def _obey(self, driver: Driver) -> None:
+        """Take trials from their workers that the driver has ended, and leave the machine during a pause."""
+        dropped = driver.take_dropped()
+        for slot, worker in list(self._workers.items()):
+            if worker.number in dropped and not worker.stopping:
+                worker.drop()
+            elif driver.paused and worker.number is None:
+                worker.end()
+            else:
+                continue
+            self._selector.unregister(worker)
+            del self._workers[slot]
 
     def _handle(self, driver: Driver, slot: int, messages: list[Message]) -> None:
         worker = self._workers[slot]

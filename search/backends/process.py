@@ -13,11 +13,13 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
 from ...objectives.command import signal_name
+from ...storage.files import OUTPUT, shorten
 from .protocol import Channel, Message, end_session
 from .resources import gibibytes
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.5  # between two looks at the clock
 EXIT_SECONDS = 5.0  # for an idle worker to leave by itself
+SILENCE_SECONDS = 120.0  # without a sign of life, after which a worker counts as frozen
 STOP_SECONDS = 30.0  # for an objective to return once its trial is stopped; a command takes up to ten
 
 
@@ -36,10 +39,11 @@ class Limits:
     seconds: float | None
     memory: int | None  # bytes
     leaving: float  # seconds that an objective has to return once its trial is stopped
+    silence: float  # seconds that its process may give no sign of life
 
     @classmethod
     def of(cls, execution: Execution) -> Limits:
-        return cls(execution.trial_timeout, execution.max_memory, STOP_SECONDS)
+        return cls(execution.trial_timeout, execution.max_memory, STOP_SECONDS, SILENCE_SECONDS)
 
 
 class Worker:
@@ -59,6 +63,8 @@ class Worker:
         self._channel = Channel(ours)
         self._limits = limits
         self._since = 0.0  # when its trial was given, or stopped, by the monotonic clock
+        self._heard = 0.0  # when it last gave a sign of life
+        self._output = Path(os.devnull)  # what its trial prints
         self.number: int | None = None  # of the trial it runs
         self.stopping = False  # the search has ended its trial; the objective is on its way out
         self.alive = True
@@ -69,7 +75,9 @@ class Worker:
 
     def give(self, assignment: Message) -> None:
         """Let the worker run a trial: an `Assignment` as a message."""
-        self.number, self.stopping, self._since = assignment["number"], False, time.monotonic()
+        self.number, self.stopping = assignment["number"], False
+        self._since = self._heard = time.monotonic()
+        self._output = Path(assignment["folder"]) / OUTPUT
         self._send({"kind": "trial", **assignment})
 
     def go_on(self, report: Message) -> None:
@@ -88,6 +96,7 @@ class Worker:
         the trial's `number`.
         """
         messages = self._channel.receive()
+        self._heard = time.monotonic()
         if messages is None:
             return self._lost()
         return [told for message in messages for told in self._told(message)]
@@ -96,15 +105,23 @@ class Worker:
         """Kill the worker where its trial takes too long or too much; the failure, where there is one."""
         if self.number is None:
             return []
+        shorten(self._output)
         limits = self._limits
         seconds, memory = limits.leaving if self.stopping else limits.seconds, limits.memory
         if seconds is not None and time.monotonic() - self._since > seconds:
             return self._kill("timeout", f"the trial ran longer than {seconds:g} s")
+        if time.monotonic() - self._heard > limits.silence:
+            return self._kill("lost", f"the worker process gave no sign of life for {limits.silence:g} s")
         if memory is not None and (taken := self._memory()) > memory:
             return self._kill(
                 "memory", f"the trial took {gibibytes(taken)}, max_memory is {gibibytes(memory)}"
             )
         return []
+
+    def drop(self) -> None:
+        """Kill the worker: its trial has ended, and it does not know."""
+        self._leave(0)
+        self.number = None
 
     def end(self) -> None:
         """Take the worker out of service. An idle one leaves by itself; a busy one is killed."""
@@ -113,6 +130,8 @@ class Worker:
         self._leave(EXIT_SECONDS if self.number is None else 0)
 
     def _told(self, message: Message) -> list[Message]:
+        if message["kind"] == "alive":
+            return []
         if message["kind"] == "report":
             if message["number"] != self.number or self.stopping:  # a thread that outlived its objective
                 self._answer(message, stop=True)

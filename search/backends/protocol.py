@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import threading
 from typing import Any
 
 import psutil
@@ -19,13 +20,15 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._unread = b""
+        self._sending = threading.Lock()  # a worker's threads send too
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def send(self, message: Message) -> None:
         """Send a message. Raises `OSError` where the other side is gone."""
-        self._socket.sendall(json.dumps(message).encode() + b"\n")
+        with self._sending:
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> list[Message] | None:
         """Wait for something to arrive; the whole messages of it, or None where the other side is gone."""

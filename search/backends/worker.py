@@ -11,6 +11,7 @@ import queue
 import socket
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,8 @@ from ...objectives.base import Objective, TrialStopped, resolve
 from ...storage.files import OUTPUT
 from ..trial import FolderTrial, Report, as_number, failure_of
 from .protocol import Channel, Message, end_session
+
+BEAT_SECONDS = 5.0  # between two signs of life
 
 
 class WorkerTrial(FolderTrial):
@@ -79,12 +82,23 @@ def _listen(channel: Channel, incoming: queue.Queue[Message], answers: queue.Que
     _leave(1)  # the driver is gone; nothing this process could still say would be heard
 
 
+def _beat(channel: Channel) -> None:
+    """Show the driver that this process is not frozen."""
+    while True:
+        time.sleep(BEAT_SECONDS)
+        try:
+            channel.send({"kind": "alive"})
+        except OSError:
+            return  # the driver is gone, which `_listen` deals with
+
+
 def main(descriptor: int) -> None:
     """Serve the driver until it says `exit` or goes."""
     channel = Channel(socket.socket(fileno=descriptor))
     incoming: queue.Queue[Message] = queue.Queue()
     answers: queue.Queue[Message] = queue.Queue()
     threading.Thread(target=_listen, args=(channel, incoming, answers), daemon=True).start()
+    threading.Thread(target=_beat, args=(channel,), daemon=True).start()
     setup = incoming.get()
     objective: Objective | None = None
     while (message := incoming.get())["kind"] != "exit":

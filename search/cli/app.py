@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from . import doctor, spaces, studies, train
+from . import control, doctor, spaces, studies, train
 from .run import run
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ def _options(
 app.command()(run)
 spaces.register(app)
 studies.register(app)
+control.register(app)
 train.register(app)
 doctor.register(app)
 

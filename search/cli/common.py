@@ -64,6 +64,11 @@ def duration(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts if number)
 
 
+def say(message: str) -> None:
+    """Tell the user something that is no data."""
+    typer.echo(message, err=True)
+
+
 def write_file(path: Path, content: str) -> None:
     """Write a file that the user named. Raises `SearchError` where that cannot be."""
     try:

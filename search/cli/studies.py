@@ -1,4 +1,4 @@
-"""The studies of a database: list, look into, export, stop and delete them."""
+"""The studies of a database: list, look into, export and delete them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ State = Literal["complete", "pruned", "fail", "running", "waiting"]
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
     app.command("list")(list_studies)
-    for function in (show, trials, best, export, stop, delete):
+    for function in (show, trials, best, export, delete):
         app.command()(function)
 
 
@@ -40,7 +40,7 @@ def list_studies(
     url = database.resolve_url(storage)
     found = studies.summaries(database.open_storage(url))
     folder = files.runs_folder(url, runs)
-    searching = {study.name: files.driver_running(url, folder, study.name) for study in found}
+    searching = {study.name: files.driver_running(url, folder, study.born) for study in found}
     if as_json:
         common.print_json([asdict(study) | {"searching": searching[study.name]} for study in found])
         return
@@ -48,7 +48,7 @@ def list_studies(
     from .screens import studies_table
 
     if not found:
-        _say(f"no studies in {database.hidden(url)}; a search makes one (hpsearch run SPACE)")
+        common.say(f"no studies in {database.hidden(url)}; a search makes one (hpsearch run SPACE)")
         return
     print_screen(studies_table(found, searching))
 
@@ -112,7 +112,7 @@ def trials(
     elif as_csv:
         typer.echo(csv_text(rows, list(result.spec.parameters)), nl=False)
     elif not rows:
-        _say(f'the study "{study}" has no trial' + (f" in the state {state}" if state else " yet"))
+        common.say(f'the study "{study}" has no trial' + (f" in the state {state}" if state else " yet"))
     else:
         _print_trials(rows, result.spec)
 
@@ -172,28 +172,7 @@ def export(
         return
     common.write_file(output, content)
     value = f"{result.spec.metric} {chosen.value:.6g}" if chosen.value is not None else "no value"
-    _say(f"wrote {output}: trial {chosen.number} of {study}, {chosen.state.name.lower()}, {value}")
-
-
-def stop(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
-    """End the search of a study tidily: its running trials are put back, to be resumed.
-
-    Example: hpsearch stop lora
-    """
-    from datetime import UTC, datetime
-
-    from ...storage.files import driver_running
-    from ...storage.studies import STOP
-    from ..api import open_study
-
-    result = open_study(study, storage=storage, runs=runs)
-    running = driver_running(result.storage, result.runs, study)
-    # Asked in any case: a driver on another machine shares the database, and a new one forgets the question.
-    result.study.set_user_attr(STOP, datetime.now(UTC).isoformat(timespec="seconds"))
-    if running is None:
-        _say(f'nothing is running: no process of this machine searches "{study}"')
-        return
-    _say(f"asked process {running} to stop; running trials are put back at their next report")
+    common.say(f"wrote {output}: trial {chosen.number} of {study}, {chosen.state.name.lower()}, {value}")
 
 
 def delete(
@@ -216,17 +195,18 @@ def delete(
     url = database.resolve_url(storage)
     opened, folder = database.open_storage(url), files.runs_folder(url, runs)
     count = len(studies.load_study(opened, study).get_trials(deepcopy=False))
-    place = files.study_folder(folder, study)
+    born = studies.born_as(opened, study)
+    place = files.study_folder(folder, born)
     what = f'the study "{study}" with its {count} trials'
     what += f" and {place}" if place.is_dir() and not keep_files else ""
-    with files.driver_lock(url, folder, study):
+    with files.driver_lock(url, folder, born):
         pass  # refused before it asks; not held while it waits for the answer
     if not yes and not typer.confirm(f"Delete {what}?", err=True):
-        _say("nothing was deleted")
+        common.say("nothing was deleted")
         raise typer.Exit(1)
-    with files.driver_lock(url, folder, study):
+    with files.driver_lock(url, folder, born):
         studies.delete_study(opened, study, runs=folder, files=not keep_files)
-    _say(f"deleted {what}")
+    common.say(f"deleted {what}")
 
 
 def csv_text(rows: list[TrialRow], parameters: list[str]) -> str:
@@ -258,7 +238,7 @@ def _print_trials(rows: list[TrialRow], spec: Any) -> None:
     table, left_out = screens.trials_table(rows, spec.metric, spec.resource, names, width)
     screens.show(table)
     if left_out:
-        _say(f"no room here for {len(left_out)} of {len(names)} parameters; --csv and --json have all")
+        common.say(f"no room here for {len(left_out)} of {len(names)} parameters; --csv and --json have all")
 
 
 def _options(storage: str | None, runs: Path | None) -> list[str]:
@@ -273,7 +253,3 @@ def _on_terminal() -> bool:
 
 def _can_ask() -> bool:
     return sys.stdin.isatty()
-
-
-def _say(message: str) -> None:
-    typer.echo(message, err=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,10 +20,11 @@ from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.driver import Assignment, Driver, Failure
 from hpsearch.search.errors import SearchError
 from hpsearch.spaces import Spec
-from hpsearch.storage import database
+from hpsearch.storage import connection, database
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT, CONFIG, METRICS, trial_folder
-from hpsearch.storage.studies import ELAPSED, SPEC, STOP, open_live
+from hpsearch.storage.live import COMMAND
+from hpsearch.storage.studies import ELAPSED, SPEC, open_live
 
 HYPERBAND = {"method": "hyperband", "min": 1, "max": 9, "eta": 3}
 ERROR = Failure("error", "ValueError: no", "the traceback")
@@ -298,7 +298,7 @@ def test_the_clock_is_written_every_five_seconds_and_never_back(
     table: Table, make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(driver_module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(driver_module, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
     driver = table.driver(make_spec())
     seen = []
     for now in (100.0, 102.0, 104.9, 105.1, 107.0, 110.0, 110.3):  # noqa: B007  # the clock above
@@ -309,7 +309,8 @@ def test_the_clock_is_written_every_five_seconds_and_never_back(
 
 def test_a_stop_of_an_earlier_search_is_over(table: Table, make_spec: Any) -> None:
     driver = table.driver(make_spec())
-    optuna.load_study(study_name="study", storage=f"sqlite:///{table.file}").set_user_attr(STOP, "now")
+    asked = optuna.load_study(study_name="study", storage=f"sqlite:///{table.file}")
+    asked.set_user_attr(f"{COMMAND}1", {"do": "stop"})
     driver.tick()
     assert driver.stop_reason == "asked by hpsearch stop"
     assert table.driver(make_spec()).ask() is not None
@@ -340,20 +341,21 @@ def test_a_locked_database_is_waited_for_and_told_of(
         enough.set()
         holder.join()
 
-    monkeypatch.setattr(driver_module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    monkeypatch.setattr(connection, "time", SimpleNamespace(sleep=sleep))
     assert driver.report(0, 0.5, 1, {}) is None
     assert table.read()[0].intermediate_values == {1: 0.5}
-    assert pauses == [1.0]
-    assert table.listener.said == ["the database cannot be written (database is locked); trying again in 1 s"]
+    assert pauses == [connection.PAUSE_SECONDS]
+    (said,) = table.listener.said
+    assert said.startswith("the database cannot be used now (database is locked)")
 
 
 def test_a_study_deleted_under_the_driver_ends_it(table: Table, make_spec: Any) -> None:
     driver = table.driver(make_spec())
     asked(driver)
     optuna.delete_study(study_name="study", storage=f"sqlite:///{table.file}")
-    with pytest.raises(SearchError, match="deleted while it ran"):
+    with pytest.raises(SearchError, match="deleted while it was searched"):
         driver.report(0, 0.5, 1, {})
-    with pytest.raises(SearchError, match="deleted while it ran"):
+    with pytest.raises(SearchError, match="deleted while it was searched"):
         driver.close()
     with closing(sqlite3.connect(table.file)) as connection:
         assert connection.execute("SELECT * FROM study_user_attributes").fetchall() == []

@@ -132,7 +132,7 @@ class StudySearcher(Searcher):
         with hooks.kept():
             assignment = hooks.driver.ask()
         if assignment is None:
-            return None if hooks.driver.running else Searcher.FINISHED
+            return None if hooks.driver.running or hooks.driver.paused else Searcher.FINISHED
         hooks.numbers[trial_id] = assignment.number
         return {ASSIGNMENT: json.dumps(as_message(assignment))}
 
@@ -181,6 +181,7 @@ class StudyCallback(tune.Callback):
             raise RayGone(f"Ray's {dead[0]} ended in the middle of the search")
         with self._hooks.kept():
             self._hooks.driver.tick()
+            self._drop()
             self._say_what_waits(trials)
             for trial in trials:  # Tune ends some without a hook
                 if trial.trial_id in self._hooks.numbers and ended(trial):
@@ -200,6 +201,13 @@ class StudyCallback(tune.Callback):
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         with self._hooks.kept():
             self._over(trial)
+
+    def _drop(self) -> None:
+        """Take trials from their actors that the driver has ended; Tune sees their actors go."""
+        dropped = self._hooks.driver.take_dropped()
+        for trial_id, number in list(self._hooks.numbers.items()):
+            if number in dropped and trial_id in self._hooks.actors:
+                ray.kill(self._hooks.actors[trial_id])
 
     def _over(self, trial: Trial) -> None:
         """A trial of Tune's is over. If the study's is not, its worker ended without a word."""

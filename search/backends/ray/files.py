@@ -21,9 +21,9 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ....storage.files import METRICS, OUTPUT
+from ...guardian import TEMPORARY
 
 GROWING = (METRICS, OUTPUT)  # are only ever added to
-TEMPORARY = "hpsearch-"  # and the process, in the names of temporary folders
 LONGEST_ROOT = 16  # letters
 Stamp = tuple[int, int, int]  # of a file: time of change, size, inode
 

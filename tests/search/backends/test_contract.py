@@ -5,6 +5,7 @@ Everything is real: worker processes, signals, and a SQLite file that is read ba
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sqlite3
@@ -24,7 +25,6 @@ from hpsearch.search.backends import process
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.storage import StorageError
-from hpsearch.storage.studies import STOP
 
 HYPERBAND = {"method": "hyperband", "min": 1, "max": 9, "eta": 3}
 PRUNE_ALL = {"method": "threshold", "upper": 0.0, "max": 9}
@@ -361,24 +361,24 @@ def test_every_trial_ends_when_a_target_is_reached_while_another_fails(bench: An
     assert all(t.state.is_finished() for t in bench.trials())
 
 
-def stop_from_outside(file: Path, name: str) -> None:
-    """What `hpsearch stop` does, in a process of its own and without any of our code."""
+def ask_from_outside(file: Path, command: dict[str, Any]) -> None:
+    """What `hpsearch stop` and the like do, in a process of its own and without any of our code."""
     script = (
         "import sqlite3, sys\n"
         "with sqlite3.connect(sys.argv[1], timeout=30) as database:\n"
-        "    database.execute('UPDATE study_user_attributes SET value_json = ? WHERE key = ?',"
-        " ('\"now\"', sys.argv[2]))\n"
+        "    database.execute('INSERT INTO study_user_attributes (study_id, key, value_json) VALUES (1, ?, ?)',"
+        " ('hpsearch:command:1', sys.argv[2]))\n"
     )
-    subprocess.run([sys.executable, "-c", script, str(file), name], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script, str(file), json.dumps(command)], check=True, timeout=60)
 
 
-def test_the_stop_flag_of_another_process_puts_running_trials_back(bench: Any, recorder: Any) -> None:
+def test_the_word_of_another_process_puts_running_trials_back(bench: Any, recorder: Any) -> None:
     stopped: list[bool] = []
 
     def stop(driver: Driver) -> None:
         if driver.running and not stopped:
             stopped.append(True)
-            stop_from_outside(bench.folder / "studies.db", STOP)
+            ask_from_outside(bench.folder / "studies.db", {"do": "stop"})
 
     fields = {"budget": {"trials": 3}, "execution": {"workers": 1}}
     result = bench.search("steady", watcher=recorder(at_tick=stop), **fields)

@@ -1,0 +1,177 @@
+"""What to tell a search from another terminal: stop, pause, resume, kill and retry.
+
+The search takes a command from its study within a second. Where none runs, a trial is killed or put up for
+another try in the study itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import SearchError, UsageError
+from . import common
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+    from ...storage.live import LiveStorage
+    from ..api import StudyResult
+
+Study = Annotated[str, typer.Argument(help="The name of a study.")]
+KILLED = "killed by hpsearch kill"
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    for function in (stop, pause, resume, kill, retry):
+        app.command()(function)
+
+
+def stop(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
+    """End the search of a study tidily: its running trials are put back, to be resumed.
+
+    Example: hpsearch stop lora
+    """
+    result = _open(study, storage, runs)
+    if _told(result, "stop"):
+        common.say("asked the search to stop; running trials are put back at their next report")
+    else:
+        common.say(_nobody(result))
+
+
+def pause(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
+    """Let a search wait: its running trials are put back, their processes leave, and the machine is free.
+
+    Example: hpsearch pause lora
+    """
+    result = _open(study, storage, runs)
+    if not _told(result, "pause"):
+        raise SearchError(_nobody(result))
+    common.say(f"asked the search to pause; to go on: {common.command('resume', study)}")
+
+
+def resume(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
+    """Let a paused search go on.
+
+    Example: hpsearch resume lora
+    """
+    result = _open(study, storage, runs)
+    if not _told(result, "resume"):
+        raise SearchError(f"{_nobody(result)}; hpsearch run goes on with a study")
+    common.say("asked the search to go on")
+
+
+def kill(
+    study: Study,
+    trial: Annotated[int, typer.Argument(min=0, help="The number of a trial that runs, or was put back.")],
+    storage: common.Storage = None,
+    runs: common.Runs = None,
+) -> None:
+    """End one trial of a study at once, as failed; the search goes on.
+
+    Example: hpsearch kill lora 12
+    """
+    result = _open(study, storage, runs)
+    state = _trial(result, trial).state.name.lower()
+    if state not in ("running", "waiting"):
+        raise SearchError(f"trial {trial} has ended already: it is {state}")
+    if not _told(result, "kill", trial):
+        _alone(result, lambda live: _fail(live, trial))
+    common.say(f"killed trial {trial}; to try it again: {common.command('retry', study, str(trial))}")
+
+
+def retry(
+    study: Study,
+    trial: Annotated[int | None, typer.Argument(min=0, help="The number of a failed trial.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All failed trials.")] = False,
+    storage: common.Storage = None,
+    runs: common.Runs = None,
+) -> None:
+    """Try failed trials again: same number and parameters, from their last checkpoint.
+
+    Example: hpsearch retry lora --failed
+    """
+    if (trial is None) != failed:
+        raise UsageError("name one trial, or all of them with --failed")
+    result = _open(study, storage, runs)
+    if trial is None:
+        numbers = [t.number for t in result.study.get_trials(deepcopy=False) if t.state.name == "FAIL"]
+        if not numbers:
+            raise SearchError(f'no trial of "{study}" has failed')
+    else:
+        state = _trial(result, trial).state.name.lower()
+        if state != "fail":
+            raise SearchError(f"trial {trial} is {state}; only failed trials are tried again")
+        numbers = [trial]
+    what = f"trial{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    if _told(result, "retry", trial):
+        common.say(f"{what}: the search tries again")
+        return
+    _alone(result, lambda live: _revive(live, numbers))
+    common.say(f"{what}: the next search of this study tries again (hpsearch run)")
+
+
+def _open(study: str, storage: str | None, runs: Path | None) -> StudyResult:
+    from ..api import open_study
+
+    return open_study(study, storage=storage, runs=runs)
+
+
+def _trial(result: StudyResult, number: int) -> FrozenTrial:
+    from ..report import trial_of
+
+    return trial_of(result, number)
+
+
+def _told(result: StudyResult, what: str, trial: int | None = None) -> bool:
+    """Tell the search that runs the study; False where none does. Raises `SearchError` without an answer."""
+    from ...storage.database import sqlite_file
+    from ...storage.files import driver_running
+    from ...storage.live import Command
+    from ...storage.studies import command
+
+    here = driver_running(result.storage, result.runs, result.spec.name)
+    if here is None and sqlite_file(result.storage) is not None:
+        return False
+    if command(result.study, Command(what, trial)):
+        return True
+    if here is None:  # of a server's study, the search could have been another machine's
+        return False
+    raise SearchError(f"process {here} searches the study but does not answer; the command stays for it")
+
+
+def _nobody(result: StudyResult) -> str:
+    return f'no search of "{result.name}" is running'
+
+
+def _alone(result: StudyResult, action: Callable[[LiveStorage], None]) -> None:
+    """Change a study that nobody searches."""
+    from ...storage.database import open_storage
+    from ...storage.files import driver_lock
+    from ...storage.live import LiveStorage
+
+    with driver_lock(result.storage, result.runs, result.spec.name):
+        live = LiveStorage(open_storage(result.storage), result.name)
+        action(live)
+        live.flush()
+        live.close()
+
+
+def _fail(live: LiveStorage, number: int) -> None:
+    from optuna.trial import TrialState
+
+    key = live.trial_id(number)
+    for name in ("error", "reason"):
+        live.set_trial_user_attr(key, name, KILLED)
+    live.set_trial_state_values(key, TrialState.FAIL)
+
+
+def _revive(live: LiveStorage, numbers: list[int]) -> None:
+    from ..driver import OF_A_FAILURE
+
+    for number in numbers:
+        live.revive(number, OF_A_FAILURE)

@@ -1,0 +1,125 @@
+"""What outlives a driver that is killed: ends the processes it left, and puts its running trials back.
+
+While the search runs, this is a shell of a megabyte that waits at the end of a pipe. The driver says a word
+when it leaves by itself. An end of file without one means that it was killed: the shell becomes this module.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+MARK = "HPSEARCH_SEARCH"  # in the environment of all that a search starts
+TEMPORARY = "hpsearch-"  # and the process, in the names of temporary folders
+LEAVE_SECONDS = 1.0  # for workers to notice by themselves that their driver is gone
+_WAIT = """
+trap "" HUP INT TERM
+read -r about
+read -r word || printf '%s\\n' "$about" | exec "$0" -P -m hpsearch.search.guardian
+"""
+
+
+@contextmanager
+def guarded(url: str, runs: Path, study: str) -> Iterator[None]:
+    """Let a guardian watch over this process meanwhile."""
+    mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+    about = {"url": url, "runs": str(runs), "study": study, "mark": mark, "pid": os.getpid()}
+    before = os.environ.get(MARK)
+    guardian = subprocess.Popen(
+        ["/bin/sh", "-c", _WAIT, sys.executable],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert guardian.stdin is not None
+    os.environ[MARK] = mark
+    with guardian:
+        try:
+            _tell(guardian, json.dumps(about))  # by the pipe: arguments can be read by everybody
+            yield
+        finally:
+            _tell(guardian, "done")
+            os.environ.pop(MARK) if before is None else os.environ.update({MARK: before})
+
+
+def _tell(guardian: subprocess.Popen[bytes], line: str) -> None:
+    assert guardian.stdin is not None
+    with suppress(BrokenPipeError):  # somebody killed it; a search goes on without
+        guardian.stdin.write(line.encode() + b"\n")
+        guardian.stdin.flush()
+
+
+def end_processes(mark: str, pid: int) -> None:
+    """Kill what the driver `pid` started and left behind, and remove its temporary folders."""
+    deadline = time.monotonic() + LEAVE_SECONDS
+    while (left := _left(mark, pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    while left:
+        for process in left:
+            with suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=1.0)
+        left = _left(mark, pid)
+    for root in {tempfile.gettempdir(), "/tmp"}:
+        for folder in Path(root).glob(f"{TEMPORARY}{pid}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _left(mark: str, pid: int) -> list[psutil.Process]:
+    """Living processes with the mark; Ray's agents write their titles over it, but keep their logs open."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # ended meanwhile, or not ours
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            files = (file.path for file in process.open_files())
+            if process.environ().get(MARK) == mark or any(f"/{TEMPORARY}{pid}-" in file for file in files):
+                found.append(process)
+    return found
+
+
+def put_back(url: str, runs: Path, study: str) -> None:
+    """Let the trials that a killed driver left running wait to be taken up again.
+
+    Leaves them to a search that has begun meanwhile.
+    """
+    from optuna.trial import TrialState
+
+    from ..storage import StorageError
+    from ..storage.connection import patiently
+    from ..storage.database import open_storage
+    from ..storage.files import tidying
+    from ..storage.live import LiveStorage
+
+    with tidying(url, runs, study) as free, suppress(StorageError, KeyError):  # gone with its database
+        if not free:
+            return
+        opened = open_storage(url)
+        live = patiently(lambda: LiveStorage(opened, study), lambda message: None)
+        for trial in live.get_all_trials(0, deepcopy=False, states=(TrialState.RUNNING,)):
+            live.suspend(trial.number)
+        patiently(live.flush, lambda message: None)
+        live.close()
+
+
+def main() -> None:
+    """Tidy up after the driver that the first line of standard input tells of."""
+    about = json.loads(sys.stdin.readline())
+    end_processes(about["mark"], about["pid"])
+    put_back(about["url"], Path(about["runs"]), about["study"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""The driver's own connection to its database: one for the whole search, so that it can be held and watched.
+
+A server's lock on the study belongs to this connection: whoever writes has it, and it ends with the process
+or with the line to the server. A SQLite file may be deleted or replaced while it is open; what was open is
+then copied to another file, so that nothing is lost.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy
+from sqlalchemy import exc
+
+from . import DatabaseUnavailable, StorageError
+from .database import cause
+
+BUSY_SECONDS = 1.0  # that a write waits for another program's, before the user hears of it
+PAUSE_SECONDS = 1.0  # before the next attempt
+# In which a server notices that the machine of a connection is gone, and gives its lock back.
+GONE_SECONDS = 60
+_POSTGRESQL_CLASS = 0x68707372  # of our advisory locks among those of other applications
+
+T = TypeVar("T")
+
+
+class DriverConnection:
+    """A connection that is opened again when it was lost, and holds the study's lock wherever it is open."""
+
+    def __init__(self, engine: sqlalchemy.Engine, study: int) -> None:
+        self._engine = engine
+        self._study = study  # the primary key of the study to lock
+        self._open: sqlalchemy.Connection | None = None
+        sqlite = engine.dialect.name == "sqlite"
+        self.file = Path(str(engine.url.database)).absolute() if sqlite else None
+        self._identity: tuple[int, int] | None = None  # of the file that is open
+        self._rescued: Path | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlalchemy.Connection]:
+        """All that is done inside is done together, or not at all.
+
+        Raises `DatabaseUnavailable` where it may be tried again, and `StorageError` where it may not.
+        `IntegrityError` passes: somebody else changed what the statement rests on.
+        """
+        try:
+            connection = self._connected()
+            with connection.begin():
+                yield connection
+        except exc.IntegrityError:
+            raise
+        except (exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
+            if self.file is None:
+                self.close()
+            raise DatabaseUnavailable(cause(error)) from error
+        except exc.DatabaseError as error:
+            raise StorageError(f"the database does not work any more: {cause(error)}") from error
+
+    def take(self, study: int) -> None:
+        """Hold the lock of another study from now on: ours was renamed, which gave it a new key."""
+        self._study = study
+        if self._open is not None:
+            self._lock(self._open)
+
+    def lost_file(self) -> str | None:
+        """What happened to the file that is open, if it is no longer the one of its name."""
+        if self.file is None or self._identity is None:
+            return None
+        try:
+            stat = self.file.stat()
+        except FileNotFoundError:
+            return "deleted"
+        except OSError:
+            return None  # the folder cannot be looked at just now; what is open is
+        return "replaced by another" if (stat.st_dev, stat.st_ino) != self._identity else None
+
+    def rescue(self) -> Path:
+        """Copy what is open to a file that has a name; which one, is the same each time.
+
+        Raises `StorageError` where no place takes it.
+        """
+        assert self.file is not None and self._open is not None
+        places = [self.file.parent, Path(tempfile.gettempdir())]
+        names = [f"{self.file.name}.rescued{more}" for more in ("", *(f"-{n}" for n in range(2, 100)))]
+        free = [p / n for p in places for n in names if p.is_dir() and not (p / n).exists()]
+        failed: Exception | None = None
+        for path in [self._rescued] if self._rescued else free:
+            try:
+                _copy(self._open, path)
+            except (sqlite3.Error, OSError) as error:
+                failed = error
+                continue
+            self._rescued = path
+            return path
+        raise StorageError(f"and no copy of it could be written: {failed}")
+
+    def close(self) -> None:
+        """Let go of the connection, and with it of the lock."""
+        if self._open is not None:
+            connection, self._open = self._open, None
+            connection.close()
+
+    def _connected(self) -> sqlalchemy.Connection:
+        if self._open is None:
+            connection = self._engine.connect()
+            try:
+                connection.detach()  # closed with us, not kept in a pool with its lock
+                self._lock(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._open = connection
+            if self.file is not None:
+                stat = self.file.stat()
+                self._identity = stat.st_dev, stat.st_ino
+        return self._open
+
+    def _lock(self, connection: sqlalchemy.Connection) -> None:
+        """Take the study for this connection. SQLite's lock is a file's (`files.driver_lock`)."""
+        free: bool | None = True
+        match connection.dialect.name:
+            case "sqlite":
+                wait = min(BUSY_SECONDS, _busy_seconds(connection))
+                connection.exec_driver_sql(f"PRAGMA busy_timeout = {round(1000 * wait)}")
+            case "postgresql":
+                every = GONE_SECONDS // 4
+                for option, value in (("idle", 2 * every), ("interval", every), ("count", 2)):
+                    connection.exec_driver_sql(f"SET tcp_keepalives_{option} = {value}")
+                free = connection.scalar(
+                    sqlalchemy.select(sqlalchemy.func.pg_try_advisory_lock(_POSTGRESQL_CLASS, self._study))
+                )
+            case "mysql" | "mariadb":
+                connection.exec_driver_sql(f"SET SESSION wait_timeout = {GONE_SECONDS}")
+                name = f"{self._engine.url.database}:{self._study}"  # its locks are the whole server's
+                free = connection.scalar(
+                    sqlalchemy.select(
+                        sqlalchemy.func.get_lock(f"hpsearch-{zlib.crc32(name.encode()):08x}-{self._study}", 0)
+                    )
+                )
+            case other:
+                raise StorageError(f"hpsearch keeps studies in SQLite, PostgreSQL and MySQL, not in {other}")
+        connection.commit()
+        if not free:
+            raise StorageError(
+                "another search, perhaps on another machine, is running this study; wait for it, end it with "
+                "hpsearch stop, or search under another --name (the server takes up to "
+                f"{GONE_SECONDS} s to notice that a machine is gone)"
+            )
+
+
+def patiently(action: Callable[[], T], say: Callable[[str], None]) -> T:
+    """Do it, and again while the database is unavailable; say what it waits for."""
+    while True:
+        try:
+            return action()
+        except DatabaseUnavailable as error:
+            say(f"the database cannot be used now ({error}); nothing is lost, trying again")
+            time.sleep(PAUSE_SECONDS)
+
+
+def _copy(source: sqlalchemy.Connection, path: Path) -> None:
+    original = source.connection.driver_connection
+    assert isinstance(original, sqlite3.Connection)
+    with closing(sqlite3.connect(path)) as target:
+        original.backup(target)
+
+
+def _busy_seconds(connection: sqlalchemy.Connection) -> float:
+    found = connection.exec_driver_sql("PRAGMA busy_timeout").scalar()
+    assert isinstance(found, int)
+    return found / 1000
