@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..kill_test import Outcome
 
 DEFAULT_SPACE = "lora_quick"
-DEFAULT_TRIALS = DEFAULT_KILLS = 8
+DEFAULT_TRIALS = DEFAULT_KILLS = 6
 STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
@@ -73,13 +74,24 @@ def doctor(
     asked = common.given(trials=trials, kills=kills, seed=seed)
     if asked and not kill_test:
         raise UsageError(f"--{next(iter(asked))} goes with --kill-test")
-    spec = load(space or DEFAULT_SPACE) if space or kill_test else None
+    spec = load(space) if space else _default() if kill_test else None
     if spec is not None:
         check_objective(spec)
     if spec is not None and kill_test:
         _test(spec, space, backend, asked, as_json)
     else:
         _look(spec, backend, storage, runs, as_json)
+
+
+def _default() -> Spec:
+    """The smallest space that ships, with trials of a second or two."""
+    from ...spaces import load
+
+    return load(DEFAULT_SPACE).override(
+        parameters={"max_samples": 180, "eval_every": 30},
+        early_stopping={"min": 30, "max": 180},
+        execution={"cpus_per_trial": 1},
+    )
 
 
 def _look(spec: Spec | None, backend: str, storage: str | None, runs: Path | None, as_json: bool) -> None:
@@ -129,6 +141,7 @@ def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as
         markup=False,
         soft_wrap=True,
     )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the searches end with the test
     with LiveWatch(aside) if aside.is_terminal else nullcontext(LineWatch(aside)) as watch:
         outcome = kill_test(cut, backend=backend, kills=kills, seed=seed, watch=watch)
     if as_json:
