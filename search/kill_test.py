@@ -34,6 +34,7 @@ from ..storage.files import CONFIG, METRICS, study_folder
 from .api import StudyResult, open_study
 from .driver import OWN_ATTRS
 from .errors import SearchError
+from .guardian import TEMPORARY
 
 MARK = "HPSEARCH_KILL_TEST"  # in the environment of a search: all that it starts has it too
 POLL_SECONDS = 0.005  # between two looks at a search that is to be killed
@@ -120,22 +121,25 @@ class Search:
         self.runs = folder / "runs"
         self.log = folder / "output.log"
         self._mark = secrets.token_hex(8)
+        self._drivers: list[int] = []  # processes
         self._command = [
             *(sys.executable, "-P", "-m", "hpsearch.search.cli", "run", str(space), "--plain"),
             *("--backend", backend, "--storage", str(self.database), "--runs", str(self.runs)),
         ]
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
         """Start it, or continue it. Its objective sees the folder that this process is in."""
         with self.log.open("ab") as log:
-            return subprocess.Popen(
-                self._command,
+            driver = subprocess.Popen(
+                [*self._command, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=os.environ | {MARK: self._mark},
                 start_new_session=True,  # Ctrl-C in the terminal is for the test
             )
+        self._drivers.append(driver.pid)
+        return driver
 
     def progress(self) -> tuple[int, int]:
         """Trials begun, and reports made, as the files of the trials tell."""
@@ -151,9 +155,16 @@ class Search:
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):  # it has just ended, or is not ours
-                if process.environ().get(MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
+                if process.status() != psutil.STATUS_ZOMBIE and self._owns(process):
                     found.append(process)
         return found
+
+    def _owns(self, process: psutil.Process) -> bool:
+        """By the mark; Ray's agents write their titles over it, but keep their logs open."""
+        if process.name().startswith("ray::"):
+            folders = tuple(f"/{TEMPORARY}{pid}-" for pid in self._drivers)
+            return any(folder in file.path for file in process.open_files() for folder in folders)
+        return bool(process.environ().get(MARK) == self._mark)
 
     def running_trials(self) -> list[int]:
         """The trials that the study has as running."""
