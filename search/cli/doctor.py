@@ -147,7 +147,7 @@ def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as
     if as_json:
         common.print_json(asdict(outcome) | {"passed": outcome.passed, "again": common.command(*again)})
     else:
-        _conclude(console, outcome, common.command(*again))
+        conclude(console, outcome, common.command(*again))
     if not outcome.passed:
         raise typer.Exit(1)
 
@@ -195,7 +195,8 @@ class LiveWatch:
         self._bars.stop()
 
 
-def _conclude(console: Console, outcome: Outcome, again: str) -> None:
+def conclude(console: Console, outcome: Outcome, again: str) -> None:
+    """The kills, the verdict, and how to have them again."""
     from rich.table import Table
     from rich.text import Text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -15,10 +16,12 @@ from typing import Any
 
 import psutil
 import pytest
+from rich.console import Console
 
 from hpsearch.search import doctor
 from hpsearch.search.cli import main
-from hpsearch.search.kill_test import exact, first_difference, moments, small
+from hpsearch.search.cli.doctor import conclude
+from hpsearch.search.kill_test import Kill, Outcome, exact, first_difference, moments, small
 from hpsearch.spaces import load, loads
 from hpsearch.spaces.samplers import TPE
 from hpsearch.storage import checks
@@ -268,6 +271,62 @@ def kill_test(cli: Cli, *words: str, objective: str = "train") -> tuple[int, dic
     options = ["--kill-test", "--trials", "3", "--kills", "4", "--seed", "3", "--json"]
     code, shown, errors = cli("doctor", "mine.yaml", *options, *words)
     return code, json.loads(shown), errors
+
+
+def outcome(**fields: Any) -> Outcome:
+    """A test that is passed, or otherwise where fields say so."""
+    kill = Kill("while it starts", 1.25, 0, 0, True, [])
+    late = Kill("20 ms after event 7", 3.5, 2, 5, False, [])
+    whole: dict[str, Any] = {
+        "verdict": "exact",
+        "difference": None,
+        "seed": 3,
+        "kills": [kill, late],
+        "left": [],
+        "trials": 3,
+        "reports": 24,
+        "winner": {"trial": 2, "value": "0.5 (0x1.0000000000000p-1)"},
+        "not_compared": ["tokens_per_second"],
+        "seconds": {},
+        "folder": Path("/tmp/kept"),
+    }
+    return Outcome(**(whole | fields))
+
+
+def said(found: Outcome) -> list[str]:
+    console = Console(width=80, record=True, file=io.StringIO())
+    conclude(console, found, "hpsearch doctor --kill-test --seed 3")
+    return [" ".join(line.split()) for line in console.export_text().splitlines()]
+
+
+def test_a_passed_test_is_told_with_its_kills() -> None:
+    assert said(outcome()) == [
+        "kill when after trials reports continued",
+        "1 while it starts 1.25 s 0 0 at once",
+        "2 20 ms after event 7 3.50 s 2 5 with none of it left",
+        "exact: 3 trials and 24 reports, winner trial 2; bit for bit the same with 2 kills and without",
+        "not compared, for no two runs have the same: tokens_per_second",
+        "the same kills again: hpsearch doctor --kill-test --seed 3",
+    ]
+
+
+def test_a_failed_test_says_where_it_is_kept_and_how_to_repeat_it() -> None:
+    lines = said(outcome(verdict="not exact", difference="trial 1, state: undisturbed COMPLETE, killed FAIL"))
+    assert "not exact: trial 1, state: undisturbed COMPLETE, killed FAIL" in lines
+    assert lines[-2:] == ["all of it is kept in /tmp/kept", "to repeat: hpsearch doctor --kill-test --seed 3"]
+    lines = said(outcome(verdict="not deterministic", difference="trial 0, value: ...", kills=[]))
+    assert lines[0].startswith(
+        "not deterministic: two undisturbed searches differ, so kills cannot be judged."
+    )
+    assert "first difference: trial 0, value: ..." in lines
+
+
+def test_what_is_left_behind_fails_an_exact_test() -> None:
+    left = outcome(kills=[Kill("while it starts", 1.0, 1, 0, False, ["trial 0 is RUNNING"])])
+    assert outcome().passed and not left.passed and not outcome(left=["process 7"]).passed
+    lines = said(left)
+    assert "left behind after kill 1: trial 0 is RUNNING" in lines
+    assert lines[-2] == "all of it is kept in /tmp/kept"
 
 
 @pytest.mark.slow
