@@ -21,6 +21,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -353,6 +354,8 @@ class Monkey:
         self._driver = self._start()
 
     def kill_worker(self) -> None:
+        if not self._some_workers():
+            self._wait_for_a_report()
         for process in self._some_workers():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -534,14 +537,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=10.0, help="of all parts together")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="of chaos, all parts together; quiet ends come on top"
+    )
     parser.add_argument("--backends", nargs="+", choices=("optuna", "ray"), default=["optuna", "ray"])
     parser.add_argument("--workers", type=int, default=4, help="of the first part of each backend")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started ends with this
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
-    print(f"all of it is in {folder}", file=sys.stderr)
     each = 60 * options.minutes / len(options.backends)
     tallies = []
     for backend in options.backends:
@@ -551,7 +555,9 @@ def main() -> None:
     print(f"random kills every {PERIOD[0]:g} to {PERIOD[1]:g} s; seed {options.seed}; {os.cpu_count()} cores")
     show(tallies)
     if any(tally.faults for tally in tallies):
+        print(f"all of it is kept in {folder}", file=sys.stderr)
         raise SystemExit(1)
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
