@@ -306,6 +306,13 @@ class Monkey:
         self._holder: subprocess.Popen[str] | None = None
         self._driver = self._start()
 
+    def wait_for_a_trial(self) -> None:
+        """Let the search begin: from then on there is a database for the dashboard."""
+        while not self._search.progress()[0]:
+            if self._driver.poll() is not None:
+                raise SystemExit(f"the search does not begin: {self._search.tail()}")
+            time.sleep(0.1)
+
     def play(self, seconds: float) -> None:
         """Let something happen every few seconds, for so long."""
         began = time.monotonic()
@@ -445,8 +452,7 @@ def run_part(folder: Path, backend: str, workers: int, seconds: float, seed: int
     dashboard = None
     try:
         monkey = Monkey(search, tally, seed, trials)
-        while not search.progress()[0]:
-            time.sleep(0.1)
+        monkey.wait_for_a_trial()
         dashboard = Dashboard(search.database, tally)
         monkey.play(seconds * (1 - CALM_SHARE) if calm else seconds)
         monkey.finish()

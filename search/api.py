@@ -66,7 +66,7 @@ class StudyResult:
         if trial is None:
             raise SearchError(f'no trial of "{self.name}" has run to its end yet, so there is no winner')
         assert trial.value is not None
-        folder = files.trial_folder(self.runs, self.name, trial.number)
+        folder = files.trial_folder(self.runs, self.spec.name, trial.number)
         return Best(trial.number, trial.value, config_of(self.spec, trial), folder)
 
     @property

@@ -499,13 +499,18 @@ class Driver:
         self._watcher.trial_ended(self, ended)
 
     def _keep_best_checkpoints(self, ended: FrozenTrial) -> None:
-        """Delete the checkpoint of the trial that this end put out of the best few, if any."""
+        """Delete the checkpoint of the trial that this end put out of the best few, if any.
+
+        A failed one keeps its checkpoint: it may be tried again.
+        """
         complete = sorted(
             (t for t in self.trials if t.state == TrialState.COMPLETE), key=lambda t: self._loss(t.value)
         )
         keep = self.spec.execution.keep
         kept = {t.number for t in complete[:keep]}
-        out = [t.number for t in complete[keep : keep + 1]] if ended.number in kept else [ended.number]
+        out = [t.number for t in complete[keep : keep + 1]]
+        if ended.number not in kept:
+            out = [] if ended.state == TrialState.FAIL else [ended.number]
         for number in out:
             drop_checkpoint(trial_folder(self.runs, self.spec.name, number))
 

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Choice, Derived, Parameter, Range, Spec, describe
 from ..storage.files import driver_running, trial_folder
-from ..storage.studies import ELAPSED
+from ..storage.studies import ELAPSED, PAUSED
 from .api import StudyResult
 from .driver import OWN_ATTRS
 from .errors import UsageError
@@ -119,6 +119,7 @@ class StudyReport:
     early_stopping: str
     resource: str
     searching: int | None  # the process that searches now
+    paused: bool  # it waits to be resumed
     parameters: list[ParameterReport]
     constraints: list[str]
     states: dict[str, int]
@@ -150,7 +151,8 @@ def study_report(result: StudyResult) -> StudyReport:
         sampler=f"{spec.search.sampler}, seed {spec.search.seed}",
         early_stopping=spec.early_stopping.method,
         resource=spec.resource,
-        searching=driver_running(result.storage, result.runs, result.name),
+        searching=driver_running(result.storage, result.runs, result.spec.name),
+        paused=bool(result.study.user_attrs.get(PAUSED)),
         parameters=[
             _parameter(name, parameter, best_row, importances) for name, parameter in spec.parameters.items()
         ],
@@ -260,7 +262,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
     spec, trial = result.spec, trial_of(result, number)
     brackets = brackets_of(spec)
     bracket = bracket_of(result.study, trial) if brackets else None
-    folder = trial_folder(result.runs, result.name, number)
+    folder = trial_folder(result.runs, result.spec.name, number)
     return TrialReport(
         study=result.name,
         metric=spec.metric,

@@ -1,25 +1,51 @@
-"""Opens the database that holds the studies: SQLite by default, in Optuna's own schema.
+"""Opens the database that holds the studies, in Optuna's own schema: a SQLite file, PostgreSQL or MySQL.
 
 SQLite is opened in WAL mode with a long busy timeout, so that a reader (a dashboard, another command) never
-makes the search say "database is locked", and never waits for it either.
+makes the search say "database is locked", and never waits for it either. A server's password goes to its
+driver and nowhere else: neither the engine nor Optuna's storage has it in its URL.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
+import weakref
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import optuna
 import sqlalchemy
+from optuna.storages._rdb import models
 from sqlalchemy import exc
 
 from . import DatabaseUnavailable, StorageError
+from .passwords import hidden
 
 DEFAULT_URL = "sqlite:///hpsearch.db"
 BUSY_SECONDS = 60
+CONNECT_SECONDS = 10  # for a server to answer; a URL's own options go before these
+SILENT_SECONDS = 60  # of a server in the middle of a conversation, before it counts as gone
+FORMS = "sqlite:///FILE, postgresql+psycopg://USER@HOST/DATABASE or mysql+pymysql://USER@HOST/DATABASE"
+
+_NAMES = {"postgres": "postgresql", "mariadb": "mysql"}  # as other tools write them
+_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}  # where a URL names none
+_EXTRAS = {"postgresql": "postgres", "mysql": "mysql"}  # what installs them
+_PATIENCE = {
+    "psycopg": {
+        "connect_timeout": CONNECT_SECONDS,
+        "keepalives_idle": SILENT_SECONDS // 2,
+        "keepalives_interval": SILENT_SECONDS // 6,
+        "keepalives_count": 3,
+        "tcp_user_timeout": SILENT_SECONDS * 1000,
+    },
+    "pymysql": {
+        "connect_timeout": CONNECT_SECONDS,
+        "read_timeout": SILENT_SECONDS,
+        "write_timeout": SILENT_SECONDS,
+    },
+}
 
 
 class WalConnection(sqlite3.Connection):
@@ -38,12 +64,16 @@ class WalConnection(sqlite3.Connection):
 def resolve_url(given: str | None) -> str:
     """The database URL: as given, else from HPSEARCH_STORAGE, else `sqlite:///hpsearch.db`.
 
-    A plain path is taken as a SQLite file.
+    A plain path is taken as a SQLite file, and a server's URL without a driver gets the one we install.
     """
     url = given or os.environ.get("HPSEARCH_STORAGE") or DEFAULT_URL
-    if "://" in url:
-        return url
-    return "sqlite:///" + url.replace("%", "%25").replace("?", "%3F")  # what these mean in a URL
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return "sqlite:///" + url.replace("%", "%25").replace("?", "%3F")  # what these mean in a URL
+    name, _, driver = scheme.partition("+")
+    name = _NAMES.get(name, name)
+    driver = driver or _DRIVERS.get(name, "")
+    return f"{name}+{driver}://{rest}" if driver else url
 
 
 def sqlite_file(url: str) -> Path | None:
@@ -57,52 +87,105 @@ def sqlite_file(url: str) -> Path | None:
 def open_storage(url: str, *, create: bool = False) -> optuna.storages.RDBStorage:
     """Open the database at `url`; make it where `create` is set and it does not exist.
 
-    Raises `StorageError` where it is missing, unwritable, no database, or of another Optuna's schema, and
-    `DatabaseUnavailable` where another program has locked it for too long.
+    A server's database must exist; `create` makes the tables. Raises `StorageError` where the database is
+    missing, unwritable, no database, or of another Optuna's schema, and `DatabaseUnavailable` where another
+    program has locked it for too long.
     """
-    file = sqlite_file(url)
-    options: dict[str, Any] = {}
+    file, shown = sqlite_file(url), hidden(url)
     if file is not None:
-        _check_file(file, create=create)
-        options["connect_args"] = {"timeout": BUSY_SECONDS, "factory": WalConnection}
+        check_file(file, create=create)
+        options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS, "factory": WalConnection}}
+    else:
+        url, connect_args = _without_password(_parse(url))
+        _check_server(url, connect_args, shown, create=create)
+        # A connection that lay idle between two uses may be dead by now.
+        options = {"connect_args": connect_args, "pool_pre_ping": True}
     try:
         # Optuna fills `{SCHEMA_VERSION}` into URLs with str.format, so a brace of the user's is doubled.
-        return optuna.storages.RDBStorage(
+        storage = optuna.storages.RDBStorage(
             url.replace("{", "{{").replace("}", "}}"), engine_kwargs=options, skip_table_creation=not create
         )
     except exc.SQLAlchemyError as error:
         if "database is locked" in cause(error):  # SQLite's words
             raise DatabaseUnavailable(cause(error)) from error
-        raise StorageError(f"cannot open the database {hidden(url)}: {cause(error)}") from error
-    except ImportError as error:
-        raise StorageError(
-            f"the database {hidden(url)} needs a driver that is not installed: {error}"
-        ) from error
+        raise StorageError(f"cannot open the database {shown}: {cause(error)}") from error
     except (RuntimeError, optuna.exceptions.StorageInternalError) as error:  # another schema, or none at all
-        raise StorageError(f"the database {hidden(url)} is not one this Optuna can read: {error}") from error
-
-
-def hidden(url: str) -> str:
-    """The URL with its password blanked out, for messages."""
-    return _parse(url).render_as_string(hide_password=True)
+        raise StorageError(f"the database {shown} is not one this Optuna can read: {error}") from error
+    weakref.finalize(storage, storage.engine.dispose)  # a server would keep its side of the connections
+    return storage
 
 
 def _parse(url: str) -> sqlalchemy.URL:
     try:
         parsed = sqlalchemy.make_url(url)
-    except (exc.ArgumentError, ValueError) as error:  # ValueError: a port that is no number
-        raise StorageError(
-            f'"{url}" is not a database URL; write sqlite:///FILE or postgresql+psycopg://USER@HOST/DATABASE'
-        ) from error
-    if parsed.get_backend_name() == "sqlite":
+    except (exc.ArgumentError, ValueError):  # ValueError: a port that is no number
+        # Which part of it is the password cannot be known, and the cause quotes some of it.
+        scheme = url.partition("://")[0]
+        raise StorageError(f'"{scheme}://..." is not a database URL; write {FORMS}') from None
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
         if parsed.database in (None, "", ":memory:"):
-            raise StorageError(f'"{url}" is in memory and gone when the command ends; write sqlite:///FILE')
+            raise StorageError(
+                f'"{hidden(url)}" is in memory and gone when the command ends; write sqlite:///FILE'
+            )
         if parsed.query or "?" in url:
-            raise StorageError(f'"{url}": a "?" in a SQLite URL starts options, of which none is taken here')
+            raise StorageError(
+                f'"{hidden(url)}": a "?" in a SQLite URL starts options, of which none is taken here'
+            )
+    elif backend not in _DRIVERS:
+        raise StorageError(f'{hidden(url)}: studies are not kept in "{backend}"; write {FORMS}')
+    elif url.count("@") > 1:
+        raise StorageError(f'{hidden(url)}: an "@" that is part of a name or password is written %40')
     return parsed
 
 
-def _check_file(file: Path, *, create: bool) -> None:
+def _without_password(parsed: sqlalchemy.URL) -> tuple[str, dict[str, Any]]:
+    """The URL to open, and what its driver is told besides: the password, and when to give up."""
+    query = dict(parsed.query)
+    password = query.pop("password", parsed.password)
+    driver = parsed.drivername.partition("+")[2]
+    told: dict[str, Any] = {k: v for k, v in _PATIENCE.get(driver, {}).items() if k not in query}
+    if password is not None:
+        # PyMySQL would write a text in Latin-1, which holds few letters and is not what servers expect.
+        told["password"] = str(password).encode() if driver == "pymysql" else str(password)
+    url = sqlalchemy.URL.create(
+        parsed.drivername, parsed.username, None, parsed.host, parsed.port, parsed.database, query
+    )
+    return url.render_as_string(hide_password=False), told
+
+
+def _check_server(url: str, connect_args: dict[str, Any], shown: str, *, create: bool) -> None:
+    """Refuse what cannot be reached, and a database without studies where none are to be made."""
+    try:
+        engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool, connect_args=connect_args)
+        with engine.connect() as connection:
+            tables = set(sqlalchemy.inspect(connection).get_table_names())
+    except (ImportError, exc.NoSuchModuleError) as error:
+        raise StorageError(_missing_driver(url, shown, error)) from error
+    except exc.SQLAlchemyError as error:
+        raise StorageError(f"cannot open the database {shown}: {cause(error)}") from error
+    except TypeError as error:  # PyMySQL takes a URL's options as arguments
+        raise StorageError(f"cannot open the database {shown}: {error}") from error
+    taken = tables & set(models.BaseModel.metadata.tables)
+    if taken and not {"studies", "version_info"} <= tables:
+        raise StorageError(
+            f"the database {shown} is another application's: it has a table of its own named "
+            f'"{min(taken)}"; choose another database'
+        )
+    if not taken and not create:
+        raise StorageError(f"there are no studies in {shown}; a search makes one (hpsearch run SPACE)")
+
+
+def _missing_driver(url: str, shown: str, error: Exception) -> str:
+    name = url.partition("://")[0].partition("+")[0]
+    advice = f"pip install 'hpsearch[{_EXTRAS[name]}]'"
+    if not url.startswith(f"{name}+{_DRIVERS[name]}:"):
+        advice = f"install that one, or write {name}+{_DRIVERS[name]}://... and {advice}"
+    return f"the database {shown} needs a driver that is not installed ({error}): {advice}"
+
+
+def check_file(file: Path, *, create: bool) -> None:
+    """Raise `StorageError` where the file is no database of studies, or, with `create`, cannot become one."""
     if file.is_dir():
         raise StorageError(f"{file} is a folder, not a database file")
     if not file.exists():
@@ -143,5 +226,14 @@ def _check_tables(file: Path) -> None:
 
 
 def cause(error: exc.SQLAlchemyError) -> str:
-    """What the database said, without SQLAlchemy's statement and parameters."""
-    return str(getattr(error, "orig", None) or error).strip()
+    """What the driver said, on one line."""
+    original = getattr(error, "orig", None) or error
+    arguments: tuple[object, ...] = getattr(original, "args", ())
+    text = str(arguments[1] if len(arguments) == 2 else original).strip()  # PyMySQL's: a number and a text
+    first, *_, last = text.splitlines() * 2
+    line = last if first.endswith(":") else first  # "All failures were:", of a host with several addresses
+    line = re.sub(r"^.*?connection (failed|is bad): ", "", line)
+    line = re.sub(r"^connection to server .* failed: FATAL: +", "", line)
+    if re.match(r'database ".*" does not exist|Unknown database', line):
+        line += "; hpsearch makes the tables in it, not the database"
+    return line

@@ -37,6 +37,7 @@ class StudySummary:
     best: float | None
     states: dict[str, int]
     budget: int | None
+    paused: bool
 
 
 def open_live(
@@ -118,6 +119,7 @@ def summaries(storage: BaseStorage) -> list[StudySummary]:
                 best=best(values, default=None),
                 states=dict(Counter(t.state.name.lower() for t in trials)),
                 budget=spec.get("budget", {}).get("trials"),
+                paused=bool(study.user_attrs.get(PAUSED)),
             )
         )
     return found

@@ -110,7 +110,7 @@ class Worker:
         seconds, memory = limits.leaving if self.stopping else limits.seconds, limits.memory
         if seconds is not None and time.monotonic() - self._since > seconds:
             return self._kill("timeout", f"the trial ran longer than {seconds:g} s")
-        if time.monotonic() - self._heard > limits.silence:
+        if time.monotonic() - self._heard > limits.silence and not self._channel.has_news():
             return self._kill("lost", f"the worker process gave no sign of life for {limits.silence:g} s")
         if memory is not None and (taken := self._memory()) > memory:
             return self._kill(
@@ -156,6 +156,7 @@ class Worker:
     def _ended(self, message: Message) -> list[Message]:
         """The trial is over; after its stop, or without one, the search hears no more of it."""
         number, self.number = self.number, None
+        shorten(self._output)
         return [] if number is None or self.stopping else [{**message, "number": number}]
 
     def _leave(self, seconds: float) -> None:
@@ -194,6 +195,7 @@ class Worker:
 def environment(threads: int) -> dict[str, str]:
     """A worker's environment: its share of the cores, and an allocator that keeps its pages."""
     found = dict(os.environ)
+    found.pop("HPSEARCH_STORAGE", None)  # no worker opens the database, and its URL may hold a password
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         found[name] = str(threads)
     # glibc gives big buffers back to the kernel after every training step and faults them in at the next.

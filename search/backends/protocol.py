@@ -41,6 +41,14 @@ class Channel:
         *lines, self._unread = (self._unread + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
+    def has_news(self) -> bool:
+        """Whether something has arrived that was not received yet."""
+        try:
+            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True
+
     def close(self) -> None:
         self._socket.close()
 

@@ -7,14 +7,30 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from . import control, doctor, spaces, studies, train
+from ...storage.passwords import without_passwords
+from . import control, doctor, spaces, studies, train, transfer
 from .run import run
 
+
+class _Commands(TyperGroup):
+    """Quotes no password where a URL stands in a wrong place."""
+
+    def invoke(self, ctx: Any) -> Any:  # Typer has a click of its own, and keeps it private
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if isinstance(message := getattr(error, "message", None), str):
+                error.message = without_passwords(message, sys.argv[1:])  # type: ignore[attr-defined]
+            raise
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="hpsearch",
     help="Find the best training configuration: search a space, watch, export the winner, train it.",
     no_args_is_help=True,
@@ -38,6 +54,7 @@ spaces.register(app)
 studies.register(app)
 control.register(app)
 train.register(app)
+transfer.register(app)
 doctor.register(app)
 
 
@@ -52,7 +69,8 @@ def main() -> None:
         if code is None or os.environ.get("HPSEARCH_DEBUG"):
             raise
         # An issue begins with its file and line, for editors to jump to.
-        print(error if isinstance(error, SpaceError) else f"hpsearch: {error}", file=sys.stderr)
+        message = str(error) if isinstance(error, SpaceError) else f"hpsearch: {error}"
+        print(without_passwords(message, sys.argv[1:]), file=sys.stderr)
         sys.exit(code)
 
 

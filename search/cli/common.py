@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ...storage.passwords import hidden
 from ..errors import SearchError
 
 Storage = Annotated[
     str | None,
     typer.Option(
-        help="The database: a URL or a SQLite file.", envvar="HPSEARCH_STORAGE", show_default="hpsearch.db"
+        help="The database: a SQLite file or a URL.", envvar="HPSEARCH_STORAGE", show_default="hpsearch.db"
     ),
 ]
 Runs = Annotated[
@@ -34,14 +37,27 @@ def options(**options: Any) -> list[str]:
     return [word for name, value in given(**options).items() for word in (f"--{name}", str(value))]
 
 
+def finding(storage: str | None, runs: Path | None) -> list[str]:
+    """The options that a further command needs to find the same study."""
+    from_environment = storage == os.environ.get("HPSEARCH_STORAGE")
+    return options(storage=None if from_environment else storage, runs=runs)
+
+
 def number_or_word(value: str) -> int | str:
     """`4` as a number, `auto` as it is."""
     return int(value) if value.lstrip("-").isdecimal() else value
 
 
 def command(*words: str) -> str:
-    """A command to type, quoted for the shell."""
-    return shlex.join(["hpsearch", *words])
+    """A command to type, quoted for the shell. A URL's password stays out of it."""
+    return shlex.join(["hpsearch", *map(hidden, words)])
+
+
+def about_password(words: Iterable[str]) -> str | None:
+    """How to type commands whose words have lost a password; None where none has."""
+    if all(hidden(word) == word for word in words):
+        return None
+    return "*** stands for the password; where HPSEARCH_STORAGE has the URL, commands need no --storage"
 
 
 def text(value: Any) -> str:

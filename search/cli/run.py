@@ -72,7 +72,7 @@ def run(
             ray_address=ray_address,
             **changes,
         )
-    options = common.options(storage=storage, runs=runs)
+    options = common.finding(storage, runs)
     _conclude(console, result, options, extend=(space, *common.options(name=name), *options))
     if result.interrupted:
         raise typer.Exit(130)
@@ -109,6 +109,9 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
             ("train", "best.yaml"),
         ):
             console.print(f"  {common.command(*words)}", soft_wrap=True, markup=False)
+    about = common.about_password(sys.argv[1:] if result.stopped else extend)
+    if about is not None:
+        console.print(about, soft_wrap=True, markup=False)
 
 
 def _finished(result: StudyResult, extend: Sequence[str]) -> str:

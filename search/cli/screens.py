@@ -14,7 +14,7 @@ from rich.text import Text
 from ...storage.studies import StudySummary
 from ..progress import sparkline
 from ..report import Ending, ParameterReport, Spent, StudyReport, TrialReport, TrialRow, budget_spent
-from .common import brief, command, duration, text
+from .common import about_password, brief, command, duration, text
 
 STYLES = {"complete": "green", "pruned": "yellow", "fail": "red", "running": "cyan", "waiting": "dim"}
 PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut
@@ -54,7 +54,7 @@ def studies_table(summaries: Iterable[StudySummary], searching: Mapping[str, int
         of = f"/{study.budget}" if study.budget else ""
         states = _states(study.states)
         if searching.get(study.name):
-            states.append("  searching now", style="bold cyan")
+            states.append("  paused" if study.paused else "  searching now", style="bold cyan")
         goal = "min" if study.direction == "minimize" else "max" if study.direction == "maximize" else ""
         metric = Text.assemble(study.metric, (f" {goal}", "dim"))
         table.add_row(Text(study.name, style="bold"), metric, number(study.best), f"{ended}{of}", states)
@@ -65,7 +65,8 @@ def study_screen(report: StudyReport, options: Sequence[str]) -> Group:
     """A whole study; `options` are those that its commands need to find it."""
     head = Text(report.name, style="bold")
     if report.searching is not None:
-        head.append(f"  searching now, process {report.searching}", style="cyan")
+        doing = "paused" if report.paused else "searching now"
+        head.append(f"  {doing}, process {report.searching}", style="cyan")
     goal = "lowest" if report.goal == "minimize" else "highest"
     about = (
         f"searches {report.objective} for the {goal} {report.metric}, "
@@ -74,7 +75,10 @@ def study_screen(report: StudyReport, options: Sequence[str]) -> Group:
     parts: list[RenderableType] = [head, Text(about, style="dim"), "", _facts(report), "", _space(report)]
     if report.endings:
         parts += ["", Text("ended early", style="dim"), _endings(report.endings)]
-    return Group(*parts, "", Text("next", style="dim"), _commands(next_steps(report, options)))
+    parts += ["", Text("next", style="dim"), _commands(next_steps(report, options))]
+    if (advice := about_password(options)) is not None:
+        parts.append(Text(advice, style="dim"))
+    return Group(*parts)
 
 
 def next_steps(report: StudyReport, options: Sequence[str]) -> list[tuple[str, str]]:
@@ -84,7 +88,10 @@ def next_steps(report: StudyReport, options: Sequence[str]) -> list[tuple[str, s
         return command(*words, *options), why
 
     if report.searching is not None:
-        return [step("watch it", "dashboard"), step("end it tidily", "stop", report.name)]
+        going = (
+            step("let it go on", "resume", report.name) if report.paused else step("watch it", "dashboard")
+        )
+        return [going, step("end it tidily", "stop", report.name)]
     steps = []
     failed = [number for ending in report.endings if ending.state == "fail" for number in ending.trials]
     if failed:

@@ -36,6 +36,7 @@ def list_studies(
     Example: hpsearch list --storage hpsearch.db
     """
     from ...storage import database, files, studies
+    from ...storage.passwords import hidden
 
     url = database.resolve_url(storage)
     found = studies.summaries(database.open_storage(url))
@@ -48,7 +49,7 @@ def list_studies(
     from .screens import studies_table
 
     if not found:
-        common.say(f"no studies in {database.hidden(url)}; a search makes one (hpsearch run SPACE)")
+        common.say(f"no studies in {hidden(url)}; a search makes one (hpsearch run SPACE)")
         return
     print_screen(studies_table(found, searching))
 
@@ -81,7 +82,7 @@ def show(
     if as_json:
         common.print_json(asdict(report))
     else:
-        screens.show(screens.study_screen(report, _options(storage, runs)))
+        screens.show(screens.study_screen(report, common.finding(storage, runs)))
 
 
 def trials(
@@ -239,12 +240,6 @@ def _print_trials(rows: list[TrialRow], spec: Any) -> None:
     screens.show(table)
     if left_out:
         common.say(f"no room here for {len(left_out)} of {len(names)} parameters; --csv and --json have all")
-
-
-def _options(storage: str | None, runs: Path | None) -> list[str]:
-    """The options that a further command needs to find the same study."""
-    found = ["--storage", storage] if storage else []
-    return [*found, "--runs", str(runs)] if runs else found
 
 
 def _on_terminal() -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -13,9 +15,10 @@ from typing import Any
 
 import optuna
 import pytest
+import sqlalchemy
 
 from hpsearch.storage import StorageError
-from hpsearch.storage.database import hidden, open_storage, resolve_url, sqlite_file
+from hpsearch.storage.database import open_storage, resolve_url, sqlite_file
 
 NAMES = [
     "plain.db",
@@ -74,10 +77,21 @@ def test_a_database_in_memory_is_refused(url: str) -> None:
         open_storage(url, create=True)
 
 
-@pytest.mark.parametrize("url", ["://", "nothing at all://x y", "postgresql://u:p@h:port/d"])
-def test_what_is_no_url_is_said_to_be_none(url: str) -> None:
-    with pytest.raises(StorageError, match="is not a database URL; write sqlite:///FILE"):
+@pytest.mark.parametrize(
+    "url", ["://", "nothing at all://x y", "postgresql://u:p@h:port/d", "postgresql://u:p"]
+)
+def test_what_is_no_url_is_said_to_be_none_and_not_quoted(url: str) -> None:
+    with pytest.raises(
+        StorageError, match=r'://\.\.\." is not a database URL; write sqlite:///FILE'
+    ) as caught:
         open_storage(url)
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("password", ["se@cret", "@secret", "se/c@ret", "se?cr@et@"])
+def test_an_at_sign_in_a_password_is_said_to_be_written_otherwise(password: str) -> None:
+    with pytest.raises(StorageError, match=r"^postgresql://u:\*\*\*@h/d: an \"@\" .* written %40$"):
+        open_storage(f"postgresql://u:{password}@h/d")
 
 
 def test_the_url_is_the_given_one_then_the_environments_then_the_default(
@@ -89,7 +103,6 @@ def test_the_url_is_the_given_one_then_the_environments_then_the_default(
     assert resolve_url(None) == "sqlite:///other.db"
     assert resolve_url("/a/b.db") == "sqlite:////a/b.db"
     assert resolve_url("100%?.db") == "sqlite:///100%25%3F.db"
-    assert resolve_url("postgresql://h/d") == "postgresql://h/d"
 
 
 def test_a_missing_database_says_what_makes_it(tmp_path: Path) -> None:
@@ -156,12 +169,109 @@ def test_another_schema_of_optuna_is_refused(
         open_storage(url, create=create)
 
 
-def test_a_server_without_its_driver_says_so_and_hides_the_password() -> None:
+@pytest.mark.parametrize(
+    ("url", "driven"),
+    [
+        ("postgresql://u@h/d", "postgresql+psycopg://u@h/d"),
+        ("postgres://u@h/d", "postgresql+psycopg://u@h/d"),
+        ("postgresql+psycopg2://u@h/d", "postgresql+psycopg2://u@h/d"),
+        ("mysql://u@h/d", "mysql+pymysql://u@h/d"),
+        ("mariadb+mariadbconnector://u@h/d", "mysql+mariadbconnector://u@h/d"),
+    ],
+)
+def test_a_servers_url_gets_the_driver_that_we_install(url: str, driven: str) -> None:
+    assert resolve_url(url) == driven
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "advice"),
+    [
+        ("postgres://user:secret@host/d", "psycopg", r"pip install 'hpsearch\[postgres\]'$"),
+        ("mysql://user:secret@host/d", "pymysql", r"pip install 'hpsearch\[mysql\]'$"),
+        (
+            "postgresql+psycopg2://user:secret@host/d",
+            "psycopg2",
+            r"or write postgresql\+psycopg://\.\.\. and ",
+        ),
+        ("postgresql+nothing://user:secret@host/d", "nothing", r"or write postgresql\+psycopg://\.\.\. and "),
+    ],
+)
+def test_a_server_without_its_driver_says_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch, url: str, module: str, advice: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)  # as where it is not installed
+    with pytest.raises(StorageError, match=r"user:\*\*\*@host/d needs a driver .* not installed") as caught:
+        open_storage(resolve_url(url))
+    assert re.search(advice, str(caught.value))
+
+
+def test_other_databases_are_refused() -> None:
+    with pytest.raises(StorageError, match='u:\\*\\*\\*@h/d: studies are not kept in "oracle"; write sqlite'):
+        open_storage("oracle+oracledb://u:secret@h/d")
+
+
+@pytest.mark.parametrize("kind", [pytest.param("postgres", marks=pytest.mark.postgres), "mariadb"])
+def test_what_keeps_a_server_from_being_used_is_said_in_a_sentence_without_the_password(
+    kind: str, request: pytest.FixtureRequest, opened: Any
+) -> None:
+    server = request.getfixturevalue(kind)
+    wrong = {
+        "there are no studies in": server.database(),
+        "\"none_such\" does not exist|database 'none_such'": server.url("none_such"),
+        "(?i)password authentication failed|access denied": server.url(server.first, password="s3cr3t&word"),
+        "refused": server.url(server.first, port=1),
+    }
+    for said, url in wrong.items():
+        with pytest.raises(StorageError, match=said) as caught:
+            open_storage(url)
+        message = str(caught.value)
+        assert "searcher:***@127.0.0.1" in message and "\n" not in message
+        chain: BaseException | None = caught.value
+        while chain is not None:
+            assert not re.search("s3cr3t|p@ss|p%40ss|50%", str(chain))
+            chain = chain.__cause__ or chain.__context__
+    assert "makes the tables in it, not the database" in _refusal(server.url("none_such"))
+
+
+def _refusal(url: str) -> str:
     with pytest.raises(StorageError) as caught:
-        open_storage("oracle+cx_oracle://user:secret@host/database")
-    assert "needs a driver that is not installed" in str(caught.value)
-    assert "secret" not in str(caught.value)
-    assert hidden("postgresql://user:s%40cret@host/db") == "postgresql://user:***@host/db"
+        open_storage(url, create=True)
+    return str(caught.value)
+
+
+@pytest.mark.postgres
+def test_neither_the_engine_nor_optunas_storage_knows_the_password(postgres: Any, opened: Any) -> None:
+    url = postgres.database()
+    for given in (url, f"{url}?password={url.split(':')[2].split('@')[0]}"):
+        storage = opened(given, create=True)
+        for shown in (storage.url, repr(storage.engine), str(storage.engine.url)):
+            assert "p%40ss" not in shown and "p@ss" not in shown
+        assert optuna.get_all_study_names(storage) == []
+
+
+@pytest.mark.postgres
+def test_another_applications_table_in_a_servers_database_is_refused(postgres: Any, opened: Any) -> None:
+    url = postgres.database()
+    engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("CREATE TABLE bookmarks (url TEXT)"))
+    opened(url, create=True)  # neighbours are no trouble
+    other = postgres.database()
+    engine = sqlalchemy.create_engine(other, poolclass=sqlalchemy.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("CREATE TABLE trials (patient TEXT)"))
+    with pytest.raises(
+        StorageError, match='is another application\'s: it has a table of its own named "trials"'
+    ):
+        open_storage(other, create=True)
+
+
+def test_a_host_that_never_answers_is_given_up_on() -> None:
+    """The kernel takes the connection, and nobody ever speaks."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql+psycopg://u:secret@127.0.0.1:{silent.getsockname()[1]}/d?connect_timeout=2"
+        with pytest.raises(StorageError, match="timeout expired"):
+            open_storage(url)
 
 
 AS_NOBODY = """\

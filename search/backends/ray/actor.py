@@ -11,6 +11,7 @@ import json
 import os
 import selectors
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,7 @@ class TrialActor(tune.Trainable):
         self._next: Message | None = json.loads(config[ASSIGNMENT])  # the trial that `step` is to begin
         self._folder: NodeFolder | None = None  # of the trial that has begun
         self._unanswered: Message | None = None  # its report, which waits for the driver's word
+        self._checked = 0.0  # when the worker's limits were looked at, by the monotonic clock
         self._events = selectors.DefaultSelector()
         self._worker = self._started()
 
@@ -73,17 +75,27 @@ class TrialActor(tune.Trainable):
         self._unanswered = last if last["kind"] == "report" else None
         return {MESSAGES: messages}
 
-    def release(self) -> None:
-        """Tell the trial that it is over. Tune has no use for it any more, and says so only when it likes."""
+    def release(self, *, pause: bool = False) -> None:
+        """Tell the trial that it is over. Tune has no use for it any more, and says so only when it likes.
+
+        For a `pause` the worker leaves, and with it what it holds of the machine.
+        """
         if self._unanswered is not None:
             self._worker.stop(self._unanswered)
             self._unanswered = None
+        if pause:
+            self._leave()
+            self._end_worker()
 
     def cleanup(self) -> None:
         self._leave()
-        if self._worker.alive:
-            self._worker.end()
+        self._end_worker()
         self._events.close()
+
+    def _end_worker(self) -> None:
+        if self._worker.alive:
+            self._events.unregister(self._worker)
+            self._worker.end()
 
     def _begin(self, assignment: Message) -> None:
         """Give the worker its trial.
@@ -110,8 +122,12 @@ class TrialActor(tune.Trainable):
     def _wait(self) -> list[Message]:
         """Wait until the worker has something to say that the search is to know."""
         while self._worker.number is not None:
-            ready = self._events.select(TICK_SECONDS)
-            messages = self._hear(self._worker.receive() if ready else self._worker.check())
+            messages: list[Message] = []
+            if time.monotonic() - self._checked >= TICK_SECONDS:
+                self._checked = time.monotonic()
+                messages = self._hear(self._worker.check())
+            elif self._events.select(TICK_SECONDS):
+                messages = self._hear(self._worker.receive())
             if messages:
                 return messages
         return []

@@ -130,6 +130,10 @@ class StudySearcher(Searcher):
         if len(hooks.driver.running) >= hooks.workers:
             return None
         with hooks.kept():
+            if (
+                hooks.driver.paused
+            ):  # without trials Tune only asks for one, every second, and does nothing else
+                hooks.driver.tick()
             assignment = hooks.driver.ask()
         if assignment is None:
             return None if hooks.driver.running or hooks.driver.paused else Searcher.FINISHED
@@ -194,7 +198,7 @@ class StudyCallback(tune.Callback):
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         actor: Any = trial.temporary_state.ray_actor
-        actor.release.remote()
+        actor.release.remote(pause=self._hooks.driver.paused)
         with self._hooks.kept():
             self._over(trial)
 

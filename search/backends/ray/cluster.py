@@ -199,7 +199,11 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 def _init(**options: Any) -> None:
     """`ray.init`, which would take SIGTERM for itself: signals stay with whoever has them."""
-    with _stderr_aside() as aside, replaced(utils, "set_sigterm_handler", lambda handler: None):
+    with ExitStack() as stack:
+        aside = stack.enter_context(_stderr_aside())
+        stack.enter_context(replaced(utils, "set_sigterm_handler", lambda handler: None))
+        # Ray would tell the whole cluster our command line, where a database's password may stand.
+        stack.enter_context(replaced(utils, "get_entrypoint_name", lambda: "hpsearch"))
         try:
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
         except Exception as error:

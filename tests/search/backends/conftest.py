@@ -14,6 +14,7 @@ from typing import Any
 
 import optuna
 import pytest
+import sqlalchemy
 from optuna.trial import FrozenTrial
 
 from hpsearch.search import StudyResult, run
@@ -32,6 +33,27 @@ def backend_name(request: pytest.FixtureRequest) -> str:
     """The backend that a test of the contract runs on: every one there is, in turn."""
     name: str = request.param
     return name
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def storage_name(request: pytest.FixtureRequest) -> str:
+    """The database that a test of the contract searches in: every kind there is, in turn."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def make_database(storage_name: str, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[], str]:
+    """The URL of an empty database; where it is asked for again, of another one."""
+    if storage_name == "postgres":
+        make: Callable[[], str] = request.getfixturevalue("postgres").database
+        return make
+
+    def file() -> str:
+        (tmp_path / "studies.db").unlink(missing_ok=True)
+        return f"sqlite:///{tmp_path / 'studies.db'}"
+
+    return file
 
 
 @pytest.fixture(scope="session")
@@ -70,10 +92,14 @@ class Bench:
     backend: str
     folder: Path
     make_spec: Callable[..., Spec]
+    make_database: Callable[[], str]
 
-    @property
-    def url(self) -> str:
-        return f"sqlite:///{self.folder / 'studies.db'}"
+    def __post_init__(self) -> None:
+        self.url = self.make_database()
+
+    def forget(self) -> None:
+        """Go on with an empty database."""
+        self.url = self.make_database()
 
     def spec(self, function: str = "descend", **fields: Any) -> Spec:
         """A small space whose objective is one of `functions.py`."""
@@ -85,15 +111,33 @@ class Bench:
         self, function: str | Spec = "descend", *, watcher: Recorder | None = None, **fields: Any
     ) -> StudyResult:
         spec = function if isinstance(function, Spec) else self.spec(function, **fields)
-        return run(spec, backend=self.backend, storage=self.url, watcher=watcher or Recorder())
+        return self.run(spec, watcher=watcher or Recorder())
+
+    def run(self, space: Any, **options: Any) -> StudyResult:
+        found: dict[str, Any] = {"backend": self.backend, "watcher": Recorder(), "storage": self.url}
+        return run(space, **found | {"runs": self.folder / "runs"} | options)
+
+    def engine(self) -> sqlalchemy.Engine:
+        """The database past all of our code; it keeps no connection."""
+        waits = {"timeout": 30} if self.url.startswith("sqlite") else {}
+        return sqlalchemy.create_engine(self.url, poolclass=sqlalchemy.NullPool, connect_args=waits)
+
+    def untouched(self) -> bool:
+        """Whether nothing was made in the database, or of it."""
+        if self.url.startswith("sqlite"):
+            return not (self.folder / "studies.db").exists()
+        return sqlalchemy.inspect(self.engine()).get_table_names() == []
 
     def trials(self, name: str = "study") -> list[FrozenTrial]:
-        """The trials as plain Optuna reads them from the database."""
+        """The trials as plain Optuna reads them from the database; a server's reports come in any order."""
         storage = optuna.storages.RDBStorage(self.url)
         try:
-            return optuna.load_study(study_name=name, storage=storage).get_trials()
+            trials = optuna.load_study(study_name=name, storage=storage).get_trials()
         finally:
             storage.engine.dispose()
+        for trial in trials:
+            trial.intermediate_values = dict(sorted(trial.intermediate_values.items()))
+        return trials
 
     def states(self) -> list[str]:
         return [trial.state.name for trial in self.trials()]
@@ -106,11 +150,15 @@ class Bench:
 
 @pytest.fixture
 def bench(
-    backend_name: str, tmp_path: Path, make_spec: Callable[..., Spec], request: pytest.FixtureRequest
+    backend_name: str,
+    tmp_path: Path,
+    make_spec: Callable[..., Spec],
+    make_database: Callable[[], str],
+    request: pytest.FixtureRequest,
 ) -> Bench:
     if backend_name == "ray":
         request.getfixturevalue("shared_ray")
-    return Bench(backend_name, tmp_path, make_spec)
+    return Bench(backend_name, tmp_path, make_spec, make_database)
 
 
 @pytest.fixture
@@ -129,9 +177,9 @@ class Command:
     def start(self, *more: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         words = [HPSEARCH, "run", "space.yaml", "--plain", "--backend", self.bench.backend]
         process = subprocess.Popen(
-            [*words, "--storage", "studies.db", *more],
+            [*words, *more],
             cwd=self.bench.folder,
-            env=os.environ | (env or {}),
+            env=os.environ | {"HPSEARCH_STORAGE": self.bench.url} | (env or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -1,6 +1,6 @@
-"""The contract of a backend: the same trials, ends and rows, whatever runs them.
+"""The contract of a backend and a database: the same trials, ends and rows, whatever runs and holds them.
 
-Everything is real: worker processes, signals, and a SQLite file that is read back with plain Optuna.
+Everything is real: worker processes, signals, and databases that are read back with plain Optuna.
 """
 
 from __future__ import annotations
@@ -8,19 +8,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import optuna
 import psutil
 import pytest
+import sqlalchemy
 
 from hpsearch.search import driver as driver_module
-from hpsearch.search import run
 from hpsearch.search.backends import process
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
@@ -361,15 +358,17 @@ def test_every_trial_ends_when_a_target_is_reached_while_another_fails(bench: An
     assert all(t.state.is_finished() for t in bench.trials())
 
 
-def ask_from_outside(file: Path, command: dict[str, Any]) -> None:
+def ask_from_outside(url: str, command: dict[str, Any]) -> None:
     """What `hpsearch stop` and the like do, in a process of its own and without any of our code."""
     script = (
-        "import sqlite3, sys\n"
-        "with sqlite3.connect(sys.argv[1], timeout=30) as database:\n"
-        "    database.execute('INSERT INTO study_user_attributes (study_id, key, value_json) VALUES (1, ?, ?)',"
-        " ('hpsearch:command:1', sys.argv[2]))\n"
+        "import sqlalchemy, sys\n"
+        "with sqlalchemy.create_engine(sys.argv[1]).begin() as connection:\n"
+        "    names = ('study_id', 'key', 'value_json')\n"
+        "    table = sqlalchemy.table('study_user_attributes', *map(sqlalchemy.column, names))\n"
+        "    row = dict(study_id=1, key='hpsearch:command:1', value_json=sys.argv[2])\n"
+        "    connection.execute(table.insert().values(row))\n"
     )
-    subprocess.run([sys.executable, "-c", script, str(file), json.dumps(command)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script, url, json.dumps(command)], check=True, timeout=60)
 
 
 def test_the_word_of_another_process_puts_running_trials_back(bench: Any, recorder: Any) -> None:
@@ -378,7 +377,7 @@ def test_the_word_of_another_process_puts_running_trials_back(bench: Any, record
     def stop(driver: Driver) -> None:
         if driver.running and not stopped:
             stopped.append(True)
-            ask_from_outside(bench.folder / "studies.db", {"do": "stop"})
+            ask_from_outside(bench.url, {"do": "stop"})
 
     fields = {"budget": {"trials": 3}, "execution": {"workers": 1}}
     result = bench.search("steady", watcher=recorder(at_tick=stop), **fields)
@@ -401,8 +400,8 @@ def test_a_report_that_a_kill_kept_from_the_study_arrives_with_the_next_attempt(
 
     fields = {"budget": {"trials": 1}, "execution": {"workers": 1}}
     bench.search("steady", watcher=recorder(at_tick=stop), **fields)
-    with closing(sqlite3.connect(bench.folder / "studies.db")) as database, database:
-        database.execute("DELETE FROM trial_intermediate_values WHERE step >= 3")
+    with bench.engine().begin() as connection:
+        connection.execute(sqlalchemy.text("DELETE FROM trial_intermediate_values WHERE step >= 3"))
     assert list(bench.trials()[0].intermediate_values) == [1, 2]
     bench.search("steady", **fields)
     assert list(bench.trials()[0].intermediate_values) == list(range(1, 10))
@@ -426,7 +425,7 @@ def test_what_the_machine_does_not_have_is_refused_at_once(
 ) -> None:
     with pytest.raises(UsageError, match=f"execution.{said}.* has "):
         bench.search(execution=execution)
-    assert not bench.folder.joinpath("studies.db").exists()
+    assert bench.untouched()
 
 
 @pytest.mark.slow
@@ -467,9 +466,11 @@ def test_a_changed_space_is_refused_with_the_difference(bench: Any) -> None:
 
 @pytest.mark.parametrize("trials", [0, 1])
 def test_a_study_of_another_program_is_refused(bench: Any, trials: int) -> None:
-    study = optuna.create_study(storage=bench.url, study_name="study", direction="maximize")
+    storage = optuna.storages.RDBStorage(bench.url)
+    study = optuna.create_study(storage=storage, study_name="study", direction="maximize")
     for _ in range(trials):
         study.tell(study.ask(), 1.0)
+    storage.engine.dispose()
     with pytest.raises(StorageError, match="another program"):
         bench.search()
     assert len(bench.trials()) == trials
@@ -487,7 +488,7 @@ def test_an_interrupted_search_goes_on_to_the_same_configurations(bench: Any, re
     assert first.stop_reason == "the test wants it" and len(bench.trials()) == 3
     bench.search(**fields)
     resumed = [(t.params, t.state, t.value) for t in bench.trials()]
-    bench.folder.joinpath("studies.db").unlink()
+    bench.forget()
     bench.search(**fields)
     assert [(t.params, t.state, t.value) for t in bench.trials()] == resumed
 
@@ -527,7 +528,7 @@ def test_a_function_of_this_process_runs_in_the_workers(bench: Any, recorder: An
         return factor * float(trial.params["x"])
 
     spec = bench.spec(budget={"trials": 2})
-    run(spec, objective=triple, backend=bench.backend, storage=bench.url, watcher=recorder())
+    bench.run(spec, objective=triple)
     assert [t.value for t in bench.trials()] == [3 * t.params["x"] for t in bench.trials()]
 
 
@@ -545,7 +546,7 @@ def test_a_function_of_a_module_that_only_this_process_finds_runs_in_the_workers
     from my_objective_9 import train  # type: ignore[import-not-found]
 
     spec = bench.spec(budget={"trials": 2})
-    run(spec, objective=train, backend=bench.backend, storage=bench.url, watcher=recorder())
+    bench.run(spec, objective=train)
     assert [t.value for t in bench.trials()] == [t.params["x"] ** 2 for t in bench.trials()]
 
 
@@ -573,7 +574,5 @@ def test_trials_share_a_device_where_each_asks_for_a_part(bench: Any, command: A
 
 def test_an_unknown_backend_is_named_with_those_there_are(bench: Any, recorder: Any) -> None:
     with pytest.raises(SearchError, match=f'no backend "{bench.backend}x", did you mean "{bench.backend}"'):
-        run(bench.spec(), backend=f"{bench.backend}x", storage=bench.url, watcher=recorder())
-    assert not Path(bench.folder / "studies.db").exists()
-    with pytest.raises(sqlite3.OperationalError):
-        sqlite3.connect(f"file:{bench.folder / 'studies.db'}?mode=ro", uri=True).execute("SELECT 1")
+        bench.run(bench.spec(), backend=f"{bench.backend}x")
+    assert bench.untouched()

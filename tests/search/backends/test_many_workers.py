@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+import sqlalchemy
 
 pytestmark = pytest.mark.slow
 
@@ -31,10 +29,10 @@ while True:
 class Neighbours:
     """A dashboard-like reader in another process, and somebody who writes now and then."""
 
-    def __init__(self, url: str, file: Path) -> None:
+    def __init__(self, url: str, engine: sqlalchemy.Engine) -> None:
         self.errors: list[str] = []
         self.writes = 0
-        self._file = file
+        self._engine = engine
         self._over = threading.Event()
         self._reader = subprocess.Popen(
             [sys.executable, "-c", READER, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -53,13 +51,11 @@ class Neighbours:
     def _write(self) -> None:
         while not self._over.wait(0.2):
             try:
-                with closing(sqlite3.connect(self._file, timeout=30, isolation_level=None)) as database:
-                    database.execute("BEGIN IMMEDIATE")
-                    database.execute("UPDATE studies SET study_name = study_name")
+                with self._engine.begin() as connection:
+                    connection.execute(sqlalchemy.text("UPDATE studies SET study_name = study_name"))
                     self._over.wait(0.1)
-                    database.execute("COMMIT")
-                    self.writes += 1
-            except sqlite3.Error as error:
+                self.writes += 1
+            except sqlalchemy.exc.SQLAlchemyError as error:
                 self.errors.append(str(error))
 
 
@@ -76,7 +72,7 @@ def test_200_trials_of_8_workers_beside_a_reader_and_a_writer(
 ) -> None:
     def join(driver: Any) -> None:
         if not neighbours:
-            neighbours.append(Neighbours(bench.url, bench.folder / "studies.db"))
+            neighbours.append(Neighbours(bench.url, bench.engine()))
 
     watcher = recorder(at_end=join)
     bench.search(

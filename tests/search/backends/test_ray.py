@@ -37,6 +37,11 @@ def backend_name() -> str:
 
 
 @pytest.fixture
+def storage_name() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
 def temporary() -> Iterator[Path]:
     """A folder whose path leaves room for the names of Ray's sockets."""
     with tempfile.TemporaryDirectory(prefix="t") as folder:

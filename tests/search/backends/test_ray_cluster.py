@@ -75,6 +75,11 @@ def backend_name() -> str:
 
 
 @pytest.fixture
+def storage_name() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
 def search(bench: Any, command: Any) -> Any:
     """A space whose objective stands beside it, with a module of its own."""
     bench.folder.joinpath("my_objective.py").write_text(OBJECTIVE)

@@ -1,0 +1,105 @@
+"""`hpsearch copy` and `hpsearch backup`: studies in another database, and a database in another file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import SearchError, UsageError
+from . import common
+from .studies import Study
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    for function in (copy, backup):
+        app.command()(function)
+
+
+def copy(
+    study: Study,
+    to: Annotated[
+        str, typer.Option("--to", help="The other database: a URL or a SQLite file; made if missing.")
+    ],
+    to_runs: Annotated[
+        Path | None,
+        typer.Option(help="The folder for the copy's files.", show_default="runs beside that database"),
+    ] = None,
+    storage: common.Storage = None,
+    runs: common.Runs = None,
+) -> None:
+    """Copy a study to another database with all its trials and files. The original stays.
+
+    Every row is compared with its original before the copy is kept.
+
+    Example: hpsearch copy lora --to postgresql+psycopg://me@server/searches
+    """
+    if not to:
+        raise UsageError("--to is empty; it takes a database URL or a SQLite file")
+    from ...storage import database, files, transfer
+    from ...storage.passwords import hidden
+
+    url, target = database.resolve_url(storage), database.resolve_url(to)
+    copied = transfer.transfer(
+        study,
+        transfer.Home(url, files.runs_folder(url, runs)),
+        transfer.Home(target, files.runs_folder(target, to_runs)),
+    )
+    common.say(
+        f'copied the study "{study}" with {_count(copied.trials, "trial")} to {hidden(target)}: '
+        f"{_count(copied.rows, 'row')}, each compared with its original"
+    )
+    if copied.cut:
+        common.say("that database keeps whole seconds: the times of trials lost their fractions")
+    if copied.shared:
+        common.say(
+            f"both studies share the files in {copied.folder}; if you delete one, do it with --keep-files"
+        )
+    elif copied.folder is not None:
+        common.say(f"its files are in {copied.folder}")
+
+
+def backup(
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The file to write.", show_default="the database's name and the time"
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    storage: common.Storage = None,
+) -> None:
+    """Copy a SQLite database into one file, as it is at this moment, while searches write to it.
+
+    The files of trials are not in it: they are plain files, in runs beside the database.
+
+    Example: hpsearch backup -o backup.db
+    """
+    from datetime import datetime
+
+    from ...storage import database
+    from ...storage.backup import backup as copy_database
+    from ...storage.passwords import hidden
+
+    url = database.resolve_url(storage)
+    file = database.sqlite_file(url)
+    if file is None:
+        raise UsageError(
+            f"{hidden(url)} is a server's: back it up with its own tools (pg_dump, mysqldump), "
+            "or copy one study out of it with: hpsearch copy STUDY --to FILE"
+        )
+    if output is None:
+        output = file.with_name(f"{file.stem}-{datetime.now():%Y%m%d-%H%M%S}{file.suffix}")
+    if output.exists() and not force:
+        raise SearchError(f"{output} exists; overwrite it with --force, or write another file")
+    held = copy_database(file, output.absolute())
+    studies = _count(held.studies, "study", "studies")
+    common.say(
+        f"wrote {output}: {studies} with {_count(held.trials, 'trial')}, {held.bytes / 1e6:.1f} MB, checked"
+    )
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,77 @@
+"""Copies a SQLite database that is in use, as it is at one moment, into one file that opens alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import StorageError
+from .database import BUSY_SECONDS, check_file
+
+PAGES = 2_000  # copied at a time, so that Ctrl-C is heard in between
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What a backup holds."""
+
+    studies: int
+    trials: int
+    bytes: int
+
+
+def backup(file: Path, output: Path) -> Backup:
+    """Copy the database `file` to `output`, whole or not at all; searches go on writing meanwhile.
+
+    A file that stands there is replaced. Raises `StorageError` where the one cannot be read or is damaged, or
+    the other cannot be written.
+    """
+    check_file(file, create=False)
+    _check_output(file, output)
+    try:
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as beside:
+            copy = Path(beside) / output.name
+            held = _copy(file, copy)
+            shutil.copymode(file, copy)
+            os.replace(copy, output)
+    except sqlite3.Error as error:
+        raise StorageError(f"cannot back up {file} to {output}: {error}") from error
+    except OSError as error:
+        raise StorageError(f"cannot write {output}: {error.strerror}") from error
+    return held
+
+
+def _check_output(file: Path, output: Path) -> None:
+    if output.is_dir():
+        raise StorageError(f"{output} is a folder, not a file")
+    if output.exists() and output.samefile(file):
+        raise StorageError(f"{output} is the database itself; write another file")
+    for log in (output.with_name(f"{output.name}-wal"), output.with_name(f"{output.name}-journal")):
+        if log.exists():  # SQLite would play it back into the new file
+            raise StorageError(f"{output} is a database in use: there is {log.name}; write another file")
+
+
+def _copy(file: Path, copy: Path) -> Backup:
+    with (
+        closing(sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None)) as source,
+        closing(sqlite3.connect(copy, isolation_level=None)) as target,
+    ):
+        source.execute("BEGIN")
+        source.execute("SELECT count(*) FROM sqlite_master")  # from here on it sees the database as it is now
+        source.backup(target, pages=PAGES, progress=lambda *_: None)
+        target.execute("PRAGMA journal_mode=DELETE")  # or it would need a log beside it to be read
+        (found,) = target.execute("PRAGMA integrity_check(1)").fetchone()
+        if found != "ok":
+            raise StorageError(
+                f"the database {file} is damaged: {' '.join(found.split())}; nothing was written"
+            )
+        (studies,) = target.execute("SELECT count(*) FROM studies").fetchone()
+        (trials,) = target.execute("SELECT count(*) FROM trials").fetchone()
+        (pages,) = target.execute("PRAGMA page_count").fetchone()
+        (size,) = target.execute("PRAGMA page_size").fetchone()
+    return Backup(studies, trials, pages * size)

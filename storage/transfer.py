@@ -1,0 +1,275 @@
+"""Copies a study into another database, row by row, and its files beside it.
+
+Which tables hold a study is read off Optuna's own declarations: all that refer to a study, or to what refers
+to one. So a table that a later Optuna adds is copied as well, or refused; it is never left out in silence.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import optuna
+import sqlalchemy
+from optuna.storages import RDBStorage
+from optuna.storages._rdb import models
+from sqlalchemy import exc
+from sqlalchemy.dialects import mysql
+
+from . import StorageError
+from .database import cause, open_storage, sqlite_file
+from .files import driver_lock, study_folder
+from .passwords import hidden
+from .studies import born_as, load_study
+
+BATCH = 5_000  # rows in memory at a time
+_STUDIES = models.StudyModel.__table__
+_TRIALS = models.TrialModel.__table__
+_OF_NO_STUDY = {models.VersionInfoModel.__table__}
+_LOCK = re.compile(r"\.[0-9a-f]{8}\.(lock|pid)")  # a driver's, on the machine and in the folder it searches
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Home:
+    """A database, and the folder for the files of its studies."""
+
+    url: str
+    runs: Path
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What was copied of a study."""
+
+    trials: int
+    rows: int  # over all tables, each compared with its original
+    cut: bool  # the target keeps whole seconds alone, as Optuna declares its tables in MySQL
+    folder: Path | None = None  # where the files of the copy are; None where there are none
+    shared: bool = False  # they are also those of the original
+
+
+def transfer(name: str, source: Home, target: Home) -> Copied:
+    """Copy the study `name` and its files to another database, which is made where it is missing.
+
+    Raises `StorageError` where there is no such study, somebody searches it, or the target has one of that
+    name or files of one. Nothing of the study is left behind in the target then.
+    """
+    if _same_database(source.url, target.url):
+        raise StorageError(f"{hidden(target.url)} is the database that the study is in; name another one")
+    opened = open_storage(source.url)
+    load_study(opened, name)
+    born = born_as(opened, name)
+    old, new = study_folder(source.runs, born), study_folder(target.runs, born)
+    shared = old.resolve() == new.resolve()
+    with driver_lock(source.url, source.runs, born):
+        if _has_files(new) and not shared:
+            raise StorageError(f"there are files of a study {name} already: {new}; choose another --to-runs")
+        has_files = _has_files(old)
+        to = open_storage(target.url, create=True)
+        if name in optuna.get_all_study_names(to):
+            raise StorageError(f'{hidden(target.url)} has a study "{name}" already; nothing was copied')
+        if not has_files or shared:
+            copied = copy_study(name, opened, to)
+        else:
+            with _copied_files(old, new):
+                copied = copy_study(name, opened, to)
+    return Copied(copied.trials, copied.rows, copied.cut, new if has_files else None, has_files and shared)
+
+
+def copy_study(name: str, source: RDBStorage, target: RDBStorage) -> Copied:
+    """Copy the rows of a study, in one transaction of the target, and compare them before it is committed.
+
+    Raises `StorageError` where they cannot be written, or do not read back as they were.
+    """
+    try:
+        with _snapshot(source) as old, target.engine.begin() as new:
+            return _copy_rows(name, old, new)
+    except exc.SQLAlchemyError as error:
+        raise StorageError(
+            f'cannot copy the study "{name}" to {hidden(target.url)}: {cause(error)}'
+        ) from error
+
+
+def study_tables() -> list[sqlalchemy.Table]:
+    """Optuna's tables that hold a study, each after the one it refers to."""
+    found = [table for table in models.BaseModel.metadata.sorted_tables if table not in _OF_NO_STUDY]
+    for table in found:
+        parents = 0 if table is _STUDIES else 1
+        if len(table.foreign_keys) != parents or len(table.primary_key.columns) != 1:
+            raise StorageError(f"this Optuna's table {table.name} is not one that hpsearch can copy")
+    return found
+
+
+def _copy_rows(name: str, old: sqlalchemy.Connection, new: sqlalchemy.Connection) -> Copied:
+    tables = study_tables()
+    study = old.scalar(sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == name))
+    if study is None:
+        raise StorageError(f'there is no study "{name}" any more')
+    copier = _Copier(_whole_second_columns(new, tables))
+    for table in tables:
+        for rows in _batches(old, table, study):
+            copier.insert(new, table, rows)
+    count = sum(_compare(copier, table, old, new, study) for table in tables)
+    return Copied(trials=len(copier.keys[_TRIALS]), rows=count, cut=copier.cut)
+
+
+class _Copier:
+    """Turns rows of the source into those of the target, which gives them keys of its own."""
+
+    def __init__(self, whole_seconds: frozenset[tuple[str, str]]) -> None:
+        self.keys: dict[sqlalchemy.Table, dict[int, int]] = defaultdict(dict)  # the source's to the target's
+        self.cut = False
+        self._whole_seconds = whole_seconds
+
+    def insert(self, new: sqlalchemy.Connection, table: sqlalchemy.Table, rows: list[Values]) -> None:
+        if not _is_parent(table):
+            new.execute(table.insert(), [self.values(table, row) for row in rows])
+            return
+        for row in rows:  # one by one: their new keys are asked for, and not every server returns several
+            result = new.execute(table.insert().values(self.values(table, row)))
+            assert result.inserted_primary_key is not None
+            self.keys[table][row[_own_key(table)]] = int(result.inserted_primary_key[0])
+
+    def values(self, table: sqlalchemy.Table, row: Values) -> Values:
+        """A row as the target is to hold it, without its own key there."""
+        values = {name: value for name, value in row.items() if name != _own_key(table)}
+        for key in table.foreign_keys:
+            values[key.parent.name] = self.keys[key.column.table][values[key.parent.name]]
+        for name, value in values.items():
+            if isinstance(value, datetime) and (table.name, name) in self._whole_seconds:
+                values[name] = value.replace(microsecond=0)
+                self.cut |= values[name] != value
+        return values
+
+
+def _compare(
+    copier: _Copier,
+    table: sqlalchemy.Table,
+    old: sqlalchemy.Connection,
+    new: sqlalchemy.Connection,
+    study: int,
+) -> int:
+    """How many rows both have, all equal and in the same order. Raises `StorageError` where they differ."""
+    count = 0
+    originals = (row for rows in _batches(old, table, study) for row in rows)
+    copies = (row for rows in _batches(new, table, copier.keys[_STUDIES][study]) for row in rows)
+    for original, copy in zip_longest(originals, copies):
+        wanted = original and copier.values(table, original)
+        found = copy and {name: value for name, value in copy.items() if name != _own_key(table)}
+        if wanted != found:
+            raise StorageError(
+                f"the other database did not keep a row of {table.name}: {wanted} became {found}; "
+                "nothing was copied"
+            )
+        count += 1
+    return count
+
+
+def _batches(
+    connection: sqlalchemy.Connection, table: sqlalchemy.Table, study: int
+) -> Iterator[list[Values]]:
+    """The rows of a study in a table, in the order they were written."""
+    statement = sqlalchemy.select(table).where(_belongs(table, study)).order_by(table.c[_own_key(table)])
+    with connection.execute(statement, execution_options={"yield_per": BATCH}) as result:
+        for rows in result.mappings().partitions():
+            yield [dict(row) for row in rows]
+
+
+def _belongs(table: sqlalchemy.Table, study: int) -> sqlalchemy.ColumnElement[bool]:
+    if table is _STUDIES:
+        return _STUDIES.c.study_id == sqlalchemy.literal(study)
+    (key,) = table.foreign_keys
+    return key.parent.in_(sqlalchemy.select(key.column).where(_belongs(key.column.table, study)))
+
+
+def _own_key(table: sqlalchemy.Table) -> str:
+    return table.primary_key.columns[0].name
+
+
+def _is_parent(table: sqlalchemy.Table) -> bool:
+    return any(key.column.table is table for other in study_tables() for key in other.foreign_keys)
+
+
+@contextmanager
+def _snapshot(storage: RDBStorage) -> Iterator[sqlalchemy.Connection]:
+    """A connection that sees the database as it is now, whoever writes in it meanwhile."""
+    with storage.engine.connect() as connection:
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN")  # Python's driver begins no transaction for what only reads
+        else:
+            connection.execution_options(isolation_level="REPEATABLE READ")
+        yield connection
+
+
+def _whole_second_columns(
+    connection: sqlalchemy.Connection, tables: list[sqlalchemy.Table]
+) -> frozenset[tuple[str, str]]:
+    """Columns of times without fractions of a second: MySQL's, unless it was told otherwise.
+
+    The fractions are cut off here, so that what becomes of them does not depend on the server's version.
+    """
+    inspector = sqlalchemy.inspect(connection)
+    return frozenset(
+        (table.name, column["name"])
+        for table in tables
+        for column in inspector.get_columns(table.name)
+        if isinstance(column["type"], mysql.DATETIME) and not column["type"].fsp
+    )
+
+
+def _same_database(one: str, other: str) -> bool:
+    """Whether two URLs clearly name one database. A server that goes by two names has the study already."""
+    files = sqlite_file(one), sqlite_file(other)
+    if files[0] is not None and files[1] is not None:
+        return files[0].resolve() == files[1].resolve()
+    parsed = [sqlalchemy.make_url(url) for url in (one, other)]
+    return len({(url.get_backend_name(), url.host, url.port, url.database) for url in parsed}) == 1
+
+
+@contextmanager
+def _copied_files(source: Path, target: Path) -> Iterator[None]:
+    """Copy a study's folder, whole or not at all; taken away again where what comes next fails.
+
+    The files come before the rows: a copy that is killed in between leaves files that the next one names,
+    rather than a study that lacks them.
+    """
+
+    def locks(folder: str, names: list[str]) -> list[str]:
+        return [name for name in names if _LOCK.fullmatch(name)] if Path(folder) == source else []
+
+    placed: list[Path] = []
+    try:
+        try:
+            target.mkdir(parents=True, exist_ok=True)  # it may be there, with the lock of an earlier driver
+            shutil.copymode(source, target)
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
+                whole = shutil.copytree(source, Path(beside) / "whole", symlinks=True, ignore=locks)
+                for path in whole.iterdir():
+                    placed.append(path.rename(target / path.name))
+        except shutil.Error as error:  # a list of what could not be copied
+            path, _, reason = error.args[0][0]
+            raise StorageError(f"cannot copy {path}: {reason}") from error
+        except OSError as error:
+            raise StorageError(f"cannot copy {source} to {target}: {error.strerror}") from error
+        yield
+    except BaseException:
+        for path in placed:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        with suppress(OSError):  # a lock is in it, or it is not there
+            target.rmdir()
+        raise
+
+
+def _has_files(folder: Path) -> bool:
+    return folder.is_dir() and not all(_LOCK.fullmatch(path.name) for path in folder.iterdir())

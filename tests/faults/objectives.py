@@ -1,0 +1,115 @@
+"""Objectives that meet with a fault in the middle of a trial; run by workers, which import this file by its path."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from hpsearch.objectives import Trial
+
+LAST = 9
+
+
+def note(trial: Trial, **what: Any) -> None:
+    """Tell the test something, past the driver: a line in a file of the trial's own."""
+    with (Path(trial.params["folder"]) / f"{trial.number}.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(what) + "\n")
+
+
+def faulty(trial: Trial) -> float:
+    """Nine reports with a checkpoint at each; trial 1 meets with its fault once, after the fourth."""
+    done = int((trial.resume_from / "step").read_text()) if trial.resume_from else 0
+    note(trial, begins=done, pid=os.getpid())
+    for step in range(done + 1, LAST + 1):
+        hurry = (Path(trial.params["folder"]) / "hurry").exists()
+        time.sleep(0.01 if hurry else trial.params["pause"])
+        _save(trial.checkpoint / "step", str(step))
+        note(trial, step=step)
+        trial.report(trial.params["x"] + 1 / step, step=step)
+        if trial.number == 1 and step == 4 and done == 0:
+            _meet(trial.params["fault"])
+    return float(trial.params["x"])
+
+
+def _save(path: Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    os.replace(part, path)
+
+
+def _meet(fault: str) -> None:
+    match fault:
+        case "SIGKILL" | "SIGSTOP":
+            os.kill(os.getpid(), getattr(signal, fault))
+            time.sleep(600)
+        case "segfault":
+            ctypes.string_at(0)
+        case "exception":
+            raise ValueError("bad luck")
+        case "_exit":
+            os._exit(0)
+        case "exit":
+            sys.exit(0)
+        case "hang":
+            time.sleep(600)
+        case "flood":
+            line = b"x" * 1023 + b"\n"
+            for _ in range(64):
+                os.write(1, line * 1024)
+                time.sleep(0.02)
+            os.write(1, b"the last words\n")
+        case "oom killer":
+            grown = []
+            while True:
+                grown.append(b"x" * (8 << 20))
+        case "memory":
+            kept = b"x" * (512 << 20)
+            time.sleep(600)
+            del kept
+        case "full disk":
+            with Path("full/filler").open("wb") as stream:
+                while True:
+                    stream.write(b"x" * 4096)
+                    stream.flush()
+
+
+def torn(trial: Trial) -> float:
+    """Its first attempt dies while it writes its checkpoint, which is no number then."""
+    path = trial.checkpoint / "step"
+    done = int(path.read_text()) if trial.resume_from else 0
+    note(trial, begins=done)
+    for step in range(done + 1, LAST + 1):
+        first = not (Path(trial.params["folder"]) / "torn").exists()
+        if step == 4 and first:
+            (Path(trial.params["folder"]) / "torn").touch()
+            path.write_text("")
+            os.kill(os.getpid(), signal.SIGKILL)
+        path.write_text(str(step))
+        trial.report(trial.params["x"] + 1 / step, step=step)
+    return float(trial.params["x"])
+
+
+def alike(trial: Trial) -> float:
+    """Every trial loses its worker in the same way."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 1.0
+
+
+def confined(trial: Trial) -> float:
+    """As `faulty`, in a control group that has 192 MiB of memory."""
+    Path(trial.params["group"], "cgroup.procs").write_text(str(os.getpid()))
+    return faulty(trial)
+
+
+def failing(trial: Trial) -> float:
+    """Fails until the file `mended` is there."""
+    trial.report(1.0, step=1)
+    if trial.number < 2 and not (Path(trial.params["folder"]) / "mended").exists():
+        raise ValueError(f"the data of trial {trial.number} is missing")
+    return 1.0

@@ -1,0 +1,117 @@
+"""Words from another terminal to a search that runs, and to a study that nobody searches."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.slow
+
+OBJECTIVES = Path(__file__).with_name("objectives.py")
+HPSEARCH = Path(sys.executable).with_name("hpsearch")
+
+
+@pytest.fixture
+def tell(bench: Any) -> Callable[..., tuple[int, str]]:
+    """Another terminal: the exit code of a command there, and what it said."""
+
+    def run(*words: str) -> tuple[int, str]:
+        command = [HPSEARCH, *words, "--storage", bench.url]
+        done = subprocess.run(command, cwd=bench.folder, capture_output=True, text=True, timeout=120)
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def fields(bench: Any, function: str = "faulty", **more: Any) -> dict[str, Any]:
+    constants = {"fault": "", "pause": 3.0, "folder": str(bench.folder)}
+    return {
+        "objective": f"{OBJECTIVES}:{function}",
+        "parameters": {"x": {"min": 0.0, "max": 1.0}, **constants},
+        "budget": {"trials": 3},
+        "execution": {"workers": 2, "retries": 0},
+    } | more
+
+
+def living(bench: Any, number: int) -> bool:
+    """Whether the process of a trial's last attempt lives."""
+    pid = [n["pid"] for n in bench.notes(number) if "pid" in n][-1]
+    return bool(psutil.pid_exists(pid))
+
+
+def test_a_search_obeys_another_terminal(bench: Any, command: Any, tell: Any) -> None:
+    search = command(**fields(bench))
+    process = search.start()
+    search.begun(0)
+    search.begun(1)
+
+    code, said = tell("kill", "study", "0")
+    assert (code, said) == (0, "killed trial 0; to try it again: hpsearch retry study 0\n")
+    search.wait_for(lambda: bench.states()[0] == "FAIL")
+    search.wait_for(lambda: not living(bench, 0))
+    assert bench.trials()[0].user_attrs["reason"] == "killed by hpsearch kill"
+    search.begun(2)
+
+    code, said = tell("pause", "study")
+    assert code == 0 and "to go on: hpsearch resume study" in said
+    search.wait_for(lambda: bench.states() == ["FAIL", "WAITING", "WAITING"])
+    search.wait_for(lambda: not living(bench, 1) and not living(bench, 2))  # the machine is free
+    assert process.poll() is None
+    assert "paused" in tell("list")[1]
+    code, said = tell("kill", "study", "0")
+    assert (code, said) == (1, "hpsearch: trial 0 has ended already: it is fail\n")
+
+    assert tell("resume", "study")[0] == 0
+    assert tell("retry", "study", "0") == (0, "trial 0: the search tries again\n")
+    search.wait_for(lambda: "RUNNING" in bench.states())
+    assert tell("stop", "study")[0] == 0
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "paused; to go on: hpsearch resume study" in output and "resumed" in output
+    assert "stopped: asked by hpsearch stop" in output
+    assert "RUNNING" not in bench.states()
+
+    (bench.folder / "hurry").touch()
+    output, _ = search.start().communicate(timeout=120)
+    for trial in bench.trials():
+        assert trial.state.name == "COMPLETE", output
+        assert list(trial.intermediate_values) == list(range(1, 10))
+        steps = [n["step"] for n in bench.notes(trial.number) if "step" in n]
+        assert len(steps) <= 11, "no more than the step in the hands of a kill or a pause is done twice"
+
+
+def test_a_study_that_nobody_searches_takes_kills_and_retries(bench: Any, command: Any, tell: Any) -> None:
+    search = command(**fields(bench, "failing", budget={"trials": 5}, execution={"workers": 1, "retries": 0}))
+    output, _ = search.start().communicate(timeout=120)
+    assert bench.states() == ["FAIL", "FAIL", *["COMPLETE"] * 3], output
+    for words, told in (
+        (("retry", "study", "3"), "trial 3 is complete; only failed trials are tried again"),
+        (("retry", "study", "9"), "has no trial 9"),
+        (("kill", "study", "1"), "trial 1 has ended already: it is fail"),
+        (("pause", "study"), 'no search of "study" is running'),
+        (("resume", "study"), 'no search of "study" is running; hpsearch run goes on with a study'),
+    ):
+        code, said = tell(*words)
+        assert code in (1, 2) and told in said, said
+    assert tell("retry", "study")[0] == 2
+    assert tell("retry", "study", "1", "--failed")[0] == 2
+    assert tell("stop", "study") == (0, 'no search of "study" is running\n')
+
+    (bench.folder / "mended").touch()
+    code, said = tell("retry", "study", "--failed")
+    assert (code, said) == (0, "trials 0, 1: the next search of this study tries again (hpsearch run)\n")
+    assert bench.states()[:2] == ["WAITING", "WAITING"]
+    assert tell("kill", "study", "1")[0] == 0
+    assert bench.states()[:2] == ["WAITING", "FAIL"]
+    output, _ = search.start().communicate(timeout=120)
+    trials = bench.trials()
+    assert [t.state.name for t in trials] == ["COMPLETE", "FAIL", *["COMPLETE"] * 3], output
+    assert not trials[0].user_attrs.keys() & {"error", "reason", "traceback"}
+    assert re.search(r"trial 0 +complete", output)

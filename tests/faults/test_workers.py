@@ -1,0 +1,134 @@
+"""A worker that dies, hangs or runs wild: its trial says so and goes on from its checkpoint, and the search goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpsearch.search.backends import process
+from hpsearch.search.errors import SearchError
+from hpsearch.storage import files
+
+OBJECTIVES = Path(__file__).with_name("objectives.py")
+MEMORY = 192 << 20  # bytes for a worker in a control group: it loads no torch
+
+
+def faulty(bench: Any, fault: str, function: str = "faulty", **execution: Any) -> Any:
+    fields: dict[str, Any] = {"fault": fault, "pause": 0.01, "folder": str(bench.folder)}
+    return bench.make_spec(
+        objective=f"{OBJECTIVES}:{function}",
+        parameters={"x": {"min": 0.0, "max": 1.0}, **fields},
+        budget={"trials": 3},
+        execution={"workers": 2, "retries": 1, **execution},
+    )
+
+
+def went_on_from_its_checkpoint(bench: Any) -> None:
+    """Trial 1 was tried twice, the second time from its fourth step, and all trials have all reports once."""
+    trials = bench.trials()
+    assert [t.state.name for t in trials] == ["COMPLETE"] * 3
+    assert all(list(t.intermediate_values) == list(range(1, 10)) for t in trials)
+    begins = [n["begins"] for n in bench.notes(1) if "begins" in n]
+    assert begins == [0, 4]
+    steps = [n["step"] for n in bench.notes(1) if "step" in n]
+    assert steps == list(range(1, 10)), "nothing is trained twice"
+    assert trials[1].user_attrs["retries"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("SIGKILL", "the worker process was killed by SIGKILL"),
+        ("segfault", "the worker process was killed by SIGSEGV"),
+        ("_exit", "the worker process exited with code 0 in the middle of the trial"),
+        ("exit", "SystemExit: 0"),
+        ("exception", "ValueError: bad luck"),
+    ],
+)
+def test_a_trial_whose_worker_ends_goes_on_from_its_checkpoint(bench: Any, fault: str, said: str) -> None:
+    bench.search(faulty(bench, fault))
+    went_on_from_its_checkpoint(bench)
+    assert bench.trials()[1].user_attrs["error"].startswith(said)
+
+
+def test_a_frozen_worker_is_noticed_by_its_silence(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "SILENCE_SECONDS", 7.0)  # it gives a sign every five
+    bench.search(faulty(bench, "SIGSTOP"))
+    went_on_from_its_checkpoint(bench)
+    assert bench.trials()[1].user_attrs["error"] == "the worker process gave no sign of life for 7 s"
+
+
+def test_a_trial_that_hangs_ends_at_its_timeout(bench: Any) -> None:
+    bench.search(faulty(bench, "hang", trial_timeout="2s"))
+    went_on_from_its_checkpoint(bench)
+    assert bench.trials()[1].user_attrs["error"] == "the trial ran longer than 2 s"
+
+
+def test_a_trial_that_takes_too_much_memory_ends_and_the_search_goes_on(bench: Any) -> None:
+    bench.search(faulty(bench, "memory", max_memory="400MiB"))
+    trials = bench.trials()
+    assert [t.state.name for t in trials] == ["COMPLETE", "PRUNED", "COMPLETE"]
+    assert trials[1].user_attrs["reason"].startswith("out of memory: the trial took")
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group with little memory, whose limit the kernel enforces by its OOM killer."""
+    first = Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    root, limit = (
+        (Path("/sys/fs/cgroup"), "memory.max")
+        if first
+        else (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes")
+    )
+    folder = root / f"hpsearch-test-{id(root)}"
+    try:
+        folder.mkdir()
+        (folder / limit).write_text(str(MEMORY))
+    except OSError as error:
+        with suppress(OSError):
+            folder.rmdir()
+        pytest.skip(f"this user may not make control groups: {error}")
+    yield folder
+    with suppress(OSError):  # a process of it may still be leaving
+        folder.rmdir()
+
+
+def test_a_worker_that_the_kernel_kills_for_memory_is_tried_again(bench: Any, group: Path) -> None:
+    spec = faulty(bench, "oom killer", "confined")
+    bench.search(spec.override(parameters={"group": str(group)}))
+    went_on_from_its_checkpoint(bench)
+    error = bench.trials()[1].user_attrs["error"]
+    assert error == "the worker process was killed by SIGKILL; the machine may have run out of memory"
+
+
+def test_a_trial_that_prints_without_end_does_not_fill_the_disk(bench: Any) -> None:
+    bench.search(faulty(bench, "flood"))
+    assert bench.states() == ["COMPLETE"] * 3
+    output = bench.folder / "runs" / "study" / "1" / "output.log"
+    assert output.stat().st_size <= files.LONGEST_OUTPUT, "64 MiB were printed"
+    text = output.read_bytes()
+    assert b"bytes are left out here" in text and text.endswith(b"the last words\n")
+
+
+def test_a_checkpoint_that_a_kill_tore_costs_its_trial_a_new_start_and_no_more(
+    bench: Any, recorder: Any
+) -> None:
+    watcher = recorder()
+    spec = faulty(bench, "", "torn", workers=1, retries=1)
+    bench.search(spec.override(budget={"trials": 1}), watcher=watcher)
+    (trial,) = bench.trials()
+    assert trial.state.name == "COMPLETE"
+    assert list(trial.intermediate_values) == list(range(1, 10))
+    assert [n["begins"] for n in bench.notes(0)] == [0, 0]
+    assert any("cannot go on from its checkpoint (ValueError" in said for said in watcher.said)
+
+
+def test_workers_that_all_die_alike_end_the_search_with_the_cause(bench: Any) -> None:
+    spec = faulty(bench, "", "alike", workers=1).override(budget={"trials": 200})
+    with pytest.raises(SearchError, match=r"the first 3 trials all failed alike: the worker .* SIGKILL"):
+        bench.search(spec)
+    assert bench.states() == ["FAIL"] * 3
