@@ -427,8 +427,8 @@ class Monkey:
     def _some_workers(self) -> list[psutil.Process]:
         """One worker, or an actor of Ray's; none while there are none."""
         found = []
-        with suppress(psutil.Error):
-            for process in psutil.Process(self._driver.pid).children(recursive=True):
+        for process in psutil.Process(self._driver.pid).children(recursive=True):
+            with suppress(psutil.Error):  # it has just ended
                 words = " ".join(process.cmdline())
                 if "hpsearch.search.backends.worker" in words or words.startswith("ray::TrialActor"):
                     found.append(process)
