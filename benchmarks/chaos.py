@@ -369,9 +369,8 @@ class Monkey:
                 self._tally.killed += 1
 
     def stop_one(self) -> None:
-        processes = [*self._some_workers(), psutil.Process(self._driver.pid)]
-        process = self._rng.choice(processes)
         with suppress(psutil.NoSuchProcess):
+            process = self._rng.choice([*self._some_workers(), psutil.Process(self._driver.pid)])
             process.suspend()
             self._tally.stopped += 1
             time.sleep(self._rng.uniform(*STOPPED))
@@ -426,8 +425,10 @@ class Monkey:
 
     def _some_workers(self) -> list[psutil.Process]:
         """One worker, or an actor of Ray's; none while there are none."""
-        found = []
-        for process in psutil.Process(self._driver.pid).children(recursive=True):
+        found, children = [], []
+        with suppress(psutil.NoSuchProcess):  # the search has come to its end
+            children = psutil.Process(self._driver.pid).children(recursive=True)
+        for process in children:
             with suppress(psutil.Error):  # it has just ended
                 words = " ".join(process.cmdline())
                 if "hpsearch.search.backends.worker" in words or words.startswith("ray::TrialActor"):
