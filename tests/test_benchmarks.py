@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from optuna.distributions import FloatDistribution
+from optuna.trial import TrialState, create_trial
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -58,3 +64,106 @@ def test_going_on_after_a_kill_is_measured() -> None:
     lines = lines_of("resume.py", "--finished", "3", "--rounds", "1", "--only", "optuna")
     assert lines[2].split()[:2] == ["optuna", "3"]
     assert len(lines) == 3 and len(lines[2].split()) == 5
+
+
+# Chaos: what it finds in order, and that it would find what is not.
+
+
+@pytest.mark.slow
+def test_a_search_under_chaos_keeps_its_promises() -> None:
+    lines = lines_of("chaos.py", "--minutes", "0.15", "--backends", "optuna", "--workers", "2")
+    cells = {line[:24].strip(): line[24:].split() for line in lines[2:]}
+    assert cells["workers"] == ["2", "1"]
+    assert cells["no lost report"] == cells["exact budget"] == ["ok", "ok"]
+    assert cells["as undisturbed"] == ["-", "ok"]
+
+
+def chaos() -> Any:
+    spec = importlib.util.spec_from_file_location("chaos", BENCHMARKS / "chaos.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["chaos"] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def evidence(module: Any, database: Path) -> Any:
+    """Three trials that ran to their ends, and what they noted."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE trials (number INTEGER)")
+    trials, notes = [], {}
+    for number in range(3):
+        params = {"x": number / 10, "y": number / 7}
+        values = {step: params["x"] + 1 / step for step in range(1, module.LAST + 1)}
+        trial = create_trial(
+            state=TrialState.COMPLETE,
+            value=values[module.LAST],
+            params=params,
+            distributions=dict.fromkeys(params, FloatDistribution(0.0, 1.0)),
+            intermediate_values=values,
+        )
+        trial.number = number
+        trials.append(trial)
+        lines: list[dict[str, Any]] = [{"what": "begins", "pid": 10 + number, "at": 0.0, "step": 0, **params}]
+        for step, value in values.items():
+            for what, at in (("sends", step), ("heard", step + 0.5)):
+                lines.append({"what": what, "pid": 10 + number, "at": at, "step": step, "value": value})
+        notes[number] = lines
+    return module.Evidence(trials, 3, notes, database)
+
+
+def lose_a_report(found: Any) -> None:
+    del found.trials[1].intermediate_values[5]
+    found.notes[1][:] = [n for n in found.notes[1] if n["step"] != 5 or n["what"] == "heard"]
+
+
+def change_a_value(found: Any) -> None:
+    found.trials[1].intermediate_values[5] += 1e-16
+    found.notes[1][:] = [n for n in found.notes[1] if n["step"] != 5 or n["what"] != "heard"]
+
+
+def lose_a_trial(found: Any) -> None:
+    del found.trials[2]
+
+
+def fail_a_trial(found: Any) -> None:
+    found.trials[0].state = TrialState.FAIL
+
+
+def draw_twice(found: Any) -> None:
+    found.trials[2].params = found.trials[1].params
+
+
+def change_parameters(found: Any) -> None:
+    found.notes[0].append({**found.notes[0][0], "x": 0.9, "at": 100.0})
+
+
+def run_twice(found: Any) -> None:
+    found.notes[2].insert(20, {**found.notes[2][0], "pid": 99, "at": found.notes[2][19]["at"] + 0.1})
+
+
+def write_twice(found: Any) -> None:
+    with closing(sqlite3.connect(found.database)) as connection, connection:
+        connection.execute("INSERT INTO trials VALUES (0), (1), (1)")
+
+
+@pytest.mark.parametrize(
+    ("harm", "checks"),
+    [
+        (None, set()),
+        (lose_a_report, {"no lost report", "none invented"}),
+        (change_a_value, {"none invented"}),
+        (lose_a_trial, {"exact budget", "no lost report"}),
+        (fail_a_trial, {"exact budget"}),
+        (draw_twice, {"no duplicate trial"}),
+        (change_parameters, {"no duplicate trial"}),
+        (run_twice, {"one process each"}),
+        (write_twice, {"integrity_check"}),
+    ],
+)
+def test_chaos_finds_what_went_wrong(tmp_path: Path, harm: Any, checks: set[str]) -> None:
+    module = chaos()
+    found = evidence(module, tmp_path / "trials.db")
+    if harm is not None:
+        harm(found)
+    assert {name for name, check in module.CHECKS.items() if check(found)} == checks

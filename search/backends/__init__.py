@@ -21,12 +21,17 @@ def make_backend(name: str, spec: Spec, objective: dict[str, Any], **options: An
 
     Raises `UsageError` where there is none, or where it cannot run the study.
     """
-    if name not in _BACKENDS:
-        near = difflib.get_close_matches(name, NAMES, 1)
-        hint = f', did you mean "{near[0]}"?' if near else ""
-        raise UsageError(f'there is no backend "{name}"{hint}; there is: {", ".join(NAMES)}')
+    check_name(name)
     if options and name != "ray":
         raise UsageError("--ray-address goes with --backend ray")
     module, _, made = _BACKENDS[name].partition(":")
     backend: Backend = getattr(import_module(f".{module}", __name__), made)(spec, objective, **options)
     return backend
+
+
+def check_name(name: str) -> None:
+    """Raise `UsageError` where there is no backend of this name."""
+    if name not in _BACKENDS:
+        near = difflib.get_close_matches(name, NAMES, 1)
+        hint = f', did you mean "{near[0]}"?' if near else ""
+        raise UsageError(f'there is no backend "{name}"{hint}; there is: {", ".join(NAMES)}')

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from ...storage.passwords import without_passwords
-from . import control, spaces, studies, train, transfer
+from . import control, doctor, spaces, studies, train, transfer
 from .run import run
 
 
@@ -55,6 +55,7 @@ studies.register(app)
 control.register(app)
 train.register(app)
 transfer.register(app)
+doctor.register(app)
 
 
 def main() -> None:

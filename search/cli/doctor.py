@@ -1,0 +1,252 @@
+"""`hpsearch doctor`: look at this machine, and show that a killed search is the uninterrupted one."""
+
+from __future__ import annotations
+
+import random
+import signal
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import UsageError
+from . import common
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ...spaces import Spec
+    from ..doctor import Check
+    from ..kill_test import Outcome
+
+DEFAULT_SPACE = "lora_quick"
+DEFAULT_TRIALS = DEFAULT_KILLS = 6
+STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's command."""
+    app.command()(doctor)
+
+
+def doctor(
+    space: Annotated[
+        str | None,
+        typer.Argument(
+            help="A space file, or the name of one that ships.",
+            show_default=f"{DEFAULT_SPACE} for --kill-test",
+        ),
+    ] = None,
+    kill_test: Annotated[
+        bool, typer.Option("--kill-test", help="Kill a small search again and again, and compare.")
+    ] = False,
+    backend: Annotated[
+        str, typer.Option(help="What runs the trials: optuna or ray. Ray is started and ended.")
+    ] = "optuna",
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials of each search.", show_default=str(DEFAULT_TRIALS))
+    ] = None,
+    kills: Annotated[
+        int | None, typer.Option(min=1, help="How often it is killed.", show_default=str(DEFAULT_KILLS))
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the moments of the kills.", show_default="a random one")
+    ] = None,
+    storage: common.Storage = None,
+    runs: common.Runs = None,
+    as_json: common.Json = False,
+) -> None:
+    """Look at this machine; with --kill-test, show that a killed search is the uninterrupted one.
+
+    The kill test runs a space of yours, or one that ships, with one worker and a few trials: twice
+    undisturbed, and once killed with SIGKILL at random moments and continued. Your studies are left alone.
+
+    Example: hpsearch doctor --kill-test
+    """
+    from ...spaces import load
+    from ..backends import check_name
+    from ..plan import check_objective
+
+    check_name(backend)
+    asked = common.given(trials=trials, kills=kills, seed=seed)
+    if asked and not kill_test:
+        raise UsageError(f"--{next(iter(asked))} goes with --kill-test")
+    spec = load(space) if space else _default() if kill_test else None
+    if spec is not None:
+        check_objective(spec)
+    if spec is not None and kill_test:
+        _test(spec, space, backend, asked, as_json)
+    else:
+        _look(spec, backend, storage, runs, as_json)
+
+
+def _default() -> Spec:
+    """The smallest space that ships, with trials of a second or two."""
+    from ...spaces import load
+
+    return load(DEFAULT_SPACE).override(
+        parameters={"max_samples": 180, "eval_every": 30},
+        early_stopping={"min": 30, "max": 180},
+        execution={"cpus_per_trial": 1},
+    )
+
+
+def _look(spec: Spec | None, backend: str, storage: str | None, runs: Path | None, as_json: bool) -> None:
+    from rich.console import Console
+
+    from ...storage import database, files
+    from ..doctor import machine_checks
+
+    url = database.resolve_url(storage)
+    found = []
+    console = Console(highlight=False)
+    for check in machine_checks(url, runs=files.runs_folder(url, runs), spec=spec, ray=backend == "ray"):
+        found.append(check)
+        if not as_json:
+            _print(console, check)
+    worst = max((check.status for check in found), key=list(STYLES).index)
+    if as_json:
+        common.print_json({"status": worst, "checks": [asdict(check) for check in found]})
+    if worst == "problem":
+        raise typer.Exit(1)
+
+
+def _print(console: Console, check: Check) -> None:
+    from rich.text import Text
+
+    line = Text.assemble((f"{check.status:<8}", STYLES[check.status]), f"{check.name:<10} {check.found}")
+    console.print(line, soft_wrap=True)
+    if check.advice:
+        console.print(Text(f"{'':19}{check.advice}", style="dim"), soft_wrap=True)
+
+
+def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as_json: bool) -> None:
+    from rich.console import Console
+
+    from ..kill_test import kill_test, small
+
+    seed = asked.get("seed", random.randrange(2**32))
+    kills = asked.get("kills", DEFAULT_KILLS)
+    cut = small(spec, asked.get("trials", DEFAULT_TRIALS))
+    console = Console(highlight=False)
+    again = ["doctor", *([space] if space else []), "--kill-test"]
+    again += common.options(backend=backend, trials=cut.budget.trials, kills=kills, seed=seed)
+    aside = Console(stderr=True, highlight=False) if as_json else console
+    aside.print(
+        f'kill test of "{cut.name}" on {backend}: {cut.budget.trials} trials, one worker, '
+        f"{kills} kills, seed {seed}",
+        markup=False,
+        soft_wrap=True,
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the searches end with the test
+    with LiveWatch(aside) if aside.is_terminal else nullcontext(LineWatch(aside)) as watch:
+        outcome = kill_test(cut, backend=backend, kills=kills, seed=seed, watch=watch)
+    if as_json:
+        common.print_json(asdict(outcome) | {"passed": outcome.passed, "again": common.command(*again)})
+    else:
+        conclude(console, outcome, common.command(*again))
+    if not outcome.passed:
+        raise typer.Exit(1)
+
+
+class LineWatch:
+    """A line for each part of the test."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said = ""
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        if what != self._said:
+            self._said = what
+            self._console.print(what, markup=False, soft_wrap=True)
+
+
+class LiveWatch:
+    """A bar that redraws itself."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("trials and reports"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task = self._bars.add_task("starting", total=None)
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        self._bars.update(self._task, description=what, completed=done, total=total)
+
+    def __enter__(self) -> LiveWatch:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+
+def conclude(console: Console, outcome: Outcome, again: str) -> None:
+    """The kills, the verdict, and how to have them again."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if outcome.kills:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        for title in ("kill", "when", "after", "trials", "reports", "continued"):
+            table.add_column(
+                title, no_wrap=True, justify="left" if title in ("when", "continued") else "right"
+            )
+        for number, kill in enumerate(outcome.kills, start=1):
+            then = (
+                "at once"
+                if kill.at_once
+                else "with none of it left"
+                if not kill.left
+                else "with some of it left"
+            )
+            cells = (f"{kill.seconds:.2f} s", str(kill.trials), str(kill.reports), then)
+            table.add_row(str(number), kill.moment, *cells)
+        console.print(table)
+    for number, kill in enumerate(outcome.kills, start=1):
+        for each in kill.left:
+            console.print(Text(f"left behind after kill {number}: {each}", style="red"), soft_wrap=True)
+    for each in outcome.left:
+        console.print(Text(f"left behind at the end: {each}", style="red"), soft_wrap=True)
+    console.print(_verdict(outcome), soft_wrap=True)
+    if outcome.not_compared:
+        names = ", ".join(outcome.not_compared)
+        console.print(f"not compared, for no two runs have the same: {names}", markup=False, soft_wrap=True)
+    if outcome.passed:
+        console.print(f"the same kills again: {again}", markup=False, soft_wrap=True)
+    else:
+        console.print(f"all of it is kept in {outcome.folder}", markup=False, soft_wrap=True)
+        console.print(f"to repeat: {again}", markup=False, soft_wrap=True)
+
+
+def _verdict(outcome: Outcome) -> Any:
+    from rich.text import Text
+
+    same = f"{outcome.trials} trials and {outcome.reports} reports"
+    if outcome.verdict == "exact":
+        kills = f"{len(outcome.kills)} kill{'s' * (len(outcome.kills) != 1)}"
+        best = f", winner trial {outcome.winner['trial']}" if outcome.winner else ""
+        said = f": {same}{best}; bit for bit the same with {kills} and without"
+        return Text.assemble(("exact", "bold green" if outcome.passed else "bold yellow"), said)
+    if outcome.verdict == "not exact":
+        return Text.assemble(("not exact", "bold red"), f": {outcome.difference}")
+    why = "two undisturbed searches differ, so kills cannot be judged. The objective does not follow from its"
+    return Text.assemble(
+        ("not deterministic", "bold yellow"),
+        f": {why} parameters and trial.seed alone, or runs on a device that does not repeat its bits.\n"
+        f"first difference: {outcome.difference}",
+    )

@@ -1,0 +1,275 @@
+"""Looks at the machine: what a search needs, whether it is there, and what to do where it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import psutil
+from packaging.requirements import Requirement
+
+from ..spaces.settings import Execution
+from ..storage import checks
+from ..storage.database import sqlite_file
+from .backends.resources import gibibytes, share, this_machine, visible_gpus
+from .errors import SearchError, UsageError
+
+if TYPE_CHECKING:
+    from ..spaces import Spec
+
+Status = Literal["ok", "warning", "problem"]
+
+TORCH_SECONDS = 120.0  # to load; a cold network disk takes a minute
+FEW_BYTES = 1 << 30  # of disk space: enough for a search of small models
+NO_BYTES = 100 << 20
+LATE_SECONDS = 2.0  # between two clocks, before times of one seem to lie in the future of the other
+BUILT = 1_735_689_600.0  # 2025-01-01: no clock that is right says less
+SHARED_MEMORY = 300 << 20  # bytes that a Ray of our own takes of /dev/shm
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was looked at, how it is, and what to do where it is not well."""
+
+    name: str
+    status: Status
+    found: str
+    advice: str = ""
+
+
+def machine_checks(url: str, *, runs: Path, spec: Spec | None, ray: bool) -> Iterator[Check]:
+    """Look at one thing after another. `ray` starts one as well, which takes some seconds."""
+    torch = subprocess.Popen(  # it loads while the others are looked at
+        [sys.executable, "-P", "-m", "hpsearch.trainer.devices"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield Check("python", "ok", f"{platform.python_version()} at {sys.executable}")
+        yield from package_checks()
+        yield _workers(spec)
+        yield _memory()
+        yield from database_checks(url)
+        yield disk_check(_existing(runs))
+        yield clock_check(_existing(runs))
+        yield devices_check(torch)
+    finally:
+        torch.kill()
+        torch.communicate()
+    if ray:
+        yield ray_check()
+
+
+def package_checks() -> Iterator[Check]:
+    """Whether what hpsearch depends on is installed, in versions that it takes."""
+    yield Check("hpsearch", "ok", f"{metadata.version('hpsearch')} at {Path(__file__).parents[1]}")
+    required = [Requirement(text) for text in metadata.requires("hpsearch") or []]
+    faults = [fault for each in required if _applies(each, "") and (fault := _fault(each))]
+    for found, words in faults:
+        yield Check("packages", "problem", found, f"pip install {words}")
+    if not faults:
+        shown = ", ".join(f"{name} {metadata.version(name)}" for name in ("optuna", "ray", "torch"))
+        yield Check("packages", "ok", f"{shown}, and all others that are needed")
+    for extra in metadata.metadata("hpsearch").get_all("Provides-Extra") or []:
+        missing = [each.name for each in required if _of_extra(each, extra) and _fault(each)]
+        state = f"not installed: {', '.join(missing)}" if missing else "installed"
+        advice = f'only if you need it: pip install "hpsearch[{extra}]"' if missing else ""
+        yield Check(f"extra {extra}", "ok", state, advice)
+
+
+def devices_check(torch: subprocess.Popen[str]) -> Check:
+    """What torch can train on, from the process that looks: `hpsearch.trainer.devices`."""
+    try:
+        output, errors = torch.communicate(timeout=TORCH_SECONDS)
+    except subprocess.TimeoutExpired:
+        return Check("devices", "problem", f"torch did not load in {TORCH_SECONDS:g} s", "install it anew")
+    if torch.returncode:
+        reason = (errors.strip().splitlines() or [f"exit code {torch.returncode}"])[-1]
+        return Check(
+            "devices", "problem", f"torch does not load: {reason}", "install it anew: pip install torch"
+        )
+    found: dict[str, Any] = json.loads(output)
+    names = [_device_name(device) for device in found["devices"]]
+    gpus = len(visible_gpus())
+    if gpus and not any(device["kind"] == "cuda" for device in found["devices"]):
+        built = f"built for CUDA {found['cuda']}" if found["cuda"] else "built without CUDA"
+        return Check(
+            "devices",
+            "problem",
+            f"{gpus} GPU{'s' * (gpus > 1)} here, but torch {found['torch']} ({built}) uses none",
+            "install a torch that fits the driver: https://pytorch.org/get-started",
+        )
+    return Check("devices", "ok", ", ".join(names))
+
+
+def database_checks(url: str) -> Iterator[Check]:
+    """Whether the database's file system can hold one; a server is not looked at."""
+    file = sqlite_file(url)
+    if file is None:
+        yield Check("database", "ok", "on a server; hpsearch list shows whether it answers")
+        return
+    folder = _existing(file.parent)
+    if not os.access(folder, os.W_OK):
+        yield Check("database", "problem", f"{folder} cannot be written", "choose another with --storage")
+        return
+    kind = checks.file_system(folder)
+    where = f"{folder} ({kind})" if kind else str(folder)
+    try:
+        faults = checks.sqlite_faults(folder)
+    except OSError as error:
+        faults = [str(error)]
+    move = "put the database on a disk of this machine (--storage), or use PostgreSQL"
+    for fault in faults:
+        yield Check("database", "problem", f"{where}: {fault}", move)
+    if faults:
+        return
+    if kind in checks.NETWORK:
+        found = f"{where} is a network file system: SQLite's WAL holds for one machine"
+        yield Check("database", "warning", found, f"search and watch on this machine alone, or {move}")
+        return
+    yield Check("database", "ok", f"{where}: WAL, and locks that end with their process")
+
+
+def disk_check(folder: Path) -> Check:
+    """How much room there is for checkpoints and the database."""
+    free = shutil.disk_usage(folder).free
+    status: Status = "ok" if free >= FEW_BYTES else "warning" if free >= NO_BYTES else "problem"
+    advice = "" if status == "ok" else "make room, lower execution.keep, or choose another folder with --runs"
+    return Check("disk", status, f"{gibibytes(free)} free in {folder}", advice)
+
+
+def clock_check(folder: Path) -> Check:
+    """Whether the clock can be right, and is that of the files."""
+    now = time.time()
+    shown = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(now))
+    if now < BUILT:
+        return Check("clock", "problem", f"it says {shown}", "set it: times of trials would be wrong")
+    try:
+        offset = checks.clock_offset(folder)
+    except OSError as error:
+        return Check(
+            "clock", "problem", f"{folder} cannot be written: {error.strerror}", "choose another --runs"
+        )
+    if abs(offset) > LATE_SECONDS:
+        way = "later" if offset > 0 else "earlier"
+        found = f"{shown}; files in {folder} are stamped {abs(offset):.0f} s {way}"
+        return Check("clock", "warning", found, "let both machines take their time from the network (NTP)")
+    return Check("clock", "ok", shown)
+
+
+def ray_check() -> Check:
+    """Whether a Ray of our own starts here, and ends."""
+    from .backends.ray.cluster import connected
+
+    began = time.monotonic()
+    try:
+        with connected(None, this_machine()):
+            took = time.monotonic() - began
+    except SearchError as error:
+        return Check("ray", "problem", str(error), "search with --backend optuna, or install ray anew")
+    if room := _shared_memory():
+        found = f"starts in {took:.0f} s; /dev/shm has {gibibytes(room)}, so Ray uses the disk instead"
+        return Check("ray", "warning", found, "give the container more: docker run --shm-size=512m")
+    return Check("ray", "ok", f"starts in {took:.0f} s, and ends")
+
+
+def _workers(spec: Spec | None) -> Check:
+    """The cores there are, and what a trial gets of the machine."""
+    node = this_machine()
+    limit = _container_cores()
+    cores = f"{node.cpus:g} of {os.cpu_count()} cores" if node.cpus != os.cpu_count() else _cores(node.cpus)
+    try:
+        mine = share(spec.execution if spec else Execution(), [node], "this machine")
+    except UsageError as error:
+        return Check("workers", "problem", str(error), "lower what a trial asks for")
+    gpus = f", {mine.gpus:g} GPU" if mine.gpus else ""
+    found = f"{cores}: {mine.workers} at a time, {_cores(mine.cpus)}{gpus} each"
+    if limit is not None and limit < node.cpus:
+        found += f"; but this container may use only {limit:g} cores"
+        return Check(
+            "workers", "warning", found, f"say how many fit: execution.workers: {max(1, int(limit))}"
+        )
+    return Check("workers", "ok", found)
+
+
+def _memory() -> Check:
+    memory = psutil.virtual_memory()
+    found = f"{gibibytes(memory.available)} free of {gibibytes(memory.total)}"
+    limit = _container_memory()
+    if limit is not None and limit < memory.total:
+        found += f"; this container may use {gibibytes(limit)}"
+        advice = "lower execution.workers, or give execution.max_memory, so that all trials fit"
+        return Check("memory", "warning" if limit < memory.available else "ok", found, advice)
+    if memory.available < FEW_BYTES:
+        return Check("memory", "warning", found, "end other programs: a worker with torch takes half a GiB")
+    return Check("memory", "ok", found)
+
+
+def _container_cores() -> float | None:
+    """Cores that the control group allows; None where it sets no limit."""
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return int(quota) / int(period)
+    return None
+
+
+def _container_memory() -> int | None:
+    with suppress(OSError, ValueError):
+        return int(Path("/sys/fs/cgroup/memory.max").read_text())
+    return None
+
+
+def _shared_memory() -> int | None:
+    """The bytes of /dev/shm where they are too few for Ray's objects; None where they do."""
+    with suppress(OSError):
+        free = shutil.disk_usage("/dev/shm").free
+        return free if free < SHARED_MEMORY else None
+    return None
+
+
+def _applies(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
+def _of_extra(requirement: Requirement, extra: str) -> bool:
+    return _applies(requirement, extra) and not _applies(requirement, "")
+
+
+def _fault(requirement: Requirement) -> tuple[str, str] | None:
+    """What is wrong with an installed package, and the words to install it by; None where nothing is."""
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    words = f'"{requirement.name}{extras}{requirement.specifier}"'
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return f"{requirement.name} is not installed", words
+    if not requirement.specifier.contains(version, prereleases=True):
+        return f"{requirement.name} {version} is installed; {requirement.specifier} is needed", words
+    return None
+
+
+def _cores(count: float) -> str:
+    return f"{count:.3g} core{'s' * (count != 1)}"
+
+
+def _device_name(device: dict[str, Any]) -> str:
+    memory = f", {gibibytes(device['memory'])}" if device["memory"] else ""
+    return f"{device['kind']} ({device['name']}{memory})"
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that there is."""
+    return next(at for at in (folder, *folder.parents) if at.is_dir())

@@ -1,0 +1,436 @@
+"""Shows that a killed search is the one that was never killed: here, with this space.
+
+The same small search runs three times, each in a folder of its own: undisturbed, undisturbed again, and
+killed with SIGKILL at random moments and continued with the same command each time. What differs between the
+two undisturbed ones is the objective's own doing; what else differs comes from the kills.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import secrets
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+from optuna.distributions import distribution_to_json
+from optuna.trial import FrozenTrial
+
+from ..spaces import Spec
+from ..spaces.samplers import GP, TPE
+from ..storage.files import CONFIG, METRICS, study_folder
+from .api import StudyResult, open_study
+from .driver import OWN_ATTRS
+from .errors import SearchError
+from .guardian import TEMPORARY
+
+MARK = "HPSEARCH_KILL_TEST"  # in the environment of a search: all that it starts has it too
+POLL_SECONDS = 0.005  # between two looks at a search that is to be killed
+LEAVE_SECONDS = 10.0  # after a kill, for everything of the search to end and its trials to be put back
+PATIENCE = 10.0  # times an undisturbed search's time, until a killed one counts as hanging
+LEAST_PATIENCE = 120.0  # seconds
+AT_START = 4  # one kill in so many comes while the search starts
+TAIL_LINES = 10  # of a failed search's output, for the message
+
+Watch = Callable[[str, int, int | None], None]  # what is done, how far it is, of how much where that is known
+Verdict = Literal["exact", "not exact", "not deterministic"]
+Facts = dict[str, str]  # what there is to compare of a trial, by names that a user understands
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a search is killed, by what its files tell."""
+
+    events: int | None  # trials begun and reports made by then; None: while it starts
+    seconds: float  # after that
+    at_once: bool  # whether the search is continued at once, or when all of the killed one has ended
+
+    def reached(self, events: int, before: int) -> bool:
+        """Whether the files tell so much; `before` the killed process began, they told less."""
+        return self.events is None or events >= max(self.events, before + 1)
+
+    def __str__(self) -> str:
+        if self.events is None:
+            return "while it starts"
+        return f"{1e3 * self.seconds:.0f} ms after event {self.events}"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What a kill met."""
+
+    moment: str
+    seconds: float  # since the killed process began
+    trials: int  # begun by then
+    reports: int  # made by then
+    at_once: bool  # whether it was continued without waiting for all of it to end
+    left: list[str]  # what was still there when it had had its time to leave
+
+
+@dataclass(frozen=True)
+class Calm:
+    """An undisturbed search, and its pace."""
+
+    result: StudyResult
+    facts: list[Facts]
+    seconds: float
+    first: float  # seconds until its first report
+    events: int  # trials begun and reports made
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The verdict, and what it rests on."""
+
+    verdict: Verdict
+    difference: str | None  # the first one
+    seed: int
+    kills: list[Kill]
+    left: list[str]  # processes and running trials at the end
+    trials: int
+    reports: int
+    winner: dict[str, Any] | None  # of the undisturbed search
+    not_compared: list[str]  # attributes that differ between undisturbed searches: times, memory
+    seconds: dict[str, float]
+    folder: Path | None  # all of it, where the test is not passed
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict == "exact" and not self.left and not any(kill.left for kill in self.kills)
+
+
+class Search:
+    """`hpsearch run` as a process of its own, in a folder of its own, and all that it starts."""
+
+    def __init__(self, space: Path, name: str, folder: Path, backend: str) -> None:
+        folder.mkdir(parents=True)
+        self.name = name
+        self.database = folder / "studies.db"
+        self.runs = folder / "runs"
+        self.log = folder / "output.log"
+        self._mark = secrets.token_hex(8)
+        self._drivers: list[int] = []  # processes
+        self._command = [
+            *(sys.executable, "-P", "-m", "hpsearch.search.cli", "run", str(space), "--plain"),
+            *("--backend", backend, "--storage", str(self.database), "--runs", str(self.runs)),
+        ]
+
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start it, or continue it. Its objective sees the folder that this process is in."""
+        with self.log.open("ab") as log:
+            driver = subprocess.Popen(
+                [*self._command, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {MARK: self._mark},
+                start_new_session=True,  # Ctrl-C in the terminal is for the test
+            )
+        self._drivers.append(driver.pid)
+        return driver
+
+    def progress(self) -> tuple[int, int]:
+        """Trials begun, and reports made, as the files of the trials tell."""
+        trials = reports = 0
+        for folder in study_folder(self.runs, self.name).glob("[0-9]*"):
+            trials += (folder / CONFIG).exists()
+            with suppress(FileNotFoundError):
+                reports += (folder / METRICS).read_bytes().count(b"\n")
+        return trials, reports
+
+    def processes(self) -> list[psutil.Process]:
+        """What lives of it: the driver, its workers, what they started, and theirs."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):  # it has just ended, or is not ours
+                if process.status() != psutil.STATUS_ZOMBIE and self._owns(process):
+                    found.append(process)
+        return found
+
+    def _owns(self, process: psutil.Process) -> bool:
+        """By the mark; Ray's agents write their titles over it, but keep their logs open."""
+        if process.name().startswith("ray::"):
+            folders = tuple(f"/{TEMPORARY}{pid}-" for pid in self._drivers)
+            return any(folder in file.path for file in process.open_files() for folder in folders)
+        return bool(process.environ().get(MARK) == self._mark)
+
+    def running_trials(self) -> list[int]:
+        """The trials that the study has as running."""
+        query = "SELECT number FROM trials WHERE state = 'RUNNING' ORDER BY number"
+        if not self.database.exists():
+            return []
+        try:
+            with closing(sqlite3.connect(self.database)) as connection:
+                return [number for (number,) in connection.execute(query)]
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):  # killed before it had made them
+                return []
+            raise
+
+    def left(self, seconds: float) -> list[str]:
+        """What is left of it when it has had so many seconds to leave."""
+        deadline = time.monotonic() + seconds
+        while True:
+            processes, trials = self.processes(), self.running_trials()
+            if not (processes or trials) or time.monotonic() > deadline:
+                return [*map(_process_name, processes), *(f"trial {n} is RUNNING" for n in trials)]
+            time.sleep(0.1)
+
+    def result(self) -> StudyResult:
+        """The study as it stands."""
+        return open_study(self.name, storage=str(self.database), runs=self.runs)
+
+    def tail(self) -> str:
+        """The end of what it printed."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+
+    def end(self) -> None:
+        """Kill whatever lives of it."""
+        while processes := self.processes():
+            for process in processes:
+                with suppress(psutil.Error):
+                    process.kill()
+            psutil.wait_procs(processes, timeout=1)
+
+
+def kill_test(spec: Spec, *, backend: str, kills: int, seed: int, watch: Watch) -> Outcome:
+    """Run the space three times, compare, and say what came of it.
+
+    `spec` as `small` gives it. The user's own files and studies stay as they are. Raises `SearchError` where
+    the space cannot be searched even without a kill.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="hpsearch-kill-test-"))
+    space = folder / "space.yaml"
+    space.write_text(json.dumps(spec.to_json(), indent=2), encoding="utf-8")  # JSON is YAML
+    searches = [Search(space, spec.name, folder / name, backend) for name in ("calm", "again", "killed")]
+    keep = True
+    try:
+        outcome = _compare(searches, folder, kills, seed, watch)
+        keep = not outcome.passed
+        return outcome
+    except KeyboardInterrupt:
+        keep = False
+        raise
+    finally:
+        for search in searches:
+            search.end()
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def small(spec: Spec, trials: int) -> Spec:
+    """The space for one worker and a few trials, with no budget of time.
+
+    A sampler that learns begins to within these trials. Trials run on the CPU unless the space says what they
+    have of a GPU: no other machine promises the same bits.
+    """
+    count = min(trials, spec.budget.trials or trials)
+    changes: dict[str, Any] = {
+        "budget": {"trials": count, "time": None, "samples": None, "target": None},
+        "execution": {"workers": 1, "gpus_per_trial": spec.execution.gpus_per_trial or 0},
+    }
+    startup = max(2, count // 3)
+    if isinstance(spec.search, (TPE, GP)) and (spec.search.n_startup_trials or math.inf) > startup:
+        changes["search"] = {"n_startup_trials": startup}
+    return spec.override(**changes)
+
+
+def moments(kills: int, seed: int, calm: Calm) -> list[Moment]:
+    """When to kill: some while the search starts, the others spread over all of it."""
+    rng = random.Random(seed)
+    early = math.ceil(kills / AT_START)
+    later = kills - early
+    pace = (calm.seconds - calm.first) / calm.events
+    found = [
+        Moment(
+            int((place + rng.random()) * (calm.events + 1) / later), rng.uniform(0, pace), rng.random() < 0.5
+        )
+        for place in range(later)
+    ]
+    for _ in range(early):
+        moment = Moment(None, rng.uniform(0, calm.first), rng.random() < 0.5)
+        found.insert(rng.randint(0, len(found)), moment)
+    return found
+
+
+def facts(trial: FrozenTrial) -> Facts:
+    """All of a trial that another run of it has to have too, to the bit."""
+    found = {"state": trial.state.name, "value": exact(trial.value)}
+    for name, value in sorted(trial.params.items()):
+        found[f"parameter {name}"] = exact(value)
+        found[f"range of {name}"] = distribution_to_json(trial.distributions[name])
+    for step, value in sorted(trial.intermediate_values.items()):
+        found[f"value at {step}"] = exact(value)
+    attributes: Mapping[str, Any] = trial.user_attrs | trial.system_attrs
+    for name, value in sorted(attributes.items()):
+        if not name.startswith("artifacts:"):  # files: there may be more output of more attempts
+            found[_attribute(name)] = json.dumps(value, sort_keys=True)
+    return found
+
+
+def exact(value: Any) -> str:
+    """A value as people read it, and a float's bits."""
+    return f"{value!r} ({value.hex()})" if isinstance(value, float) else repr(value)
+
+
+def all_facts(result: StudyResult) -> list[Facts]:
+    """The facts of all trials of a study, in order of number."""
+    return [facts(trial) for trial in result.study.get_trials(deepcopy=False)]
+
+
+def first_difference(
+    one: list[Facts], other: list[Facts], names: tuple[str, str], ignored: Collection[str] = ()
+) -> str | None:
+    """The first thing in which two searches differ, in the order of their trials; None where in none."""
+    for number, (left, right) in enumerate(zip(one, other, strict=False)):
+        for what in dict.fromkeys([*left, *right]):
+            if left.get(what) != right.get(what) and what not in ignored:
+                found = left.get(what, "none"), right.get(what, "none")
+                return _differ(f"trial {number}, {what}", *found, names)
+    if len(one) != len(other):
+        return _differ("the number of trials", str(len(one)), str(len(other)), names)
+    return None
+
+
+def _compare(searches: list[Search], folder: Path, kills: int, seed: int, watch: Watch) -> Outcome:
+    calm = _undisturbed(searches[0], "undisturbed search", None, watch)
+    again = _undisturbed(searches[1], "undisturbed search again", calm.events, watch)
+    varying = _varying(calm.facts, again.facts)
+    seconds = {"undisturbed": calm.seconds, "again": again.seconds}
+    met: list[Kill] = []
+    left: list[str] = []
+    verdict: Verdict = "not deterministic"
+    difference = first_difference(calm.facts, again.facts, ("the first time", "the second time"), varying)
+    if difference is None:
+        began = time.monotonic()
+        difference = _through_kills(searches[2], moments(kills, seed, calm), calm, met, watch)
+        seconds["killed"] = time.monotonic() - began
+        left = searches[2].left(LEAVE_SECONDS)
+        difference = difference or _difference(calm, searches[2].result(), varying)
+        verdict = "exact" if difference is None else "not exact"
+    return Outcome(
+        verdict=verdict,
+        difference=difference,
+        seed=seed,
+        kills=met,
+        left=left,
+        trials=len(calm.facts),
+        reports=calm.events - len(calm.facts),
+        winner=winner(calm.result),
+        not_compared=sorted(name.removeprefix(_attribute("")) for name in varying),
+        seconds={name: round(value, 1) for name, value in seconds.items()},
+        folder=folder,
+    )
+
+
+def _difference(calm: Calm, killed: StudyResult, varying: set[str]) -> str | None:
+    names = ("undisturbed", "killed")
+    found = first_difference(calm.facts, all_facts(killed), names, varying)
+    if found is None and winner(calm.result) != winner(killed):
+        return _differ("winner", str(winner(calm.result)), str(winner(killed)), names)
+    return found
+
+
+def _undisturbed(search: Search, what: str, total: int | None, watch: Watch) -> Calm:
+    """Run a search to its end. Raises `SearchError` where it has none."""
+    began = time.monotonic()
+    first = None
+    process = search.start()
+    while process.poll() is None:
+        trials, reports = search.progress()
+        watch(what, trials + reports, total)
+        if first is None and reports:
+            first = time.monotonic() - began
+        time.sleep(4 * POLL_SECONDS)
+    seconds = time.monotonic() - began
+    if process.returncode:
+        raise SearchError(
+            f"the {what} failed before anything was killed (exit code {process.returncode}); "
+            f"it is kept in {search.log.parent}, and its output ends:\n{search.tail()}"
+        )
+    result = search.result()
+    return Calm(result, all_facts(result), seconds, first or seconds, sum(search.progress()))
+
+
+def _through_kills(
+    search: Search, chosen: list[Moment], calm: Calm, met: list[Kill], watch: Watch
+) -> str | None:
+    """Run a search to its end through these kills, noting those it `met`; why it has no end, if none."""
+    patience = max(LEAST_PATIENCE, PATIENCE * calm.seconds)
+    for moment in [*chosen, None]:
+        aim = "the end" if moment is None else f"kill {len(met) + 1} of {len(chosen)}"
+        began = time.monotonic()
+        before = sum(search.progress())
+        process = search.start()
+        reached: float | None = None  # when the event came that the kill waits for
+        while process.poll() is None:
+            now, done = time.monotonic(), sum(search.progress())
+            watch(f"killed search: to {aim}", done, calm.events)
+            if moment is not None:
+                if reached is None and moment.reached(done, before):
+                    reached = now
+                if reached is not None and now >= reached + moment.seconds:
+                    process.kill()
+                    process.wait()
+                    met.append(_kill(search, moment, now - began))
+                    break
+            if now > began + patience:
+                return (
+                    f"after {len(met)} kills the continued search did not come to {aim} in {patience:.0f} s"
+                )
+            time.sleep(POLL_SECONDS)
+        else:
+            if process.returncode:
+                return f"after {len(met)} kills the search failed: {search.tail()}"
+            return None  # it has come to its end, maybe before it met all kills
+    raise AssertionError("the last round is never killed")
+
+
+def _kill(search: Search, moment: Moment, seconds: float) -> Kill:
+    trials, reports = search.progress()
+    left = [] if moment.at_once else search.left(LEAVE_SECONDS)
+    return Kill(str(moment), round(seconds, 3), trials, reports, moment.at_once, left)
+
+
+def winner(result: StudyResult) -> dict[str, Any] | None:
+    """The number and the value of the best trial."""
+    best = result.best_trial
+    return None if best is None else {"trial": best.number, "value": exact(best.value)}
+
+
+def _varying(one: list[Facts], other: list[Facts]) -> set[str]:
+    """Attributes in which two undisturbed searches differ: what the objective measures of its machine."""
+    own = {_attribute(name) for name in OWN_ATTRS}
+    return {
+        what
+        for left, right in zip(one, other, strict=False)
+        for what in {*left, *right} - own
+        if what.startswith(_attribute("")) and left.get(what) != right.get(what)
+    }
+
+
+def _attribute(name: str) -> str:
+    return f"attribute {name}"
+
+
+def _differ(what: str, one: str, other: str, names: tuple[str, str]) -> str:
+    return f"{what}: {names[0]} {one}, {names[1]} {other}"
+
+
+def _process_name(process: psutil.Process) -> str:
+    try:
+        return f"process {process.pid} ({' '.join(process.cmdline())[:80]})"
+    except psutil.Error:
+        return f"process {process.pid}"

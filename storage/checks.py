@@ -1,0 +1,116 @@
+"""Whether a folder can hold a database: WAL, locks that end with their process, and a clock like ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+
+from .database import WalConnection
+
+# File systems that other machines write to as well: SQLite's WAL is memory that only one machine shares.
+NETWORK = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "sshfs"}
+)
+FREE_SECONDS = 5.0  # for the lock of a killed process to be free
+HOLDER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def file_system(folder: Path) -> str:
+    """The type of the file system that the folder is on: `ext4`, `nfs4`; empty where it cannot be told."""
+    mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
+    place = folder.resolve()
+    kind: str = next((mounts[str(at)] for at in (place, *place.parents) if str(at) in mounts), "")
+    return kind.removeprefix("fuse.")  # fuse.sshfs, fuse.glusterfs
+
+
+def sqlite_faults(folder: Path) -> list[str]:
+    """What SQLite and the file system do not do here that a search needs; empty where all is well.
+
+    Writes a small database into the folder, and removes it. Raises `OSError` where it cannot be written.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix=".hpsearch-check-", dir=folder))
+    try:
+        file = scratch / "check.db"
+        with closing(sqlite3.connect(file, timeout=0, factory=WalConnection)) as connection:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            connection.execute("CREATE TABLE t (x INTEGER)")
+            connection.commit()
+        faults = [] if mode == "wal" else [f"SQLite has no WAL here: its journal mode stays {mode}"]
+        return faults + _lock_faults(file)
+    except sqlite3.Error as error:
+        return [f"SQLite fails here: {error}"]
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def clock_offset(folder: Path) -> float:
+    """Seconds by which the clock of the folder's file system is ahead of this process's."""
+    before = time.time()
+    with tempfile.NamedTemporaryFile(prefix=".hpsearch-check-", dir=folder) as stream:
+        stamp = os.stat(stream.name).st_mtime
+    after = time.time()
+    return stamp - before if stamp < before else max(0.0, stamp - after)
+
+
+def _lock_faults(file: Path) -> list[str]:
+    """Hold the write lock in another process: whether it keeps us out, and no longer than it lives."""
+    holder = subprocess.Popen(
+        [sys.executable, "-I", "-c", HOLDER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout is not None
+        if holder.stdout.readline().strip() != b"held":
+            return ["another process cannot lock a SQLite database here"]
+        if _writes(file):
+            return ["the lock of another process does not keep a second writer out"]
+        if not _reads(file):
+            return ["a reader has to wait for a writer"]
+        holder.kill()
+        holder.wait()
+        deadline = time.monotonic() + FREE_SECONDS
+        while not _writes(file):
+            if time.monotonic() > deadline:
+                return [f"the lock of a killed process is still held after {FREE_SECONDS:g} s"]
+            time.sleep(0.05)
+        return []
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def _writes(file: Path) -> bool:
+    with closing(sqlite3.connect(file, timeout=0, factory=WalConnection)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                return False
+            raise
+        connection.rollback()
+        return True
+
+
+def _reads(file: Path) -> bool:
+    with closing(sqlite3.connect(file, timeout=0)) as connection:
+        try:
+            connection.execute("SELECT count(*) FROM t").fetchone()
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                return False
+            raise
+        return True
