@@ -45,8 +45,8 @@ def storage_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def make_database(storage_name: str, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[], str]:
     """The URL of an empty database; where it is asked for again, of another one."""
-    if storage_name == "postgres":
-        make: Callable[[], str] = request.getfixturevalue("postgres").database
+    if storage_name != "sqlite":
+        make: Callable[[], str] = request.getfixturevalue(storage_name).database
         return make
 
     def file() -> str:
