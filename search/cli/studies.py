@@ -183,6 +183,7 @@ def stop(study: Study, storage: common.Storage = None, runs: common.Runs = None)
     """
     from datetime import UTC, datetime
 
+    from ...storage.database import sqlite_file
     from ...storage.files import driver_running
     from ...storage.studies import STOP
     from ..api import open_study
@@ -191,6 +192,9 @@ def stop(study: Study, storage: common.Storage = None, runs: common.Runs = None)
     running = driver_running(result.storage, result.runs, study)
     # Asked in any case: a driver on another machine shares the database, and a new one forgets the question.
     result.study.set_user_attr(STOP, datetime.now(UTC).isoformat(timespec="seconds"))
+    if running is None and sqlite_file(result.storage) is None:
+        _say(f'asked the search of "{study}" to stop; none runs on this machine in {result.runs}')
+        return
     if running is None:
         _say(f'nothing is running: no process of this machine searches "{study}"')
         return

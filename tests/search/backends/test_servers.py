@@ -91,6 +91,29 @@ def test_a_search_waits_for_a_server_that_is_restarted_and_loses_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend_name", ["optuna"])
+def test_a_search_in_a_server_is_listed_in_its_folder_and_stopped_from_another(
+    bench: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    search = command(budget={"trials": 20}, execution={"workers": 1, "retries": 0})
+    process = search.start()
+    search.begun(1)
+    environment = {"HPSEARCH_STORAGE": bench.url}
+    said = call(bench.folder, environment, [["list"], ["delete", "study", "--yes"]])
+    assert "searching now" in said
+    assert f"another search (process {process.pid}) is running the study" in said
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    said = call(elsewhere, environment, [["stop", "study"]])
+    assert f'asked the search of "study" to stop; none runs on this machine in {elsewhere / "runs"}' in said
+    output, _ = process.communicate(timeout=60)
+    assert "stopped: asked by hpsearch stop" in output
+    assert set(bench.states()) == {"COMPLETE", "WAITING"}
+    call(bench.folder, environment, [["delete", "study", "--yes"]])
+    assert not (bench.folder / "runs" / "study").exists()
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("storage_name", ["mariadb"])
 @pytest.mark.parametrize("backend_name", ["optuna"])
 def test_a_search_in_mysql_is_stopped_from_outside_restarted_with_its_server_and_finished(
