@@ -31,6 +31,10 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-pairs", action="store_true", help="the whole contract for Ray on PostgreSQL too")
+
+
 class Server:
     """A database server of the tests' own: on this machine alone, in a folder that goes with it.
 

@@ -28,6 +28,7 @@ PRUNE_ALL = {"method": "threshold", "upper": 0.0, "max": 9}
 TWO_WORKERS = {"workers": 2, "retries": 0}
 
 
+@pytest.mark.pair
 def test_the_budget_is_exact_and_plain_optuna_reads_what_the_objectives_reported(bench: Any) -> None:
     result = bench.search(budget={"trials": 7}, execution=TWO_WORKERS)
     trials = bench.trials()
@@ -369,6 +370,7 @@ def stop_from_outside(url: str, name: str) -> None:
     subprocess.run([sys.executable, "-c", script, url, name], check=True, timeout=60)
 
 
+@pytest.mark.pair
 def test_the_stop_flag_of_another_process_puts_running_trials_back(bench: Any, recorder: Any) -> None:
     stopped: list[bool] = []
 
@@ -440,6 +442,7 @@ def test_a_trial_that_does_not_report_does_not_hold_up_a_stop(
     assert bench.states() == ["COMPLETE", "WAITING"]
 
 
+@pytest.mark.pair
 def test_a_second_driver_on_the_study_is_refused(bench: Any, recorder: Any) -> None:
     refused: list[str] = []
 
@@ -474,6 +477,7 @@ def test_a_study_of_another_program_is_refused(bench: Any, trials: int) -> None:
     assert len(bench.trials()) == trials
 
 
+@pytest.mark.pair
 def test_an_interrupted_search_goes_on_to_the_same_configurations(bench: Any, recorder: Any) -> None:
     fields: dict[str, Any] = {"budget": {"trials": 6}, "early_stopping": HYPERBAND}
     fields["search"] = {"sampler": "tpe", "seed": 3, "n_startup_trials": 2}

@@ -206,7 +206,7 @@ for words in json.loads(sys.argv[1]):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend_name", "given"),
-    [("optuna", "environment"), pytest.param("ray", "option", marks=pytest.mark.ray)],
+    [("optuna", "environment"), pytest.param("ray", "option", marks=[pytest.mark.ray, pytest.mark.pair])],
 )
 def test_the_password_of_a_storage_url_shows_up_nowhere(bench: Any, command: Any, given: str) -> None:
     (bench.folder / "loose.py").write_text(TELLS_ALL)
