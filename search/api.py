@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -52,7 +52,7 @@ class StudyResult:
     name: str
     study: optuna.Study
     spec: Spec
-    storage: str  # the database's URL
+    storage: str = field(repr=False)  # the database's URL, which may hold a password
     runs: Path  # where the studies of this database keep their files
     ran: int = 0  # trials that ended in the search that returned this; 0 where it was only opened
     stop_reason: str | None = None  # why that search ended before its trials were all asked, if it did

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import pytest
 import sqlalchemy
 
-PASSWORD = "p@ss/w:rd?#50%&+ {é}'\"\\"  # whatever a URL could stumble over
+PASSWORD = "p@ss/w:rd?#50%&+ {e}'\"\\"  # whatever a URL could stumble over
 
 
 def pytest_configure() -> None:
@@ -31,6 +31,10 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-pairs", action="store_true", help="the whole contract for Ray on PostgreSQL too")
+
+
 class Server:
     """A database server of the tests' own: on this machine alone, in a folder that goes with it.
 
@@ -39,7 +43,6 @@ class Server:
 
     scheme: str
     first: str  # a database that every server has
-    secret: str | bytes = PASSWORD  # as its driver takes it
 
     def __init__(self, programs: dict[str, str], home: Path) -> None:
         self.programs = programs
@@ -50,9 +53,11 @@ class Server:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
 
-    def url(self, database: str, *, password: str = PASSWORD, port: int | None = None) -> str:
+    def url(
+        self, database: str, *, user: str = "searcher", password: str = PASSWORD, port: int | None = None
+    ) -> str:
         secret = quote(password, safe="")
-        return f"{self.scheme}://searcher:{secret}@127.0.0.1:{port or self.port}/{database}"
+        return f"{self.scheme}://{user}:{secret}@127.0.0.1:{port or self.port}/{database}"
 
     def database(self) -> str:
         """The URL of a new database."""
@@ -62,10 +67,7 @@ class Server:
 
     def execute(self, statement: str) -> None:
         engine = sqlalchemy.create_engine(
-            self.url(self.first),
-            poolclass=sqlalchemy.NullPool,
-            isolation_level="AUTOCOMMIT",
-            connect_args={"password": self.secret},
+            self.url(self.first), poolclass=sqlalchemy.NullPool, isolation_level="AUTOCOMMIT"
         )
         with engine.connect() as connection:
             connection.execute(sqlalchemy.text(statement))
@@ -137,13 +139,12 @@ class Postgres(Server):
 class MariaDb(Server):
     scheme = "mysql+pymysql"
     first = "mysql"
-    secret = PASSWORD.encode()  # PyMySQL takes a text for Latin-1
 
     def make(self) -> None:
         quoted = PASSWORD.replace("\\", "\\\\").replace("'", "\\'")
         (self.home / "start.sql").write_text(
             f"CREATE USER IF NOT EXISTS searcher@'127.0.0.1' IDENTIFIED BY '{quoted}';\n"
-            "GRANT ALL ON *.* TO searcher@'127.0.0.1';\n"
+            "GRANT ALL ON *.* TO searcher@'127.0.0.1' WITH GRANT OPTION;\n"
         )
         self.run([self.programs["mariadb-install-db"], "--no-defaults", f"--datadir={self.home / 'data'}"])
 

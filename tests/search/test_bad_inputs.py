@@ -127,8 +127,12 @@ FLAGS = [
         command=("run", "s.yaml", "--storage", "obj.py"),
     ),
     Case(
-        "storage driver", "not installed", code=1, command=("run", "s.yaml", "--storage", "oracle://u:pw@h/d")
+        "storage kind",
+        "u:***@h/d: studies are not kept in",
+        code=1,
+        command=("run", "s.yaml", "--storage", "oracle://u:pw@h/d"),
     ),
+    Case("url for a study", "(mysql://u:***@h/d)", command=("list", "mysql://u:pw@h/d")),
     Case("show without database", "no database", code=1, command=("show", "s")),
     Case("train without file", "nowhere.yaml", command=("train", "nowhere.yaml")),
 ]

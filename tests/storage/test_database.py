@@ -239,6 +239,22 @@ def _refusal(url: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("kind", [pytest.param("postgres", marks=pytest.mark.postgres), "mariadb"])
+def test_a_password_may_have_letters_of_any_language(
+    kind: str, request: pytest.FixtureRequest, opened: Any
+) -> None:
+    server = request.getfixturevalue(kind)
+    name = server.database().rpartition("/")[2]
+    if kind == "postgres":
+        server.execute("CREATE USER other SUPERUSER PASSWORD 'дом'")
+    else:
+        server.execute("CREATE USER other@'127.0.0.1' IDENTIFIED BY 'дом'")
+        server.execute("GRANT ALL ON *.* TO other@'127.0.0.1'")
+    assert (
+        optuna.get_all_study_names(opened(server.url(name, user="other", password="дом"), create=True)) == []
+    )
+
+
 @pytest.mark.postgres
 def test_neither_the_engine_nor_optunas_storage_knows_the_password(postgres: Any, opened: Any) -> None:
     url = postgres.database()

@@ -28,6 +28,7 @@ PRUNE_ALL = {"method": "threshold", "upper": 0.0, "max": 9}
 TWO_WORKERS = {"workers": 2, "retries": 0}
 
 
+@pytest.mark.pair
 def test_the_budget_is_exact_and_plain_optuna_reads_what_the_objectives_reported(bench: Any) -> None:
     result = bench.search(budget={"trials": 7}, execution=TWO_WORKERS)
     trials = bench.trials()
@@ -371,6 +372,7 @@ def ask_from_outside(url: str, command: dict[str, Any]) -> None:
     subprocess.run([sys.executable, "-c", script, url, json.dumps(command)], check=True, timeout=60)
 
 
+@pytest.mark.pair
 def test_the_word_of_another_process_puts_running_trials_back(bench: Any, recorder: Any) -> None:
     stopped: list[bool] = []
 
@@ -442,6 +444,7 @@ def test_a_trial_that_does_not_report_does_not_hold_up_a_stop(
     assert bench.states() == ["COMPLETE", "WAITING"]
 
 
+@pytest.mark.pair
 def test_a_second_driver_on_the_study_is_refused(bench: Any, recorder: Any) -> None:
     refused: list[str] = []
 
@@ -476,6 +479,7 @@ def test_a_study_of_another_program_is_refused(bench: Any, trials: int) -> None:
     assert len(bench.trials()) == trials
 
 
+@pytest.mark.pair
 def test_an_interrupted_search_goes_on_to_the_same_configurations(bench: Any, recorder: Any) -> None:
     fields: dict[str, Any] = {"budget": {"trials": 6}, "early_stopping": HYPERBAND}
     fields["search"] = {"sampler": "tpe", "seed": 3, "n_startup_trials": 2}

@@ -15,6 +15,7 @@ import psutil
 import pytest
 import ray
 from ray._common.utils import get_default_ray_temp_dir
+from ray._private.state import jobs
 
 from hpsearch.search import run
 from hpsearch.search.backends.ray import backend, lost
@@ -122,6 +123,11 @@ def test_a_search_whose_ray_is_killed_says_so_and_goes_on_where_it_stood(
     output, _ = search.start().communicate(timeout=120)
     assert bench.states() == ["COMPLETE"] * 3, output
     assert all(list(t.intermediate_values) == list(range(1, 10)) for t in bench.trials())
+
+
+def test_ray_is_not_told_the_command_line_where_a_password_may_stand(shared_ray: None) -> None:
+    (job,) = [job for job in jobs() if job["DriverPid"] == os.getpid()]  # type: ignore[no-untyped-call]
+    assert job["Entrypoint"] == "hpsearch"
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ import pytest
 import sqlalchemy
 
 from hpsearch.search.cli.common import command as typed
+from hpsearch.storage.studies import STOP
 
 AWAY = 8.0  # seconds that a server is gone: more than the first pauses between two tries
 SECRET = re.compile(rb"p@ss|p%40ss|w:rd|w%3Ard|50%&|50%25", re.IGNORECASE)  # of the servers' password
@@ -35,12 +36,10 @@ def train(trial):
 """
 
 
-pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture
-def storage_name() -> str:
-    return "postgres"
+@pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.postgres)])
+def storage_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 class Outage:
@@ -74,7 +73,9 @@ def test_a_search_waits_for_a_server_that_is_restarted_and_loses_nothing(
     outage = Outage(postgres, seconds)
     watcher = recorder(at_end=outage)
     try:
-        bench.search("steady", budget={"trials": 8}, execution={"workers": 2, "retries": 0}, watcher=watcher)
+        result = bench.search(
+            "steady", budget={"trials": 8}, execution={"workers": 2, "retries": 0}, watcher=watcher
+        )
     finally:
         outage.wait()
     trials = bench.trials()
@@ -85,10 +86,64 @@ def test_a_search_waits_for_a_server_that_is_restarted_and_loses_nothing(
         assert list(trial.intermediate_values) == list(range(1, 10))
         assert trial.value == noted[0]["x"] == trial.params["x"]
     assert len(watcher.ended) == 8
+    assert result.storage == bench.url and not SECRET.search(repr(result).encode())
     if seconds:
         waited = [said for said in watcher.said if "the database cannot be written" in said]
         assert len(waited) >= 2 and "trying again in 2 s" in waited[1]
-    assert not any(re.search("p@ss|p%40ss", said) for said in watcher.said)
+    assert not SECRET.search(" ".join(watcher.said).encode())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend_name", ["optuna"])
+def test_a_search_in_a_server_is_listed_in_its_folder_and_stopped_from_another(
+    bench: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    search = command(budget={"trials": 20}, execution={"workers": 1, "retries": 0})
+    process = search.start()
+    search.begun(1)
+    environment = {"HPSEARCH_STORAGE": bench.url}
+    said = call(bench.folder, environment, [["list"], ["delete", "study", "--yes"]])
+    assert "searching now" in said
+    assert f"another search (process {process.pid}) is running the study" in said
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    said = call(elsewhere, environment, [["stop", "study"]])
+    assert f'asked the search of "study" to stop; none runs on this machine in {elsewhere / "runs"}' in said
+    output, _ = process.communicate(timeout=60)
+    assert "stopped: asked by hpsearch stop" in output
+    assert set(bench.states()) == {"COMPLETE", "WAITING"}
+    call(bench.folder, environment, [["delete", "study", "--yes"]])
+    assert not (bench.folder / "runs" / "study").exists()
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("storage_name", ["mariadb"])
+@pytest.mark.parametrize("backend_name", ["optuna"])
+def test_a_search_in_mysql_is_stopped_from_outside_restarted_with_its_server_and_finished(
+    bench: Any, recorder: Any, mariadb: Any
+) -> None:
+    def stop(driver: Any) -> None:
+        with bench.engine().begin() as connection:
+            table = sqlalchemy.table(
+                "study_user_attributes", sqlalchemy.column("key"), sqlalchemy.column("value_json")
+            )
+            connection.execute(table.update().where(table.c.key == STOP).values(value_json='"now"'))
+
+    long = "x" * 20_000  # an attribute of several KiB: MySQL's texts hold 64
+    parameters = {"x": {"min": 0.0, "max": 1.0}, "long": long}
+    fields: dict[str, Any] = {"budget": {"trials": 6}, "execution": {"workers": 2, "retries": 0}}
+    stopped = bench.search("steady", parameters=parameters, watcher=recorder(at_end=stop), **fields)
+    assert stopped.stop_reason == "asked by hpsearch stop"
+    outage = Outage(mariadb, 1.0)
+    try:
+        bench.search("steady", parameters=parameters, watcher=recorder(at_end=outage), **fields)
+    finally:
+        outage.wait()
+    trials = bench.trials()
+    assert [(t.number, t.state.name) for t in trials] == [(n, "COMPLETE") for n in range(6)]
+    for trial in trials:
+        assert list(trial.intermediate_values) == list(range(1, 10))
+        assert trial.value == trial.params["x"]
 
 
 class Onlooker:
@@ -151,7 +206,7 @@ for words in json.loads(sys.argv[1]):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend_name", "given"),
-    [("optuna", "environment"), pytest.param("ray", "option", marks=pytest.mark.ray)],
+    [("optuna", "environment"), pytest.param("ray", "option", marks=[pytest.mark.ray, pytest.mark.pair])],
 )
 def test_the_password_of_a_storage_url_shows_up_nowhere(bench: Any, command: Any, given: str) -> None:
     (bench.folder / "loose.py").write_text(TELLS_ALL)

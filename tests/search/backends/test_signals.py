@@ -78,6 +78,7 @@ def test_a_second_signal_ends_it_now(command: Any, bench: Any) -> None:
     assert "RUNNING" not in bench.states()
 
 
+@pytest.mark.pair
 def test_kill_takes_workers_and_scripts_along_and_the_same_command_goes_on(command: Any, bench: Any) -> None:
     (bench.folder / "script.py").write_text(SCRIPT)
     search = command(
