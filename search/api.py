@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -169,15 +169,13 @@ def run(
     with files.driver_lock(url, folder, spec.name), guarded(url, folder, spec.name):
         about = _about(spec, backend, worker_backend.threads)
         live = patiently(lambda: studies.open_live(opened, name, goal=spec.goal, attrs=about), watcher.say)
-        _refuse_changes(spec, live.attrs[studies.SPEC])
-        driver = Driver(spec, live, runs=folder, watcher=watcher, pruner=worker_backend.pruner)
-        before = driver.finished
-        driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
-        _explain(driver)
-        begins = not any(trial.datetime_start for trial in driver.trials)
-        if objective is None and begins and (code := plan.own_code(spec)):
-            watcher.say(code)
-        interrupted = _drive(driver, worker_backend)
+        with closing(live):
+            _refuse_changes(spec, live.attrs[studies.SPEC])
+            driver = Driver(spec, live, runs=folder, watcher=watcher, pruner=worker_backend.pruner)
+            before = driver.finished
+            driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
+            _explain(driver, named=objective is None)
+            interrupted = _drive(driver, worker_backend)
     if driver.fatal:
         raise SearchError(driver.fatal)
     ran = driver.finished - before
@@ -232,11 +230,15 @@ def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:
         )
 
 
-def _explain(driver: Driver) -> None:
+def _explain(driver: Driver, *, named: bool) -> None:
+    """Say what the study is, in its note, and which code of the user's it runs, where that is `named`."""
     from optuna_dashboard import get_note, save_note
 
     if not get_note(driver.study):  # later notes belong to whoever wrote them
         save_note(driver.study, study_note(driver.spec))
+    begins = not any(trial.datetime_start for trial in driver.trials)
+    if named and begins and (code := plan.own_code(driver.spec)):
+        driver.say(code)
 
 
 def _drive(driver: Driver, backend: Any) -> bool:

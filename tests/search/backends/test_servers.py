@@ -88,8 +88,8 @@ def test_a_search_waits_for_a_server_that_is_restarted_and_loses_nothing(
     assert len(watcher.ended) == 8
     assert result.storage == bench.url and not SECRET.search(repr(result).encode())
     if seconds:
-        waited = [said for said in watcher.said if "the database cannot be written" in said]
-        assert len(waited) >= 2 and "trying again in 2 s" in waited[1]
+        waited = [said for said in watcher.said if "the database cannot be used now" in said]
+        assert len(waited) >= 2 and "nothing is lost, trying again" in waited[1]
     assert not SECRET.search(" ".join(watcher.said).encode())
 
 
@@ -124,9 +124,10 @@ def test_a_search_in_mysql_is_stopped_from_outside_restarted_with_its_server_and
 ) -> None:
     def stop(driver: Any) -> None:
         with bench.engine().begin() as connection:
-            columns = map(sqlalchemy.column, ("study_id", "key", "value_json"))
+            columns = [sqlalchemy.column(name) for name in ("study_id", "key", "value_json")]
             table = sqlalchemy.table("study_user_attributes", *columns)
-            row = {"study_id": 1, "key": f"{COMMAND}1", "value_json": '{"do": "stop"}'}
+            key = f"{COMMAND}{driver.finished}"  # the second trial may end before the first word is taken
+            row = {"study_id": 1, "key": key, "value_json": '{"do": "stop"}'}
             connection.execute(table.insert().values(row))
 
     long = "x" * 20_000  # an attribute of several KiB: MySQL's texts hold 64
@@ -224,7 +225,7 @@ def test_the_password_of_a_storage_url_shows_up_nowhere(bench: Any, command: Any
     onlooker = Onlooker(bench.folder, process)
     said: str = process.communicate(timeout=120)[0]
     onlooker.wait()
-    assert ("raylet" if bench.backend == "ray" else "python") in onlooker.seen
+    assert any(name.startswith("raylet" if bench.backend == "ray" else "python") for name in onlooker.seen)
     assert onlooker.found == set()
     assert bench.states() == ["COMPLETE", "FAIL", "COMPLETE"], said
     commands = [
