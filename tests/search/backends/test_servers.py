@@ -124,7 +124,7 @@ def test_a_search_in_mysql_is_stopped_from_outside_restarted_with_its_server_and
 ) -> None:
     def stop(driver: Any) -> None:
         with bench.engine().begin() as connection:
-            columns = [sqlalchemy.column(name) for name in ("study_id", "key", "value_json")]
+            columns: Any = [sqlalchemy.column(name) for name in ("study_id", "key", "value_json")]
             table = sqlalchemy.table("study_user_attributes", *columns)
             key = f"{COMMAND}{driver.finished}"  # the second trial may end before the first word is taken
             row = {"study_id": 1, "key": key, "value_json": '{"do": "stop"}'}
