@@ -231,6 +231,8 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         for key, value in self._study_system.items():
             self.set_study_system_attr(self._study, key, value)
         for trial in self._database.get_all_trials(self._row, deepcopy=False):
+            # A server gives rows in any order, and who goes through the reports of a trial wants theirs.
+            trial.intermediate_values = dict(sorted(trial.intermediate_values.items()))
             self.create_new_trial(self._study, trial)
             self._written[trial.number] = Written(row=trial._trial_id, **_contents(trial))
         self._open = {n for n in self._open if not self._trial(n).state.is_finished()}

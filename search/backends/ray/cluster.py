@@ -6,9 +6,11 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -212,6 +214,11 @@ def _init(**options: Any) -> None:
             if b"InvalidAuthToken" in aside.read():  # the exception itself knows nothing of it
                 raise ConnectionError("it has another token than RAY_AUTH_TOKEN, or none is set") from error
             raise
+        # Ray's C++ has put a handler before ours, which aborts the process three seconds after the signal.
+        if threading.current_thread() is threading.main_thread() and callable(
+            ours := signal.getsignal(signal.SIGTERM)
+        ):
+            signal.signal(signal.SIGTERM, ours)
 
 
 @contextmanager

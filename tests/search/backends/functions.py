@@ -47,6 +47,14 @@ def steady(trial: Trial) -> float:
     return float(trial.params["x"])
 
 
+def slow_to_report(trial: Trial) -> float:
+    """Takes longer from one report to the next than Ray gives a process that got a signal."""
+    for step in (1, 2):
+        trial.report(1.0 / step, step=step)
+        time.sleep(5)
+    return 1.0
+
+
 def flaky(trial: Trial) -> float:
     """Fails in the middle of its first attempt."""
     note(trial, resumed=trial.resume_from is not None, x=trial.params["x"], seed=trial.seed)

@@ -131,6 +131,20 @@ def test_ray_is_not_told_the_command_line_where_a_password_may_stand(shared_ray:
 
 
 @pytest.mark.slow
+def test_sigterm_leaves_a_trial_its_time_to_report(bench: Any, command: Any) -> None:
+    """Ray's own handler would abort the process three seconds after the signal."""
+    search = command("slow_to_report", budget={"trials": 1}, execution={"workers": 1, "retries": 0})
+    process = search.start()
+    search.begun(0)
+    process.terminate()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert "SIGTERM received" not in output
+    assert bench.states() == ["WAITING"]
+    assert list(bench.trials()[0].intermediate_values) == [1, 2]
+
+
+@pytest.mark.slow
 def test_a_long_tmpdir_leaves_room_for_rays_sockets(bench: Any, command: Any) -> None:
     long = bench.folder / ("long" * 20)
     long.mkdir()
