@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Derived, Spec, nested
 from ..storage import DatabaseUnavailable, StorageError
 from ..storage.connection import patiently
-from ..storage.files import CONFIG, METRICS, artifact_attrs, drop_checkpoint, has_checkpoint, trial_folder
+from ..storage.files import CONFIG, METRICS, artifact_attrs, drop_checkpoint, trial_folder
 from ..storage.live import Command, LiveStorage
 from ..storage.studies import ELAPSED, PAUSED, PROVENANCE
 from .algorithms import GridSampler, derived_seed, labelled, sampler_of, suggest
@@ -39,7 +39,7 @@ OF_A_FAILURE = ("error", "reason", "retries", "traceback")  # attributes that a 
 SAME_FAILURES = 3  # identical failures from the start on that end a search
 CLOCK_SECONDS = 2.0  # that the machine's clock may be set back without a word
 
-FailureKind = Literal["error", "memory", "lost", "timeout", "disk"]
+FailureKind = Literal["error", "memory", "lost", "timeout", "disk", "checkpoint"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,6 @@ class Running:
     config: dict[str, Any]
     reported: int = 0  # the last step in the study; what an attempt reports again up to here is known
     attempts: int = 1
-    resumes: bool = False  # from a checkpoint, and has not reported since
     metrics: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
@@ -181,7 +180,6 @@ class Driver:
         """Record a report. Returns None to go on, or why the trial ends here; it has then ended."""
         running = self.running[number]
         running.metrics.update(metrics)
-        running.resumes = False
         if not math.isfinite(value):
             what = f"diverged: {self.spec.metric} was {value} at {step} {self.spec.resource}"
             return self._end_unusable(running, "diverged", what)
@@ -218,7 +216,7 @@ class Driver:
                 f"trial {number} cannot write: {failure.message}; make room, and the same command goes on"
             )
             self.request_stop(self.fatal)
-        elif failure.kind == "error" and running.resumes:  # a kill in the middle of writing leaves such
+        elif failure.kind == "checkpoint":  # a kill in the middle of writing leaves one such
             self.say(f"trial {number} cannot go on from its checkpoint ({failure.message}); it starts over")
             drop_checkpoint(trial_folder(self.runs, self.spec.name, number))
             self.suspend(number)
@@ -414,7 +412,6 @@ class Driver:
         running.reported = waiting.last_step or 0
         running.attempts = 1 + int(waiting.user_attrs.get("retries", 0))
         folder = trial_folder(self.runs, self.spec.name, waiting.number)
-        running.resumes = has_checkpoint(folder)
         for report in recorded(folder / METRICS):
             if report.step <= running.reported:
                 running.metrics.update(report.metrics)

@@ -50,6 +50,11 @@ class FolderTrial(ABC):
         self._last_step = 0
         self._lock = threading.Lock()  # an objective may report from a thread of its own
 
+    @property
+    def stuck(self) -> bool:
+        """Whether it was to go on from a checkpoint and has not reported since."""
+        return self.resume_from is not None and self._last_step == 0
+
     def report(self, value: float, *, step: int, **metrics: float) -> None:
         with self._lock:
             self._report(value, step, metrics)

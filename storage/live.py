@@ -12,14 +12,11 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any
 
 import optuna
 import sqlalchemy
-from optuna.distributions import distribution_to_json
-from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import exc
@@ -27,30 +24,7 @@ from sqlalchemy import exc
 from . import DatabaseUnavailable, StorageError
 from .connection import DriverConnection
 from .database import cause
-
-_TRIALS = models.TrialModel.__table__
-_PARAMS = models.TrialParamModel.__table__
-_VALUES = models.TrialValueModel.__table__
-_REPORTS = models.TrialIntermediateValueModel.__table__
-_USER = models.TrialUserAttributeModel.__table__
-_SYSTEM = models.TrialSystemAttributeModel.__table__
-_STUDIES = models.StudyModel.__table__
-_STUDY_USER = models.StudyUserAttributeModel.__table__
-_STUDY_SYSTEM = models.StudySystemAttributeModel.__table__
-
-Rows = list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Written:
-    """What the database holds of one trial."""
-
-    row: int  # the trial's primary key
-    life: Mapping[str, Any]  # its state and times
-    params: frozenset[str] = frozenset()
-    steps: frozenset[int] = frozenset()
-    user: Mapping[str, Any] = field(default_factory=dict)
-    system: Mapping[str, Any] = field(default_factory=dict)
+from .rows import STUDIES, STUDY_SYSTEM, STUDY_USER, TRIALS, Written, contents, write_attrs, write_trial
 
 
 @dataclass(frozen=True)
@@ -189,12 +163,12 @@ class LiveStorage(optuna.storages.InMemoryStorage):
 
     def take_commands(self) -> list[Command]:
         """What other processes asked since the last time. Raises as `flush` does."""
-        asked = _STUDY_USER.c.study_id == self._row, _STUDY_USER.c.key.startswith(COMMAND, autoescape=True)
-        query = sqlalchemy.select(_STUDY_USER.c.key, _STUDY_USER.c.value_json).where(*asked)
+        asked = STUDY_USER.c.study_id == self._row, STUDY_USER.c.key.startswith(COMMAND, autoescape=True)
+        query = sqlalchemy.select(STUDY_USER.c.key, STUDY_USER.c.value_json).where(*asked)
         with self._connection.transaction() as connection:
-            rows = connection.execute(query.order_by(_STUDY_USER.c.study_user_attribute_id)).all()
+            rows = connection.execute(query.order_by(STUDY_USER.c.study_user_attribute_id)).all()
             for key, _ in rows:
-                connection.execute(_STUDY_USER.delete().where(asked[0], _STUDY_USER.c.key == key))
+                connection.execute(STUDY_USER.delete().where(asked[0], STUDY_USER.c.key == key))
         return [Command.parse(value) for _, value in rows]
 
     def ended_elsewhere(self) -> list[FrozenTrial]:
@@ -202,12 +176,12 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         here = {self._written[number].row: number for number in self._open if number in self._written}
         if not here:
             return []
-        query = sqlalchemy.select(_TRIALS.c.trial_id, _TRIALS.c.state).where(_TRIALS.c.trial_id.in_(here))
+        query = sqlalchemy.select(TRIALS.c.trial_id, TRIALS.c.state).where(TRIALS.c.trial_id.in_(here))
         with self._connection.transaction() as connection:
             rows = [row for row, state in connection.execute(query) if state.is_finished()]
         ended = [self._theirs(row) for row in rows]
         for trial in ended:
-            self._written[trial.number] = Written(row=trial._trial_id, **_contents(trial))
+            self._written[trial.number] = Written(row=trial._trial_id, **contents(trial))
         return ended
 
     def take_news(self) -> list[str]:
@@ -234,14 +208,16 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             # A server gives rows in any order, and who goes through the reports of a trial wants theirs.
             trial.intermediate_values = dict(sorted(trial.intermediate_values.items()))
             self.create_new_trial(self._study, trial)
-            self._written[trial.number] = Written(row=trial._trial_id, **_contents(trial))
+            self._written[trial.number] = Written(row=trial._trial_id, **contents(trial))
         self._open = {n for n in self._open if not self._trial(n).state.is_finished()}
 
     def _write(self) -> None:
         written: dict[int, Written] = {}
         with self._connection.transaction() as connection:
             for number in sorted(self._open):
-                written[number] = self._write_trial(connection, self._trial(number))
+                written[number] = write_trial(
+                    connection, self._row, self._trial(number), self._written.get(number)
+                )
             study_attrs = self._write_study(connection)
             self._check(connection, self._written | written)  # at the end: the write lock is ours by now
         self._written.update(written)
@@ -254,7 +230,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             pass  # the lock is ours again, so what is there is ours
         for trial in self._their_trials(self._row):
             if trial.number in self._open:
-                self._written[trial.number] = Written(row=trial._trial_id, **_contents(trial))
+                self._written[trial.number] = Written(row=trial._trial_id, **contents(trial))
         self._unsure = False
 
     def _write_again(self) -> None:
@@ -267,9 +243,9 @@ class LiveStorage(optuna.storages.InMemoryStorage):
 
     def _check(self, connection: sqlalchemy.Connection, written: Mapping[int, Written]) -> None:
         """Rows without a study would become those of the next one, which SQLite gives the same key."""
-        count = sqlalchemy.select(sqlalchemy.func.count()).where(_TRIALS.c.study_id == self._row)
-        query = sqlalchemy.select(_STUDIES.c.study_name, count.scalar_subquery())
-        found = connection.execute(query.where(_STUDIES.c.study_id == self._row)).one_or_none()
+        count = sqlalchemy.select(sqlalchemy.func.count()).where(TRIALS.c.study_id == self._row)
+        query = sqlalchemy.select(STUDIES.c.study_name, count.scalar_subquery())
+        found = connection.execute(query.where(STUDIES.c.study_id == self._row)).one_or_none()
         if found is None or tuple(found) != (self.name, len(written)):
             raise _Changed
 
@@ -289,15 +265,13 @@ class LiveStorage(optuna.storages.InMemoryStorage):
 
     def _adapt(self) -> None:
         """Find out what others changed: go on with it, or raise `StorageError` where that cannot be."""
-        name = sqlalchemy.select(_STUDIES.c.study_name).where(_STUDIES.c.study_id == self._row)
+        name = sqlalchemy.select(STUDIES.c.study_name).where(STUDIES.c.study_id == self._row)
         with self._connection.transaction() as connection:
             found = connection.scalar(name)
             renamed = None if found == self.name else self._renamed(connection)
         if renamed is not None:
             self._follow(*renamed)
-        trials = sqlalchemy.select(_TRIALS.c.number, _TRIALS.c.trial_id).where(
-            _TRIALS.c.study_id == self._row
-        )
+        trials = sqlalchemy.select(TRIALS.c.number, TRIALS.c.trial_id).where(TRIALS.c.study_id == self._row)
         with self._connection.transaction() as connection:
             rows: dict[int, int] = {number: row for number, row in connection.execute(trials)}
         if not rows.keys() <= self._written.keys():
@@ -310,8 +284,8 @@ class LiveStorage(optuna.storages.InMemoryStorage):
     def _renamed(self, connection: sqlalchemy.Connection) -> tuple[int, str]:
         """The key and name that the study has now. Raises `StorageError` where there is none."""
         mine = json.dumps(self._study_user.get(self._identity or ""))
-        query = sqlalchemy.select(_STUDIES.c.study_id, _STUDIES.c.study_name).join(_STUDY_USER)
-        same = _STUDY_USER.c.key == self._identity, _STUDY_USER.c.value_json == mine
+        query = sqlalchemy.select(STUDIES.c.study_id, STUDIES.c.study_name).join(STUDY_USER)
+        same = STUDY_USER.c.key == self._identity, STUDY_USER.c.value_json == mine
         found = connection.execute(query.where(*same)).first() if self._identity else None
         if found is None:
             raise StorageError("the study was deleted while it was searched")
@@ -327,7 +301,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             raise DatabaseUnavailable(str(error.__cause__ or error)) from error
         self._connection.take(row)
         self._row, self.name = row, name
-        self._written = {t.number: Written(row=t._trial_id, **_contents(t)) for t in there}
+        self._written = {t.number: Written(row=t._trial_id, **contents(t)) for t in there}
         self._open = {t.number for t in self.get_all_trials(self._study, deepcopy=False)}
         # The attributes it has stay as its maker wants them.
         self._study_user = {k: v for k, v in self.get_study_user_attrs(self._study).items() if k in user}
@@ -350,110 +324,6 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         user = dict(self.get_study_user_attrs(self._study))
         system = dict(self.get_study_system_attrs(self._study))
         key = {"study_id": self._row}
-        _write_attrs(connection, _STUDY_USER, key, user, self._study_user)
-        _write_attrs(connection, _STUDY_SYSTEM, key, system, self._study_system)
+        write_attrs(connection, STUDY_USER, key, user, self._study_user)
+        write_attrs(connection, STUDY_SYSTEM, key, system, self._study_system)
         return user, system
-
-    def _write_trial(self, connection: sqlalchemy.Connection, trial: FrozenTrial) -> Written:
-        old = self._written.get(trial.number)
-        if old is None:
-            old = Written(row=self._insert(connection, trial), life=_life(trial))
-            if trial.values is not None:
-                self._write_values(connection, old.row, trial.values)
-        elif (life := _life(trial)) != old.life:
-            if trial.values is not None and not old.life["state"].is_finished():
-                self._write_values(connection, old.row, trial.values)
-            connection.execute(_TRIALS.update().where(_TRIALS.c.trial_id == old.row).values(**life))
-        new = replace(old, **_contents(trial))
-        key = {"trial_id": old.row}
-        _insert(
-            connection, _PARAMS, [key | _param_row(trial, n) for n in trial.params if n not in old.params]
-        )
-        _insert(
-            connection,
-            _REPORTS,
-            [key | _report_row(s, v) for s, v in trial.intermediate_values.items() if s not in old.steps],
-        )
-        _write_attrs(connection, _USER, key, new.user, old.user)
-        _write_attrs(connection, _SYSTEM, key, new.system, old.system)
-        return new
-
-    def _insert(self, connection: sqlalchemy.Connection, trial: FrozenTrial) -> int:
-        result = connection.execute(
-            _TRIALS.insert().values(study_id=self._row, number=trial.number, **_life(trial))
-        )
-        assert result.inserted_primary_key is not None
-        return int(result.inserted_primary_key[0])
-
-    def _write_values(self, connection: sqlalchemy.Connection, row: int, values: Sequence[float]) -> None:
-        rows = []
-        for objective, value in enumerate(values):
-            stored, kind = models.TrialValueModel.value_to_stored_repr(value)
-            rows.append({"trial_id": row, "objective": objective, "value": stored, "value_type": kind})
-        _insert(connection, _VALUES, rows)
-
-
-def _contents(trial: FrozenTrial) -> dict[str, Any]:
-    return {
-        "life": _life(trial),
-        "params": frozenset(trial.params),
-        "steps": frozenset(trial.intermediate_values),
-        "user": dict(trial.user_attrs),
-        "system": dict(trial.system_attrs),
-    }
-
-
-def _life(trial: FrozenTrial) -> dict[str, Any]:
-    return {
-        "state": trial.state,
-        "datetime_start": _utc(trial.datetime_start),
-        "datetime_complete": _utc(trial.datetime_complete),
-    }
-
-
-def _utc(moment: datetime | None) -> datetime | None:
-    """Optuna keeps naive local time in memory and naive UTC in the database."""
-    return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
-
-
-def _param_row(trial: FrozenTrial, name: str) -> dict[str, Any]:
-    distribution = trial.distributions[name]
-    return {
-        "param_name": name,
-        "param_value": distribution.to_internal_repr(trial.params[name]),
-        "distribution_json": distribution_to_json(distribution),
-    }
-
-
-def _report_row(step: int, value: float) -> dict[str, Any]:
-    stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
-    return {"step": step, "intermediate_value": stored, "intermediate_value_type": kind}
-
-
-def _insert(connection: sqlalchemy.Connection, table: sqlalchemy.Table, rows: Rows) -> None:
-    if rows:
-        connection.execute(table.insert(), rows)
-
-
-def _write_attrs(
-    connection: sqlalchemy.Connection,
-    table: sqlalchemy.Table,
-    key: dict[str, int],
-    new: Mapping[str, Any],
-    old: Mapping[str, Any],
-) -> None:
-    """Write the attributes that are new or changed, and delete those that are no more.
-
-    A key that another process added stays, or is overwritten.
-    """
-    missing = object()
-    ((column, row),) = key.items()
-    for name in old.keys() - new.keys():
-        connection.execute(table.delete().where(table.c[column] == row, table.c.key == name))
-    changed: Iterable[tuple[str, Any]] = (
-        (k, json.dumps(v)) for k, v in new.items() if old.get(k, missing) != v
-    )
-    for name, value in changed:
-        update = table.update().where(table.c[column] == row, table.c.key == name).values(value_json=value)
-        if connection.execute(update).rowcount == 0:
-            connection.execute(table.insert().values(**key, key=name, value_json=value))

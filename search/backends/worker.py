@@ -57,7 +57,10 @@ def run_trial(objective: Objective, trial: WorkerTrial, reported: int) -> Messag
     except BaseException as error:
         if trial.stopped:  # an objective's own trouble on its way out changes nothing
             return {"kind": "stopped"}
-        return {"kind": "failed", "failure": failure_of(error)}
+        failure = failure_of(error)
+        if failure["kind"] == "error" and trial.stuck:
+            failure["kind"] = "checkpoint"
+        return {"kind": "failed", "failure": failure}
     finally:
         trial.stopped = True  # a thread of the objective's that goes on reports to nobody
 

@@ -1,0 +1,144 @@
+"""A study's rows, as Optuna writes them: what of a trial is not there yet, and how it gets there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy
+from optuna.distributions import distribution_to_json
+from optuna.storages._rdb import models
+from optuna.trial import FrozenTrial
+
+TRIALS = models.TrialModel.__table__
+_PARAMS = models.TrialParamModel.__table__
+_VALUES = models.TrialValueModel.__table__
+_REPORTS = models.TrialIntermediateValueModel.__table__
+_USER = models.TrialUserAttributeModel.__table__
+_SYSTEM = models.TrialSystemAttributeModel.__table__
+STUDIES = models.StudyModel.__table__
+STUDY_USER = models.StudyUserAttributeModel.__table__
+STUDY_SYSTEM = models.StudySystemAttributeModel.__table__
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the database holds of one trial."""
+
+    row: int  # the trial's primary key
+    life: Mapping[str, Any]  # its state and times
+    params: frozenset[str] = frozenset()
+    steps: frozenset[int] = frozenset()
+    user: Mapping[str, Any] = field(default_factory=dict)
+    system: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_trial(
+    connection: sqlalchemy.Connection, study: int, trial: FrozenTrial, old: Written | None
+) -> Written:
+    """Write what changed of a trial since the database held `old` of it; what it holds now."""
+    if old is None:
+        old = Written(row=_insert_trial(connection, study, trial), life=_life(trial))
+        if trial.values is not None:
+            _write_values(connection, old.row, trial.values)
+    elif (life := _life(trial)) != old.life:
+        if trial.values is not None and not old.life["state"].is_finished():
+            _write_values(connection, old.row, trial.values)
+        connection.execute(TRIALS.update().where(TRIALS.c.trial_id == old.row).values(**life))
+    new = replace(old, **contents(trial))
+    key = {"trial_id": old.row}
+    _insert(connection, _PARAMS, [key | _param_row(trial, n) for n in trial.params if n not in old.params])
+    _insert(
+        connection,
+        _REPORTS,
+        [key | _report_row(s, v) for s, v in trial.intermediate_values.items() if s not in old.steps],
+    )
+    write_attrs(connection, _USER, key, new.user, old.user)
+    write_attrs(connection, _SYSTEM, key, new.system, old.system)
+    return new
+
+
+def _insert_trial(connection: sqlalchemy.Connection, study: int, trial: FrozenTrial) -> int:
+    result = connection.execute(TRIALS.insert().values(study_id=study, number=trial.number, **_life(trial)))
+    assert result.inserted_primary_key is not None
+    return int(result.inserted_primary_key[0])
+
+
+def _write_values(connection: sqlalchemy.Connection, row: int, values: Sequence[float]) -> None:
+    rows = []
+    for objective, value in enumerate(values):
+        stored, kind = models.TrialValueModel.value_to_stored_repr(value)
+        rows.append({"trial_id": row, "objective": objective, "value": stored, "value_type": kind})
+    _insert(connection, _VALUES, rows)
+
+
+def contents(trial: FrozenTrial) -> dict[str, Any]:
+    """All of a trial that `Written` tells."""
+    return {
+        "life": _life(trial),
+        "params": frozenset(trial.params),
+        "steps": frozenset(trial.intermediate_values),
+        "user": dict(trial.user_attrs),
+        "system": dict(trial.system_attrs),
+    }
+
+
+def _life(trial: FrozenTrial) -> dict[str, Any]:
+    return {
+        "state": trial.state,
+        "datetime_start": _utc(trial.datetime_start),
+        "datetime_complete": _utc(trial.datetime_complete),
+    }
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    """Optuna keeps naive local time in memory and naive UTC in the database."""
+    return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _param_row(trial: FrozenTrial, name: str) -> dict[str, Any]:
+    distribution = trial.distributions[name]
+    return {
+        "param_name": name,
+        "param_value": distribution.to_internal_repr(trial.params[name]),
+        "distribution_json": distribution_to_json(distribution),
+    }
+
+
+def _report_row(step: int, value: float) -> dict[str, Any]:
+    stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
+    return {"step": step, "intermediate_value": stored, "intermediate_value_type": kind}
+
+
+def _insert(connection: sqlalchemy.Connection, table: sqlalchemy.Table, rows: Rows) -> None:
+    if rows:
+        connection.execute(table.insert(), rows)
+
+
+def write_attrs(
+    connection: sqlalchemy.Connection,
+    table: sqlalchemy.Table,
+    key: dict[str, int],
+    new: Mapping[str, Any],
+    old: Mapping[str, Any],
+) -> None:
+    """Write the attributes that are new or changed, and delete those that are no more.
+
+    A key that another process added stays, or is overwritten.
+    """
+    missing = object()
+    ((column, row),) = key.items()
+    for name in old.keys() - new.keys():
+        connection.execute(table.delete().where(table.c[column] == row, table.c.key == name))
+    changed: Iterable[tuple[str, Any]] = (
+        (k, json.dumps(v)) for k, v in new.items() if old.get(k, missing) != v
+    )
+    for name, value in changed:
+        update = table.update().where(table.c[column] == row, table.c.key == name).values(value_json=value)
+        if connection.execute(update).rowcount == 0:
+            connection.execute(table.insert().values(**key, key=name, value_json=value))
