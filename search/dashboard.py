@@ -32,6 +32,7 @@ from optuna.storages import BaseStorage, RDBStorage
 
 from ..storage.database import open_storage
 from ..storage.files import RunsArtifactStore
+from ..storage.live import REVIVED
 from .errors import SearchError
 
 if TYPE_CHECKING:
@@ -192,12 +193,13 @@ class _Current:
     """The dashboard over a database, built anew when a study it has cached was replaced by another.
 
     The caches go by id, and ids are given again once a study or the whole file was deleted: the new search
-    would appear with the trials of the old one.
+    would appear with the trials of the old one. Nor do they expect a trial that has ended to be tried again.
     """
 
     STUDIES = sqlalchemy.text(
-        "SELECT s.study_id, s.study_name, t.trial_id, t.datetime_start FROM studies s"
+        "SELECT s.study_id, s.study_name, t.trial_id, t.datetime_start, a.value_json FROM studies s"
         " LEFT JOIN trials t ON t.study_id = s.study_id AND t.number = 0"
+        f" LEFT JOIN study_user_attributes a ON a.study_id = s.study_id AND a.key = '{REVIVED}'"
     )
 
     def __init__(self, database: RDBStorage, build: Callable[[], WSGIApplication]) -> None:

@@ -45,6 +45,7 @@ class Command:
         return cls(stored)
 
 
+REVIVED = "hpsearch:revived"  # how often a trial that had ended was put up again, for caches to notice
 COMMAND = "hpsearch:command:"  # and something unique: the study's attribute that holds one
 
 
@@ -121,6 +122,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self._set_trial(trial_id, trial)
         self._open.add(number)
         self._expect_waiting()
+        self.set_study_user_attr(self._study, REVIVED, self.attrs.get(REVIVED, 0) + 1)
 
     def _expect_waiting(self) -> None:
         # Optuna remembers where the first waiting trial stood, and expects none to come before it.

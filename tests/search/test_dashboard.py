@@ -25,6 +25,7 @@ from optuna_dashboard import save_note
 from hpsearch.search.dashboard import allowed_hosts, application, serve
 from hpsearch.search.errors import SearchError
 from hpsearch.storage import StorageError
+from hpsearch.storage.live import LiveStorage
 
 Call = Callable[..., tuple[int, dict[str, str], bytes]]
 TYPES = {
@@ -344,6 +345,21 @@ def test_a_new_study_under_a_used_id_shows_its_own_trials(build: Callable[..., C
     storage.engine.dispose()
     make_study(own, low=5.0)
     assert min(learning_rates(call)) >= 5
+
+
+def test_a_trial_that_is_tried_again_is_seen_to_wait(build: Callable[..., Call], own: Path) -> None:
+    def states() -> list[str]:
+        return [trial["state"] for trial in json.loads(call("/api/studies/1")[2])["trials"]]
+
+    call = build(own)
+    assert states()[1] == "Pruned"
+    storage = RDBStorage(f"sqlite:///{own}")
+    live = LiveStorage(storage, "lora")
+    live.revive(1, [])
+    live.flush()
+    live.close()
+    storage.engine.dispose()
+    assert states()[1] == "Waiting"
 
 
 def test_a_new_file_under_the_old_name_is_read(build: Callable[..., Call], own: Path) -> None:
