@@ -43,8 +43,8 @@ class Trial(Protocol):
     | `number` | the trial's number in its study, from 0 |
     | `params` | the configuration: searched, constant and derived values by name |
     | `seed` | an integer of this trial's own, the same when it is run again |
-    | `checkpoint` | a folder of this trial's own; what is written there survives the process |
-    | `resume_from` | the same folder where an earlier attempt left something in it, else None |
+    | `checkpoint` | a folder of this trial's own; what is in it at a report survives the process |
+    | `resume_from` | the same folder, as it was at the last report of an earlier attempt; None without one |
     """
 
     @property
@@ -94,6 +94,15 @@ def describe(objective: str | list[str], function: Objective | None = None) -> d
         path = [os.path.abspath(folder) for folder in sys.path]
         return {"function": base64.b64encode(cloudpickle.dumps(function)).decode(), "path": path}
     return {"command": objective} if isinstance(objective, list) else {"name": objective}
+
+
+def reports_again(described: dict[str, Any]) -> bool:
+    """Whether an objective that goes on from a checkpoint reports that step again.
+
+    Built-in ones do, and scripts are to: their reports are read while they go on, so that nobody can tell
+    which checkpoint belongs to which.
+    """
+    return "command" in described or described.get("name") in _BUILT_IN
 
 
 def resolve(described: dict[str, Any], *, metric: str) -> Objective:

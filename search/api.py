@@ -165,7 +165,10 @@ def run(
     quiet_optuna()
     opened = patiently(lambda: database.open_storage(url, create=True), watcher.say)
     name = spec.name
-    spec = spec.override(name=patiently(lambda: studies.born_as(opened, name), watcher.say))
+    born = patiently(lambda: studies.born_as(opened, name), watcher.say)
+    spec = spec.override(name=born or studies.name_to_begin_with(name, folder))
+    if spec.name != name:
+        watcher.say(f"the files of this study are in {files.study_folder(folder, spec.name)}")
     with files.driver_lock(url, folder, spec.name), guarded(url, folder, spec.name):
         about = _about(spec, backend, worker_backend.threads)
         live = patiently(lambda: studies.open_live(opened, name, goal=spec.goal, attrs=about), watcher.say)

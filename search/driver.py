@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Derived, Spec, nested
 from ..storage import DatabaseUnavailable, StorageError
 from ..storage.connection import patiently
-from ..storage.files import CONFIG, METRICS, artifact_attrs, drop_checkpoint, trial_folder
+from ..storage.files import CONFIG, METRICS, artifact_attrs, drop_checkpoint, drop_seal, trial_folder
 from ..storage.live import Command, LiveStorage
 from ..storage.studies import ELAPSED, PAUSED, PROVENANCE
 from .algorithms import GridSampler, derived_seed, labelled, sampler_of, suggest
@@ -510,6 +510,8 @@ class Driver:
         )
         keep = self.spec.execution.keep
         kept = {t.number for t in complete[:keep]}
+        if ended.state != TrialState.FAIL:
+            drop_seal(trial_folder(self.runs, self.spec.name, ended.number))
         out = [t.number for t in complete[keep : keep + 1]]
         if ended.number not in kept:
             out = [] if ended.state == TrialState.FAIL else [ended.number]

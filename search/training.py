@@ -20,7 +20,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..objectives.base import ObjectiveError, TrialStopped, describe, export, known_parameters, resolve
+from ..objectives.base import (
+    ObjectiveError,
+    TrialStopped,
+    describe,
+    export,
+    known_parameters,
+    reports_again,
+    resolve,
+)
 from ..storage.files import file_name
 from .document import Document, check, load_document
 from .errors import SearchError, UsageError
@@ -101,7 +109,13 @@ def train(
         _prepare(where, document, merge=merge, force=force)
         from .trial import LocalTrial  # not before the threads are set: it loads numpy
 
-        trial = LocalTrial(params=document.parameters, seed=document.seed, folder=where, on_report=on_report)
+        trial = LocalTrial(
+            params=document.parameters,
+            seed=document.seed,
+            folder=where,
+            sealed=not reports_again(describe(document.objective)),
+            on_report=on_report,
+        )
         on_begin(trial.resumed_at)
         began = time.monotonic()
         value = _value(document, trial)

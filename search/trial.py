@@ -17,6 +17,7 @@ from typing import Any
 
 from ..objectives.base import ObjectiveError, TrialStopped
 from ..storage.files import CHECKPOINT, METRICS, has_checkpoint
+from .seal import Seal
 
 TRACEBACK_LINES = 30
 LONGEST_MESSAGE = 500  # letters of it, and of each line of a traceback, that a study keeps
@@ -34,14 +35,18 @@ class Report:
 class FolderTrial(ABC):
     """A trial with a folder; what its reports are answered is a subclass's business.
 
-    An attempt that goes on, or starts again, leaves the reports of the earlier one as they are.
+    An attempt that goes on, or starts again, leaves the reports of the earlier one as they are. A `sealed`
+    trial goes on from its checkpoint as it stood at the last report.
     """
 
-    def __init__(self, *, number: int, params: dict[str, Any], seed: int, folder: Path) -> None:
+    def __init__(self, *, number: int, params: dict[str, Any], seed: int, folder: Path, sealed: bool) -> None:
         self.number = number
         self.params = params
         self.seed = seed
         self.checkpoint = folder / CHECKPOINT
+        self._seal = Seal(folder) if sealed else None
+        if self._seal is not None:
+            self._seal.restore()
         self.resume_from = self.checkpoint if has_checkpoint(folder) else None
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         self.stopped = False
@@ -68,6 +73,8 @@ class FolderTrial(ABC):
         self._last_step = step
         report = Report(step, value, numbers)
         self._record(report)
+        if self._seal is not None:
+            self._seal.take()  # after the record: a kill in between costs a step again, and no report
         if self._ends(report):
             self.stopped = True
             raise TrialStopped
@@ -101,9 +108,15 @@ class LocalTrial(FolderTrial):
     """A trial outside a search: only a value that is no number ends it."""
 
     def __init__(
-        self, *, params: dict[str, Any], seed: int, folder: Path, on_report: Callable[[Report], None]
+        self,
+        *,
+        params: dict[str, Any],
+        seed: int,
+        folder: Path,
+        sealed: bool,
+        on_report: Callable[[Report], None],
     ) -> None:
-        super().__init__(number=0, params=params, seed=seed, folder=folder)
+        super().__init__(number=0, params=params, seed=seed, folder=folder, sealed=sealed)
         self.last: Report | None = None
         # The last step of an earlier attempt with a checkpoint.
         self.resumed_at = self._recorded if self.resume_from is not None else None

@@ -1,6 +1,7 @@
 """The files of a study: one folder per trial under `runs/`, and the lock of its driver.
 
 runs/<study>/<trial>/checkpoint/     what the objective left there; kept for the best few
+runs/<study>/<trial>/checkpoint.sealed/  a copy as of its last report, to go on from
 runs/<study>/<trial>/metrics.jsonl   every report with its metrics
 runs/<study>/<trial>/output.log      what the trial printed
 runs/<study>/<trial>/config.yaml     its configuration, ready for `hpsearch train`
@@ -29,6 +30,7 @@ from . import StorageError
 # Workers import this module, so it loads neither Optuna nor SQLAlchemy before they are needed.
 
 CHECKPOINT = "checkpoint"
+SEALED = "checkpoint.sealed"  # a copy of it as of the last report
 METRICS = "metrics.jsonl"
 OUTPUT = "output.log"
 CONFIG = "config.json"
@@ -65,6 +67,11 @@ def study_folder(runs: Path, study: str) -> Path:
     return runs / file_name(study)
 
 
+def has_trials(folder: Path) -> bool:
+    """Whether a study's folder holds files of trials."""
+    return folder.is_dir() and any(path.name.isdecimal() for path in folder.iterdir())
+
+
 def trial_folder(runs: Path, study: str, number: int) -> Path:
     return study_folder(runs, study) / str(number)
 
@@ -78,6 +85,12 @@ def has_checkpoint(folder: Path) -> bool:
 def drop_checkpoint(folder: Path) -> None:
     """Delete a trial's checkpoint; its reports, output and configuration stay."""
     shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+    drop_seal(folder)
+
+
+def drop_seal(folder: Path) -> None:
+    """Delete the copy of a trial's checkpoint, which nobody goes on from any more."""
+    shutil.rmtree(folder / SEALED, ignore_errors=True)
 
 
 def shorten(output: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,15 +34,17 @@ class Command:
 
     do: str  # stop, pause, resume; kill or retry a trial
     trial: int | None = None
+    driver: int | None = None  # the process that it is for, where that is known
 
     @classmethod
     def parse(cls, stored: str) -> Command:
         """From an attribute, which anybody may have written."""
-        match json.loads(stored):
-            case {"do": str(do), "trial": int(trial)}:
-                return cls(do, trial)
+        found = json.loads(stored)
+        match found:
             case {"do": str(do)}:
-                return cls(do)
+                numbers = (found.get(name) for name in ("trial", "driver"))
+                trial, driver = (number if isinstance(number, int) else None for number in numbers)
+                return cls(do, trial, driver)
         return cls(stored)
 
 
@@ -78,6 +81,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self._open: set[int] = set()  # numbers of trials that may still change
         self._unsure = False  # whether the last flush was written: its answer was lost
         self._news: list[str] = []
+        self._early: list[Command] = []  # asked of this process while it began
         self._study = self.create_new_study(database.get_study_directions(self._row), born or name)
         try:
             self._load()
@@ -171,7 +175,8 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             rows = connection.execute(query.order_by(STUDY_USER.c.study_user_attribute_id)).all()
             for key, _ in rows:
                 connection.execute(STUDY_USER.delete().where(asked[0], STUDY_USER.c.key == key))
-        return [Command.parse(value) for _, value in rows]
+        early, self._early = self._early, []
+        return early + [Command.parse(value) for _, value in rows]
 
     def ended_elsewhere(self) -> list[FrozenTrial]:
         """Trials that run or wait here and that others ended, as they left them. Raises as `flush` does."""
@@ -199,7 +204,8 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         return self.get_trial(self.trial_id(number))
 
     def _load(self) -> None:
-        self.take_commands()  # they were for an earlier driver
+        mine = [command for command in self.take_commands() if command.driver == os.getpid()]
+        self._early = mine  # the others were for an earlier driver
         self._study_user = self._database.get_study_user_attrs(self._row)
         self._study_system = self._database.get_study_system_attrs(self._row)
         for key, value in self._study_user.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import shutil
 import time
 import uuid
@@ -16,7 +17,7 @@ import optuna
 from optuna.storages import BaseStorage, RDBStorage
 
 from . import DatabaseUnavailable, StorageError
-from .files import study_folder
+from .files import has_trials, study_folder
 from .live import COMMAND, Command, LiveStorage
 
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
@@ -56,19 +57,28 @@ def open_live(
         raise DatabaseUnavailable(str(error.__cause__ or error)) from error
 
 
-def born_as(database: BaseStorage, name: str) -> str:
+def born_as(database: BaseStorage, name: str) -> str | None:
     """The name that the study `name` began with: its folder's, whatever another program calls it since.
 
-    Raises `DatabaseUnavailable` where the database cannot be read now.
+    None where there is no such study. Raises `DatabaseUnavailable` where the database cannot be read now.
     """
     try:
         attrs = database.get_study_user_attrs(database.get_study_id_from_name(name))
     except KeyError:
-        return name  # there is none yet
+        return None
     except optuna.exceptions.StorageInternalError as error:
         raise DatabaseUnavailable(str(error.__cause__ or error)) from error
     born: str = attrs.get(SPEC, {}).get("name", name)
     return born
+
+
+def name_to_begin_with(name: str, runs: Path) -> str:
+    """The name for a new study's folder: its own, unless another study has files there.
+
+    That may be one that was renamed, one in another database, or one whose database is gone.
+    """
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(found for found in names if not has_trials(study_folder(runs, found)))
 
 
 def _make(
@@ -141,7 +151,7 @@ def command(study: optuna.Study, asked: Command) -> bool:
 def delete_study(database: RDBStorage, name: str, *, runs: Path, files: bool) -> None:
     """Delete the study and, where `files` is set, its folder under `runs`."""
     load_study(database, name)
-    folder = study_folder(runs, born_as(database, name))
+    folder = study_folder(runs, born_as(database, name) or name)
     optuna.delete_study(study_name=name, storage=database)
     if files:
         shutil.rmtree(folder, ignore_errors=True)

@@ -69,7 +69,7 @@ def transfer(name: str, source: Home, target: Home) -> Copied:
         raise StorageError(f"{hidden(target.url)} is the database that the study is in; name another one")
     opened = open_storage(source.url)
     load_study(opened, name)
-    born = born_as(opened, name)
+    born = born_as(opened, name) or name
     old, new = study_folder(source.runs, born), study_folder(target.runs, born)
     shared = old.resolve() == new.resolve()
     with driver_lock(source.url, source.runs, born):

@@ -64,7 +64,8 @@ def test_every_command_is_in_the_help_with_an_example() -> None:
     names = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
     wanted = {
         "run", "validate", "schema", "list", "show", "trials", "best",
-        "export", "train", "dashboard", "stop", "delete", "copy", "backup",
+        "export", "train", "dashboard", "stop", "pause", "resume", "kill", "retry",
+        "delete", "copy", "backup", "doctor",
     }  # fmt: skip
     assert names == wanted
     for command in app.registered_commands:

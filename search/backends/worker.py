@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
-from ...objectives.base import Objective, TrialStopped, resolve
+from ...objectives.base import Objective, TrialStopped, reports_again, resolve
 from ...storage.files import OUTPUT
 from ..trial import FolderTrial, Report, as_number, failure_of
 from .protocol import Channel, Message, end_session
@@ -28,12 +28,15 @@ BEAT_SECONDS = 5.0  # between two signs of life
 class WorkerTrial(FolderTrial):
     """The trial an objective sees; its reports go to the driver, and wait for the answer."""
 
-    def __init__(self, message: Message, channel: Channel, answers: queue.Queue[Message]) -> None:
+    def __init__(
+        self, message: Message, channel: Channel, answers: queue.Queue[Message], *, sealed: bool
+    ) -> None:
         super().__init__(
             number=message["number"],
             params=message["params"],
             seed=message["seed"],
             folder=Path(message["folder"]),
+            sealed=sealed,
         )
         self._channel = channel
         self._answers = answers
@@ -110,7 +113,9 @@ def main(descriptor: int) -> None:
             try:
                 if objective is None:  # loaded inside the first trial, so that its failure is a trial's
                     objective = resolve(setup["objective"], metric=setup["metric"])
-                ended = run_trial(objective, WorkerTrial(message, channel, answers), message["reported"])
+                sealed = not reports_again(setup["objective"])
+                trial = WorkerTrial(message, channel, answers, sealed=sealed)
+                ended = run_trial(objective, trial, message["reported"])
             except BaseException as error:
                 ended = {"kind": "failed", "failure": failure_of(error)}
         try:

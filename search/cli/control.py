@@ -137,7 +137,7 @@ def _told(result: StudyResult, what: str, trial: int | None = None) -> bool:
     here = driver_running(result.storage, result.runs, result.spec.name)
     if here is None and sqlite_file(result.storage) is not None:
         return False
-    if command(result.study, Command(what, trial)):
+    if command(result.study, Command(what, trial, here)):
         return True
     if here is None:  # of a server's study, the search could have been another machine's
         return False

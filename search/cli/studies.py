@@ -196,7 +196,7 @@ def delete(
     url = database.resolve_url(storage)
     opened, folder = database.open_storage(url), files.runs_folder(url, runs)
     count = len(studies.load_study(opened, study).get_trials(deepcopy=False))
-    born = studies.born_as(opened, study)
+    born = studies.born_as(opened, study) or study
     place = files.study_folder(folder, born)
     what = f'the study "{study}" with its {count} trials'
     what += f" and {place}" if place.is_dir() and not keep_files else ""

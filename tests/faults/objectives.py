@@ -113,3 +113,17 @@ def failing(trial: Trial) -> float:
     if trial.number < 2 and not (Path(trial.params["folder"]) / "mended").exists():
         raise ValueError(f"the data of trial {trial.number} is missing")
     return 1.0
+
+
+def between(trial: Trial) -> float:
+    """The worker of trial 1 dies once between a checkpoint and the report that belongs to it."""
+    done = int((trial.resume_from / "step").read_text()) if trial.resume_from else 0
+    for step in range(done + 1, LAST + 1):
+        (trial.checkpoint / "step").write_text(str(step))
+        died = Path(trial.params["folder"]) / "died"
+        if trial.number == 1 and step == 5 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        note(trial, step=step)
+        trial.report(trial.params["x"] + 1 / step, step=step)
+    return float(trial.params["x"])

@@ -19,7 +19,7 @@ import optuna
 import pytest
 
 from hpsearch.search.errors import SearchError
-from hpsearch.storage import StorageError, connection, database
+from hpsearch.storage import StorageError, connection, database, studies
 from hpsearch.storage.files import trial_folder
 
 OBJECTIVES = Path(__file__).with_name("objectives.py")
@@ -270,6 +270,26 @@ def test_a_study_that_is_renamed_goes_on_under_its_new_name(bench: Any, recorder
     calm = space(bench, name="study", **fields | {"budget": {"trials": 12}})
     bench.search(calm)  # the old name is free again, and another study's
     assert len(bench.trials("study")) == len(bench.trials("new")) == 12
+
+
+@one_backend
+def test_a_new_study_takes_nothing_from_the_files_of_another(bench: Any) -> None:
+    """One whose database is gone, or that was renamed, has its files where a new one would put its own."""
+    bench.search(space(bench, search={"sampler": "random", "seed": 1}))
+    old = [(t.params, t.value) for t in bench.trials()]
+    file_of(bench).unlink()
+    for left in bench.folder.glob("*.jsonl"):
+        left.unlink()
+    bench.search(space(bench, search={"sampler": "random", "seed": 2}))
+    assert complete(bench)
+    new = [(t.params, t.value) for t in bench.trials()]
+    assert not [found for found in new if found in old]
+    assert all(bench.notes(number)[0]["begins"] == 0 for number in range(4))
+    assert (bench.folder / "runs" / "study-2" / "3").is_dir()
+    through_the_dashboard(bench.url, "/api/studies/1/rename", {"study_name": "other"})
+    bench.search(space(bench, search={"sampler": "random", "seed": 3}))
+    studies.delete_study(database.open_storage(bench.url), "other", runs=bench.folder / "runs", files=True)
+    assert sorted(path.name for path in (bench.folder / "runs").iterdir()) == ["study", "study-3"]
 
 
 @one_backend

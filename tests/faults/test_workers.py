@@ -127,6 +127,14 @@ def test_a_checkpoint_that_a_kill_tore_costs_its_trial_a_new_start_and_no_more(
     assert any("cannot go on from its checkpoint (ValueError" in said for said in watcher.said)
 
 
+def test_a_kill_between_a_checkpoint_and_its_report_loses_neither(bench: Any) -> None:
+    bench.search(faulty(bench, "", "between"))
+    trial = bench.trials()[1]
+    assert trial.state.name == "COMPLETE" and trial.user_attrs["retries"] == 1
+    assert list(trial.intermediate_values) == list(range(1, 10))
+    assert [n["step"] for n in bench.notes(1)] == list(range(1, 10)), "from the fourth report on"
+
+
 def test_workers_that_all_die_alike_end_the_search_with_the_cause(bench: Any) -> None:
     spec = faulty(bench, "", "alike", workers=1).override(budget={"trials": 200})
     with pytest.raises(SearchError, match=r"the first 3 trials all failed alike: the worker .* SIGKILL"):

@@ -6,6 +6,7 @@ Every database is a real SQLite file; who holds its write lock is a real second 
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -24,7 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.storage import DatabaseUnavailable, StorageError, database
 from hpsearch.storage.database import open_storage
-from hpsearch.storage.live import LiveStorage
+from hpsearch.storage.live import Command, LiveStorage
 
 TABLES = {
     "studies": "study_name",
@@ -239,6 +240,20 @@ def test_attributes_of_others_are_seen_and_kept(opened: Any) -> None:
     other.set_user_attr("ours", 3)
     live.flush()
     assert other.user_attrs == {"theirs": 1, "ours": 3}, "written again only when it changes"
+
+
+def test_commands_are_for_the_driver_they_name(opened: Any) -> None:
+    other = optuna.load_study(study_name="s", storage=opened())
+    other.set_user_attr("hpsearch:command:1", {"do": "stop", "driver": 1})
+    other.set_user_attr("hpsearch:command:2", {"do": "pause"})
+    other.set_user_attr("hpsearch:command:3", {"do": "kill", "trial": 3, "driver": os.getpid()})
+    live = LiveStorage(opened(), "s")
+    assert other.user_attrs == {}
+    other.set_user_attr("hpsearch:command:4", {"do": ["stop"]})
+    early, odd = live.take_commands()
+    assert early == Command("kill", 3, os.getpid()), "asked while this one began"
+    assert odd.do == '{"do": ["stop"]}'
+    assert live.take_commands() == []
 
 
 def test_an_unreadable_database_is_unavailable_not_gone(tmp_path: Path, opened: Any) -> None:

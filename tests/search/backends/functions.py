@@ -59,9 +59,9 @@ def flaky(trial: Trial) -> float:
     """Fails in the middle of its first attempt."""
     note(trial, resumed=trial.resume_from is not None, x=trial.params["x"], seed=trial.seed)
     for step in (1, 2, 3, 4):
+        (trial.checkpoint / "step").write_text(str(step))
         trial.report(float(step), step=step)
         if step == 2 and trial.resume_from is None:
-            (trial.checkpoint / "step").write_text("2")
             raise ConnectionError("the disk went away")
     return 4.0
 
@@ -204,9 +204,9 @@ def hungry(trial: Trial) -> float:
 
 def hungry_once(trial: Trial) -> float:
     """The first attempt of trial 1 takes four gibibytes, a quarter at a time, and keeps them."""
+    (trial.checkpoint / "tried").touch()
     trial.report(1.0, step=1)
     if trial.number == 1 and trial.resume_from is None:
-        (trial.checkpoint / "tried").touch()
         kept = []
         for _ in range(16):
             kept.append(b"x" * (256 << 20))
