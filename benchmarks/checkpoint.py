@@ -11,7 +11,7 @@ time). On the CPU with one thread, in the environment of a worker. The checkpoin
 |---|---|
 | without | wall seconds of the trial without checkpoints |
 | more wall, more CPU | what checkpoints add to the trial's seconds, in percent: noisy on a busy machine |
-| a save | milliseconds in `Run.save` for one checkpoint, and in `os.fsync` of these |
+| a save | milliseconds in `Run.save` for one checkpoint; and of these, waiting for the disk |
 | share | of the trial's wall seconds, the seconds in `Run.save`, in percent |
 """
 
@@ -86,14 +86,14 @@ def parameters(space: str, case: dict[str, Any], samples: int | None) -> dict[st
 
 def trial(space: str, params: dict[str, Any], folder: Path | None) -> Cost:
     """Train once, with checkpoints in `folder` or, where it is None, without any."""
-    from hpsearch.trainer.checkpoint import CHECKPOINT
+    from hpsearch.trainer.checkpoint import CHECKPOINT, Disk
     from hpsearch.trainer.config import LoraConfig, PretrainConfig
     from hpsearch.trainer.loop import Run, fit
 
     kind = LoraConfig if space == "lora" else PretrainConfig
     config = kind.from_params({"device": "cpu"} | params)
     saving, syncing = Stopwatch(), Stopwatch()
-    with saving.on(Run, "save"), syncing.on(os, "fsync"):
+    with saving.on(Run, "save"), syncing.on(Disk, "wait"):
         wall, cpu = time.perf_counter(), time.process_time()
         fit(config, on_report=lambda report: None, checkpoint=folder)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -145,7 +145,7 @@ def main() -> None:
     print(f"a checkpoint at every report; rounds: {options.rounds}")
     print(f"{'':32}{'':>7}{'':>8}{'without':>9}{'more %':>16}{'a save, ms':>16}{'share':>8}")
     print(
-        f"{'':32}{'saves':>7}{'MB':>8}{'s':>9}{'wall':>8}{'CPU':>8}{'all':>8}{'fsync':>8}{'%':>8}", flush=True
+        f"{'':32}{'saves':>7}{'MB':>8}{'s':>9}{'wall':>8}{'CPU':>8}{'all':>8}{'disk':>8}{'%':>8}", flush=True
     )
     for space in options.only:
         for case in CASES[space]:

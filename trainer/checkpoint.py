@@ -25,6 +25,7 @@ import os
 import sys
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -44,26 +45,12 @@ ABOUT, CHECKSUM = "hpsearch", "crc32"  # the entries of a header
 Tensors = dict[str, Tensor]
 
 
-def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any], *, keep: Path | None = None
-) -> None:
-    """Write `tensors` and the JSON-able `about` to `path`, all or nothing. Makes the folder.
-
-    What stood there is replaced, or moved to `keep`. A kill between two renames leaves it under that name.
-    """
-    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    text = json.dumps(about)
-    content = safetensors.torch.save(held, {ABOUT: text, CHECKSUM: _checksum(held, text)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Write `tensors` and the JSON-able `about` to `path`, all or nothing. Makes the folder."""
+    partial = _write_beside(path, tensors, about)
+    with partial.open("rb+") as file:
         os.fsync(file.fileno())  # or a power cut could leave the new name on an empty file
-    if keep is not None and path.exists():
-        os.replace(path, keep)
     os.replace(partial, path)
-    _sync_folder(path.parent)
 
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
@@ -75,10 +62,20 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
 def save_checkpoint(
     folder: Path, weights: Tensors, optimizer: Tensors, best: Tensors, state: Mapping[str, Any]
 ) -> None:
-    """Add a checkpoint to `folder`, which keeps the one before it. `best` is empty without early stopping."""
+    """Add a checkpoint to `folder`, which keeps the one before it. `best` is empty without early stopping.
+
+    The run does not wait for the disk, but for the checkpoint before this one to be on it: a power cut may
+    cost the newest, and then the one before it is whole.
+    """
     parts = {"weights": weights, "optimizer": optimizer, "best": best}
     named = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
-    write_tensors(folder / CHECKPOINT, named, state, keep=folder / PREVIOUS)
+    newest = folder / CHECKPOINT
+    partial = _write_beside(newest, named, state)
+    _disk.wait()
+    if newest.exists():
+        os.replace(newest, folder / PREVIOUS)  # killed here, a run finds it under that name
+    os.replace(partial, newest)
+    _disk.sync(newest)
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
@@ -118,6 +115,17 @@ def _load(path: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
     return parts, state
 
 
+def _write_beside(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Path:
+    """Write a file that is ready to be renamed to `path`."""
+    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(about)
+    content = safetensors.torch.save(held, {ABOUT: text, CHECKSUM: _checksum(held, text)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_bytes(content)
+    return partial
+
+
 def _read(path: Path, backend: Literal["mmap", "pread"]) -> tuple[Tensors, dict[str, str]]:
     """The tensors of a file and the entries of its header."""
     try:
@@ -152,15 +160,37 @@ def _checksum(tensors: Tensors, text: str) -> str:
     return f"{total:08x}"
 
 
-def _sync_folder(folder: Path) -> None:
-    """Bring renames to the disk, or a power cut could undo those of the last half minute."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+class Disk:
+    """Brings files to the disk while the run goes on, in a thread: it waits there, and computes nothing."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._last: Future[None] | None = None
+
+    def sync(self, path: Path) -> None:
+        """Begin with a file, and its name in its folder. Either may be gone before it is done."""
+        opened = [os.open(path, os.O_RDWR)]
+        if hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
+            opened.append(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY))
+        self._last = self._thread.submit(self._sync, opened)
+
+    def wait(self) -> None:
+        """Wait for what was begun. Raises `OSError` where the disk did not take it."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+    @staticmethod
+    def _sync(opened: list[int]) -> None:
+        try:
+            for descriptor in opened:
+                os.fsync(descriptor)
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+
+
+_disk = Disk()
 
 
 def save_model(path: Path, weights: Tensors, shape: Shape) -> None:
