@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..objectives.base import describe
 from ..spaces import Spec, differences, load
 from ..storage import database, files, provenance, studies
-from ..storage.connection import patiently
+from ..storage.connection import BUSY_SECONDS, patiently
 from . import plan
 from .algorithms import make_pruner
 from .backends import make_backend
@@ -163,7 +163,7 @@ def run(
     options = {"address": ray_address} if ray_address is not None else {}
     worker_backend = make_backend(backend, spec, describe(words, objective), **options)
     quiet_optuna()
-    opened = patiently(lambda: database.open_storage(url, create=True), watcher.say)
+    opened = patiently(lambda: database.open_storage(url, create=True, wait=BUSY_SECONDS), watcher.say)
     name = spec.name
     born = patiently(lambda: studies.born_as(opened, name), watcher.say)
     spec = spec.override(name=born or studies.name_to_begin_with(name, folder))

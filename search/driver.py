@@ -540,9 +540,13 @@ class Driver:
     def _flush(self) -> None:
         """Write to the database; wait for it, and say so, while it cannot be written."""
         try:
-            patiently(self._storage.flush, self.say)
+            patiently(self._storage.flush, self._say_that_it_waits)
         except StorageError as error:
             raise SearchError(str(error)) from error
+
+    def _say_that_it_waits(self, message: str) -> None:
+        leave = "; another signal leaves without it, and trials go on from their checkpoints"
+        self.say(message + (leave if self.stopped else ""))
 
     def _loss(self, value: float | None) -> float:
         assert value is not None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from optuna.trial import FrozenTrial, TrialState
@@ -21,11 +24,23 @@ _STYLES = {TrialState.COMPLETE: "green", TrialState.PRUNED: "yellow", TrialState
 SAY_AGAIN_SECONDS = 10.0  # between two sayings of the same thing
 
 
+class SteadyConsole(Console):
+    """A console whose reader may go: the search goes on, and says no more."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # or Python fails to flush what is left, as it ends
+        os.close(nowhere)
+        with suppress(OSError):  # it may have gone the same way
+            print("hpsearch: nobody reads the output any more; the search goes on", file=sys.stderr)
+
+
 class LineProgress:
     """A line for each trial that ends."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False)
+        self.console = console or SteadyConsole(highlight=False)
         self._said: dict[str, float] = {}
 
     def __enter__(self) -> LineProgress:

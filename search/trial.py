@@ -165,12 +165,27 @@ def _checked_step(step: Any, last: int) -> int:
 
 
 def recorded(path: Path) -> list[Report]:
-    """The reports in a trial's file; half a line, of a process killed while writing, is cut off."""
+    """The reports in a trial's file; what is no report, as a kill or a power cut leaves it, is cut off."""
     if not path.exists():
         return []
+    reports, whole = [], 0
     content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        os.truncate(path, len(whole))
-    records = [json.loads(line) for line in whole.splitlines()]
-    return [Report(record.pop("step"), record.pop("value"), record) for record in records]
+    for line in content.splitlines(keepends=True):
+        report = _parsed(line)
+        if report is None:
+            os.truncate(path, whole)
+            break
+        reports.append(report)
+        whole += len(line)
+    return reports
+
+
+def _parsed(line: bytes) -> Report | None:
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record: dict[str, Any] = json.loads(line)
+        step, value = operator.index(record.pop("step")), float(record.pop("value"))
+        return Report(step, value, {name: float(metric) for name, metric in record.items()})
+    except (ValueError, TypeError, KeyError, AttributeError):  # JSON, but no report
+        return None

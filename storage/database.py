@@ -84,8 +84,10 @@ def sqlite_file(url: str) -> Path | None:
     return Path(str(parsed.database)).absolute()
 
 
-def open_storage(url: str, *, create: bool = False) -> optuna.storages.RDBStorage:
+def open_storage(url: str, *, create: bool = False, wait: float | None = None) -> optuna.storages.RDBStorage:
     """Open the database at `url`; make it where `create` is set and it does not exist.
+
+    `wait` is how many seconds SQLite waits, deaf to everything, for another program's lock.
 
     A server's database must exist; `create` makes the tables. Raises `StorageError` where the database is
     missing, unwritable, no database, or of another Optuna's schema, and `DatabaseUnavailable` where another
@@ -93,8 +95,9 @@ def open_storage(url: str, *, create: bool = False) -> optuna.storages.RDBStorag
     """
     file, shown = sqlite_file(url), hidden(url)
     if file is not None:
-        check_file(file, create=create)
-        options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS, "factory": WalConnection}}
+        wait = BUSY_SECONDS if wait is None else min(wait, BUSY_SECONDS)
+        check_file(file, create=create, wait=wait)
+        options: dict[str, Any] = {"connect_args": {"timeout": wait, "factory": WalConnection}}
     else:
         url, connect_args = _without_password(_parse(url))
         _check_server(url, connect_args, shown, create=create)
@@ -191,7 +194,7 @@ def _missing_driver(url: str, shown: str, error: Exception) -> str:
     return f"the database {shown} needs a driver that is not installed ({error}): {advice}"
 
 
-def check_file(file: Path, *, create: bool) -> None:
+def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
     """Raise `StorageError` where the file is no database of studies, or, with `create`, cannot become one."""
     if file.is_dir():
         raise StorageError(f"{file} is a folder, not a database file")
@@ -218,13 +221,13 @@ def check_file(file: Path, *, create: bool) -> None:
     if not head and not create:
         raise StorageError(f"the database {file} is empty; a search fills it (hpsearch run SPACE)")
     if head:
-        _check_tables(file)
+        _check_tables(file, wait)
 
 
-def _check_tables(file: Path) -> None:
+def _check_tables(file: Path, wait: float) -> None:
     """Refuse another application's database, before tables are added to it and its mode is changed."""
     try:
-        with closing(sqlite3.connect(file, timeout=BUSY_SECONDS)) as connection:
+        with closing(sqlite3.connect(file, timeout=wait)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     except sqlite3.OperationalError as error:
         if "database is locked" in str(error):
@@ -236,7 +239,7 @@ def _check_tables(file: Path) -> None:
         raise StorageError(f"the database {file} is another application's; choose another file")
 
 
-def cause(error: exc.SQLAlchemyError) -> str:
+def cause(error: BaseException) -> str:
     """What the driver said, on one line."""
     original = getattr(error, "orig", None) or error
     arguments: tuple[object, ...] = getattr(original, "args", ())

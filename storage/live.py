@@ -263,13 +263,13 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         try:
             return self._database.get_all_trials(study, deepcopy=False)
         except optuna.exceptions.StorageInternalError as error:
-            raise DatabaseUnavailable(str(error.__cause__ or error)) from error
+            raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
 
     def _theirs(self, row: int) -> FrozenTrial:
         try:
             return self._database.get_trial(row)
         except optuna.exceptions.StorageInternalError as error:
-            raise DatabaseUnavailable(str(error.__cause__ or error)) from error
+            raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
 
     def _adapt(self) -> None:
         """Find out what others changed: go on with it, or raise `StorageError` where that cannot be."""
@@ -306,7 +306,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             user = self._database.get_study_user_attrs(row)
             system = self._database.get_study_system_attrs(row)
         except optuna.exceptions.StorageInternalError as error:
-            raise DatabaseUnavailable(str(error.__cause__ or error)) from error
+            raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
         self._connection.take(row)
         self._row, self.name = row, name
         self._written = {t.number: Written(row=t._trial_id, **contents(t)) for t in there}

@@ -17,6 +17,7 @@ import optuna
 from optuna.storages import BaseStorage, RDBStorage
 
 from . import DatabaseUnavailable, StorageError
+from .database import cause
 from .files import has_trials, study_folder
 from .live import COMMAND, Command, LiveStorage
 
@@ -54,7 +55,7 @@ def open_live(
         born = attrs.get(SPEC, {}).get("name", name)
         return LiveStorage(database, name, born=born, identity=PROVENANCE)
     except optuna.exceptions.StorageInternalError as error:
-        raise DatabaseUnavailable(str(error.__cause__ or error)) from error
+        raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
 
 
 def born_as(database: BaseStorage, name: str) -> str | None:
@@ -67,7 +68,7 @@ def born_as(database: BaseStorage, name: str) -> str | None:
     except KeyError:
         return None
     except optuna.exceptions.StorageInternalError as error:
-        raise DatabaseUnavailable(str(error.__cause__ or error)) from error
+        raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
     born: str = attrs.get(SPEC, {}).get("name", name)
     return born
 

@@ -76,7 +76,10 @@ def kill(
     Example: hpsearch kill lora 12
     """
     result = _open(study, storage, runs)
-    state = _trial(result, trial).state.name.lower()
+    found = _trial(result, trial)
+    state = found.state.name.lower()
+    if found.datetime_start is None:
+        raise SearchError(f"trial {trial} has not begun")
     if state not in ("running", "waiting"):
         raise SearchError(f"trial {trial} has ended already: it is {state}")
     if not _told(result, "kill", trial):

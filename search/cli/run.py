@@ -42,10 +42,8 @@ def run(
 
     Example: hpsearch run spaces/lora.yaml --backend optuna --trials 40
     """
-    from rich.console import Console
-
     from ..api import run as search
-    from ..progress import LineProgress, LiveProgress
+    from ..progress import LineProgress, LiveProgress, SteadyConsole
 
     budget = common.given(trials=trials, time=time, samples=samples, target=target)
     execution = common.given(
@@ -60,7 +58,7 @@ def run(
         execution=execution or None,
         search={"seed": seed} if seed is not None else None,
     )
-    console = Console(highlight=False)
+    console = SteadyConsole(highlight=False)
     live = console.is_terminal and not plain
     with LiveProgress(console) if live else LineProgress(console) as watcher:
         result = search(

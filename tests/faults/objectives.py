@@ -127,3 +127,18 @@ def between(trial: Trial) -> float:
         note(trial, step=step)
         trial.report(trial.params["x"] + 1 / step, step=step)
     return float(trial.params["x"])
+
+
+def forgetful(trial: Trial) -> float:
+    """Cannot read the checkpoint that it wrote."""
+    note(trial, begins=trial.resume_from is not None)
+    if trial.resume_from is not None:
+        raise ValueError("a checkpoint of another version")
+    for step in range(1, LAST + 1):
+        (trial.checkpoint / "step").write_text(str(step))
+        trial.report(trial.params["x"] + 1 / step, step=step)
+        first = not (Path(trial.params["folder"]) / "died").exists()
+        if step == 4 and first:
+            (Path(trial.params["folder"]) / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return float(trial.params["x"])

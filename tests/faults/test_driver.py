@@ -6,9 +6,11 @@ import os
 import pty
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,32 @@ def test_a_terminal_that_goes_stops_a_search_only_where_it_was_its_own(
     assert process.wait(60) == 130
     assert bench.states() == ["WAITING", "WAITING"]
     goes_on(bench, search)
+
+
+@pytest.mark.parametrize("backend_name", ["optuna"])
+def test_a_reader_that_goes_does_not_end_the_search(bench: Any, command: Any) -> None:
+    """As in `hpsearch run space.yaml | head -1`."""
+    search = command(**fields(bench))
+    (bench.folder / "hurry").touch()
+    process = search.start()
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert bench.states() == ["COMPLETE"] * 4
+
+
+@pytest.mark.parametrize("backend_name", ["optuna"])
+def test_a_search_that_finds_its_database_locked_says_so_and_hears_a_signal(bench: Any, command: Any) -> None:
+    search = command(**fields(bench))
+    search.start().communicate(timeout=60)
+    with closing(sqlite3.connect(bench.folder / "studies.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        process = search.start("--trials", "8")
+        assert process.stdout is not None
+        assert "cannot be used now (database is locked)" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
 
 
 def test_a_clock_that_is_set_back_is_said_and_no_trial_ends_before_it_begins(

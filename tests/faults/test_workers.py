@@ -11,6 +11,7 @@ import pytest
 
 from hpsearch.search.backends import process
 from hpsearch.search.errors import SearchError
+from hpsearch.search.trial import recorded
 from hpsearch.storage import files
 
 OBJECTIVES = Path(__file__).with_name("objectives.py")
@@ -114,16 +115,25 @@ def test_a_trial_that_prints_without_end_does_not_fill_the_disk(bench: Any) -> N
     assert b"bytes are left out here" in text and text.endswith(b"the last words\n")
 
 
-def test_a_checkpoint_that_a_kill_tore_costs_its_trial_a_new_start_and_no_more(
+def test_a_checkpoint_that_a_kill_tore_is_not_the_one_that_is_gone_on_from(bench: Any) -> None:
+    spec = faulty(bench, "", "torn", workers=1, retries=1)
+    bench.search(spec.override(budget={"trials": 1}))
+    (trial,) = bench.trials()
+    assert trial.state.name == "COMPLETE"
+    assert list(trial.intermediate_values) == list(range(1, 10))
+    assert [n["begins"] for n in bench.notes(0)] == [0, 3]
+
+
+def test_a_checkpoint_that_cannot_be_read_costs_its_trial_a_new_start_and_no_more(
     bench: Any, recorder: Any
 ) -> None:
     watcher = recorder()
-    spec = faulty(bench, "", "torn", workers=1, retries=1)
+    spec = faulty(bench, "", "forgetful", workers=1, retries=1)
     bench.search(spec.override(budget={"trials": 1}), watcher=watcher)
     (trial,) = bench.trials()
     assert trial.state.name == "COMPLETE"
     assert list(trial.intermediate_values) == list(range(1, 10))
-    assert [n["begins"] for n in bench.notes(0)] == [0, 0]
+    assert [n["begins"] for n in bench.notes(0)] == [False, True, False]
     assert any("cannot go on from its checkpoint (ValueError" in said for said in watcher.said)
 
 
@@ -140,3 +150,13 @@ def test_workers_that_all_die_alike_end_the_search_with_the_cause(bench: Any) ->
     with pytest.raises(SearchError, match=r"the first 3 trials all failed alike: the worker .* SIGKILL"):
         bench.search(spec)
     assert bench.states() == ["FAIL"] * 3
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 100, b"garbage\n", b'{"step": "x"}\n[]\n', b'{"step": 5, "val'])
+def test_a_damaged_record_of_reports_is_cut_where_the_damage_begins(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    good = b'{"step": 1, "value": 0.5, "loss": 1.0}\n{"step": 2, "value": NaN}\n'
+    path.write_bytes(good + damage + b'{"step": 9, "value": 0.1}\n')
+    found = recorded(path)
+    assert [(r.step, r.metrics) for r in found] == [(1, {"loss": 1.0}), (2, {})]
+    assert path.read_bytes() == good

@@ -269,9 +269,8 @@ def test_stop_asks_the_driver(copied: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert "searching now" in call(copied, "list").stdout
         assert "hpsearch stop curves" in call(copied, "show", "curves").stdout
     attrs = open_study("curves", storage=str(copied)).study.user_attrs
-    assert [value for name, value in attrs.items() if name.startswith("hpsearch:command:")] == [
-        {"do": "stop"}
-    ]
+    asked = [value for name, value in attrs.items() if name.startswith("hpsearch:command:")]
+    assert asked == [{"do": "stop", "driver": os.getpid()}]
 
 
 def test_a_killed_driver_is_not_running(copied: Path) -> None:
