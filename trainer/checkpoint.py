@@ -11,9 +11,9 @@ the tensors and travel with them. Nothing in them is ever executed: tensors are 
 | `adapter.safetensors` | `blocks.0.qkv.lora_A` ... | config, base |
 
 A file is written beside its place and renamed into it, so a process killed at any moment leaves a whole one.
-What happens to it later on a disk is found by a checksum over all of its content, under the key `crc32`. No
-attacker is meant, so the fastest of the standard library will do: it finds every change of up to 32 bits in
-a row, and all but one in four billion of any other.
+What happens to it later on a disk is found by a checksum (CRC-32) over all of its content, which stands before
+the JSON. No attacker is meant, so the fastest of the standard library will do: it finds every change of up
+to 32 bits in a row, and all but one in four billion of any other.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .model import Shape
 
 CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 SHIPPED_BASE = Path(__file__).with_name("base.safetensors")
-ABOUT, CHECKSUM = "hpsearch", "crc32"  # the entries of a header
+ABOUT = "hpsearch"  # the one entry of a header; the order of two would be chance's, and with it the file
 
 Tensors = dict[str, Tensor]
 
@@ -119,7 +119,7 @@ def _write_beside(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     """Write a file that is ready to be renamed to `path`."""
     held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(about)
-    content = safetensors.torch.save(held, {ABOUT: text, CHECKSUM: _checksum(held, text)})
+    content = safetensors.torch.save(held, {ABOUT: f"{_checksum(held, text)} {text}"})
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     partial.write_bytes(content)
@@ -138,15 +138,15 @@ def _read(path: Path, backend: Literal["mmap", "pread"]) -> tuple[Tensors, dict[
 
 def _checked(path: Path, tensors: Tensors, header: dict[str, str]) -> dict[str, Any]:
     """What the header says, where its checksum is that of the content."""
-    for entry in (ABOUT, CHECKSUM):
-        if entry not in header:
-            raise CheckpointError(
-                f"{path}: damaged, or not written by hpsearch (its header has no entry {entry!r})"
-            )
-    found = _checksum(tensors, header[ABOUT])
-    if found != header[CHECKSUM]:
-        raise CheckpointError(f"{path}: damaged (its checksum is {header[CHECKSUM]}, its content's {found})")
-    about: dict[str, Any] = json.loads(header[ABOUT])
+    checksum, _, text = header.get(ABOUT, "").partition(" ")
+    if not text:
+        raise CheckpointError(
+            f"{path}: damaged, or not written by hpsearch (its header has no entry {ABOUT!r})"
+        )
+    found = _checksum(tensors, text)
+    if found != checksum:
+        raise CheckpointError(f"{path}: damaged (its checksum is {checksum}, its content's {found})")
+    about: dict[str, Any] = json.loads(text)
     return about
 
 
