@@ -11,9 +11,9 @@ the tensors and travel with them. Nothing in them is ever executed: tensors are 
 | `adapter.safetensors` | `blocks.0.qkv.lora_A` ... | config, base |
 
 A file is written beside its place and renamed into it, so a process killed at any moment leaves a whole one.
-What happens to it later on a disk is found by a checksum (CRC-32) over all of its content, which stands before
-the JSON. No attacker is meant, so the fastest of the standard library will do: it finds every change of up
-to 32 bits in a row, and all but one in four billion of any other.
+What happens to it later on a disk is found by a checksum (CRC-32) over all of its content, which stands
+before the JSON. No attacker is meant, so the fastest of the standard library will do: it finds every change
+of up to 32 bits in a row, and all but one in four billion of any other.
 """
 
 from __future__ import annotations
