@@ -169,7 +169,7 @@ def run(
     spec = spec.override(name=born or studies.name_to_begin_with(name, folder))
     if spec.name != name:
         watcher.say(f"the files of this study are in {files.study_folder(folder, spec.name)}")
-    with files.driver_lock(url, folder, spec.name), guarded(url, folder, spec.name):
+    with files.driver_lock(url, folder, spec.name), guarded(url, folder, name, born=spec.name):
         about = _about(spec, backend, worker_backend.threads)
         live = patiently(lambda: studies.open_live(opened, name, goal=spec.goal, attrs=about), watcher.say)
         with closing(live):

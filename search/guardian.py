@@ -22,6 +22,7 @@ import psutil
 
 MARK = "HPSEARCH_SEARCH"  # in the environment of all that a search starts
 TEMPORARY = "hpsearch-"  # and the process, in the names of temporary folders
+PATIENCE_SECONDS = 600.0  # with a process that cannot end, or a database that does not answer
 LEAVE_SECONDS = 1.0  # for workers to notice by themselves that their driver is gone
 _WAIT = """
 trap "" HUP INT TERM
@@ -31,10 +32,10 @@ read -r word || printf '%s\\n' "$about" | exec "$0" -P -m hpsearch.search.guardi
 
 
 @contextmanager
-def guarded(url: str, runs: Path, study: str) -> Iterator[None]:
-    """Let a guardian watch over this process meanwhile."""
+def guarded(url: str, runs: Path, study: str, *, born: str) -> Iterator[None]:
+    """Let a guardian watch over this process meanwhile. The study was `born` under the name of its lock."""
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
-    about = {"url": url, "runs": str(runs), "study": study, "mark": mark, "pid": os.getpid()}
+    about = {"url": url, "runs": str(runs), "study": study, "born": born, "mark": mark, "pid": os.getpid()}
     before = os.environ.get(MARK)
     guardian = subprocess.Popen(
         ["/bin/sh", "-c", _WAIT, sys.executable],
@@ -66,7 +67,8 @@ def end_processes(mark: str, pid: int) -> None:
     deadline = time.monotonic() + LEAVE_SECONDS
     while (left := _left(mark, pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    while left:
+    deadline += PATIENCE_SECONDS
+    while left and time.monotonic() < deadline:
         for process in left:
             with suppress(psutil.Error):
                 process.kill()
@@ -90,7 +92,7 @@ def _left(mark: str, pid: int) -> list[psutil.Process]:
     return found
 
 
-def put_back(url: str, runs: Path, study: str) -> None:
+def put_back(url: str, runs: Path, study: str, *, born: str) -> None:
     """Let the trials that a killed driver left running wait to be taken up again.
 
     Leaves them to a search that has begun meanwhile.
@@ -103,14 +105,20 @@ def put_back(url: str, runs: Path, study: str) -> None:
     from ..storage.files import tidying
     from ..storage.live import LiveStorage
 
-    with tidying(url, runs, study) as free, suppress(StorageError, KeyError):  # gone with its database
+    deadline = time.monotonic() + PATIENCE_SECONDS
+
+    def waits(message: str) -> None:
+        if time.monotonic() > deadline:
+            raise StorageError(message)
+
+    with tidying(url, runs, born) as free, suppress(StorageError, KeyError):  # gone with its database
         if not free:
             return
-        opened = open_storage(url)
-        live = patiently(lambda: LiveStorage(opened, study), lambda message: None)
+        opened = patiently(lambda: open_storage(url), waits)
+        live = patiently(lambda: LiveStorage(opened, study), waits)
         for trial in live.get_all_trials(0, deepcopy=False, states=(TrialState.RUNNING,)):
             live.suspend(trial.number)
-        patiently(live.flush, lambda message: None)
+        patiently(live.flush, waits)
         live.close()
 
 
@@ -118,7 +126,7 @@ def main() -> None:
     """Tidy up after the driver that the first line of standard input tells of."""
     about = json.loads(sys.stdin.readline())
     end_processes(about["mark"], about["pid"])
-    put_back(about["url"], Path(about["runs"]), about["study"])
+    put_back(about["url"], Path(about["runs"]), about["study"], born=about["born"])
 
 
 if __name__ == "__main__":

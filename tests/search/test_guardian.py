@@ -1,0 +1,66 @@
+"""What a guardian does to the study of a driver that was killed; tests/faults kills real ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import optuna
+import psutil
+import pytest
+
+from hpsearch.search.guardian import MARK, TEMPORARY, end_processes, put_back
+from hpsearch.storage.database import open_storage
+from hpsearch.storage.files import driver_lock
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Iterator[optuna.Study]:
+    """A study that was renamed from "old", with a trial that runs."""
+    storage = open_storage(f"sqlite:///{tmp_path / 'a.db'}", create=True)
+    made = optuna.create_study(study_name="new", storage=storage)
+    made.ask().report(0.5, 1)
+    yield made
+    storage.engine.dispose()
+
+
+def states(study: optuna.Study) -> list[str]:
+    return [trial.state.name for trial in study.get_trials()]
+
+
+def test_running_trials_are_put_back_in_a_study_that_was_renamed(study: optuna.Study, tmp_path: Path) -> None:
+    put_back(f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs", "new", born="old")
+    assert states(study) == ["WAITING"]
+    assert study.trials[0].intermediate_values == {1: 0.5}
+
+
+def test_a_search_that_has_begun_meanwhile_keeps_its_trials(study: optuna.Study, tmp_path: Path) -> None:
+    url, runs = f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs"
+    with driver_lock(url, runs, "old"):
+        put_back(url, runs, "new", born="old")
+    assert states(study) == ["RUNNING"]
+
+
+def test_a_study_that_is_gone_is_left(tmp_path: Path) -> None:
+    put_back(f"sqlite:///{tmp_path / 'none.db'}", tmp_path / "runs", "new", born="new")
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_what_carries_the_mark_is_ended_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = tmp_path / f"{TEMPORARY}4000000-x"
+    left.mkdir()
+    words = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with (
+        subprocess.Popen(words, env={MARK: "4000000-a"}) as ours,
+        subprocess.Popen(words, env={MARK: "4000000-b"}) as other,
+    ):
+        end_processes("4000000-a", 4000000)
+        assert ours.wait(10) == -9
+        assert psutil.pid_exists(other.pid) and other.poll() is None
+        other.kill()
+    assert not left.exists()
