@@ -87,6 +87,7 @@ def test_a_search_obeys_another_terminal(bench: Any, command: Any, tell: Any) ->
         assert len(steps) <= 11, "no more than the step in the hands of a kill or a pause is done twice"
 
 
+@pytest.mark.parametrize("backend_name", ["optuna"])
 def test_a_study_that_nobody_searches_takes_kills_and_retries(bench: Any, command: Any, tell: Any) -> None:
     search = command(**fields(bench, "failing", budget={"trials": 5}, execution={"workers": 1, "retries": 0}))
     output, _ = search.start().communicate(timeout=120)
