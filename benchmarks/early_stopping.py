@@ -19,6 +19,7 @@ import argparse
 import math
 import runpy
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -80,7 +81,7 @@ class Silence:
     def tick(self, driver: Driver) -> None: ...
 
     def say(self, message: str) -> None:
-        print(message)
+        print(message, file=sys.stderr)
 
 
 def search(folder: Path, backend: str, seed: int, trials: int, workers: int) -> list[FrozenTrial]:

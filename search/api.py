@@ -66,8 +66,13 @@ class StudyResult:
         if trial is None:
             raise SearchError(f'no trial of "{self.name}" has run to its end yet, so there is no winner')
         assert trial.value is not None
-        folder = files.trial_folder(self.runs, self.spec.name, trial.number)
+        folder = files.trial_folder(self.runs, self.folder_name, trial.number)
         return Best(trial.number, trial.value, config_of(self.spec, trial), folder)
+
+    @property
+    def folder_name(self) -> str:
+        """The name of the study's folder under `runs`."""
+        return studies.folder_in(self.study.user_attrs, self.spec.name)
 
     @property
     def best_trial(self) -> FrozenTrial | None:
@@ -165,14 +170,15 @@ def run(
     quiet_optuna()
     opened = patiently(lambda: database.open_storage(url, create=True, wait=BUSY_SECONDS), watcher.say)
     name = spec.name
-    born = patiently(lambda: studies.born_as(opened, name), watcher.say)
-    spec = spec.override(name=born or studies.name_to_begin_with(name, folder))
-    if spec.name != name:
-        watcher.say(f"the files of this study are in {files.study_folder(folder, spec.name)}")
-    with files.driver_lock(url, folder, spec.name), guarded(url, folder, name, born=spec.name):
-        about = _about(spec, backend, worker_backend.threads)
+    kept = patiently(lambda: studies.folder_of(opened, name), watcher.say)
+    kept = kept or studies.folder_to_begin_with(name, folder)
+    if kept != name:
+        watcher.say(f"the files of this study are in {files.study_folder(folder, kept)}")
+    with files.driver_lock(url, folder, kept), guarded(url, folder, name, kept=kept):
+        about = {studies.FOLDER: kept, **_about(spec, backend, worker_backend.threads)}
         live = patiently(lambda: studies.open_live(opened, name, goal=spec.goal, attrs=about), watcher.say)
         with closing(live):
+            spec = spec.override(name=live.born)  # brackets go by it
             _refuse_changes(spec, live.attrs[studies.SPEC])
             driver = Driver(spec, live, runs=folder, watcher=watcher, pruner=worker_backend.pruner)
             before = driver.finished

@@ -23,7 +23,7 @@ from ..storage import DatabaseUnavailable, StorageError
 from ..storage.connection import patiently
 from ..storage.files import CONFIG, METRICS, artifact_attrs, drop_checkpoint, drop_seal, trial_folder
 from ..storage.live import Command, LiveStorage
-from ..storage.studies import ELAPSED, PAUSED, PROVENANCE
+from ..storage.studies import ELAPSED, PAUSED, PROVENANCE, folder_in
 from .algorithms import GridSampler, derived_seed, labelled, sampler_of, suggest
 from .errors import SearchError
 from .explain import pruning_reason
@@ -98,6 +98,7 @@ class Driver:
         self.study = optuna.load_study(
             study_name=spec.name, storage=storage, sampler=self._sampler, pruner=pruner
         )
+        self.folder_name = folder_in(self.study.user_attrs, spec.name)  # under `runs`
         self.running: dict[int, Running] = {}
         self._begun = time.monotonic()
         self._elapsed_before = float(self.study.user_attrs.get(ELAPSED, 0.0))
@@ -218,7 +219,7 @@ class Driver:
             self.request_stop(self.fatal)
         elif failure.kind == "checkpoint":  # a kill in the middle of writing leaves one such
             self.say(f"trial {number} cannot go on from its checkpoint ({failure.message}); it starts over")
-            drop_checkpoint(trial_folder(self.runs, self.spec.name, number))
+            drop_checkpoint(trial_folder(self.runs, self.folder_name, number))
             self.suspend(number)
         elif failure.kind == "memory":
             self._end_unusable(running, "out_of_memory", f"out of memory: {failure.message}")
@@ -411,7 +412,7 @@ class Driver:
         running = self._configured(optuna.Trial(self.study, waiting._trial_id))
         running.reported = waiting.last_step or 0
         running.attempts = 1 + int(waiting.user_attrs.get("retries", 0))
-        folder = trial_folder(self.runs, self.spec.name, waiting.number)
+        folder = trial_folder(self.runs, self.folder_name, waiting.number)
         for report in recorded(folder / METRICS):
             if report.step <= running.reported:
                 running.metrics.update(report.metrics)
@@ -431,7 +432,7 @@ class Driver:
         number = trial.number
         provenance = self.study.user_attrs.get(PROVENANCE, {})
         content = document(self.spec, self.trials[number], provenance)
-        path = trial_folder(self.runs, self.spec.name, number) / CONFIG
+        path = trial_folder(self.runs, self.folder_name, number) / CONFIG
         try:
             write(path, render(content, "json"))
         except OSError as error:
@@ -444,7 +445,7 @@ class Driver:
             number=number,
             params=nested(running.config),
             seed=derived_seed(self.spec.search.seed, "trial", number),
-            folder=trial_folder(self.runs, self.spec.name, number),
+            folder=trial_folder(self.runs, self.folder_name, number),
             reported=running.reported,
         )
 
@@ -491,7 +492,7 @@ class Driver:
         for name, metric in running.metrics.items():
             if name not in OWN_ATTRS and name not in running.config:
                 trial.set_user_attr(name, metric)
-        for key, meta in artifact_attrs(self.runs, self.spec.name, trial.number).items():
+        for key, meta in artifact_attrs(self.runs, self.folder_name, trial.number).items():
             self._storage.set_trial_system_attr(trial._trial_id, key, meta)
         del self.running[trial.number]
         ended = self.study.tell(trial, value, state=state)
@@ -511,12 +512,12 @@ class Driver:
         keep = self.spec.execution.keep
         kept = {t.number for t in complete[:keep]}
         if ended.state != TrialState.FAIL:
-            drop_seal(trial_folder(self.runs, self.spec.name, ended.number))
+            drop_seal(trial_folder(self.runs, self.folder_name, ended.number))
         out = [t.number for t in complete[keep : keep + 1]]
         if ended.number not in kept:
             out = [] if ended.state == TrialState.FAIL else [ended.number]
         for number in out:
-            drop_checkpoint(trial_folder(self.runs, self.spec.name, number))
+            drop_checkpoint(trial_folder(self.runs, self.folder_name, number))
 
     # Ending the search
 

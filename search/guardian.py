@@ -32,10 +32,10 @@ read -r word || printf '%s\\n' "$about" | exec "$0" -P -m hpsearch.search.guardi
 
 
 @contextmanager
-def guarded(url: str, runs: Path, study: str, *, born: str) -> Iterator[None]:
-    """Let a guardian watch over this process meanwhile. The study was `born` under the name of its lock."""
+def guarded(url: str, runs: Path, study: str, *, kept: str) -> Iterator[None]:
+    """Let a guardian watch over this process meanwhile. The study's files are `kept` under that name."""
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
-    about = {"url": url, "runs": str(runs), "study": study, "born": born, "mark": mark, "pid": os.getpid()}
+    about = {"url": url, "runs": str(runs), "study": study, "kept": kept, "mark": mark, "pid": os.getpid()}
     before = os.environ.get(MARK)
     guardian = subprocess.Popen(
         ["/bin/sh", "-c", _WAIT, sys.executable],
@@ -92,7 +92,7 @@ def _left(mark: str, pid: int) -> list[psutil.Process]:
     return found
 
 
-def put_back(url: str, runs: Path, study: str, *, born: str) -> None:
+def put_back(url: str, runs: Path, study: str, *, kept: str) -> None:
     """Let the trials that a killed driver left running wait to be taken up again.
 
     Leaves them to a search that has begun meanwhile.
@@ -111,7 +111,7 @@ def put_back(url: str, runs: Path, study: str, *, born: str) -> None:
         if time.monotonic() > deadline:
             raise StorageError(message)
 
-    with tidying(url, runs, born) as free, suppress(StorageError, KeyError):  # gone with its database
+    with tidying(url, runs, kept) as free, suppress(StorageError, KeyError):  # gone with its database
         if not free:
             return
         opened = patiently(lambda: open_storage(url), waits)
@@ -126,7 +126,7 @@ def main() -> None:
     """Tidy up after the driver that the first line of standard input tells of."""
     about = json.loads(sys.stdin.readline())
     end_processes(about["mark"], about["pid"])
-    put_back(about["url"], Path(about["runs"]), about["study"], born=about["born"])
+    put_back(about["url"], Path(about["runs"]), about["study"], kept=about["kept"])
 
 
 if __name__ == "__main__":

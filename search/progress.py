@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console, Group
@@ -25,7 +26,13 @@ SAY_AGAIN_SECONDS = 10.0  # between two sayings of the same thing
 
 
 class SteadyConsole(Console):
-    """A console whose reader may go: the search goes on, and says no more."""
+    """A console whose reader, or terminal, may go: the search goes on, and says no more."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        try:
+            super().print(*objects, **options)
+        except OSError:
+            self.on_broken_pipe()
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

@@ -151,7 +151,7 @@ def study_report(result: StudyResult) -> StudyReport:
         sampler=f"{spec.search.sampler}, seed {spec.search.seed}",
         early_stopping=spec.early_stopping.method,
         resource=spec.resource,
-        searching=driver_running(result.storage, result.runs, result.spec.name),
+        searching=driver_running(result.storage, result.runs, result.folder_name),
         paused=bool(result.study.user_attrs.get(PAUSED)),
         parameters=[
             _parameter(name, parameter, best_row, importances) for name, parameter in spec.parameters.items()
@@ -262,7 +262,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
     spec, trial = result.spec, trial_of(result, number)
     brackets = brackets_of(spec)
     bracket = bracket_of(result.study, trial) if brackets else None
-    folder = trial_folder(result.runs, result.spec.name, number)
+    folder = trial_folder(result.runs, result.folder_name, number)
     return TrialReport(
         study=result.name,
         metric=spec.metric,

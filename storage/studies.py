@@ -9,6 +9,7 @@ import time
 import uuid
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +25,7 @@ from .live import COMMAND, Command, LiveStorage
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
 PROVENANCE = "hpsearch:provenance"  # versions, commit, backend, start
 ELAPSED = "hpsearch:elapsed_seconds"  # searched so far, over all resumes
+FOLDER = "hpsearch:folder"  # the name of its folder under runs
 PAUSED = "hpsearch:paused"  # whether its search waits to be resumed
 ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks every half second
 
@@ -33,7 +35,7 @@ class StudySummary:
     """A line of `hpsearch list`."""
 
     name: str
-    born: str  # the name it began with
+    folder: str  # the name of its folder under runs
     metric: str
     direction: str
     best: float | None
@@ -51,15 +53,14 @@ def open_live(
     and `DatabaseUnavailable` where the database cannot be used now.
     """
     try:
-        _make(database, name, goal, attrs)
-        born = attrs.get(SPEC, {}).get("name", name)
+        born = _make(database, name, goal, attrs)
         return LiveStorage(database, name, born=born, identity=PROVENANCE)
     except optuna.exceptions.StorageInternalError as error:
         raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
 
 
-def born_as(database: BaseStorage, name: str) -> str | None:
-    """The name that the study `name` began with: its folder's, whatever another program calls it since.
+def folder_of(database: BaseStorage, name: str) -> str | None:
+    """The name of a study's folder under `runs`, whatever another program calls the study since it began.
 
     None where there is no such study. Raises `DatabaseUnavailable` where the database cannot be read now.
     """
@@ -69,12 +70,17 @@ def born_as(database: BaseStorage, name: str) -> str | None:
         return None
     except optuna.exceptions.StorageInternalError as error:
         raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
-    born: str = attrs.get(SPEC, {}).get("name", name)
-    return born
+    return folder_in(attrs, name)
 
 
-def name_to_begin_with(name: str, runs: Path) -> str:
-    """The name for a new study's folder: its own, unless another study has files there.
+def folder_in(attrs: Mapping[str, Any], name: str) -> str:
+    """The name of the folder of a study with these attributes, which is called `name` now."""
+    found: str = attrs.get(FOLDER) or attrs.get(SPEC, {}).get("name", name)
+    return found
+
+
+def folder_to_begin_with(name: str, runs: Path) -> str:
+    """The name for a new study's folder: the study's, unless another study has files there.
 
     That may be one that was renamed, one in another database, or one whose database is gone.
     """
@@ -84,8 +90,8 @@ def name_to_begin_with(name: str, runs: Path) -> str:
 
 def _make(
     database: RDBStorage, name: str, goal: Literal["minimize", "maximize"], attrs: dict[str, Any]
-) -> None:
-    """Make the study where it is missing."""
+) -> str:
+    """Make the study where it is missing; the name it was born with."""
     study = optuna.create_study(study_name=name, storage=database, direction=goal, load_if_exists=True)
     if SPEC not in study.user_attrs:
         if study.get_trials(deepcopy=False) or [d.name.lower() for d in study.directions] != [goal]:
@@ -95,6 +101,8 @@ def _make(
             study.set_metric_names([attrs[SPEC]["metric"]])
         for key, value in attrs.items():  # the spec last: a study that has it is whole
             study.set_user_attr(key, value)
+    born: str = (study.user_attrs.get(SPEC) or attrs.get(SPEC, {})).get("name", name)
+    return born
 
 
 def load_study(storage: BaseStorage, name: str) -> optuna.Study:
@@ -125,7 +133,7 @@ def summaries(storage: BaseStorage) -> list[StudySummary]:
         found.append(
             StudySummary(
                 name=study.study_name,
-                born=spec.get("name", study.study_name),
+                folder=folder_in(study.user_attrs, study.study_name),
                 metric=spec.get("metric", "value"),
                 direction=", ".join(directions),
                 best=best(values, default=None),
@@ -152,7 +160,7 @@ def command(study: optuna.Study, asked: Command) -> bool:
 def delete_study(database: RDBStorage, name: str, *, runs: Path, files: bool) -> None:
     """Delete the study and, where `files` is set, its folder under `runs`."""
     load_study(database, name)
-    folder = study_folder(runs, born_as(database, name) or name)
+    folder = study_folder(runs, folder_of(database, name) or name)
     optuna.delete_study(study_name=name, storage=database)
     if files:
         shutil.rmtree(folder, ignore_errors=True)

@@ -29,7 +29,7 @@ from . import StorageError
 from .database import cause, open_storage, sqlite_file
 from .files import driver_lock, study_folder
 from .passwords import hidden
-from .studies import born_as, load_study
+from .studies import folder_of, load_study
 
 BATCH = 5_000  # rows in memory at a time
 _STUDIES = models.StudyModel.__table__
@@ -69,10 +69,10 @@ def transfer(name: str, source: Home, target: Home) -> Copied:
         raise StorageError(f"{hidden(target.url)} is the database that the study is in; name another one")
     opened = open_storage(source.url)
     load_study(opened, name)
-    born = born_as(opened, name) or name
-    old, new = study_folder(source.runs, born), study_folder(target.runs, born)
+    kept = folder_of(opened, name) or name
+    old, new = study_folder(source.runs, kept), study_folder(target.runs, kept)
     shared = old.resolve() == new.resolve()
-    with driver_lock(source.url, source.runs, born):
+    with driver_lock(source.url, source.runs, kept):
         if _has_files(new) and not shared:
             raise StorageError(f"there are files of a study {name} already: {new}; choose another --to-runs")
         has_files = _has_files(old)

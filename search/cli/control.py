@@ -137,7 +137,7 @@ def _told(result: StudyResult, what: str, trial: int | None = None) -> bool:
     from ...storage.live import Command
     from ...storage.studies import command
 
-    here = driver_running(result.storage, result.runs, result.spec.name)
+    here = driver_running(result.storage, result.runs, result.folder_name)
     if here is None and sqlite_file(result.storage) is not None:
         return False
     if command(result.study, Command(what, trial, here)):
@@ -157,7 +157,7 @@ def _alone(result: StudyResult, action: Callable[[LiveStorage], None]) -> None:
     from ...storage.files import driver_lock
     from ...storage.live import LiveStorage
 
-    with driver_lock(result.storage, result.runs, result.spec.name):
+    with driver_lock(result.storage, result.runs, result.folder_name):
         live = LiveStorage(open_storage(result.storage), result.name)
         action(live)
         live.flush()

@@ -41,7 +41,7 @@ def list_studies(
     url = database.resolve_url(storage)
     found = studies.summaries(database.open_storage(url))
     folder = files.runs_folder(url, runs)
-    searching = {study.name: files.driver_running(url, folder, study.born) for study in found}
+    searching = {study.name: files.driver_running(url, folder, study.folder) for study in found}
     if as_json:
         common.print_json([asdict(study) | {"searching": searching[study.name]} for study in found])
         return
@@ -196,16 +196,16 @@ def delete(
     url = database.resolve_url(storage)
     opened, folder = database.open_storage(url), files.runs_folder(url, runs)
     count = len(studies.load_study(opened, study).get_trials(deepcopy=False))
-    born = studies.born_as(opened, study) or study
-    place = files.study_folder(folder, born)
+    kept = studies.folder_of(opened, study) or study
+    place = files.study_folder(folder, kept)
     what = f'the study "{study}" with its {count} trials'
     what += f" and {place}" if place.is_dir() and not keep_files else ""
-    with files.driver_lock(url, folder, born):
+    with files.driver_lock(url, folder, kept):
         pass  # refused before it asks; not held while it waits for the answer
     if not yes and not typer.confirm(f"Delete {what}?", err=True):
         common.say("nothing was deleted")
         raise typer.Exit(1)
-    with files.driver_lock(url, folder, born):
+    with files.driver_lock(url, folder, kept):
         studies.delete_study(opened, study, runs=folder, files=not keep_files)
     common.say(f"deleted {what}")
 

@@ -95,7 +95,9 @@ def in_a_terminal(bench: Any, *, output: str) -> tuple[subprocess.Popen[bytes], 
     """Start the search in a terminal of its own, with its output there (`terminal`) or in a file."""
     ours, theirs = pty.openpty()
     words = [HPSEARCH, "run", "space.yaml", "--plain", "--backend", bench.backend, "--storage", bench.url]
-    told = theirs if output == "terminal" else os.open(bench.folder / "log", os.O_CREAT | os.O_WRONLY)
+    told = (
+        theirs if output.startswith("terminal") else os.open(bench.folder / "log", os.O_CREAT | os.O_WRONLY)
+    )
     script = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY); os.execv(sys.argv[1], sys.argv[1:])"
     process = subprocess.Popen(
         [sys.executable, "-c", script, *map(str, words)],
@@ -104,23 +106,26 @@ def in_a_terminal(bench: Any, *, output: str) -> tuple[subprocess.Popen[bytes], 
         stdout=told,
         stderr=told,
         start_new_session=True,
+        preexec_fn=(lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if "ignored" in output else None,
     )
     for descriptor in {theirs, told}:
         os.close(descriptor)
     return process, ours
 
 
-@pytest.mark.parametrize("output", ["terminal", "file"])
+@pytest.mark.parametrize("backend_name", ["optuna"])
+@pytest.mark.parametrize("output", ["terminal", "file", "terminal, ignored"])
 def test_a_terminal_that_goes_stops_a_search_only_where_it_was_its_own(
     bench: Any, command: Any, output: str
 ) -> None:
+    """With SIGHUP ignored, as by nohup, it goes on in any case."""
     search = command(**fields(bench))
     process, terminal = in_a_terminal(bench, output=output)
     search.started.append(process)
     search.begun(0)
     search.begun(1)
     os.close(terminal)  # the kernel hangs up on the session
-    if output == "file":
+    if output != "terminal":
         time.sleep(1)
         assert process.poll() is None and "RUNNING" in bench.states()
         (bench.folder / "hurry").touch()

@@ -30,7 +30,7 @@ def states(study: optuna.Study) -> list[str]:
 
 
 def test_running_trials_are_put_back_in_a_study_that_was_renamed(study: optuna.Study, tmp_path: Path) -> None:
-    put_back(f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs", "new", born="old")
+    put_back(f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs", "new", kept="old")
     assert states(study) == ["WAITING"]
     assert study.trials[0].intermediate_values == {1: 0.5}
 
@@ -38,12 +38,12 @@ def test_running_trials_are_put_back_in_a_study_that_was_renamed(study: optuna.S
 def test_a_search_that_has_begun_meanwhile_keeps_its_trials(study: optuna.Study, tmp_path: Path) -> None:
     url, runs = f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs"
     with driver_lock(url, runs, "old"):
-        put_back(url, runs, "new", born="old")
+        put_back(url, runs, "new", kept="old")
     assert states(study) == ["RUNNING"]
 
 
 def test_a_study_that_is_gone_is_left(tmp_path: Path) -> None:
-    put_back(f"sqlite:///{tmp_path / 'none.db'}", tmp_path / "runs", "new", born="new")
+    put_back(f"sqlite:///{tmp_path / 'none.db'}", tmp_path / "runs", "new", kept="new")
     assert not (tmp_path / "none.db").exists()
 
 

@@ -106,7 +106,7 @@ def test_a_node_that_dies_costs_its_trial_an_attempt_and_the_search_nothing(
     two_nodes.tell("kill")
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 0, output
-    ours = ("trial ", "best ", "the space has no baseline", "next:", "  ")
+    ours = ("each trial runs ", "trial ", "best ", "the space has no baseline", "next:", "  ")
     assert [line for line in output.splitlines() if not line.startswith(ours)] == []
 
     trials = bench.trials()
@@ -153,5 +153,5 @@ def test_a_wrong_token_is_said(search: Any, two_nodes: TwoNodes) -> None:
     process = search.start("--ray-address", two_nodes.address, env=wrong)
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 1, output
-    assert len(output.splitlines()) == 1, output
+    assert len(output.splitlines()) == 2 and output.startswith("each trial runs "), output
     assert "it has another token than RAY_AUTH_TOKEN" in output

@@ -96,7 +96,7 @@ def test_kill_takes_workers_and_scripts_along_and_the_same_command_goes_on(comma
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     search.wait_for(lambda: all(map(gone, [*workers, *scripts])), 30)
-    assert "RUNNING" in bench.states()
+    search.wait_for(lambda: "RUNNING" not in bench.states())
     process = search.start()
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
