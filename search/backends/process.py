@@ -26,7 +26,7 @@ from .resources import gibibytes
 if TYPE_CHECKING:
     from ...spaces.settings import Execution
 
-TICK_SECONDS = 0.5  # between two looks at the clock
+TICK_SECONDS = 0.25  # between two looks at the clock
 EXIT_SECONDS = 5.0  # for an idle worker to leave by itself
 SILENCE_SECONDS = 120.0  # without a sign of life, after which a worker counts as frozen
 STOP_SECONDS = 30.0  # for an objective to return once its trial is stopped; a command takes up to ten
