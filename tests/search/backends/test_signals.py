@@ -18,15 +18,16 @@ from pathlib import Path
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 folder = Path(os.environ["HPSEARCH_CHECKPOINT"])
 resumed = os.environ["HPSEARCH_RESUME_FROM"]
-done = int((folder / "step").read_text()) if resumed else 0
+done = int((folder / "step").read_text()) if resumed and (folder / "step").exists() else 0
 child = subprocess.Popen(["sleep", "600"])
 with open("pids", "a") as stream:
     stream.write(f"{os.getpid()} {child.pid}\\n")
 with open(os.environ["HPSEARCH_TRIAL"] + ".jsonl", "a") as stream:
     stream.write(json.dumps({"begins": done, "arguments": sys.argv[1:]}) + "\\n")
-for step in range(done + 1, 10):
+for step in range(max(done, 1), 10):  # its checkpoint's step again: a kill may have come before the report
     time.sleep(0.1)
-    (folder / "step").write_text(str(step))
+    (folder / "part").write_text(str(step))
+    (folder / "part").rename(folder / "step")
     print(json.dumps({"step": step, "loss": 1 / step}), flush=True)
 """
 
