@@ -35,6 +35,7 @@ STOP_SECONDS = 30.0  # that running trials have for one more report when the sea
 OWN_ATTRS = frozenset(
     {"baseline", "error", "reason", "retries", "traceback"}
 )  # no metric or parameter takes one
+KILLED = "killed by hpsearch kill"
 OF_A_FAILURE = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without
 SAME_FAILURES = 3  # identical failures from the start on that end a search
 CLOCK_SECONDS = 2.0  # that the machine's clock may be set back without a word
@@ -361,7 +362,7 @@ class Driver:
             case Command("resume"):
                 self.resume()
             case Command("kill", int(number)):
-                self.kill(number, "killed by hpsearch kill")
+                self.kill(number, KILLED)
             case Command("retry", number):
                 self.retry(number)
             case _:

@@ -11,7 +11,8 @@ import os
 import re
 import sqlite3
 import weakref
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,15 @@ def _check_tables(file: Path, wait: float) -> None:
         raise StorageError(f"cannot open the database {file}: {error}") from error
     if tables and not {"studies", "version_info"} <= tables:
         raise StorageError(f"the database {file} is another application's; choose another file")
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Raise `DatabaseUnavailable` where Optuna's storage cannot read or write the database now."""
+    try:
+        yield
+    except optuna.exceptions.StorageInternalError as error:
+        raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
 
 
 def cause(error: BaseException) -> str:

@@ -24,7 +24,7 @@ from sqlalchemy import exc
 
 from . import DatabaseUnavailable, StorageError
 from .connection import DriverConnection
-from .database import cause
+from .database import cause, readable
 from .rows import STUDIES, STUDY_SYSTEM, STUDY_USER, TRIALS, Written, contents, write_attrs, write_trial
 
 
@@ -260,16 +260,12 @@ class LiveStorage(optuna.storages.InMemoryStorage):
     # What others did
 
     def _their_trials(self, study: int) -> list[FrozenTrial]:
-        try:
+        with readable():
             return self._database.get_all_trials(study, deepcopy=False)
-        except optuna.exceptions.StorageInternalError as error:
-            raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
 
     def _theirs(self, row: int) -> FrozenTrial:
-        try:
+        with readable():
             return self._database.get_trial(row)
-        except optuna.exceptions.StorageInternalError as error:
-            raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
 
     def _adapt(self) -> None:
         """Find out what others changed: go on with it, or raise `StorageError` where that cannot be."""
@@ -302,11 +298,9 @@ class LiveStorage(optuna.storages.InMemoryStorage):
     def _follow(self, row: int, name: str) -> None:
         """Go on with the study under another name and key: what the copy lacks is written into it."""
         there = self._their_trials(row)
-        try:
+        with readable():
             user = self._database.get_study_user_attrs(row)
             system = self._database.get_study_system_attrs(row)
-        except optuna.exceptions.StorageInternalError as error:
-            raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
         self._connection.take(row)
         self._row, self.name = row, name
         self._written = {t.number: Written(row=t._trial_id, **contents(t)) for t in there}

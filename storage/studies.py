@@ -17,8 +17,8 @@ from typing import Any, Literal
 import optuna
 from optuna.storages import BaseStorage, RDBStorage
 
-from . import DatabaseUnavailable, StorageError
-from .database import cause
+from . import StorageError
+from .database import readable
 from .files import has_trials, study_folder
 from .live import COMMAND, Command, LiveStorage
 
@@ -52,11 +52,9 @@ def open_live(
     Raises `StorageError` where a study of that name holds another program's trials, or another search has it,
     and `DatabaseUnavailable` where the database cannot be used now.
     """
-    try:
+    with readable():
         born = _make(database, name, goal, attrs)
         return LiveStorage(database, name, born=born, identity=PROVENANCE)
-    except optuna.exceptions.StorageInternalError as error:
-        raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
 
 
 def folder_of(database: BaseStorage, name: str) -> str | None:
@@ -65,11 +63,10 @@ def folder_of(database: BaseStorage, name: str) -> str | None:
     None where there is no such study. Raises `DatabaseUnavailable` where the database cannot be read now.
     """
     try:
-        attrs = database.get_study_user_attrs(database.get_study_id_from_name(name))
+        with readable():
+            attrs = database.get_study_user_attrs(database.get_study_id_from_name(name))
     except KeyError:
         return None
-    except optuna.exceptions.StorageInternalError as error:
-        raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
     return folder_in(attrs, name)
 
 

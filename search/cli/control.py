@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..api import StudyResult
 
 Study = Annotated[str, typer.Argument(help="The name of a study.")]
-KILLED = "killed by hpsearch kill"
 
 
 def register(app: typer.Typer) -> None:
@@ -166,6 +165,8 @@ def _alone(result: StudyResult, action: Callable[[LiveStorage], None]) -> None:
 
 def _fail(live: LiveStorage, number: int) -> None:
     from optuna.trial import TrialState
+
+    from ..driver import KILLED
 
     key = live.trial_id(number)
     for name in ("error", "reason"):

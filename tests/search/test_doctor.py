@@ -288,7 +288,7 @@ def outcome(**fields: Any) -> Outcome:
         "winner": {"trial": 2, "value": "0.5 (0x1.0000000000000p-1)"},
         "not_compared": ["tokens_per_second"],
         "seconds": {},
-        "folder": Path("/tmp/kept"),
+        "folder": Path("elsewhere/kept"),
     }
     return Outcome(**(whole | fields))
 
@@ -313,7 +313,7 @@ def test_a_passed_test_is_told_with_its_kills() -> None:
 def test_a_failed_test_says_where_it_is_kept_and_how_to_repeat_it() -> None:
     lines = said(outcome(verdict="not exact", difference="trial 1, state: undisturbed COMPLETE, killed FAIL"))
     assert "not exact: trial 1, state: undisturbed COMPLETE, killed FAIL" in lines
-    assert lines[-2:] == ["all of it is kept in /tmp/kept", "to repeat: hpsearch doctor --kill-test --seed 3"]
+    assert lines[-2:] == ["all of it is kept in elsewhere/kept", "to repeat: hpsearch doctor --kill-test --seed 3"]
     lines = said(outcome(verdict="not deterministic", difference="trial 0, value: ...", kills=[]))
     assert lines[0].startswith(
         "not deterministic: two undisturbed searches differ, so kills cannot be judged."
@@ -326,7 +326,7 @@ def test_what_is_left_behind_fails_an_exact_test() -> None:
     assert outcome().passed and not left.passed and not outcome(left=["process 7"]).passed
     lines = said(left)
     assert "left behind after kill 1: trial 0 is RUNNING" in lines
-    assert lines[-2] == "all of it is kept in /tmp/kept"
+    assert lines[-2] == "all of it is kept in elsewhere/kept"
 
 
 @pytest.mark.slow
