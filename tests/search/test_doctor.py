@@ -313,7 +313,10 @@ def test_a_passed_test_is_told_with_its_kills() -> None:
 def test_a_failed_test_says_where_it_is_kept_and_how_to_repeat_it() -> None:
     lines = said(outcome(verdict="not exact", difference="trial 1, state: undisturbed COMPLETE, killed FAIL"))
     assert "not exact: trial 1, state: undisturbed COMPLETE, killed FAIL" in lines
-    assert lines[-2:] == ["all of it is kept in elsewhere/kept", "to repeat: hpsearch doctor --kill-test --seed 3"]
+    assert lines[-2:] == [
+        "all of it is kept in elsewhere/kept",
+        "to repeat: hpsearch doctor --kill-test --seed 3",
+    ]
     lines = said(outcome(verdict="not deterministic", difference="trial 0, value: ...", kills=[]))
     assert lines[0].startswith(
         "not deterministic: two undisturbed searches differ, so kills cannot be judged."
