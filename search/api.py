@@ -167,7 +167,7 @@ def run(
     words = spec.objective if isinstance(spec.objective, str) else spec.objective.command
     options = {"address": ray_address} if ray_address is not None else {}
     worker_backend = make_backend(backend, spec, describe(words, objective), **options)
-    quiet_optuna()
+    studies.quiet_optuna()
     opened = patiently(lambda: database.open_storage(url, create=True, wait=BUSY_SECONDS), watcher.say)
     name = spec.name
     kept = patiently(lambda: studies.folder_of(opened, name), watcher.say)
@@ -195,23 +195,12 @@ def run(
 
 def open_study(name: str, *, storage: str | None = None, runs: str | Path | None = None) -> StudyResult:
     """A study that was searched before. Raises `StorageError` where there is none of that name."""
-    url = database.resolve_url(storage)
-    quiet_optuna()
-    study = studies.load_study(optuna.storages.get_storage(database.open_storage(url)), name)
-    stored = study.user_attrs.get(studies.SPEC)
-    if stored is None:
-        raise SearchError(
-            f'the study "{name}" was made by another program; hpsearch knows nothing of its space'
-        )
-    spec = Spec.from_json(stored)
+    found = studies.find_study(name, storage=storage, runs=runs)
+    study = found.study
+    spec = Spec.from_json(study.user_attrs[studies.SPEC])
     study.pruner = make_pruner(spec)  # Optuna stores none, and only this one knows the brackets
     study.study_name = spec.name  # the one it was born with, by which the pruner gives out brackets
-    return StudyResult(name, study, spec, url, files.runs_folder(url, runs))
-
-
-def quiet_optuna() -> None:
-    """Leave the talking to us: Optuna's own lines would stand between those of the progress."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return StudyResult(name, study, spec, found.url, found.runs)
 
 
 def _about(spec: Spec, backend: str, threads: int) -> dict[str, Any]:

@@ -17,10 +17,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Choice, Derived, Parameter, Range, Spec, describe
 from ..storage.files import driver_running, trial_folder
-from ..storage.studies import ELAPSED, PAUSED
+from ..storage.studies import ELAPSED, PAUSED, trial_of
 from .api import StudyResult
 from .driver import OWN_ATTRS
-from .errors import UsageError
 from .explain import bracket_of, rung_results
 from .export import config_of
 from .scheduling import brackets_of
@@ -258,8 +257,8 @@ def trial_rows(result: StudyResult, *, state: str | None = None, best_first: boo
 
 
 def trial_report(result: StudyResult, number: int) -> TrialReport:
-    """All there is to say about one trial. Raises `UsageError` where there is none of that number."""
-    spec, trial = result.spec, trial_of(result, number)
+    """All there is to say about one trial. Raises `StorageError` where there is none of that number."""
+    spec, trial = result.spec, trial_of(result.study, number)
     brackets = brackets_of(spec)
     bracket = bracket_of(result.study, trial) if brackets else None
     folder = trial_folder(result.runs, result.folder_name, number)
@@ -282,15 +281,6 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
         folder=folder,
         files=sorted(path.name for path in folder.iterdir()) if folder.is_dir() else [],
     )
-
-
-def trial_of(result: StudyResult, number: int) -> FrozenTrial:
-    """The trial of a number. Raises `UsageError` with the numbers there are."""
-    trials = result.study.get_trials(deepcopy=False)
-    if 0 <= number < len(trials):
-        return trials[number]
-    there = f"they go from 0 to {len(trials) - 1}" if trials else "it has none yet"
-    raise UsageError(f'the study "{result.name}" has no trial {number}; {there}')
 
 
 def budget_spent(report: StudyReport) -> bool:

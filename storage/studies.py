@@ -10,16 +10,17 @@ import uuid
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import optuna
 from optuna.storages import BaseStorage, RDBStorage
+from optuna.trial import FrozenTrial
 
 from . import StorageError
-from .database import readable
-from .files import has_trials, study_folder
+from .database import open_storage, readable, resolve_url
+from .files import has_trials, runs_folder, study_folder
 from .live import COMMAND, Command, LiveStorage
 
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
@@ -28,6 +29,16 @@ ELAPSED = "hpsearch:elapsed_seconds"  # searched so far, over all resumes
 FOLDER = "hpsearch:folder"  # the name of its folder under runs
 PAUSED = "hpsearch:paused"  # whether its search waits to be resumed
 ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks every half second
+
+
+@dataclass(frozen=True)
+class Found:
+    """A study that hpsearch searched, and where it is kept."""
+
+    study: optuna.Study
+    url: str = field(repr=False)  # of its database; it may hold a password
+    runs: Path  # where the studies of that database keep their files
+    folder: str  # the name of this study's among them
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,36 @@ def load_study(storage: BaseStorage, name: str) -> optuna.Study:
     return optuna.load_study(study_name=name, storage=storage)
 
 
+def quiet_optuna() -> None:
+    """Leave the talking to us: Optuna's own lines would stand between those of the progress."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def find_study(name: str, *, storage: str | None = None, runs: str | Path | None = None) -> Found:
+    """The study `name` of the database that is meant by `storage`.
+
+    Raises `StorageError` where there is none, or another program made it.
+    """
+    quiet_optuna()
+    url = resolve_url(storage)
+    study = load_study(optuna.storages.get_storage(open_storage(url)), name)
+    attrs = study.user_attrs
+    if SPEC not in attrs:
+        raise StorageError(
+            f'the study "{name}" was made by another program; hpsearch knows nothing of its space'
+        )
+    return Found(study, url, runs_folder(url, runs), folder_in(attrs, name))
+
+
+def trial_of(study: optuna.Study, number: int) -> FrozenTrial:
+    """The trial of a number. Raises `StorageError` with the numbers there are."""
+    trials = study.get_trials(deepcopy=False)
+    if 0 <= number < len(trials):
+        return trials[number]
+    there = f"they go from 0 to {len(trials) - 1}" if trials else "it has none yet"
+    raise StorageError(f"the study has no trial {number}; {there}")
+
+
 def summaries(storage: BaseStorage) -> list[StudySummary]:
     """All studies of the database, hpsearch's and others'."""
     found = []
@@ -152,6 +193,13 @@ def command(study: optuna.Study, asked: Command) -> bool:
         if key not in study.user_attrs:
             return True
     return False
+
+
+def sharing_folder(database: BaseStorage, name: str) -> list[str]:
+    """The other studies whose files are in the folder of this one: a copy has those of its original."""
+    every = optuna.get_all_study_summaries(database, include_best_trial=False)
+    folders = {study.study_name: folder_in(study.user_attrs, study.study_name) for study in every}
+    return sorted(other for other in folders if other != name and folders[other] == folders.get(name))
 
 
 def delete_study(database: RDBStorage, name: str, *, runs: Path, files: bool) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from ...storage.live import LiveStorage
-    from ..api import StudyResult
+    from ...storage.studies import Found
 
 Study = Annotated[str, typer.Argument(help="The name of a study.")]
 
@@ -35,11 +35,11 @@ def stop(study: Study, storage: common.Storage = None, runs: common.Runs = None)
 
     Example: hpsearch stop lora
     """
-    result = _open(study, storage, runs)
-    if _told(result, "stop"):
+    found = _open(study, storage, runs)
+    if _told(found, "stop"):
         common.say("asked the search to stop; running trials are put back at their next report")
     else:
-        common.say(_nobody(result))
+        common.say(_nobody(found))
 
 
 def pause(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
@@ -47,9 +47,9 @@ def pause(study: Study, storage: common.Storage = None, runs: common.Runs = None
 
     Example: hpsearch pause lora
     """
-    result = _open(study, storage, runs)
-    if not _told(result, "pause"):
-        raise SearchError(_nobody(result))
+    found = _open(study, storage, runs)
+    if not _told(found, "pause"):
+        raise SearchError(_nobody(found))
     common.say(f"asked the search to pause; to go on: {common.command('resume', study)}")
 
 
@@ -58,9 +58,9 @@ def resume(study: Study, storage: common.Storage = None, runs: common.Runs = Non
 
     Example: hpsearch resume lora
     """
-    result = _open(study, storage, runs)
-    if not _told(result, "resume"):
-        raise SearchError(f"{_nobody(result)}; hpsearch run goes on with a study")
+    found = _open(study, storage, runs)
+    if not _told(found, "resume"):
+        raise SearchError(f"{_nobody(found)}; hpsearch run goes on with a study")
     common.say("asked the search to go on")
 
 
@@ -74,15 +74,15 @@ def kill(
 
     Example: hpsearch kill lora 12
     """
-    result = _open(study, storage, runs)
-    found = _trial(result, trial)
-    state = found.state.name.lower()
-    if found.datetime_start is None:
+    found = _open(study, storage, runs)
+    victim = _trial(found, trial)
+    state = victim.state.name.lower()
+    if victim.datetime_start is None:
         raise SearchError(f"trial {trial} has not begun")
     if state not in ("running", "waiting"):
         raise SearchError(f"trial {trial} has ended already: it is {state}")
-    if not _told(result, "kill", trial):
-        _alone(result, lambda live: _fail(live, trial))
+    if not _told(found, "kill", trial):
+        _alone(found, lambda live: _fail(live, trial))
     common.say(f"killed trial {trial}; to try it again: {common.command('retry', study, str(trial))}")
 
 
@@ -99,65 +99,66 @@ def retry(
     """
     if (trial is None) != failed:
         raise UsageError("name one trial, or all of them with --failed")
-    result = _open(study, storage, runs)
+    found = _open(study, storage, runs)
     if trial is None:
-        numbers = [t.number for t in result.study.get_trials(deepcopy=False) if t.state.name == "FAIL"]
+        numbers = [t.number for t in found.study.get_trials(deepcopy=False) if t.state.name == "FAIL"]
         if not numbers:
             raise SearchError(f'no trial of "{study}" has failed')
     else:
-        state = _trial(result, trial).state.name.lower()
+        state = _trial(found, trial).state.name.lower()
         if state != "fail":
             raise SearchError(f"trial {trial} is {state}; only failed trials are tried again")
         numbers = [trial]
     what = f"trial{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
-    if _told(result, "retry", trial):
+    if _told(found, "retry", trial):
         common.say(f"{what}: the search tries again")
         return
-    _alone(result, lambda live: _revive(live, numbers))
+    _alone(found, lambda live: _revive(live, numbers))
     common.say(f"{what}: the next search of this study tries again (hpsearch run)")
 
 
-def _open(study: str, storage: str | None, runs: Path | None) -> StudyResult:
-    from ..api import open_study
+def _open(study: str, storage: str | None, runs: Path | None) -> Found:
+    # Not by way of `api`: half of the time that a command has would go into loading that.
+    from ...storage.studies import find_study
 
-    return open_study(study, storage=storage, runs=runs)
-
-
-def _trial(result: StudyResult, number: int) -> FrozenTrial:
-    from ..report import trial_of
-
-    return trial_of(result, number)
+    return find_study(study, storage=storage, runs=runs)
 
 
-def _told(result: StudyResult, what: str, trial: int | None = None) -> bool:
+def _trial(found: Found, number: int) -> FrozenTrial:
+    from ...storage.studies import trial_of
+
+    return trial_of(found.study, number)
+
+
+def _told(found: Found, what: str, trial: int | None = None) -> bool:
     """Tell the search that runs the study; False where none does. Raises `SearchError` without an answer."""
     from ...storage.database import sqlite_file
     from ...storage.files import driver_running
     from ...storage.live import Command
     from ...storage.studies import command
 
-    here = driver_running(result.storage, result.runs, result.folder_name)
-    if here is None and sqlite_file(result.storage) is not None:
+    here = driver_running(found.url, found.runs, found.folder)
+    if here is None and sqlite_file(found.url) is not None:
         return False
-    if command(result.study, Command(what, trial, here)):
+    if command(found.study, Command(what, trial, here)):
         return True
     if here is None:  # of a server's study, the search could have been another machine's
         return False
     raise SearchError(f"process {here} searches the study but does not answer; the command stays for it")
 
 
-def _nobody(result: StudyResult) -> str:
-    return f'no search of "{result.name}" is running'
+def _nobody(found: Found) -> str:
+    return f'no search of "{found.study.study_name}" is running'
 
 
-def _alone(result: StudyResult, action: Callable[[LiveStorage], None]) -> None:
+def _alone(found: Found, action: Callable[[LiveStorage], None]) -> None:
     """Change a study that nobody searches."""
     from ...storage.database import open_storage
     from ...storage.files import driver_lock
     from ...storage.live import LiveStorage
 
-    with driver_lock(result.storage, result.runs, result.folder_name):
-        live = LiveStorage(open_storage(result.storage), result.name)
+    with driver_lock(found.url, found.runs, found.folder):
+        live = LiveStorage(open_storage(found.url), found.study.study_name)
         action(live)
         live.flush()
         live.close()

@@ -157,14 +157,14 @@ def export(
 
     Example: hpsearch export lora -o best.yaml
     """
+    from ...storage.studies import trial_of
     from ..api import open_study
     from ..export import document, render
-    from ..report import trial_of
 
     if output is not None and output.exists() and not force:
         raise SearchError(f"{output} exists; overwrite it with --force, or write another file")
     result = open_study(study, storage=storage, runs=runs)
-    chosen = trial_of(result, result.best.number if trial is None else trial)
+    chosen = trial_of(result.study, result.best.number if trial is None else trial)
     if not chosen.params and result.spec.space.searched:
         raise SearchError(f"trial {chosen.number} has no parameters yet: it is {chosen.state.name.lower()}")
     content = render(document(result.spec, chosen, result.provenance), form)
@@ -199,6 +199,9 @@ def delete(
     kept = studies.folder_of(opened, study) or study
     place = files.study_folder(folder, kept)
     what = f'the study "{study}" with its {count} trials'
+    if others := studies.sharing_folder(opened, study):
+        keep_files = True
+        common.say(f"its files stay in {place}: they are those of {', '.join(others)} too")
     what += f" and {place}" if place.is_dir() and not keep_files else ""
     with files.driver_lock(url, folder, kept):
         pass  # refused before it asks; not held while it waits for the answer

@@ -113,7 +113,7 @@ def test_list_shows_studies_of_other_tools(tmp_path: Path) -> None:
     assert (found["one"]["best"], found["one"]["states"]) == (2.0, {"complete": 3})
     assert (found["two"]["best"], found["two"]["direction"]) == (None, "minimize, maximize")
     assert "two" in call(tmp_path / "other.db", "list").stdout
-    with pytest.raises(SearchError, match="made by another program"):
+    with pytest.raises(StorageError, match="made by another program"):
         call(tmp_path / "other.db", "show", "one")
 
 
@@ -291,6 +291,19 @@ def test_delete_asks_first_and_takes_the_files_along(copied: Path) -> None:
     assert not folder.exists() and read(copied, "list") == []
 
 
+def test_files_of_a_copied_study_go_with_the_last_that_has_them(copied: Path) -> None:
+    folder, url = copied.parent / "runs" / "curves", f"sqlite:///{copied}"
+    optuna.copy_study(from_study_name="curves", from_storage=url, to_storage=url, to_study_name="copy")
+    said = call(copied, "delete", "copy", "--yes").stderr
+    assert f"its files stay in {folder}: they are those of curves too" in said
+    assert (folder / "0" / files.CONFIG).exists()
+    optuna.copy_study(from_study_name="curves", from_storage=url, to_storage=url, to_study_name="copy")
+    call(copied, "delete", "curves", "--yes")
+    assert folder.is_dir()
+    call(copied, "delete", "copy", "--yes")
+    assert not folder.exists()
+
+
 def test_delete_is_refused_while_a_driver_runs(copied: Path) -> None:
     with (
         files.driver_lock(f"sqlite:///{copied}", copied.parent / "runs", "curves"),
@@ -321,7 +334,7 @@ def test_delete_obeys_the_answer_on_a_terminal(
     [
         (["list", "--storage", "absent.db"], 1, "a search makes it"),
         (["show", "curve"], 1, 'did you mean "curves"?'),
-        (["show", "curves", "--trial", "12"], 2, "they go from 0 to 11"),
+        (["show", "curves", "--trial", "12"], 1, "they go from 0 to 11"),
         (["show"], 2, "Missing argument"),
         (["trials", "curves", "--state", "failed"], 2, "--state"),
         (["trials", "curves", "--json", "--csv"], 2, "not both"),

@@ -21,6 +21,7 @@ from hpsearch.search.document import Document
 from hpsearch.search.training import default_folder
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.storage.files import study_folder
+from hpsearch.storage.studies import FOLDER, SPEC
 
 REFUSED = [
     "../x",
@@ -107,7 +108,8 @@ def test_odd_names_are_good_for_every_command(cli: Call, tmp_path: Path) -> None
                 from_study_name=first, from_storage=storage, to_study_name=name, to_storage=storage
             )
             study = optuna.load_study(study_name=name, storage=storage)
-            study.set_user_attr("hpsearch:spec", content(name=name))
+            study.set_user_attr(SPEC, content(name=name))
+            study.set_user_attr(FOLDER, name)
             shutil.copytree(study_folder(Path("runs"), first), study_folder(Path("runs"), name))
     assert len(list(Path("runs").iterdir())) == len(TAKEN)
     listed = cli("list", "--json")

@@ -7,7 +7,6 @@ import optuna
 import pytest
 
 from hpsearch.search import StudyResult, open_study, run
-from hpsearch.search.errors import UsageError
 from hpsearch.search.report import (
     is_at_end,
     study_report,
@@ -15,7 +14,7 @@ from hpsearch.search.report import (
     trial_rows,
 )
 from hpsearch.spaces import Range
-from hpsearch.storage import files, studies
+from hpsearch.storage import StorageError, files, studies
 
 OBJECTIVE = """
 import math
@@ -177,7 +176,7 @@ def test_sorting_puts_complete_trials_first(searched: StudyResult) -> None:
 
 
 def test_unknown_trial_says_which_there_are(searched: StudyResult) -> None:
-    with pytest.raises(UsageError, match="no trial 14; they go from 0 to 13"):
+    with pytest.raises(StorageError, match="no trial 14; they go from 0 to 13"):
         trial_report(searched, 14)
 
 
