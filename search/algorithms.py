@@ -23,7 +23,6 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Choice, Range, Space, Spec
 from ..spaces.samplers import TPE
 from ..spaces.stopping import Hyperband, SuccessiveHalving
-from .cma import CmaEsSampler
 from .errors import SearchError
 from .scheduling import hyperband_brackets
 
@@ -240,6 +239,8 @@ def make_sampler(spec: Spec, seed: int) -> BaseSampler:
             case "gp":
                 return optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False, **options)
             case "cmaes":
+                from .cma import CmaEsSampler  # and with it SciPy's statistics, a third of the start's time
+
                 return CmaEsSampler(seed=seed, **options)
             case "qmc":
                 # One sequence for the whole study: its own counter, not the seed, moves it on.

@@ -25,7 +25,17 @@ from sqlalchemy import exc
 from . import DatabaseUnavailable, StorageError
 from .connection import DriverConnection
 from .database import cause, readable
-from .rows import STUDIES, STUDY_SYSTEM, STUDY_USER, TRIALS, Written, contents, write_attrs, write_trial
+from .rows import (
+    STUDIES,
+    STUDY_SYSTEM,
+    STUDY_USER,
+    TRIALS,
+    Written,
+    contents,
+    read_trials,
+    write_attrs,
+    write_trial,
+)
 
 
 @dataclass(frozen=True)
@@ -185,8 +195,8 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             return []
         query = sqlalchemy.select(TRIALS.c.trial_id, TRIALS.c.state).where(TRIALS.c.trial_id.in_(here))
         with self._connection.transaction() as connection:
-            rows = [row for row, state in connection.execute(query) if state.is_finished()]
-        ended = [self._theirs(row) for row in rows]
+            rows = {row for row, state in connection.execute(query) if state.is_finished()}
+        ended = [t for t in self._their_trials(self._row) if t._trial_id in rows] if rows else []
         for trial in ended:
             self._written[trial.number] = Written(row=trial._trial_id, **contents(trial))
         return ended
@@ -212,9 +222,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             self.set_study_user_attr(self._study, key, value)
         for key, value in self._study_system.items():
             self.set_study_system_attr(self._study, key, value)
-        for trial in self._database.get_all_trials(self._row, deepcopy=False):
-            # A server gives rows in any order, and who goes through the reports of a trial wants theirs.
-            trial.intermediate_values = dict(sorted(trial.intermediate_values.items()))
+        for trial in self._their_trials(self._row):
             self.create_new_trial(self._study, trial)
             self._written[trial.number] = Written(row=trial._trial_id, **contents(trial))
         self._open = {n for n in self._open if not self._trial(n).state.is_finished()}
@@ -234,9 +242,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
 
     def _recall(self) -> None:
         """Look at what the database holds of the open trials: a server may have written and not said so."""
-        with self._connection.transaction():
-            pass  # the lock is ours again, so what is there is ours
-        for trial in self._their_trials(self._row):
+        for trial in self._their_trials(self._row):  # the lock is ours again, so what is there is ours
             if trial.number in self._open:
                 self._written[trial.number] = Written(row=trial._trial_id, **contents(trial))
         self._unsure = False
@@ -260,12 +266,8 @@ class LiveStorage(optuna.storages.InMemoryStorage):
     # What others did
 
     def _their_trials(self, study: int) -> list[FrozenTrial]:
-        with readable():
-            return self._database.get_all_trials(study, deepcopy=False)
-
-    def _theirs(self, row: int) -> FrozenTrial:
-        with readable():
-            return self._database.get_trial(row)
+        with self._connection.transaction() as connection:
+            return read_trials(connection, study)
 
     def _adapt(self) -> None:
         """Find out what others changed: go on with it, or raise `StorageError` where that cannot be."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import sqlalchemy
-from optuna.distributions import distribution_to_json
+from optuna.distributions import distribution_to_json, json_to_distribution
 from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial
 
@@ -77,6 +79,52 @@ def _write_values(connection: sqlalchemy.Connection, row: int, values: Sequence[
     _insert(connection, _VALUES, rows)
 
 
+def read_trials(connection: sqlalchemy.Connection, study: int) -> list[FrozenTrial]:
+    """The trials of a study in the order of their numbers, as Optuna's storage gives them.
+
+    That one makes an object of every row first, which takes five times as long: a second for 1,000 trials.
+    """
+    mine = sqlalchemy.select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study)
+
+    def by_trial(table: sqlalchemy.Table, order: str) -> Mapping[int, Sequence[Any]]:
+        query = table.select().where(table.c.trial_id.in_(mine)).order_by(table.c.trial_id, table.c[order])
+        rows = connection.execute(query).all()
+        return {key: list(group) for key, group in itertools.groupby(rows, lambda row: row.trial_id)}
+
+    params, reports = by_trial(_PARAMS, "param_id"), by_trial(_REPORTS, "step")
+    values = by_trial(_VALUES, "objective")
+    user, system = by_trial(_USER, "key"), by_trial(_SYSTEM, "key")
+    distribution = cache(json_to_distribution)  # the same few, again and again
+    found = []
+    for row in connection.execute(
+        TRIALS.select().where(TRIALS.c.study_id == study).order_by(TRIALS.c.number)
+    ):
+        key = row.trial_id
+        distributions = {p.param_name: distribution(p.distribution_json) for p in params.get(key, ())}
+        internal = {p.param_name: p.param_value for p in params.get(key, ())}
+        found.append(
+            FrozenTrial(
+                number=row.number,
+                state=row.state,
+                value=None,
+                values=[
+                    models.TrialValueModel.stored_repr_to_value(v.value, v.value_type)
+                    for v in values.get(key, ())
+                ]
+                or None,
+                datetime_start=_local(row.datetime_start),
+                datetime_complete=_local(row.datetime_complete),
+                params={name: d.to_external_repr(internal[name]) for name, d in distributions.items()},
+                distributions=distributions,
+                user_attrs={a.key: json.loads(a.value_json) for a in user.get(key, ())},
+                system_attrs={a.key: json.loads(a.value_json) for a in system.get(key, ())},
+                intermediate_values={r.step: _reported(r) for r in reports.get(key, ())},
+                trial_id=key,
+            )
+        )
+    return found
+
+
 def contents(trial: FrozenTrial) -> dict[str, Any]:
     """All of a trial that `Written` tells."""
     return {
@@ -101,6 +149,10 @@ def _utc(moment: datetime | None) -> datetime | None:
     return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
+def _local(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
+
+
 def _param_row(trial: FrozenTrial, name: str) -> dict[str, Any]:
     distribution = trial.distributions[name]
     return {
@@ -113,6 +165,11 @@ def _param_row(trial: FrozenTrial, name: str) -> dict[str, Any]:
 def _report_row(step: int, value: float) -> dict[str, Any]:
     stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
     return {"step": step, "intermediate_value": stored, "intermediate_value_type": kind}
+
+
+def _reported(row: Any) -> float:
+    stored = row.intermediate_value, row.intermediate_value_type
+    return float(models.TrialIntermediateValueModel.stored_repr_to_intermediate_value(*stored))
 
 
 def _insert(connection: sqlalchemy.Connection, table: sqlalchemy.Table, rows: Rows) -> None:

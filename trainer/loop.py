@@ -33,13 +33,7 @@ from .data import inputs_and_targets, load_corpus, seed_of, train_windows, valid
 from .errors import CheckpointError
 from .memory import peak_memory, reset_peak_memory
 from .model import GPT, loss_sum
-from .optim import (
-    load_optimizer_tensors,
-    make_optimizer,
-    optimizer_step,
-    optimizer_tensors,
-    trained_parameters,
-)
+from .optim import AdamW, trained_parameters
 from .schedule import learning_rate, report_due
 
 CHUNK = 16  # rows of one forward pass of the validation; more is no faster, and takes more memory
@@ -119,8 +113,7 @@ class Run:
             max_length=config.max_length,
         )
         self.model, self.origin = build_model(config, self.device)
-        self.parameters = list(trained_parameters(self.model).values())
-        self.optimizer = make_optimizer(config, self.model)
+        self.optimizer = AdamW(config, trained_parameters(self.model))
         self.tokens = self.corpus.train.to(self.device)
         held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
         self.held = held.to(self.device)
@@ -150,10 +143,7 @@ class Run:
             loss = loss_sum(self.model, *inputs_and_targets(part)) / tokens_per_step
             torch.autograd.backward(loss)
             self.loss_total += loss.detach()
-        rate = learning_rate(config, self.step)
-        self.grad_norm = optimizer_step(
-            self.optimizer, self.parameters, learning_rate=rate, max_grad_norm=config.max_grad_norm
-        )
+        self.grad_norm = self.optimizer.step(learning_rate(config, self.step))
         self.step += 1
         self.loss_steps += 1
         self.train_seconds += time.perf_counter() - began
@@ -230,8 +220,7 @@ class Run:
             "stale": self.stale,
             "seconds": self.seconds,
         }
-        optimizer = optimizer_tensors(self.optimizer, self.model)
-        files.save_checkpoint(folder, self.weights(), optimizer, self.best_weights, state)
+        files.save_checkpoint(folder, self.weights(), self.optimizer.tensors(), self.best_weights, state)
 
     def resume(self, folder: Path) -> bool:
         """Go on from the checkpoint in `folder`; False where there is none.
@@ -248,7 +237,7 @@ class Run:
             told = "; ".join(f"{name}: {theirs.get(name)!r} there, {mine[name]!r} here" for name in differing)
             raise CheckpointError(f"{folder}: holds the checkpoint of another run ({told}); clear it")
         load_weights(self.model, parts["weights"])
-        load_optimizer_tensors(self.optimizer, self.model, parts["optimizer"])
+        self.optimizer.load(parts["optimizer"])
         self.best_weights = {name: tensor.to(self.device) for name, tensor in parts["best"].items()}
         self.reports = [Report(**report) for report in state["reports"]]
         for name in ("step", "reported", "stopped", "best", "stale", "seconds"):

@@ -62,6 +62,18 @@ def dropout(p: float, generator: torch.Generator) -> nn.Module:
     return Dropout(p, generator) if p else nn.Identity()
 
 
+class Linear(nn.Linear):
+    """`nn.Linear` whose weights are drawn by `GPT.initialize` alone, or come from a base."""
+
+    def reset_parameters(self) -> None: ...
+
+
+class Embedding(nn.Embedding):
+    """`nn.Embedding` likewise. To draw on the device `meta`, torch would load its compiler: a second."""
+
+    def reset_parameters(self) -> None: ...
+
+
 class Block(nn.Module):
     """Attention and a feed-forward network, each added to the stream x [rows * time, width]."""
 
@@ -70,11 +82,11 @@ class Block(nn.Module):
         width = shape.width
         self.heads = shape.heads
         self.norm_1 = nn.LayerNorm(width, bias=False)
-        self.qkv = nn.Linear(width, 3 * width, bias=False)
-        self.out = nn.Linear(width, width, bias=False)
+        self.qkv = Linear(width, 3 * width, bias=False)
+        self.out = Linear(width, width, bias=False)
         self.norm_2 = nn.LayerNorm(width, bias=False)
-        self.up = nn.Linear(width, 4 * width, bias=False)
-        self.down = nn.Linear(4 * width, width, bias=False)
+        self.up = Linear(width, 4 * width, bias=False)
+        self.down = Linear(4 * width, width, bias=False)
         self.drop_1, self.drop_2 = drop(), drop()
 
     def forward(self, x: Tensor, time: int) -> Tensor:
@@ -100,12 +112,12 @@ class GPT(nn.Module):
         def drop() -> nn.Module:
             return dropout(dropout_p, self.generator)
 
-        self.token = nn.Embedding(VOCABULARY, shape.width)
-        self.position = nn.Embedding(shape.max_length, shape.width)
+        self.token = Embedding(VOCABULARY, shape.width)
+        self.position = Embedding(shape.max_length, shape.width)
         self.drop = drop()
         self.blocks = nn.ModuleList(Block(shape, drop) for _ in range(shape.depth))
         self.norm = nn.LayerNorm(shape.width, bias=False)
-        self.head = nn.Linear(shape.width, VOCABULARY, bias=False)
+        self.head = Linear(shape.width, VOCABULARY, bias=False)
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids int64 [rows, time], time <= max_length -> logits [rows * time, 256]."""

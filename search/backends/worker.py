@@ -12,12 +12,12 @@ import socket
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
-from ...objectives.base import Objective, TrialStopped, reports_again, resolve
+from ...objectives.base import Objective, TrialStopped, is_built_in, reports_again, resolve
 from ...storage.files import OUTPUT
 from ..trial import FolderTrial, Report, as_number, failure_of
 from .protocol import Channel, Message, end_session
@@ -107,6 +107,9 @@ def main(descriptor: int) -> None:
     threading.Thread(target=_beat, args=(channel,), daemon=True).start()
     setup = incoming.get()
     objective: Objective | None = None
+    if is_built_in(setup["objective"]):  # torch takes seconds to load, and the first trial is not here yet
+        with suppress(Exception):  # it will fail again in that trial, and count as its failure
+            objective = resolve(setup["objective"], metric=setup["metric"])
     while (message := incoming.get())["kind"] != "exit":
         with ExitStack() as stack:
             _redirect(stack, Path(message["folder"]) / OUTPUT)

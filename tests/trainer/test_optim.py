@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from hpsearch.trainer.config import LoraConfig, PretrainConfig
 from hpsearch.trainer.data import inputs_and_targets, load_corpus, train_windows
 from hpsearch.trainer.loop import Run
 from hpsearch.trainer.model import loss_sum
-from hpsearch.trainer.optim import make_optimizer, trained_parameters
+from hpsearch.trainer.optim import AdamW, trained_parameters
 from hpsearch.trainer.schedule import learning_rate
 
 
@@ -73,10 +76,44 @@ def test_a_run_is_adamw_on_the_whole_batch(
 
 def test_matrices_decay_and_gains_do_not(tiny_pretrain: PretrainConfig) -> None:
     model, _ = build_model(tiny_pretrain, torch.device("cpu"))
-    decaying, still = make_optimizer(tiny_pretrain, model).param_groups
-    assert {p.dim() for p in decaying["params"]} == {2} and decaying["weight_decay"] == 0.1
-    assert {p.dim() for p in still["params"]} == {1} and still["weight_decay"] == 0.0
-    assert len(decaying["params"]) + len(still["params"]) == len(list(model.parameters()))
+    parameters = dict(model.named_parameters())
+    (decay, decaying), (none, still) = AdamW(tiny_pretrain, parameters).groups
+    assert {parameters[name].dim() for name in decaying} == {2} and decay == 0.1
+    assert {parameters[name].dim() for name in still} == {1} and none == 0.0
+    assert sorted(decaying + still) == sorted(parameters)
+
+
+def test_the_bits_are_those_of_torch(tiny_pretrain: PretrainConfig) -> None:
+    """With its compiler left out: what workers would load it for is this optimizer alone."""
+    model, _ = build_model(tiny_pretrain, torch.device("cpu"))
+    ours = trained_parameters(model)
+    theirs = {name: torch.nn.Parameter(p.detach().clone()) for name, p in ours.items()}
+    optimizer = AdamW(tiny_pretrain, ours)
+    config = tiny_pretrain
+    peer = torch.optim.AdamW(
+        [{"params": [theirs[name] for name in names], "weight_decay": d} for d, names in optimizer.groups],
+        betas=(config.adam_beta1, config.adam_beta2),
+        eps=config.adam_epsilon,
+        fused=True,
+    )
+    for step in range(5):
+        torch.manual_seed(step)
+        for name, p in ours.items():
+            p.grad = torch.randn_like(p)
+            theirs[name].grad = p.grad.clone()
+        norm = torch.nn.utils.clip_grad_norm_(theirs.values(), config.max_grad_norm)
+        for group in peer.param_groups:
+            group["lr"] = 10**-step
+        peer.step()
+        assert optimizer.step(10**-step) == norm
+    for name, p in ours.items():
+        assert torch.equal(p, theirs[name]), name
+
+
+def test_training_loads_no_compiler(tiny_lora: LoraConfig) -> None:
+    script = "import pickle, sys; from hpsearch.trainer.loop import Run; Run(pickle.load(sys.stdin.buffer)).train()"
+    script += "; assert 'torch._dynamo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], input=pickle.dumps(tiny_lora), check=True)
 
 
 def test_lora_trains_its_adapters_alone(tiny_lora: LoraConfig) -> None:

@@ -13,11 +13,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import ray
-from ray._private import services, utils, worker
+from ray._private import parameter, services, utils, worker
 
 from ...errors import SearchError, UsageError
 from ..resources import Node
@@ -121,6 +122,9 @@ def _start(stack: ExitStack, machine: Node) -> None:
     """Start a Ray of our own, which nobody else's processes can join. Raises `SearchError`."""
     # Ray would write a token into the user's home. It reads one once per process, so this one stays.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # Two Python processes fewer to start: what scales clusters, and what shows us its workers' logs.
+    fewer: Any = partial(parameter.RayParams, include_log_monitor=None, no_monitor=True)
+    stack.enter_context(replaced(parameter, "RayParams", fewer))
     logging.getLogger("ray._private.authentication").setLevel(logging.CRITICAL)  # says that there is a token
     try:
         _init(
