@@ -34,19 +34,19 @@ def test_the_driver_is_measured_beside_its_peer() -> None:
 @pytest.mark.slow
 @pytest.mark.ray
 def test_whole_searches_are_measured_beside_their_peers() -> None:
-    names = ["study.optimize", "hpsearch optuna", "Tuner.fit, reuse_actors", "hpsearch ray"]
+    names = ["study.optimize", "hpsearch optuna", "Tuner.fit, reuse_actors"]
     sizes = ["--trials", "2", "--reports", "2", "--rounds", "1"]
     lines = lines_of("overhead.py", *sizes, "--only", *names)
-    assert [line[:26].strip() for line in lines[3:7]] == names
-    assert [len(line[26:].split()) for line in lines[3:7]] == [4] * 4
-    assert lines[7::2] == ["hpsearch optuna / study.optimize", "hpsearch ray / Tuner.fit, reuse_actors"]
+    assert [line[:26].strip() for line in lines[3:6]] == names
+    assert [len(line[26:].split()) for line in lines[3:6]] == [4] * 3
+    assert lines[6::2] == ["hpsearch optuna / study.optimize"]
 
 
 @pytest.mark.slow
 @pytest.mark.ray
 def test_early_stopping_is_compared_on_both_backends() -> None:
-    lines = lines_of("early_stopping.py", "--trials", "4", "--seeds", "2")
-    assert [line.split()[0] for line in lines[2:]] == ["seed", "0", "1", "median"]
+    lines = lines_of("early_stopping.py", "--trials", "4", "--seeds", "1")
+    assert [line.split()[0] for line in lines[2:]] == ["seed", "0", "median"]
     assert {len(line.split()) for line in lines[3:]} == {10}
 
 

@@ -163,6 +163,7 @@ def test_a_search_that_finds_its_database_locked_says_so_and_hears_a_signal(benc
         assert process.wait(20) == 130
 
 
+@pytest.mark.any_backend
 def test_a_clock_that_is_set_back_is_said_and_no_trial_ends_before_it_begins(
     bench: Any, command: Any
 ) -> None:

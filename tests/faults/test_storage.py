@@ -64,6 +64,7 @@ def complete(bench: Any, name: str = "study", trials: int = 4) -> bool:
     ]
 
 
+@pytest.mark.any_backend
 def test_a_database_that_another_program_locks_is_waited_for(bench: Any, recorder: Any) -> None:
     """`BEGIN EXCLUSIVE`, as by a backup or a browser of databases, for longer than a write waits silently."""
     holding = threading.Event()
@@ -88,6 +89,7 @@ def test_a_database_that_another_program_locks_is_waited_for(bench: Any, recorde
     assert complete(bench)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("what", ["deleted", "replaced by another"])
 def test_a_database_file_that_goes_is_saved_under_another_name(bench: Any, recorder: Any, what: str) -> None:
     bench.search(space(bench, name="earlier", budget={"trials": 1}))
@@ -140,6 +142,7 @@ def fill(folder: Path) -> Path:
 
 
 @one_backend
+@pytest.mark.any_backend
 def test_a_full_disk_under_the_database_is_waited_for(bench: Any, recorder: Any, small_disk: Path) -> None:
     bench.url = f"sqlite:///{small_disk / 'studies.db'}"
     watcher = recorder()
@@ -170,6 +173,7 @@ def test_a_full_disk_under_the_trials_ends_the_search_and_loses_nothing(
 
 
 @one_backend
+@pytest.mark.any_backend
 def test_a_database_that_may_only_be_read_is_refused_before_anything_is_asked(
     bench: Any, small_disk: Path
 ) -> None:
@@ -184,6 +188,7 @@ def test_a_database_that_may_only_be_read_is_refused_before_anything_is_asked(
 
 
 @one_backend
+@pytest.mark.any_backend
 def test_a_damaged_database_is_said(bench: Any, recorder: Any) -> None:
     bench.search(space(bench))
     content = bytearray(file_of(bench).read_bytes())
@@ -194,6 +199,7 @@ def test_a_damaged_database_is_said(bench: Any, recorder: Any) -> None:
 
 
 @one_backend
+@pytest.mark.any_backend
 def test_a_database_of_an_older_optuna_is_said_with_what_to_do(bench: Any) -> None:
     """Optuna 3.1 had the same tables, without an index on trials."""
     storage = database.open_storage(bench.url, create=True)
@@ -206,6 +212,7 @@ def test_a_database_of_an_older_optuna_is_said_with_what_to_do(bench: Any) -> No
 
 
 @one_backend
+@pytest.mark.any_backend
 def test_a_database_with_another_tools_studies_keeps_them(bench: Any) -> None:
     storage = database.open_storage(bench.url, create=True)
     theirs = optuna.create_study(study_name="theirs", storage=storage)
@@ -248,6 +255,7 @@ def test_a_trial_that_the_dashboard_fails_ends_at_once(bench: Any, recorder: Any
     assert bench.states()[1:] == ["COMPLETE"] * 3
 
 
+@pytest.mark.any_backend
 def test_a_study_that_is_renamed_goes_on_under_its_new_name(bench: Any, recorder: Any) -> None:
     hyperband = {"method": "hyperband", "min": 1, "max": 9, "eta": 3}
     fields: dict[str, Any] = {"early_stopping": hyperband, "budget": {"trials": 8}}
@@ -273,6 +281,7 @@ def test_a_study_that_is_renamed_goes_on_under_its_new_name(bench: Any, recorder
 
 
 @one_backend
+@pytest.mark.any_backend
 def test_a_new_study_takes_nothing_from_the_files_of_another(bench: Any) -> None:
     """One whose database is gone, or that was renamed, has its files where a new one would put its own."""
     bench.search(space(bench, search={"sampler": "random", "seed": 1}))
@@ -293,6 +302,7 @@ def test_a_new_study_takes_nothing_from_the_files_of_another(bench: Any) -> None
 
 
 @one_backend
+@pytest.mark.any_backend
 def test_a_trial_that_is_deleted_is_written_again(bench: Any, recorder: Any) -> None:
     """By SQL: neither Optuna nor its dashboard can."""
 

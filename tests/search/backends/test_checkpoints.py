@@ -12,7 +12,10 @@ from optuna.trial import FrozenTrial
 
 from hpsearch.trainer.checkpoint import CHECKPOINT, PREVIOUS
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("backend_name", ["optuna"], indirect=True)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize(("backend_name", "storage_name"), [("optuna", "sqlite")], indirect=True),
+]
 
 SPACE: dict[str, Any] = {
     "objective": "lora",

@@ -67,23 +67,25 @@ def neighbours(bench: Any) -> Iterator[list[Neighbours]]:
         neighbour.end()
 
 
-def test_200_trials_of_8_workers_beside_a_reader_and_a_writer(
+def test_many_trials_of_8_workers_beside_a_reader_and_a_writer(
     bench: Any, recorder: Any, neighbours: list[Neighbours]
 ) -> None:
+    count = 200 if bench.backend == "optuna" else 50  # whose workers take ten times as long to start
+
     def join(driver: Any) -> None:
         if not neighbours:
             neighbours.append(Neighbours(bench.url, bench.engine()))
 
     watcher = recorder(at_end=join)
     bench.search(
-        budget={"trials": 200},
+        budget={"trials": count},
         execution={"workers": 8, "retries": 0},
         early_stopping={"method": "hyperband", "min": 1, "max": 9, "eta": 3},
         watcher=watcher,
     )
     reads, complaints = neighbours[0].end()
     trials = bench.trials()
-    assert [t.number for t in trials] == list(range(200))
+    assert [t.number for t in trials] == list(range(count))
     assert all(t.state.is_finished() for t in trials)
     assert {t.state.name for t in trials} == {"COMPLETE", "PRUNED"}
     for trial in trials:

@@ -39,7 +39,14 @@ def gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("backend_name", "storage_name", "number"),
+    [
+        ("optuna", "sqlite", signal.SIGINT),
+        pytest.param("optuna", "postgres", signal.SIGTERM, marks=pytest.mark.postgres),
+        pytest.param("ray", "sqlite", signal.SIGINT, marks=pytest.mark.ray),
+    ],
+)
 def test_a_signal_leaves_a_study_that_the_same_command_finishes(
     command: Any, bench: Any, number: signal.Signals
 ) -> None:
@@ -79,7 +86,6 @@ def test_a_second_signal_ends_it_now(command: Any, bench: Any) -> None:
     assert "RUNNING" not in bench.states()
 
 
-@pytest.mark.pair
 def test_kill_takes_workers_and_scripts_along_and_the_same_command_goes_on(command: Any, bench: Any) -> None:
     (bench.folder / "script.py").write_text(SCRIPT)
     search = command(
@@ -117,7 +123,7 @@ def test_a_search_killed_again_and_again_is_the_uninterrupted_one(command: Any, 
     fields: dict[str, Any] = {"budget": {"trials": 5}, "execution": {"workers": 1, "retries": 0}}
     fields["search"] = {"sampler": "tpe", "n_startup_trials": 2}
     search = command(**fields)
-    for number in (0, 1, 3):
+    for number in (0, 3):
         process = search.start()
         search.begun(number)
         process.kill()
