@@ -176,7 +176,7 @@ class Onlooker:
 
     def _children(self) -> list[psutil.Process]:
         try:
-            return psutil.Process(self._process.pid).children(recursive=True)
+            return list(psutil.Process(self._process.pid).children(recursive=True))
         except psutil.Error:
             return []
 
