@@ -13,8 +13,8 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -135,14 +135,42 @@ def _built_in(name: str) -> Objective:
     train: Objective = getattr(import_module(f".{name}", __package__), name)
 
     def objective(trial: Trial, /) -> float:
-        with _trainer_errors():
+        with trainer_errors():
             return train(trial)
 
     return objective
 
 
+class PackedObjective(Protocol):
+    """Runs several trials at once, in one process."""
+
+    @property
+    def busy(self) -> bool: ...
+
+    def join(self, trial: Trial) -> None: ...
+
+    def leave(self, trial: Trial) -> None: ...
+
+    def advance(self) -> list[tuple[Trial, float | BaseException]]: ...
+
+
+def can_pack(objective: str | list[str]) -> bool:
+    """Whether trials of an objective train several at once in one process: those of frozen bases do."""
+    return objective == "lora"
+
+
+def packed(
+    described: dict[str, Any], within: Callable[[Trial], AbstractContextManager[None]]
+) -> PackedObjective:
+    """What runs several trials of a built-in objective at once; `within` as `built_in.Packed` has it."""
+    from .built_in import Packed
+
+    return Packed(_config_class(described["name"]), within)
+
+
 @contextmanager
-def _trainer_errors() -> Iterator[None]:
+def trainer_errors() -> Iterator[None]:
+    """Raise what the trainer says of a configuration or a file as the objective's own error."""
     from ..trainer.errors import TrainerError
 
     try:
@@ -160,7 +188,7 @@ def export(objective: str | list[str], checkpoint: Path, folder: Path, *, merge:
     if objective not in _BUILT_IN:
         return []
     module = import_module(f".{objective}", __package__)
-    with _trainer_errors():
+    with trainer_errors():
         files: list[Path] = module.export(checkpoint, folder, merge=merge)
     return files
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 from ..trainer.config import TrainConfig
-from ..trainer.loop import fit
-from .base import Trial
+from ..trainer.errors import TrainerError
+from ..trainer.loop import FitResult, Report, Run, course, fit
+from ..trainer.together import Together
+from .base import ObjectiveError, Trial, trainer_errors
 
 
 def train_with(config: type[TrainConfig], trial: Trial) -> float:
@@ -13,9 +18,63 @@ def train_with(config: type[TrainConfig], trial: Trial) -> float:
     Every report is a checkpoint in the trial's folder, and an earlier attempt's is gone on from.
     """
     result = fit(
-        config.from_params({"seed": trial.seed} | trial.params),
-        on_report=lambda report: trial.report(report.value, step=report.step, **report.metrics),
+        _config(config, trial),
+        on_report=_reporter(trial),
         checkpoint=trial.checkpoint,
         resume_from=trial.resume_from,
     )
     return result.value
+
+
+class Packed:
+    """Several trials of a built-in objective at once; each as `train_with` would run it.
+
+    `within` surrounds what a trial does by itself: its start, its reports.
+    """
+
+    def __init__(
+        self, config: type[TrainConfig], within: Callable[[Trial], AbstractContextManager[None]]
+    ) -> None:
+        self._config = config
+        self._within = within
+        self._trials: dict[Run, Trial] = {}
+        self._together = Together(lambda run: within(self._trials[run]))
+
+    @property
+    def busy(self) -> bool:
+        """Whether `advance` has anything to do."""
+        return self._together.busy
+
+    def join(self, trial: Trial) -> None:
+        """Begin a trial. Raises `ObjectiveError` where it cannot begin."""
+        with trainer_errors(), self._within(trial):
+            run = self._together.new_run(_config(self._config, trial))
+        self._trials[run] = trial
+        steps = course(
+            run, on_report=_reporter(trial), checkpoint=trial.checkpoint, resume_from=trial.resume_from
+        )
+        self._together.join(run, steps)
+
+    def leave(self, trial: Trial) -> None:
+        """End a trial in the middle; one that has ended already is no trouble."""
+        for run in [run for run, its in self._trials.items() if its is trial]:
+            self._together.leave(run)
+            del self._trials[run]
+
+    def advance(self) -> list[tuple[Trial, float | BaseException]]:
+        """Train all a little further; the trials that ended, with their values or what they raised."""
+        ended: list[tuple[Trial, float | BaseException]] = []
+        for run, outcome in self._together.advance():
+            if isinstance(outcome, TrainerError):  # its message says what to change
+                outcome = ObjectiveError(str(outcome))
+            value = outcome.value if isinstance(outcome, FitResult) else outcome
+            ended.append((self._trials.pop(run), value))
+        return ended
+
+
+def _config(config: type[TrainConfig], trial: Trial) -> TrainConfig:
+    return config.from_params({"seed": trial.seed} | trial.params)
+
+
+def _reporter(trial: Trial) -> Callable[[Report], None]:
+    return lambda report: trial.report(report.value, step=report.step, **report.metrics)

@@ -19,7 +19,6 @@ from .stopping import METHODS
 
 LATER = {  # keys of the design that this version does not run
     "confirm": "this version does not run confirmations; remove it",
-    "execution.pack": "this version does not pack trials; remove it",
 }
 UNIONS = {"search": ("sampler", SAMPLERS, "tpe"), "early_stopping": ("method", METHODS, "hyperband")}
 ALIASES = {  # other libraries' names of methods

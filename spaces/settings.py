@@ -39,9 +39,24 @@ class Budget(Model):
 
 
 def _workers(value: Any) -> int | str:
+    return _count(value, "processes")
+
+
+def _pack(value: Any) -> int | str:
+    return _count(value, "trials")
+
+
+def _count(value: Any, what: str) -> int | str:
     if value == "auto" or (type(value) is int and value >= 1):
         return value  # type: ignore[no-any-return]   # narrowed by the test above
-    raise refuse(("", f'must be "auto" or a number of processes, not {show(value)}'))
+    raise refuse(("", f'must be "auto" or a number of {what}, not {show(value)}'))
+
+
+_COUNT_SCHEMA = {
+    "if": {"type": "string"},
+    "then": {"const": "auto"},
+    "else": {"type": "integer", "minimum": 1},
+}
 
 
 def _amount(value: Any) -> float:
@@ -90,11 +105,11 @@ class Execution(Model):
     workers: Annotated[
         int | Literal["auto"],
         PlainValidator(_workers),
-        WithJsonSchema(
-            {"if": {"type": "string"}, "then": {"const": "auto"}, "else": {"type": "integer", "minimum": 1}}
-        ),
+        WithJsonSchema(_COUNT_SCHEMA),
     ] = "auto"
-    """Trials at the same time; auto asks the machine."""
+    """Trials at the same time, each in a process; auto asks the machine."""
+    pack: Annotated[int | Literal["auto"], PlainValidator(_pack), WithJsonSchema(_COUNT_SCHEMA)] = 1
+    """Trials of the objective lora that a process trains at once; auto measures what is fastest."""
     cpus_per_trial: Annotated[float, PlainValidator(_cores), WithJsonSchema(_CORES_SCHEMA)] | None = None
     """CPU cores of a trial, 0.5 or 4; what is not given is shared evenly among the workers."""
     gpus_per_trial: Annotated[float, PlainValidator(_amount), WithJsonSchema(_AMOUNT_SCHEMA)] | None = None

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,18 +76,40 @@ def fit(
     checkpoint: Path | None = None,
     resume_from: Path | None = None,
 ) -> FitResult:
-    """Train. `on_report` is called at every point of the report grid, after the checkpoint of it is written.
+    """Train one run, alone: `course` with its steps.
 
-    Where `resume_from` holds a checkpoint the run goes on from there. The report of that checkpoint is made
-    again: it was saved before it was told, so a killed run may not have told it. Earlier ones are not.
-    A damaged checkpoint is removed, which is said on stderr, and the one before it used.
     Raises `ConfigError`, `DataError` or `CheckpointError` before anything is trained.
     """
     run = Run(config)
+    steps = course(run, on_report=on_report, checkpoint=checkpoint, resume_from=resume_from)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: FitResult = end.value
+            return result
+        run.train()
+
+
+def course(
+    run: Run,
+    *,
+    on_report: Callable[[Report], None],
+    checkpoint: Path | None = None,
+    resume_from: Path | None = None,
+) -> Generator[None, None, FitResult]:
+    """All of a run but its steps: yields whenever the run is to be trained a step further.
+
+    `on_report` is called at every point of the report grid, after the checkpoint of it is written. Where
+    `resume_from` holds a checkpoint the run goes on from there. The report of that checkpoint is made again:
+    it was saved before it was told, so a killed run may not have told it. Earlier ones are not. A damaged
+    checkpoint is removed, which is said on stderr, and the one before it used.
+    Raises `CheckpointError` before anything is trained.
+    """
     if resume_from is not None and run.resume(resume_from):
         on_report(run.reports[-1])
     while True:
-        due = report_due(config, run.step)
+        due = report_due(run.config, run.step)
         if due is not None and due > run.reported:
             report = run.validate(due)
             if checkpoint is not None:
@@ -95,7 +117,7 @@ def fit(
             on_report(report)
         if run.stopped is not None:
             return run.result()
-        run.train()
+        yield
 
 
 class Run:
@@ -134,6 +156,7 @@ class Run:
         self.loss_steps = 0
         self.grad_norm = torch.zeros((), device=self.device)
         self._passes: list[tuple[Tensor, Tensor]] = []  # what is left of this step's batch
+        self._pass = 0  # the first of them, counted from the beginning of the run
         self._gradient: files.Tensors = {}  # of the passes of this step so far
         if pack is None:
             self.pack.set([self])
@@ -152,7 +175,6 @@ class Run:
         """
         if not self._passes:
             config, rows = self.config, self.config.rows_per_pass
-            self.generator.manual_seed(seed_of("dropout", config.seed, self.step))
             windows = train_windows(
                 self.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=self.step
             )
@@ -162,6 +184,8 @@ class Run:
                 count = torch.cat([count, torch.zeros(missing)])
             count = count.to(self.device)
             self._passes = list(zip(torch.split(windows, rows), torch.split(count, rows), strict=True))
+            self._pass = self.step * len(self._passes)
+        self.generator.manual_seed(seed_of("dropout", self.config.seed, self._pass))
         return self._passes[0]
 
     def learn(self, loss: Tensor, gradient: files.Tensors) -> bool:
@@ -171,6 +195,7 @@ class Run:
         """
         self.loss_total += loss
         del self._passes[0]
+        self._pass += 1
         if self._gradient:
             for name, total in self._gradient.items():
                 gradient[name] = total.add_(gradient[name])

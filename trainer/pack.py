@@ -77,6 +77,11 @@ class Pack:
             if run.learn(loss, self._part(gradients, number)):
                 self._changed(number)
 
+    def wait(self) -> None:
+        """Until the device has done what was asked of it."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     @torch.inference_mode()
     def evaluate(self, run: Run) -> float:
         """The loss in nats a token over the windows that the run is validated on, without dropout."""

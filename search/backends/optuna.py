@@ -13,27 +13,34 @@ from ...spaces import Spec
 from ..algorithms import make_pruner
 from ..driver import Driver
 from .base import as_message, deliver
+from .packing import check_pack, pack_size
 from .process import TICK_SECONDS, Limits, Worker, environment
 from .protocol import Message
 from .resources import share, this_machine, visible_gpus
 
 
 class OptunaBackend:
-    """Runs trials in `execution.workers` persistent processes on this machine."""
+    """Runs trials in `execution.workers` persistent processes on this machine, `execution.pack` in each."""
 
     def __init__(self, spec: Spec, objective: Message) -> None:
         self.pruner = make_pruner(spec)
+        check_pack(spec)
+        self._spec = spec
         self._setup = {"objective": objective, "metric": spec.metric}
         self._limits = Limits.of(spec.execution)
         self._share = share(spec.execution, [this_machine()], "this machine")
         self.threads = self._share.threads
+        self._pack = 1  # trials in each worker
         self._workers: dict[int, Worker] = {}  # by slot: a place among them, which decides the device
         self._selector = selectors.DefaultSelector()
         self._ticked = 0.0  # when the driver last looked at the clock, by the monotonic one
 
     def run(self, driver: Driver) -> None:
+        self._pack, told = pack_size(self._spec, self._share)
+        if told is not None:
+            driver.say(told)
         try:
-            while (self._assign(driver) or self._busy() or driver.paused) and not driver.overdue:
+            while (self._assign(driver) or self._running() or driver.paused) and not driver.overdue:
                 for key, _ in self._selector.select(TICK_SECONDS):
                     self._handle(driver, key.data, self._workers[key.data].receive())
                 if time.monotonic() - self._ticked >= TICK_SECONDS:
@@ -46,25 +53,31 @@ class OptunaBackend:
                 worker.end()
             self._selector.close()
 
-    def _busy(self) -> list[Worker]:
-        return [w for w in self._workers.values() if w.number is not None]
+    def _running(self) -> int:
+        return sum(len(worker.numbers) for worker in self._workers.values())
 
     def _assign(self, driver: Driver) -> bool:
-        """Give every free worker a trial, starting workers as they are needed; whether any was given."""
+        """Give out trials while there is room, starting workers as they are needed; whether any was given."""
         given = False
-        while len(self._busy()) < self._share.workers:
+        while self._running() < self._share.workers * self._pack:
             assignment = driver.ask()
             if assignment is None:
                 break
-            idle = next((w for w in self._workers.values() if w.number is None), None)
-            (idle or self._start()).give(as_message(assignment))
+            self._emptiest().give(as_message(assignment))
             given = True
         return given
+
+    def _emptiest(self) -> Worker:
+        """The worker with the fewest trials, a new one before one that is busy."""
+        found = min(self._workers.values(), key=lambda worker: len(worker.numbers), default=None)
+        if found is None or (found.numbers and len(self._workers) < self._share.workers):
+            return self._start()
+        return found
 
     def _start(self) -> Worker:
         slot = min(set(range(self._share.workers)) - set(self._workers))
         surroundings = environment(self.threads) | devices_of(slot, self._share.gpus, visible_gpus())
-        worker = Worker(self._setup, self._limits, surroundings, os.getcwd())
+        worker = Worker({**self._setup, "pack": self._pack}, self._limits, surroundings, os.getcwd())
         self._workers[slot] = worker
         self._selector.register(worker, selectors.EVENT_READ, slot)
         return worker
@@ -77,14 +90,14 @@ class OptunaBackend:
         """Take trials from their workers that the driver has ended, and leave the machine during a pause."""
         dropped = driver.take_dropped()
         for slot, worker in list(self._workers.items()):
-            if worker.number in dropped and not worker.stopping:
-                worker.drop()
-            elif driver.paused and worker.number is None:
+            for number in worker.numbers:
+                if number in dropped and not worker.stopping(number):
+                    worker.drop(number)
+            if driver.paused and worker.alive and not worker.numbers:
                 worker.end()
-            else:
-                continue
-            self._selector.unregister(worker)
-            del self._workers[slot]
+            if not worker.alive:
+                self._selector.unregister(worker)
+                del self._workers[slot]
 
     def _handle(self, driver: Driver, slot: int, messages: list[Message]) -> None:
         worker = self._workers[slot]

@@ -46,8 +46,18 @@ class Limits:
         return cls(execution.trial_timeout, execution.max_memory, STOP_SECONDS, SILENCE_SECONDS)
 
 
+@dataclass
+class Running:
+    """A trial in a worker."""
+
+    number: int
+    output: Path  # where it prints
+    since: float  # when it was given, or stopped, by the monotonic clock
+    stopping: bool = False  # the search has ended it; it is on its way out
+
+
 class Worker:
-    """A process that runs one trial after another; started here, in a session of its own."""
+    """A process that runs up to `capacity` trials at once; started here, in a session of its own."""
 
     def __init__(self, setup: Message, limits: Limits, environment: Mapping[str, str], folder: str) -> None:
         ours, theirs = socket.socketpair()
@@ -62,22 +72,25 @@ class Worker:
             )
         self._channel = Channel(ours)
         self._limits = limits
-        self._since = 0.0  # when its trial was given, or stopped, by the monotonic clock
         self._heard = 0.0  # when it last gave a sign of life
-        self._output = Path(os.devnull)  # what its trial prints
-        self.number: int | None = None  # of the trial it runs
-        self.stopping = False  # the search has ended its trial; the objective is on its way out
+        self._trials: dict[int, Running] = {}
+        self.capacity: int = setup["pack"]
         self.alive = True
         self._send({"kind": "setup", **setup})
+
+    @property
+    def numbers(self) -> list[int]:
+        """The trials in it, those on their way out too."""
+        return list(self._trials)
 
     def fileno(self) -> int:
         return self._channel.fileno()
 
     def give(self, assignment: Message) -> None:
         """Let the worker run a trial: an `Assignment` as a message."""
-        self.number, self.stopping = assignment["number"], False
-        self._since = self._heard = time.monotonic()
-        self._output = Path(assignment["folder"]) / OUTPUT
+        number = assignment["number"]
+        self._heard = time.monotonic()
+        self._trials[number] = Running(number, Path(assignment["folder"]) / OUTPUT, self._heard)
         self._send({"kind": "trial", **assignment})
 
     def go_on(self, report: Message) -> None:
@@ -86,7 +99,8 @@ class Worker:
 
     def stop(self, report: Message) -> None:
         """Answer the trial's report: it ends here. Its objective has a while to leave."""
-        self.stopping, self._since = True, time.monotonic()
+        if (trial := self._trials.get(report["number"])) is not None:
+            trial.stopping, trial.since = True, time.monotonic()
         self._answer(report, stop=True)
 
     def receive(self) -> list[Message]:
@@ -102,62 +116,89 @@ class Worker:
         return [told for message in messages for told in self._told(message)]
 
     def check(self) -> list[Message]:
-        """Kill the worker where its trial takes too long or too much; the failure, where there is one."""
-        if self.number is None:
+        """End what takes too long or too much; the failures, where there are some."""
+        if not self._trials:
             return []
-        shorten(self._output)
-        limits = self._limits
-        seconds, memory = limits.leaving if self.stopping else limits.seconds, limits.memory
-        if seconds is not None and time.monotonic() - self._since > seconds:
-            return self._kill("timeout", f"the trial ran longer than {seconds:g} s")
-        if time.monotonic() - self._heard > limits.silence and not self._channel.has_news():
+        for trial in self._trials.values():
+            shorten(trial.output)
+        limits, now = self._limits, time.monotonic()
+        if now - self._heard > limits.silence and not self._channel.has_news():
             return self._kill("lost", f"the worker process gave no sign of life for {limits.silence:g} s")
+        memory = None if limits.memory is None else limits.memory * len(self._trials)
         if memory is not None and (taken := self._memory()) > memory:
-            return self._kill(
-                "memory", f"the trial took {gibibytes(taken)}, max_memory is {gibibytes(memory)}"
-            )
+            what = "the trial" if len(self._trials) == 1 else f"{len(self._trials)} trials in one worker"
+            return self._kill("memory", f"{what} took {gibibytes(taken)}, max_memory is {gibibytes(memory)}")
+        for trial in list(self._trials.values()):
+            if trial.stopping and now - trial.since > limits.leaving:
+                return self._kill(
+                    "lost", f"trial {trial.number} did not leave their worker when it was told to"
+                )
+            if not trial.stopping and limits.seconds is not None and now - trial.since > limits.seconds:
+                return self._overdue(trial, f"the trial ran longer than {limits.seconds:g} s")
         return []
 
-    def drop(self) -> None:
-        """Kill the worker: its trial has ended, and it does not know."""
-        self._leave(0)
-        self.number = None
+    def drop(self, number: int) -> None:
+        """Take a trial out: it has ended, and its worker does not know."""
+        if self.capacity == 1:
+            self._trials.clear()
+            self._leave(0)
+        else:
+            self._ask_to_leave(self._trials[number])
 
     def end(self) -> None:
         """Take the worker out of service. An idle one leaves by itself; a busy one is killed."""
-        if self.number is None:
+        if not self._trials:
             self._send({"kind": "exit"})
-        self._leave(EXIT_SECONDS if self.number is None else 0)
+        self._leave(0 if self._trials else EXIT_SECONDS)
+
+    def stopping(self, number: int) -> bool:
+        """Whether a trial in it is on its way out."""
+        return self._trials[number].stopping
+
+    def _overdue(self, trial: Running, what: str) -> list[Message]:
+        if self.capacity == 1:
+            return self._kill("timeout", what)
+        self._ask_to_leave(trial)
+        return [_failure(trial.number, "timeout", what)]
+
+    def _ask_to_leave(self, trial: Running) -> None:
+        """Others go on in the process, so the trial leaves it at its next step."""
+        trial.stopping, trial.since = True, time.monotonic()
+        self._send({"kind": "drop", "number": trial.number})
 
     def _told(self, message: Message) -> list[Message]:
         if message["kind"] == "alive":
             return []
+        trial = self._trials.get(message["number"])
         if message["kind"] == "report":
-            if message["number"] != self.number or self.stopping:  # a thread that outlived its objective
+            if trial is None or trial.stopping:  # of a thread that outlived its objective
                 self._answer(message, stop=True)
                 return []
             return [message]
         if message["kind"] == "stopped":
-            return self._failed("error", "the objective raised TrialStopped, which is the search's")
+            what = "the objective raised TrialStopped, which is the search's"
+            message = _failure(message["number"], "error", what)
         return self._ended(message)
 
     def _lost(self) -> list[Message]:
         """The process ended by itself, or was killed."""
         self._leave(EXIT_SECONDS)
-        return self._failed("lost", _how_it_ended(self._process.returncode))
+        return self._all_failed("lost", _how_it_ended(self._process.returncode))
 
     def _kill(self, kind: str, what: str) -> list[Message]:
         self._leave(0)
-        return self._failed(kind, what)
+        return self._all_failed(kind, what)
 
-    def _failed(self, kind: str, what: str) -> list[Message]:
-        return self._ended({"kind": "failed", "failure": {"kind": kind, "message": what}})
+    def _all_failed(self, kind: str, what: str) -> list[Message]:
+        return [told for number in self.numbers for told in self._ended(_failure(number, kind, what))]
 
     def _ended(self, message: Message) -> list[Message]:
-        """The trial is over; after its stop, or without one, the search hears no more of it."""
-        number, self.number = self.number, None
-        shorten(self._output)
-        return [] if number is None or self.stopping else [{**message, "number": number}]
+        """A trial is over; after its stop, or without one, the search hears no more of it."""
+        trial = self._trials.pop(message["number"], None)
+        if trial is None:
+            return []
+        shorten(trial.output)
+        return [] if trial.stopping else [message]
 
     def _leave(self, seconds: float) -> None:
         """Let the process end within so many seconds, then kill it and what it started."""
@@ -203,6 +244,10 @@ def environment(threads: int) -> dict[str, str]:
     found.setdefault("MALLOC_TRIM_THRESHOLD_", "100000000000")
     found.setdefault("MALLOC_TOP_PAD_", str(64 << 20))
     return found
+
+
+def _failure(number: int, kind: str, what: str) -> Message:
+    return {"kind": "failed", "number": number, "failure": {"kind": kind, "message": what}}
 
 
 def _how_it_ended(code: int) -> str:

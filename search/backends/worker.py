@@ -1,4 +1,4 @@
-"""A worker process: runs one trial after another for the driver at the other end of its socket.
+"""A worker process: runs trials for the driver at the other end of its socket, one at a time or several.
 
 Started as `python -m hpsearch.search.backends.worker FD`. It never opens the database. It ends when the
 driver does: a thread reads the socket, and takes the process and its children down at the end of file.
@@ -12,12 +12,21 @@ import socket
 import sys
 import threading
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
-from ...objectives.base import Objective, TrialStopped, is_built_in, reports_again, resolve
+from ...objectives.base import (
+    Objective,
+    PackedObjective,
+    TrialStopped,
+    is_built_in,
+    packed,
+    reports_again,
+    resolve,
+)
 from ...storage.files import OUTPUT
 from ..trial import FolderTrial, Report, as_number, failure_of
 from .protocol import Channel, Message, end_session
@@ -53,38 +62,45 @@ def run_trial(objective: Objective, trial: WorkerTrial, reported: int) -> Messag
     """Run the objective; what became of it, as a message. `reported` is the last step the study has."""
     try:
         trial.catch_up(reported)
-        value = as_number(objective(trial), "the objective returned")
-        return {"kind": "stopped"} if trial.stopped else {"kind": "done", "value": value}
-    except TrialStopped:
-        return {"kind": "stopped"}
+        return how_it_ended(trial, as_number(objective(trial), "the objective returned"))
     except BaseException as error:
-        if trial.stopped:  # an objective's own trouble on its way out changes nothing
-            return {"kind": "stopped"}
-        failure = failure_of(error)
-        if failure["kind"] == "error" and trial.stuck:
-            failure["kind"] = "checkpoint"
-        return {"kind": "failed", "failure": failure}
-    finally:
-        trial.stopped = True  # a thread of the objective's that goes on reports to nobody
+        return how_it_ended(trial, error)
 
 
-def _redirect(stack: ExitStack, path: Path) -> None:
-    """Send what the trial prints, from Python or below, to its log file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    log = stack.enter_context(path.open("ab"))
-    for descriptor in (1, 2):
-        saved = os.dup(descriptor)
-        stack.callback(os.close, saved)
-        stack.callback(os.dup2, saved, descriptor)
-        os.dup2(log.fileno(), descriptor)
-    stack.callback(sys.stdout.flush)
-    stack.callback(sys.stderr.flush)
+def how_it_ended(trial: WorkerTrial, outcome: float | BaseException) -> Message:
+    """The end of a trial, by its value or what it raised, as a message."""
+    stopped = trial.stopped or isinstance(outcome, TrialStopped)
+    trial.stopped = True  # a thread of the objective's that goes on reports to nobody
+    if stopped:  # an objective's own trouble on its way out changes nothing
+        return {"kind": "stopped", "number": trial.number}
+    if not isinstance(outcome, BaseException):
+        return {"kind": "done", "number": trial.number, "value": outcome}
+    failure = failure_of(outcome)
+    if failure["kind"] == "error" and trial.stuck:
+        failure["kind"] = "checkpoint"
+    return {"kind": "failed", "number": trial.number, "failure": failure}
 
 
-def _listen(channel: Channel, incoming: queue.Queue[Message], answers: queue.Queue[Message]) -> None:
+@contextmanager
+def printing_to(folder: Path) -> Iterator[None]:
+    """Send what a trial prints, from Python or below, to the log file in its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        log = stack.enter_context((folder / OUTPUT).open("ab"))
+        for descriptor in (1, 2):
+            saved = os.dup(descriptor)
+            stack.callback(os.close, saved)
+            stack.callback(os.dup2, saved, descriptor)
+            os.dup2(log.fileno(), descriptor)
+        stack.callback(sys.stdout.flush)
+        stack.callback(sys.stderr.flush)
+        yield
+
+
+def _listen(channel: Channel, server: Server) -> None:
     while (messages := channel.receive()) is not None:
         for message in messages:
-            (answers if message["kind"] == "answer" else incoming).put(message)
+            server.hear(message)
     _leave(1)  # the driver is gone; nothing this process could still say would be heard
 
 
@@ -98,33 +114,115 @@ def _beat(channel: Channel) -> None:
             return  # the driver is gone, which `_listen` deals with
 
 
+class Server:
+    """Runs the trials that the driver gives this worker, one at a time."""
+
+    def __init__(self, channel: Channel, setup: Message) -> None:
+        self._channel = channel
+        self._setup = setup
+        self._answers: queue.Queue[Message] = queue.Queue()
+        self._incoming: queue.Queue[Message] = queue.Queue()
+        self._objective: Objective | None = None
+
+    def hear(self, message: Message) -> None:
+        """Take in what the driver says; called from another thread."""
+        (self._answers if message["kind"] == "answer" else self._incoming).put(message)
+
+    def serve(self) -> None:
+        """Run trials until the driver says `exit`."""
+        self._load_early()
+        while (message := self._incoming.get())["kind"] != "exit":
+            if message["kind"] == "trial":
+                self._tell(self._run(message))
+
+    def _run(self, message: Message) -> Message:
+        with printing_to(Path(message["folder"])):
+            try:
+                objective = self._load()  # inside the trial, so that its failure is a trial's
+                return run_trial(objective, self._trial(message), message["reported"])
+            except BaseException as error:
+                return {"kind": "failed", "number": message["number"], "failure": failure_of(error)}
+
+    def _load_early(self) -> None:
+        """Load what is hpsearch's own: torch takes seconds, and the first trial is not here yet."""
+        if is_built_in(self._setup["objective"]):
+            with suppress(Exception):  # it will fail again in that trial, and count as its failure
+                self._load()
+
+    def _load(self) -> Objective:
+        if self._objective is None:
+            self._objective = resolve(self._setup["objective"], metric=self._setup["metric"])
+        return self._objective
+
+    def _trial(self, message: Message) -> WorkerTrial:
+        sealed = not reports_again(self._setup["objective"])
+        return WorkerTrial(message, self._channel, self._answers, sealed=sealed)
+
+    def _tell(self, message: Message) -> None:
+        try:
+            self._channel.send(message)
+        except OSError:
+            _leave(1)  # the driver is gone
+
+
+class PackServer(Server):
+    """Runs several trials at once, of an objective that can."""
+
+    def __init__(self, channel: Channel, setup: Message) -> None:
+        super().__init__(channel, setup)
+        self._trials: dict[int, WorkerTrial] = {}
+
+    def serve(self) -> None:
+        self._load_early()
+        pack = packed(self._setup["objective"], lambda trial: printing_to(trial.checkpoint.parent))
+        while True:
+            while not self._incoming.empty() or not pack.busy:
+                message = self._incoming.get()
+                match message["kind"]:
+                    case "exit":
+                        return
+                    case "trial":
+                        self._begin(pack, message)
+                    case "drop" if message["number"] in self._trials:
+                        trial = self._trials.pop(message["number"])
+                        trial.stopped = True
+                        pack.leave(trial)
+                        self._tell({"kind": "stopped", "number": trial.number})
+            for ended, outcome in pack.advance():
+                trial = self._trials.pop(ended.number)
+                self._tell(how_it_ended(trial, outcome))
+
+    def _begin(self, pack: PackedObjective, message: Message) -> None:
+        folder = Path(message["folder"])
+        try:
+            with printing_to(folder):
+                trial = self._trial(message)
+        except BaseException as error:
+            self._tell({"kind": "failed", "number": message["number"], "failure": failure_of(error)})
+            return
+        self._trials[trial.number] = trial
+        try:
+            with printing_to(folder):
+                trial.catch_up(message["reported"])
+            pack.join(trial)
+        except BaseException as error:
+            del self._trials[trial.number]
+            self._tell(how_it_ended(trial, error))
+
+
 def main(descriptor: int) -> None:
     """Serve the driver until it says `exit` or goes."""
     channel = Channel(socket.socket(fileno=descriptor))
-    incoming: queue.Queue[Message] = queue.Queue()
-    answers: queue.Queue[Message] = queue.Queue()
-    threading.Thread(target=_listen, args=(channel, incoming, answers), daemon=True).start()
+    messages: list[Message] = []
+    while not messages:  # a function that travels by value comes in several pieces
+        messages = received if (received := channel.receive()) is not None else _leave(1)
+    setup, *early = messages
+    server = (PackServer if setup["pack"] > 1 else Server)(channel, setup)
+    for message in early:
+        server.hear(message)
+    threading.Thread(target=_listen, args=(channel, server), daemon=True).start()
     threading.Thread(target=_beat, args=(channel,), daemon=True).start()
-    setup = incoming.get()
-    objective: Objective | None = None
-    if is_built_in(setup["objective"]):  # torch takes seconds to load, and the first trial is not here yet
-        with suppress(Exception):  # it will fail again in that trial, and count as its failure
-            objective = resolve(setup["objective"], metric=setup["metric"])
-    while (message := incoming.get())["kind"] != "exit":
-        with ExitStack() as stack:
-            _redirect(stack, Path(message["folder"]) / OUTPUT)
-            try:
-                if objective is None:  # loaded inside the first trial, so that its failure is a trial's
-                    objective = resolve(setup["objective"], metric=setup["metric"])
-                sealed = not reports_again(setup["objective"])
-                trial = WorkerTrial(message, channel, answers, sealed=sealed)
-                ended = run_trial(objective, trial, message["reported"])
-            except BaseException as error:
-                ended = {"kind": "failed", "failure": failure_of(error)}
-        try:
-            channel.send(ended)
-        except OSError:
-            _leave(1)  # the driver is gone
+    server.serve()
     _leave(0)
 
 

@@ -121,7 +121,7 @@ class TrialActor(tune.Trainable):
 
     def _wait(self) -> list[Message]:
         """Wait until the worker has something to say that the search is to know."""
-        while self._worker.number is not None:
+        while self._worker.numbers:
             messages: list[Message] = []
             if time.monotonic() - self._checked >= TICK_SECONDS:
                 self._checked = time.monotonic()

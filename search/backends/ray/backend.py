@@ -23,7 +23,7 @@ from ray.tune.search import Searcher
 
 from ....spaces import Spec
 from ...driver import Driver
-from ...errors import SearchError
+from ...errors import SearchError, UsageError
 from ..base import as_message, deliver
 from ..process import TICK_SECONDS, Limits
 from ..protocol import Message
@@ -47,7 +47,11 @@ class RayBackend:
         if address is not None and execution.cpus_per_trial is None:  # threads are known before it is joined
             execution = execution.model_copy(update={"cpus_per_trial": 1.0})
         self._execution = execution
-        self._setup = {"objective": objective, "metric": spec.metric}
+        if execution.pack not in ("auto", 1):
+            raise UsageError(
+                f"execution.pack: found {execution.pack}, but trials are packed on the optuna backend alone"
+            )
+        self._setup = {"objective": objective, "metric": spec.metric, "pack": 1}
         self._limits = Limits.of(execution)
         self._machine = this_machine()
         self._share: Share | None = None  # a cluster says what it has when it is joined

@@ -1,0 +1,75 @@
+"""How many trials a worker trains at once."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...objectives.base import can_pack
+from ...spaces import Spec
+from ..algorithms import derived_seed
+from ..errors import SearchError, UsageError
+from .process import environment
+from .resources import Share, this_machine
+
+SIZES = (1, 2, 4, 8)  # among which `auto` chooses
+GAIN = 1.05  # that a pack must be faster by: less is the machine's noise
+
+
+def check_pack(spec: Spec) -> None:
+    """Raise `UsageError` where the trials of a study cannot be packed as it asks."""
+    pack = spec.execution.pack
+    if pack not in ("auto", 1) and not can_pack(_objective(spec)):
+        raise UsageError(
+            f"execution.pack: found {pack}, but only trials of the objective lora are packed: "
+            "they train adapters of the same base"
+        )
+
+
+def pack_size(spec: Spec, share: Share) -> tuple[int, str | None]:
+    """How many trials a worker trains at once, and what to tell the user of how that was found."""
+    asked = spec.execution.pack
+    if asked != "auto":
+        return asked, None
+    if not can_pack(_objective(spec)):
+        return 1, None
+    rng = random.Random(derived_seed(0, "pack"))
+    configs = [spec.space.sample(rng) for _ in range(SIZES[-1])]
+    found = _measured(configs, share)
+    room = this_machine().memory / share.workers / 1e6
+    rates = {
+        size: found["seconds"]["1"] / found["seconds"][str(size)]
+        for size in SIZES
+        if found["memory_mb"][str(size)] <= room
+    }
+    best = max(rates, key=lambda size: rates[size], default=1)
+    if best == 1 or rates[best] < GAIN:
+        return 1, "each worker trains one trial at a time: several at once were measured no faster"
+    return (
+        best,
+        f"each worker trains {best} trials at once, measured {rates[best]:.2g} times as fast",
+    )
+
+
+def _objective(spec: Spec) -> str | list[str]:
+    return spec.objective if isinstance(spec.objective, str) else spec.objective.command
+
+
+def _measured(configs: Sequence[Mapping[str, Any]], share: Share) -> dict[str, dict[str, float]]:
+    """What `trainer.measure` prints."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "hpsearch.trainer.measure"],
+        input=json.dumps({"configs": configs, "sizes": SIZES}),
+        env=environment(share.threads),
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise SearchError(f"execution.pack: packs cannot be measured: {last}; give a number")
+    found: dict[str, dict[str, float]] = json.loads(done.stdout)
+    return found

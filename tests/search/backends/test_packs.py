@@ -1,0 +1,176 @@
+"""Trials that train together in one worker end as each would alone, whatever happens to the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import psutil
+import pytest
+from optuna.trial import FrozenTrial
+
+from hpsearch.search.backends.packing import pack_size
+from hpsearch.search.backends.resources import Share
+from hpsearch.search.errors import UsageError
+from hpsearch.spaces import Spec
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize(("backend_name", "storage_name"), [("optuna", "sqlite")], indirect=True),
+]
+
+TRIALS = 6
+SPACE: dict[str, Any] = {
+    "objective": "lora",
+    "metric": "val_loss",
+    "parameters": {
+        "learning_rate": {"min": 1e-4, "max": 1e-2, "log": True},
+        "lora_r": [2, 8, 16],
+        "lora_dropout": [0.0, 0.1],
+        "batch_size": [2, 4],
+        "max_length": 16,
+        "eval_samples": 4,
+        "max_samples": 120,
+        "eval_every": 8,
+    },
+    "search": {"sampler": "random", "seed": 3},
+    "early_stopping": {"method": "none", "resource": "samples"},
+    "budget": {"trials": TRIALS},
+}
+CLOCKED = {"tokens_per_second", "host_memory_mb", "retries", "reason", "error"}
+
+
+def packed(size: int | str, **execution: Any) -> dict[str, Any]:
+    cores = {"workers": 1, "cpus_per_trial": 1, "retries": 1}
+    return SPACE | {"execution": cores | {"pack": size} | execution}
+
+
+def told(trial: FrozenTrial) -> Any:
+    attrs = {name: value for name, value in trial.user_attrs.items() if name not in CLOCKED}
+    return trial.state.name, trial.params, trial.value, trial.intermediate_values, attrs
+
+
+@pytest.fixture
+def alone(bench: Any) -> list[Any]:
+    """What the trials are when they train one at a time."""
+    bench.search(bench.make_spec(name="alone", **packed(1)))
+    return [told(trial) for trial in bench.trials("alone")]
+
+
+def worker_of(process: Any) -> psutil.Process:
+    children = psutil.Process(process.pid).children(recursive=True)
+    [found] = [child for child in children if "hpsearch.search.backends.worker" in child.cmdline()]
+    return found
+
+
+def test_packs_of_a_search_are_its_trials_alone(bench: Any, alone: list[Any]) -> None:
+    together: set[int] = set()
+
+    class Watcher:
+        def trial_ended(self, driver: Any, trial: FrozenTrial) -> None: ...
+        def say(self, message: str) -> None: ...
+        def tick(self, driver: Any) -> None:
+            together.add(len(driver.running))
+
+    bench.search(bench.make_spec(**packed(4)), watcher=Watcher())
+    assert [told(trial) for trial in bench.trials()] == alone
+    assert max(together) == 4
+
+
+def test_kills_of_worker_and_driver_cost_a_packed_search_nothing(
+    bench: Any, command: Any, alone: list[Any]
+) -> None:
+    search = command(**packed(3))
+    process = search.start()
+    runs = bench.folder / "runs" / "study"
+
+    def reported(number: int, lines: int) -> bool:
+        path = runs / str(number) / "metrics.jsonl"
+        return path.exists() and len(path.read_bytes().splitlines()) >= lines
+
+    search.wait_for(lambda: reported(1, 3))
+    os.kill(worker_of(process).pid, signal.SIGKILL)  # it is started again, and its three trials with it
+    search.wait_for(lambda: reported(3, 2))
+    process.kill()
+    process.communicate()
+    output, _ = search.start().communicate(timeout=120)
+    assert [told(trial) for trial in bench.trials()] == alone, output
+    assert sum("retries" in trial.user_attrs for trial in bench.trials()) == 3
+
+
+def test_a_trial_that_is_killed_takes_no_other_along(bench: Any, recorder: Any, alone: list[Any]) -> None:
+    workers: set[int] = set()
+
+    def kill(driver: Any) -> None:
+        if 1 in driver.running and driver.running[1].reported and bench.states()[1] != "FAIL":
+            driver.kill(1, "killed here")
+        workers.update(
+            child.pid
+            for child in psutil.Process().children()
+            if "hpsearch.search.backends.worker" in child.cmdline()
+        )
+
+    bench.search(bench.make_spec(**packed(3)), watcher=recorder(at_tick=kill))
+    found = bench.trials()
+    assert found[1].state.name == "FAIL" and found[1].user_attrs["reason"] == "killed here"
+    assert [told(t) for t in found if t.number != 1] == [a for n, a in enumerate(alone) if n != 1]
+    assert len(workers) == 1, "and its worker stays"
+
+
+def test_a_trial_that_takes_too_long_leaves_its_pack(bench: Any) -> None:
+    space = packed(2, trial_timeout="10s", retries=0)
+    long = SPACE["parameters"] | {"max_samples": [120, 10**6], "eval_every": 8}
+    bench.search(bench.make_spec(**space | {"parameters": long}))
+    ends = {t.params["max_samples"]: set[str]() for t in bench.trials()}
+    for trial in bench.trials():
+        ends[trial.params["max_samples"]].add(trial.user_attrs.get("reason", trial.state.name))
+    assert ends == {120: {"COMPLETE"}, 10**6: {"the trial ran longer than 10 s"}}
+
+
+def test_what_is_wrong_with_a_trial_is_not_its_packs_trouble(bench: Any) -> None:
+    """One diverges, one cannot begin, and the others do not notice."""
+    parameters = SPACE["parameters"] | {
+        "learning_rate": [1e-3, 1e30],
+        "max_grad_norm": 0.0,
+        "max_length": [
+            16,
+            200,
+            201,
+        ],  # two kinds of failures: a search that begins with three alike would end
+    }
+    space = packed(4, retries=0) | {"parameters": parameters, "search": {"sampler": "random", "seed": 5}}
+    bench.search(bench.make_spec(**space))
+    for trial in bench.trials():
+        if trial.params["max_length"] > 128:
+            assert trial.state.name == "FAIL" and "the base was made for 128" in trial.user_attrs["reason"]
+        elif trial.params["learning_rate"] > 1:
+            assert trial.state.name != "COMPLETE" and "diverged" in trial.user_attrs["reason"]
+        else:
+            assert trial.state.name == "COMPLETE" and trial.value < 2
+    assert len({t.state.name for t in bench.trials()}) > 1
+
+
+def test_auto_measures_and_says_what_it_took(bench: Any, recorder: Any) -> None:
+    watcher = recorder()
+    bench.search(bench.make_spec(**packed("auto") | {"budget": {"trials": 2}}), watcher=watcher)
+    [said] = [line for line in watcher.said if "each worker trains" in line]
+    assert "measured" in said
+    assert bench.states() == ["COMPLETE"] * 2
+
+
+def test_a_pack_that_does_not_fit_into_memory_is_not_taken(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec: Spec = bench.make_spec(**packed("auto"))
+    peaks = {"1": 300.0, "2": 400.0, "4": 500.0, "8": 1e9}
+    seconds = {"1": 8.0, "2": 5.0, "4": 4.0, "8": 1.0}
+    measured = {"seconds": seconds, "memory_mb": peaks}
+    monkeypatch.setattr("hpsearch.search.backends.packing._measured", lambda configs, share: measured)
+    assert pack_size(spec, Share(1, 1.0, 0.0, None))[0] == 4
+
+
+def test_what_cannot_be_packed_is_refused(bench: Any) -> None:
+    with pytest.raises(UsageError, match=r"execution.pack: found 4, but only trials of the objective lora"):
+        bench.search("descend", execution={"pack": 4})
+    assert bench.untouched()

@@ -1,0 +1,76 @@
+"""How much faster some runs train together than one after another, on this machine: measured in seconds.
+
+    echo '{"configs": [{...}, ...], "sizes": [1, 2, 4]}' | python -m hpsearch.trainer.measure
+
+Prints JSON: by size of pack, the seconds that all configurations take for a tick, and the megabytes of memory
+that were held up to that size. A process of its own, with the threads of a worker: its driver loads no torch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from .build import pick_device
+from .config import LoraConfig
+from .loop import Run
+from .memory import host_peak
+from .pack import Pack, new_pack, pack_key
+
+SECONDS = 60.0  # that a measurement takes at most, before the round that it is in
+ROUNDS = 3
+TICKS = 2  # of each pack in a round; one before them is not counted
+
+
+def measure(configs: Sequence[LoraConfig], sizes: Sequence[int]) -> dict[str, Any]:
+    """Median `seconds` of a tick of all runs and the peak `memory_mb`, by size of pack from the least."""
+    packs: dict[object, Pack] = {}
+    runs = []
+    for config in configs:
+        key = pack_key(config)
+        if key not in packs:
+            packs[key] = new_pack(config, pick_device(config.device))
+        runs.append(Run(config, packs[key]))
+    began = time.monotonic()
+    found: dict[int, list[float]] = {size: [] for size in sorted(sizes)}
+    peaks: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        for size in found:
+            found[size].append(sum(_seconds(group) for group in _groups(runs, size)))
+            peaks.setdefault(str(size), host_peak())
+        if time.monotonic() - began > SECONDS:
+            break
+    seconds = {str(size): statistics.median(times) for size, times in found.items()}
+    return {"seconds": seconds, "memory_mb": peaks}
+
+
+def _groups(runs: Sequence[Run], size: int) -> list[list[Run]]:
+    """The packs that a worker with so many trials would make of them, if they came in this order."""
+    groups = []
+    for first in range(0, len(runs), size):
+        there = sorted(runs[first : first + size], key=lambda run: str(pack_key(run.config)))
+        groups += [list(alike) for _, alike in itertools.groupby(there, key=lambda run: pack_key(run.config))]
+    return groups
+
+
+def _seconds(runs: list[Run]) -> float:
+    pack = runs[0].pack
+    pack.set(runs)
+    pack.tick()
+    began = time.perf_counter()
+    for _ in range(TICKS):
+        pack.tick()
+        pack.wait()
+    return (time.perf_counter() - began) / TICKS
+
+
+if __name__ == "__main__":
+    asked = json.load(sys.stdin)
+    print(
+        json.dumps(measure([LoraConfig.from_params(params) for params in asked["configs"]], asked["sizes"]))
+    )

@@ -1,0 +1,127 @@
+"""Several runs in one process, each from its start to its end, packed where they can be.
+
+    together = Together()
+    run = together.new_run(config)
+    together.join(run, course(run, on_report=...))
+    while together.busy:
+        for run, outcome in together.advance(): ...
+
+Nobody waits for the slowest: a run that ends leaves, and another may join between any two ticks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from .build import pick_device
+from .config import TrainConfig
+from .loop import FitResult, Run
+from .pack import Pack, new_pack, pack_key
+
+Course = Generator[None, None, FitResult]
+Outcome = FitResult | BaseException
+
+
+class Together:
+    """The runs and their packs. `within` surrounds what a run does by itself, as in a report."""
+
+    def __init__(
+        self, within: Callable[[Run], AbstractContextManager[None]] = lambda run: nullcontext()
+    ) -> None:
+        self._within = within
+        self._courses: dict[Run, Course] = {}
+        self._packs: dict[object, Pack] = {}
+        self._over: list[tuple[Run, Outcome]] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a run that has not ended, or whose end `advance` has not told."""
+        return bool(self._courses or self._over)
+
+    def new_run(self, config: TrainConfig) -> Run:
+        """A run that trains in a pack of those here. Raises as `Run` does."""
+        key = pack_key(config)
+        if key is None:
+            return Run(config)
+        if key not in self._packs:
+            self._packs[key] = new_pack(config, pick_device(config.device))
+        return Run(config, self._packs[key])
+
+    def join(self, run: Run, course: Course) -> None:
+        """Let a run take part, from its first report on where it is resumed."""
+        self._courses[run] = course
+        self._follow(run)
+        if run in self._courses:
+            run.pack.set([*run.pack.runs, run] if run not in run.pack.runs else run.pack.runs)
+
+    def leave(self, run: Run) -> None:
+        """Take a run out before its end is told."""
+        if run in self._courses:
+            self._courses.pop(run).close()
+        self._over = [(other, outcome) for other, outcome in self._over if other is not run]
+        self._set_apart([run])
+
+    def advance(self) -> list[tuple[Run, Outcome]]:
+        """A tick of every pack; the runs that ended with it, or with what they did by themselves."""
+        for pack in {id(run.pack): run.pack for run in self._courses}.values():
+            steps = {run: run.step for run in pack.runs}
+            began = time.perf_counter()
+            failed = _tick(pack)
+            seconds = time.perf_counter() - began
+            for run, error in failed:
+                self._courses.pop(run).close()
+                self._over.append((run, error))
+            for run, step in steps.items():
+                run.train_seconds += seconds
+                if run in self._courses and run.step > step:
+                    self._follow(run)
+            self._set_apart([run for run in steps if run not in self._courses])
+        over, self._over = self._over, []
+        return over
+
+    def _follow(self, run: Run) -> None:
+        """Let the run do what is due before its next step."""
+        try:
+            with self._within(run):
+                next(self._courses[run])
+        except StopIteration as end:
+            outcome: Outcome = end.value
+        except BaseException as error:
+            outcome = error
+        else:
+            return
+        del self._courses[run]
+        self._over.append((run, outcome))
+
+    def _set_apart(self, gone: list[Run]) -> None:
+        for run in gone:
+            if run in run.pack.runs:
+                run.pack.set([other for other in run.pack.runs if other is not run])
+
+
+def _tick(pack: Pack) -> list[tuple[Run, BaseException]]:
+    """A tick of a pack; the runs that it failed for.
+
+    What fails together is tried one by one: memory that is short for all may do for each, and what is wrong
+    with one run is no other's trouble. A tick that fails has changed nothing yet.
+    """
+    runs = pack.runs
+    try:
+        pack.tick()
+    except Exception as error:
+        if len(runs) == 1:
+            return [(runs[0], error)]
+    else:
+        return []
+    failed = []
+    for run in runs:
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        pack.set([run])
+        failed += _tick(pack)
+    pack.set(runs)
+    return failed
