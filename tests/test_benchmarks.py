@@ -51,6 +51,15 @@ def test_early_stopping_is_compared_on_both_backends() -> None:
 
 
 @pytest.mark.slow
+def test_loading_a_text_is_measured(tmp_path: Path) -> None:
+    sizes = ["--megabytes", "1", "--files", "9", "--rounds", "1"]
+    lines = lines_of("corpora.py", *sizes, "--folder", str(tmp_path))
+    assert [line.split()[0] for line in lines[1:]] == ["english", "python", "records.jsonl", "files"]
+    assert {len(line.split()) for line in lines[1:]} == {4}
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
 def test_checkpoints_are_measured(tmp_path: Path) -> None:
     sizes = ["--only", "lora", "--rounds", "1", "--samples", "32"]
     lines = lines_of("checkpoint.py", *sizes, "--folder", str(tmp_path))

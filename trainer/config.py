@@ -108,9 +108,12 @@ class TrainConfig:
     max_length: int = whole(128, "[2, inf)", "tokens (bytes) of a sequence")
     early_stopping_patience: int = whole(0, "[0, inf)", "stop after so many worse validations; 0: never")
     early_stopping_min_delta: float = real(0.0, "[0, inf)", "what counts as an improvement, in nats")
-    train_file: str = text("python", (), "a UTF-8 text file, or a text Python carries: english, python")
-    validation_file: str | None = optional(str, "", "a text file to validate on, where train_file is a file")
-    validation_split: float = real(0.1, "(0, 0.5]", "share to validate on, where there is no validation_file")
+    train_file: str = text("python", (), "text, folder or .jsonl; or what Python carries: english, python")
+    validation_file: str | None = optional(
+        str, "", "the same to validate on; what it holds is not trained on"
+    )
+    validation_split: float = real(0.1, "[0, 0.5]", "share to validate on, where there is no validation_file")
+    text_field: str | None = optional(str, "", "records: the field that holds the text (default: by layout)")
     device: str = text("auto", DEVICES, "where to train; auto: an accelerator where there is one")
     seed: int = whole(0, "[0, 9223372036854775807]", "of the weights' start, the batches and the dropout")
 
@@ -156,6 +159,10 @@ class TrainConfig:
             problems.append("warmup_ratio, warmup_steps: found both, needs at most one")
         if values["validation_file"] is not None and values["train_file"] in NAMED_CORPORA:
             problems.append(f"validation_file: train_file {values['train_file']!r} brings its own")
+        if values["text_field"] is not None and values["train_file"] in NAMED_CORPORA:
+            problems.append(f"text_field: train_file {values['train_file']!r} has no records")
+        if values["validation_split"] == 0 and values["validation_file"] is None:
+            problems.append("validation_split: found 0, needs a share above it, or a validation_file")
         return problems
 
     @property
@@ -199,7 +206,7 @@ class LoraConfig(TrainConfig):
 
     objective: ClassVar[str] = "lora"
 
-    train_file: str = text("english", (), "a UTF-8 text file, or a text Python carries: english, python")
+    train_file: str = text("english", (), "text, folder or .jsonl; or what Python carries: english, python")
     lora_r: int = whole(8, "[1, inf)", "rank of the adapters")
     lora_alpha: float | None = optional(float, "(0, inf)", "adapters are scaled by lora_alpha / lora_r")
     alpha_over_r: float | None = optional(float, "(0, inf)", "that scale by itself (default: 2)")

@@ -4,17 +4,26 @@
 |---|---|---|
 | `english` | the language reference that CPython carries (`pydoc_data.topics`) | by topic |
 | `python` | the source files of the standard library, without tests and tables | by file |
-| a path | the user's own UTF-8 text | the last `validation_split` of it, or a file of its own |
+| a path | the user's own: a file, a folder, records (`texts`) | by document; a single one by its end |
+| two paths | the user's own | what is in `validation_file` is not trained on |
 
 The two named corpora need no download. They differ between Python versions, so losses compare only where
-`Corpus.sha256` is equal.
+`Corpus.sha256` is equal. A user's documents are dealt by the hash of what they say, so that equal ones are
+never on both sides; that a part of one stands in another is not noticed.
+
+A token is a byte, so a text is its own tokens, and only those of records are kept on disk (`token_cache`):
+they come from there in a quarter of the time. All else takes about as long to read for a hash of its content
+as to make (`benchmarks/corpora.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import sys
 import sysconfig
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,11 +31,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from . import token_cache
 from .errors import DataError
+from .texts import RECORDS, Listing, TextFile, list_files, read_documents, read_files
 
 NAMED = ("english", "python")
 # Tests repeat themselves, `encodings` holds tables, `pydoc_data` is the other corpus.
 SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "pydoc_data"}
+MADE = 1  # how tokens are made of records; with another number, those kept on disk are made again
 
 Document = tuple[str, bytes]
 
@@ -42,8 +54,7 @@ class Corpus:
 
     @staticmethod
     def of(name: str, train: bytes, validation: bytes) -> Corpus:
-        digest = hashlib.sha256(len(train).to_bytes(8, "big") + train + validation).hexdigest()
-        return Corpus(name, as_tokens(train), as_tokens(validation), digest)
+        return Corpus(name, as_tokens(train), as_tokens(validation), token_cache.hash_of(train, validation))
 
 
 def as_tokens(text: bytes) -> Tensor:
@@ -52,15 +63,21 @@ def as_tokens(text: bytes) -> Tensor:
 
 
 def load_corpus(
-    train_file: str, validation_file: str | None = None, *, validation_split: float = 0.1, max_length: int = 1
+    train_file: str,
+    validation_file: str | None = None,
+    *,
+    validation_split: float = 0.1,
+    text_field: str | None = None,
+    max_length: int = 1,
 ) -> Corpus:
     """The corpus of that name, or of those files; kept in memory for the next trial of this process.
 
     Both parts must hold a window of `max_length` tokens and the one to predict after it.
-    Raises `DataError` where a file is missing, no UTF-8 or too short, or Python comes without its topics.
+    Raises `DataError` where a file is missing, no UTF-8 or too short, a record has no text, both paths hold
+    the same, or Python comes without its topics.
     """
-    files = [name for name in (train_file, validation_file) if name is not None and name not in NAMED]
-    corpus = _load(train_file, validation_file, validation_split, tuple(_stamp(Path(name)) for name in files))
+    listings = (_listing(train_file), None if validation_file is None else _listing(validation_file))
+    corpus = _load(train_file, validation_file, validation_split, text_field, *listings)
     for part, tokens in (("train", corpus.train), ("validate", corpus.validation)):
         if len(tokens) <= max_length:
             raise DataError(
@@ -70,40 +87,94 @@ def load_corpus(
     return corpus
 
 
+def _listing(name: str) -> Listing | None:
+    """What changes when the files do, so that a worker that lives long reads an edited one again."""
+    return None if name in NAMED else list_files(Path(name))
+
+
 @cache
 def _load(
-    train_file: str, validation_file: str | None, validation_split: float, stamps: tuple[tuple[int, int], ...]
+    train_file: str,
+    validation_file: str | None,
+    validation_split: float,
+    text_field: str | None,
+    train_listing: Listing | None,
+    held_listing: Listing | None,
 ) -> Corpus:
-    if train_file in NAMED:
-        documents = english_documents() if train_file == "english" else python_documents()
-        return Corpus.of(train_file, *split_documents(documents, validation_split))
-    text = read_text(Path(train_file))
-    if validation_file is not None:
-        return Corpus.of(f"{train_file} + {validation_file}", text, read_text(Path(validation_file)))
-    cut = len(text) - round(len(text) * validation_split)
-    return Corpus.of(train_file, text[:cut], text[cut:])
+    if train_listing is None:
+        return Corpus.of(train_file, *split_documents(named_documents(train_file), validation_split))
+    train = _text_files(train_file, train_listing)
+    held = None if validation_file is None else _text_files(validation_file, held_listing)
+    name = train_file if validation_file is None else f"{train_file} + {validation_file}"
+    key = _key(train, held, validation_split, text_field)
+    if key is None and text_field is not None:
+        raise DataError(
+            f"{name}: no records ({', '.join(RECORDS)}), so text_field {text_field!r} names nothing"
+        )
+    if kept := token_cache.fetch(key) if key else None:
+        corpus, left_out = Corpus(name, kept.train, kept.validation, kept.sha256), kept.left_out
+    else:
+        *parts, left_out = _parts(name, train, held, validation_split, text_field)
+        corpus = Corpus.of(name, *parts)
+        if key:
+            token_cache.store(key, *parts, sha256=corpus.sha256, left_out=left_out)
+    if left_out:
+        _say(f"{name}: {left_out} of the documents to train on are in validation_file too and left out")
+    return corpus
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    """What changes when the file does, so that a worker that lives long reads an edited file again."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    return status.st_mtime_ns, status.st_size
+def _parts(
+    name: str,
+    train: list[TextFile],
+    held: list[TextFile] | None,
+    validation_split: float,
+    text_field: str | None,
+) -> tuple[bytes, bytes, int]:
+    """(train, validation, documents left out of train because they are to validate on)."""
+    documents = read_documents(train, text_field)
+    if held is None:
+        return *split_own(documents, validation_split), 0
+    held_documents = read_documents(held, text_field)
+    fresh = without(documents, held_documents)
+    if documents and not fresh:
+        raise DataError(
+            f"{name}: all text to train on is in validation_file too: name another one, or none, to validate "
+            "on a share of train_file (validation_split)"
+        )
+    return joined(fresh), joined(held_documents), len(documents) - len(fresh)
 
 
-def read_text(path: Path) -> bytes:
-    """The bytes of a UTF-8 file."""
-    try:
-        text = path.read_bytes()
-        text.decode()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}: not UTF-8 text (line {line}, byte {error.start}): convert it") from error
-    return text
+def _text_files(name: str, listing: Listing | None) -> list[TextFile]:
+    if listing is None:
+        return [TextFile(Path(name, part), content) for part, content in named_documents(name)]
+    files, left_out = read_files(listing)
+    if left_out:
+        _say(left_out)
+    return files
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def _key(
+    train: list[TextFile], held: list[TextFile] | None, validation_split: float, text_field: str | None
+) -> str | None:
+    """The hash of all that the tokens are made of; None where there are no records and it would not pay."""
+    files = train + (held or [])
+    if not any(file.holds_records for file in files):
+        return None
+    share = validation_split if held is None else None
+    sizes = [(file.holds_records, len(file.content)) for file in files]
+    digest = hashlib.sha256(json.dumps([MADE, share, text_field, len(train), sizes]).encode())
+    for file in files:
+        digest.update(file.content)
+    return digest.hexdigest()
+
+
+def named_documents(name: str) -> list[Document]:
+    """The documents of a named corpus."""
+    return english_documents() if name == "english" else python_documents()
 
 
 def english_documents() -> list[Document]:
@@ -152,18 +223,48 @@ def _source_files(root: Path) -> Iterator[Path]:
 def split_documents(documents: list[Document], validation_split: float) -> tuple[bytes, bytes]:
     """(train, validation): whole documents, dealt by the hash of their names until the share is reached.
 
-    By the hash, so that both parts are spread over the whole corpus and a new document moves no other one.
+    By the hash, so that both parts are spread over the whole corpus and a new document moves no other one but
+    those where the share ends. Documents of one name go together, and one name stays to train on.
     """
-    wanted = validation_split * sum(len(text) for _, text in documents)
+    sizes: Counter[str] = Counter()
+    for name, text in documents:
+        sizes[name] += len(text)
+    wanted = validation_split * sizes.total()
     held: set[str] = set()
     size = 0
-    for name, text in sorted(documents, key=lambda document: hashlib.sha256(document[0].encode()).digest()):
+    for name in sorted(sizes, key=lambda name: hashlib.sha256(name.encode()).digest())[:-1]:
         if size >= wanted:
             break
         held.add(name)
-        size += len(text)
-    train = b"\n\n".join(text for name, text in documents if name not in held)
-    return train, b"\n\n".join(text for name, text in documents if name in held)
+        size += sizes[name]
+    train = joined(text for name, text in documents if name not in held)
+    return train, joined(text for name, text in documents if name in held)
+
+
+def split_own(documents: list[bytes], validation_split: float) -> tuple[bytes, bytes]:
+    """(train, validation) of a user's documents: equal ones on the same side; of a single one, its end."""
+    named = [(fingerprint(document), document) for document in documents]
+    if len(dict(named)) > 1:
+        return split_documents(named, validation_split)
+    text = documents[0] if documents else b""
+    cut = len(text) - round(len(text) * validation_split)
+    return text[:cut], text[cut:]
+
+
+def without(documents: list[bytes], others: list[bytes]) -> list[bytes]:
+    """The documents that are not among the others."""
+    known = {fingerprint(other) for other in others}
+    return [document for document in documents if fingerprint(document) not in known]
+
+
+def fingerprint(document: bytes) -> str:
+    """What tells documents apart: all they say, whatever blanks they begin and end with."""
+    return hashlib.sha256(document.strip()).hexdigest()
+
+
+def joined(documents: Iterable[bytes]) -> bytes:
+    """One text, with an empty line between its documents."""
+    return b"\n\n".join(documents)
 
 
 def seed_of(purpose: str, seed: int, step: int = 0) -> int:

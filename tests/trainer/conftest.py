@@ -27,6 +27,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of tokens that starts empty, where nothing of the user's is."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("HPSEARCH_CACHE", str(folder))
+    return folder
+
+
 @pytest.fixture
 def text_file(tmp_path: Path) -> Path:
     path = tmp_path / "numbers.txt"

@@ -43,7 +43,7 @@ def test_every_problem_is_listed_at_once() -> None:
         ("batch_size", True),
         ("lora_dropout", 1.0),
         ("warmup_ratio", -0.1),
-        ("validation_split", 0.0),
+        ("validation_split", 0.6),
         ("train_file", 3),
         ("target_modules", []),
         ("target_modules", ["qkv", "head"]),
@@ -76,6 +76,14 @@ def test_a_wrong_value_is_refused_by_its_name(name: str, value: Any) -> None:
         (
             {"max_steps": 9, "train_file": "english", "validation_file": "mine.txt"},
             "validation_file: train_file 'english' brings its own",
+        ),
+        (
+            {"max_steps": 9, "train_file": "english", "text_field": "body"},
+            "text_field: train_file 'english' has no records",
+        ),
+        (
+            {"max_steps": 9, "validation_split": 0.0},
+            "validation_split: found 0, needs a share above it, or a validation_file",
         ),
         (
             {"max_steps": 9, "lora_r": 8, "lora_alpha": 8, "alpha_over_r": 2},

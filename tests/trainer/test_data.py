@@ -1,21 +1,26 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hpsearch.trainer.data import (
+    Corpus,
     as_tokens,
     english_documents,
     inputs_and_targets,
     load_corpus,
     python_documents,
     split_documents,
+    split_own,
     train_windows,
     validation_windows,
 )
@@ -89,10 +94,230 @@ def test_python_is_split_by_file() -> None:
     assert 0.1 <= len(validation) / (len(train) + len(validation)) < 0.15
 
 
-def test_a_new_document_moves_no_other_one_to_train_unless_it_takes_its_place() -> None:
-    documents = [(f"d{number}", b"x" * 10) for number in range(100)]
-    _, before = split_documents(documents, 0.1)
-    assert len(before.split(b"\n\n")) == 10
+words = st.text("abcdef ", min_size=1, max_size=12).filter(str.strip).map(str.encode)
+shares = st.floats(0.01, 0.5)
+
+
+def dealt(documents: list[bytes], share: float) -> tuple[list[bytes], list[bytes]]:
+    """The documents to train and to validate on; none of them holds an empty line."""
+    train, validation = split_own(documents, share)
+    return train.split(b"\n\n"), validation.split(b"\n\n")
+
+
+@given(documents=st.lists(words, min_size=2, max_size=30), share=shares)
+def test_equal_documents_are_on_one_side_and_none_is_lost(documents: list[bytes], share: float) -> None:
+    assume(len({document.strip() for document in documents}) > 1)
+    train, validation = dealt(documents, share)
+    assert not {document.strip() for document in train} & {document.strip() for document in validation}
+    assert sorted(train + validation) == sorted(documents)
+    assert [document for document in documents if document in train] == train, "in their order"
+
+
+@given(documents=st.sets(words, min_size=2, max_size=30).map(sorted), share=shares)
+def test_the_share_is_met_within_one_document(documents: list[bytes], share: float) -> None:
+    assume(len({document.strip() for document in documents}) == len(documents))
+    _, validation = dealt(documents, share)
+    missed = sum(map(len, validation)) - share * sum(map(len, documents))
+    assert abs(missed) <= max(map(len, documents))
+
+
+@given(
+    documents=st.sets(st.integers(100, 999), min_size=3, max_size=40),
+    more=st.integers(1000, 9999),
+    share=shares,
+)
+def test_a_new_document_moves_at_most_the_one_where_the_share_ends(
+    documents: set[int], more: int, share: float
+) -> None:
+    texts = [b"%04d" % number for number in sorted(documents)]
+    new = b"%04d" % more
+    _, before = dealt(texts, share)
+    _, after = dealt([*texts, new], share)
+    assert len(set(before) ^ (set(after) - {new})) <= 1
+
+
+@given(text=words, times=st.integers(1, 5), share=shares)
+def test_a_single_document_is_cut_even_where_it_is_there_several_times(
+    text: bytes, times: int, share: float
+) -> None:
+    train, validation = split_own([text] * times, share)
+    assert train + validation == text and len(validation) == round(len(text) * share)
+
+
+def test_the_named_corpora_are_what_they_were() -> None:
+    """Studies compare by these hashes; what they are of differs between Python versions alone."""
+    for name, documents in (("english", english_documents()), ("python", python_documents())):
+        wanted = 0.1 * sum(len(text) for _, text in documents)
+        held: set[str] = set()
+        size = 0
+        for document, text in sorted(documents, key=lambda pair: hashlib.sha256(pair[0].encode()).digest()):
+            if size >= wanted:
+                break
+            held.add(document)
+            size += len(text)
+        train = b"\n\n".join(text for document, text in documents if document not in held)
+        validation = b"\n\n".join(text for document, text in documents if document in held)
+        expected = hashlib.sha256(len(train).to_bytes(8, "big") + train + validation).hexdigest()
+        assert load_corpus(name).sha256 == expected
+
+
+def test_the_share_of_a_named_corpus_counts() -> None:
+    small, large = (len(load_corpus("english", validation_split=share).validation) for share in (0.1, 0.4))
+    assert small < large / 3
+
+
+def documents_of(corpus: Corpus) -> tuple[set[str], set[str]]:
+    train, validation = (bytes(part.tolist()).decode() for part in (corpus.train, corpus.validation))
+    return set(train.split("\n\n")), set(validation.split("\n\n"))
+
+
+def write_records(path: Path, texts: Iterable[str], field: str = "text") -> str:
+    path.write_text("".join(json.dumps({field: text}) + "\n" for text in texts))
+    return str(path)
+
+
+def test_a_folder_is_split_by_document(tmp_path: Path) -> None:
+    for number in range(20):
+        (tmp_path / f"{number}.txt").write_text(f"file {number % 15} of text")  # some are there twice
+    train, validation = documents_of(load_corpus(str(tmp_path), validation_split=0.25))
+    assert train | validation == {f"file {number} of text" for number in range(15)}
+    assert not train & validation and 2 <= len(validation) <= 6
+
+
+def test_records_are_split_by_document_and_the_share_counts(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "a.jsonl", [f"record {number % 40}" for number in range(60)])
+    sizes = []
+    for share in (0.1, 0.5):
+        train, validation = documents_of(load_corpus(path, validation_split=share))
+        assert train | validation == {f"record {number}" for number in range(40)} and not train & validation
+        sizes.append(len(validation))
+    assert sizes[0] < sizes[1] / 2
+
+
+def test_the_field_of_the_text_is_the_one_that_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": f"t{i}", "body": f"b{i}"}) + "\n" for i in range(9)))
+    assert all(text[0] == "t" for part in documents_of(load_corpus(str(path))) for text in part)
+    named = load_corpus(str(path), text_field="body")
+    assert all(text[0] == "b" for part in documents_of(named) for text in part)
+    other = write_records(tmp_path / "b.jsonl", ["held"], field="body")
+    assert documents_of(load_corpus(str(path), other, text_field="body"))[1] == {"held"}
+
+
+def test_a_field_where_there_are_no_records_is_told(text_file: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"numbers\.txt: no records \(\.jsonl, \.ndjson\), so text_field 'body'"
+    ):
+        load_corpus(str(text_file), text_field="body")
+
+
+@pytest.mark.parametrize("same", ["path", "link", "copy", "records"])
+def test_validating_on_what_is_trained_on_is_refused(tmp_path: Path, text_file: Path, same: str) -> None:
+    other = {"path": text_file, "records": tmp_path / "same.jsonl"}.get(same, tmp_path / "same.txt")
+    if same == "link":
+        other.symlink_to(text_file)
+    elif same == "copy":
+        other.write_text(text_file.read_text() + "\n")  # blanks at its ends make no other text
+    elif same == "records":
+        write_records(other, [text_file.read_text()])
+    with pytest.raises(
+        DataError, match="all text to train on is in validation_file too: name another one, or none"
+    ):
+        load_corpus(str(text_file), str(other))
+
+
+def test_a_file_to_validate_on_is_not_trained_on_in_its_folder(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b", "held"):
+        (tmp_path / f"{name}.txt").write_text(f"text of {name}")
+    corpus = load_corpus(str(tmp_path), str(tmp_path / "held.txt"))
+    assert documents_of(corpus) == ({"text of a", "text of b"}, {"text of held"})
+    assert "1 of the documents to train on are in validation_file too and left out" in capfd.readouterr().err
+
+
+def test_a_named_corpus_can_be_validated_on(text_file: Path) -> None:
+    corpus = load_corpus(str(text_file), "english")
+    assert bytes(corpus.train.tolist()) == text_file.read_bytes()
+    assert b"statement" in bytes(corpus.validation.tolist())
+
+
+# Kept on disk
+
+
+def entries(cache: Path) -> list[Path]:
+    return sorted(cache.rglob("*.tokens"))
+
+
+def test_records_are_read_once_whatever_their_file_is_called(
+    tmp_path: Path, own_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    texts = [f"record {number}" for number in range(30)]
+    held = write_records(tmp_path / "held.jsonl", texts[:3])
+    first = load_corpus(write_records(tmp_path / "a.jsonl", texts), held)
+    assert "3 of the documents" in capfd.readouterr().err
+    [entry] = entries(own_cache)
+    made = entry.stat().st_ino
+    os.utime(entry, (1, 1))
+    again = load_corpus(write_records(tmp_path / "b.jsonl", texts), held)
+    assert again is not first and again.sha256 == first.sha256
+    assert torch.equal(again.train, first.train) and torch.equal(again.validation, first.validation)
+    assert again.train.dtype == torch.uint8
+    assert "3 of the documents" in capfd.readouterr().err, "said again"
+    assert entry.stat().st_ino == made and entry.stat().st_mtime > 1, "it was read, not made"
+
+
+def test_other_content_field_share_or_part_is_kept_by_itself(tmp_path: Path, own_cache: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = [json.dumps({"text": f"t{number}", "body": f"b{number}"}) + "\n" for number in range(9)]
+    path.write_text("".join(lines))
+    other = write_records(tmp_path / "b.jsonl", ["something else"])
+    hashes = {
+        load_corpus(str(path)).sha256,
+        load_corpus(str(path), validation_split=0.5).sha256,
+        load_corpus(str(path), text_field="body").sha256,
+        load_corpus(str(path), other).sha256,
+        load_corpus(other, str(path)).sha256,
+    }
+    before = path.stat()
+    path.write_text("".join(lines).replace("t3", "x3"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    hashes.add(load_corpus(str(path)).sha256)
+    assert len(hashes) == len(entries(own_cache)) == 6
+
+
+def test_the_same_files_dealt_in_another_way_are_kept_by_themselves(tmp_path: Path, own_cache: Path) -> None:
+    for folder, names in (("ab", "ab"), ("c", "c"), ("a", "a"), ("bc", "bc")):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            write_records(tmp_path / folder / f"{name}.jsonl", [f"text {name}"])
+    for train, held in (("ab", "c"), ("a", "bc")):
+        corpus = load_corpus(str(tmp_path / train), str(tmp_path / held))
+        assert documents_of(corpus) == ({f"text {name}" for name in train}, {f"text {name}" for name in held})
+    assert len(entries(own_cache)) == 2
+
+
+def test_what_a_cache_would_not_speed_up_is_not_kept(text_file: Path, own_cache: Path) -> None:
+    load_corpus(str(text_file))
+    load_corpus(str(text_file.parent), max_length=1)
+    load_corpus("english")
+    assert entries(own_cache) == []
+
+
+def test_a_cache_that_cannot_be_written_is_told_and_does_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("HPSEARCH_CACHE", str(tmp_path / "file"))
+    corpus = load_corpus(write_records(tmp_path / "a.jsonl", ["one", "two", "three"]))
+    assert len(corpus.train) and len(corpus.validation)
+    assert "the cache of tokens (HPSEARCH_CACHE): cannot be written: " in capfd.readouterr().err
+
+
+def test_no_record_with_text_is_told(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "a.jsonl", ["", " "])
+    with pytest.raises(DataError, match=r"a\.jsonl: 0 bytes to train on, but max_length 1 needs at least 2"):
+        load_corpus(path)
 
 
 @given(seed=st.integers(0, 2**63 - 1), step=st.integers(0, 10**9))

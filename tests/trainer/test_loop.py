@@ -97,10 +97,11 @@ def test_training_lowers_the_loss_of_the_batches_and_of_the_validation(tiny: dic
 def test_it_can_learn_one_sequence_by_heart(tmp_path: Path) -> None:
     text = b"the quick brown fox jumps over it"
     (tmp_path / "one.txt").write_bytes(text)
+    (tmp_path / "same.txt").write_bytes(text + b".")
     config = PretrainConfig.from_params(
         {
             "train_file": str(tmp_path / "one.txt"),
-            "validation_file": str(tmp_path / "one.txt"),
+            "validation_file": str(tmp_path / "same.txt"),
             "max_length": 32,
             "width": 32,
             "depth": 1,
