@@ -49,7 +49,9 @@ losses = st.lists(st.floats(0, 5) | st.sampled_from([math.nan, math.inf]), max_s
 
 
 def config(scheduler: str, **params: Any) -> TrainConfig:
-    return LoraConfig(**{"max_steps": STEPS, "learning_rate": 1.0, "lr_scheduler": scheduler} | params)
+    return LoraConfig.from_params(
+        {"max_steps": STEPS, "learning_rate": 1.0, "lr_scheduler": scheduler} | params
+    )
 
 
 def validated(values: Sequence[float], every: int = STEPS // 20) -> History:
