@@ -20,6 +20,15 @@ SCHEDULERS = (
     "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "step", "inverse_sqrt",
     "warmup_stable_decay", "one_cycle", "reduce_on_plateau",
 )  # fmt: skip
+OPTIONS = {  # of one scheduler alone
+    "cosine_with_restarts": ("lr_cycles",),
+    "polynomial": ("lr_power",),
+    "step": ("lr_step_every", "lr_gamma"),
+    "inverse_sqrt": ("lr_timescale",),
+    "warmup_stable_decay": ("lr_decay_ratio", "lr_decay_type"),
+    "one_cycle": ("lr_rise_ratio", "lr_start_divisor"),
+    "reduce_on_plateau": ("lr_plateau_patience", "lr_plateau_factor", "lr_plateau_min_delta"),
+}
 DECAYS = ("linear", "cosine", "1-sqrt")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 TARGETS = ("qkv", "out", "up", "down")
@@ -278,6 +287,13 @@ def rules(config: type[TrainConfig]) -> dict[str, Rule]:
 def known_parameters(config: type[TrainConfig]) -> frozenset[str]:
     """The names that `config.from_params` takes."""
     return frozenset(rules(config))
+
+
+def idle_parameters(config: type[TrainConfig], params: Mapping[str, Any]) -> dict[str, str]:
+    """Those of `params` that change nothing beside the others, and the `lr_scheduler` that would use each."""
+    drawn = params.get("lr_scheduler", config.lr_scheduler)
+    others = {scheduler: names for scheduler, names in OPTIONS.items() if scheduler != drawn}
+    return {name: scheduler for scheduler, names in others.items() for name in names if name in params}
 
 
 def _plain(rule: Rule, value: Any) -> Any:
