@@ -84,7 +84,7 @@ def test_it_peaks_where_the_rise_ends_and_ends_on_the_floor(
     scheduler: str, warmup: float, given: dict[str, Any], values: list[float]
 ) -> None:
     made = config(scheduler, warmup_ratio=warmup, **given)
-    during_the_warmup = [(step, value) for step, value in validated(values) if step < warmup * STEPS]
+    during_the_warmup = [(step, value) for step, value in validated(values) if step / STEPS < warmup]
     assert lr_factor(made, peak_at(made), during_the_warmup) == pytest.approx(1, abs=1e-6)
     if scheduler in TO_THE_FLOOR:
         assert lr_factor(made, 1.0) == pytest.approx(made.min_lr_ratio, abs=1e-9)
@@ -112,7 +112,7 @@ def test_it_jumps_down_at_drops_and_up_at_restarts_only(
     assert near > at
     t, t_near = ((place - warmup) / (1 - warmup) for place in (at, near))
     if scheduler == "polynomial":
-        assert made.lr_power < 1 and near == 1.0
+        assert made.lr_power < 1 and near > 1 - 1e-6
     elif scheduler == "warmup_stable_decay":
         assert made.lr_decay_type == "1-sqrt" and abs(t_near - (1 - made.lr_decay_ratio)) < 1e-6
     elif scheduler == "cosine_with_restarts":
