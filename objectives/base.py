@@ -233,6 +233,15 @@ def parameter_problems(name: str, params: Mapping[str, Any]) -> list[tuple[str, 
     return []
 
 
+def idle_parameters(name: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """What a built-in objective would not use, and the `lr_scheduler` that would. Loads no torch."""
+    if name not in _BUILT_IN:
+        return {}
+    from ..trainer.config import idle_parameters
+
+    return idle_parameters(_config_class(name), params)
+
+
 def _problem(problem: str, params: Mapping[str, Any]) -> tuple[str, str]:
     names, _, message = problem.partition(": ")
     several = names.split(", ")

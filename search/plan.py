@@ -16,6 +16,7 @@ from ..objectives.base import (
     ObjectiveError,
     check_name,
     describe,
+    idle_parameters,
     known_parameters,
     parameter_problems,
     resolve,
@@ -27,6 +28,7 @@ from .scheduling import Bracket, brackets_of
 
 MOST_BRACKETS = 5
 TRIED = 20  # random configurations that a built-in objective is asked about
+TRIED_FOR_IDLE = 200  # enough to meet each of ten schedulers
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,7 @@ def warnings(spec: Spec) -> list[Issue]:
                 "raise trials or min",
             )
         )
-    return found + _refused_at_times(spec) + _unread(spec)
+    return found + _refused_at_times(spec) + _idle(spec) + _unread(spec)
 
 
 def _starved(plan: Plan) -> bool:
@@ -214,6 +216,32 @@ def _refused_at_times(spec: Spec) -> list[Issue]:
         spec.issue(path, f"{text} (so {count} of {TRIED} random configurations fail)")
         for path, text, count in _refusals(spec)
         if count < TRIED
+    ]
+
+
+def _idle(spec: Spec) -> list[Issue]:
+    """Options of a scheduler that is never drawn, or that are searched where another one is."""
+    if not isinstance(spec.objective, str):
+        return []
+    if not idle_parameters(spec.objective, dict.fromkeys(spec.parameters)):
+        return []  # no such option, nothing to draw for
+    rng = random.Random(0)
+    unless: dict[str, str] = {}
+    used: set[str] = set()
+    for _ in range(TRIED_FOR_IDLE):
+        config = spec.space.sample(rng)
+        idle = idle_parameters(spec.objective, config)
+        unless |= idle
+        used |= config.keys() - idle.keys()
+    fixed = {name for name, parameter in spec.parameters.items() if isinstance(parameter, Constant | Derived)}
+    return [
+        spec.issue(
+            f"parameters.{name}",
+            f"changes nothing unless lr_scheduler is {scheduler}"
+            + (f": add when: {{lr_scheduler: {scheduler}}}" if name in used else ", which it never is here"),
+        )
+        for name, scheduler in unless.items()
+        if name not in used & fixed
     ]
 
 

@@ -16,7 +16,20 @@ from typing import Any, ClassVar, Self, cast
 
 from .errors import ConfigError
 
-SCHEDULERS = ("constant", "linear", "cosine")
+SCHEDULERS = (
+    "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "step", "inverse_sqrt",
+    "warmup_stable_decay", "one_cycle", "reduce_on_plateau",
+)  # fmt: skip
+OPTIONS = {  # of one scheduler alone
+    "cosine_with_restarts": ("lr_cycles",),
+    "polynomial": ("lr_power",),
+    "step": ("lr_step_every", "lr_gamma"),
+    "inverse_sqrt": ("lr_timescale",),
+    "warmup_stable_decay": ("lr_decay_ratio", "lr_decay_type"),
+    "one_cycle": ("lr_rise_ratio", "lr_start_divisor"),
+    "reduce_on_plateau": ("lr_plateau_patience", "lr_plateau_factor", "lr_plateau_min_delta"),
+}
+DECAYS = ("linear", "cosine", "1-sqrt")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 TARGETS = ("qkv", "out", "up", "down")
 NAMED_CORPORA = ("english", "python")
@@ -100,6 +113,23 @@ class TrainConfig:
     warmup_steps: int = whole(0, "[0, inf)", "the same in optimizer steps; give one of the two")
     lr_scheduler: str = text("linear", SCHEDULERS, "how the learning rate falls after the warm-up")
     min_lr_ratio: float = real(0.0, "[0, 1]", "where it falls to, as a share of the peak")
+    # Of one scheduler each, the others leave them alone. "The rest" is the run after the warm-up.
+    lr_cycles: int = whole(2, "[1, 1000]", "cosine_with_restarts: how often it falls from the peak")
+    lr_power: float = real(2.0, "(0, inf)", "polynomial: its power; 1 is linear")
+    lr_step_every: float = real(0.3, "[0.001, 1]", "step: share of the rest after which it drops, each time")
+    lr_gamma: float = real(0.1, "(0, 1)", "step: what a drop multiplies the rate by")
+    lr_timescale: float | None = optional(
+        float, "(0, inf)", "inverse_sqrt: share of the rest until 0.71 (default: as long as the warm-up)"
+    )
+    lr_decay_ratio: float = real(0.2, "(0, 1]", "warmup_stable_decay: share of the rest in which it falls")
+    lr_decay_type: str = text("cosine", DECAYS, "warmup_stable_decay: how it falls")
+    lr_rise_ratio: float = real(0.3, "(0, 1)", "one_cycle: share of the rest in which it rises to the peak")
+    lr_start_divisor: float = real(25.0, "[1, inf)", "one_cycle: it begins at the peak divided by this")
+    lr_plateau_patience: int = whole(
+        1, "[0, inf)", "reduce_on_plateau: validations without gain to put up with"
+    )
+    lr_plateau_factor: float = real(0.5, "(0, 1)", "reduce_on_plateau: what a drop multiplies the rate by")
+    lr_plateau_min_delta: float = real(0.0, "[0, inf)", "reduce_on_plateau: what counts as a gain, in nats")
     weight_decay: float = real(0.01, "[0, inf)", "decoupled weight decay, on matrices only")
     adam_beta1: float = real(0.9, "[0, 1)", "AdamW: decay of the mean of the gradients")
     adam_beta2: float = real(0.999, "[0, 1)", "AdamW: decay of the mean of their squares")
@@ -284,6 +314,13 @@ def rules(config: type[TrainConfig]) -> dict[str, Rule]:
 def known_parameters(config: type[TrainConfig]) -> frozenset[str]:
     """The names that `config.from_params` takes."""
     return frozenset(rules(config))
+
+
+def idle_parameters(config: type[TrainConfig], params: Mapping[str, Any]) -> dict[str, str]:
+    """Those of `params` that change nothing beside the others, and the `lr_scheduler` that would use each."""
+    drawn = params.get("lr_scheduler", config.lr_scheduler)
+    others = {scheduler: names for scheduler, names in OPTIONS.items() if scheduler != drawn}
+    return {name: scheduler for scheduler, names in others.items() for name in names if name in params}
 
 
 def _plain(rule: Rule, value: Any) -> Any:

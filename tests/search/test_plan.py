@@ -15,6 +15,7 @@ from hpsearch.search import plan
 from hpsearch.search.cli.spaces import all_warnings
 from hpsearch.search.scheduling import Bracket
 from hpsearch.spaces import SpaceError, Spec, loads
+from hpsearch.trainer.config import SCHEDULERS
 
 MakeSpec = Callable[..., Spec]
 
@@ -104,6 +105,21 @@ WARNED: dict[str, tuple[dict[str, Any], str, str]] = {
         "7 brackets",
     ),
     "brackets that starve": ({"budget": {"trials": 5}}, "budget.trials", "fewer than two"),
+    "an option of another scheduler": (
+        {"parameters": parameters(lr_scheduler="cosine", lr_cycles=3)},
+        "parameters.lr_cycles",
+        "unless lr_scheduler is cosine_with_restarts, which it never is here",
+    ),
+    "an option of the scheduler that stands when none is named": (
+        {"parameters": parameters(lr_power=[1.0, 2.0])},
+        "parameters.lr_power",
+        "unless lr_scheduler is polynomial, which it never is here",
+    ),
+    "an option that is searched for schedulers without it": (
+        {"parameters": parameters(lr_scheduler=["cosine", "polynomial"], lr_power={"min": 0.5, "max": 3.0})},
+        "parameters.lr_power",
+        "add when: {lr_scheduler: polynomial}",
+    ),
     "a choice that the objective refuses": (
         {"parameters": parameters(lr_scheduler=["linear", "cosin"])},
         "parameters.lr_scheduler",
@@ -120,8 +136,21 @@ def test_warns(make_spec: MakeSpec, name: str) -> None:
     assert [message for at, message in found(spec) if at == path and part in message]
 
 
-def test_a_sound_space_has_no_warning(make_spec: MakeSpec) -> None:
-    spec = make_spec(**LORA)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {
+            "lr_scheduler": list(SCHEDULERS),
+            "lr_gamma": 0.5,
+            "lr_power": {"min": 0.5, "max": 3.0, "when": {"lr_scheduler": "polynomial"}},
+            "lr_plateau_factor": {"min": 0.1, "max": 0.9, "when": 'lr_scheduler == "reduce_on_plateau"'},
+        },
+    ],
+    ids=["plain", "every scheduler"],
+)
+def test_a_sound_space_has_no_warning(make_spec: MakeSpec, options: dict[str, Any]) -> None:
+    spec = make_spec(**LORA | {"parameters": parameters(**options)})
     plan.check_objective(spec)
     assert found(spec) == []
 
@@ -133,6 +162,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         {"parameters": parameters(lr_scheduler="cosin")},
         "parameters.lr_scheduler",
         'did you mean "cosine"?',
+    ),
+    "a scheduler by its name elsewhere": (
+        {"parameters": parameters(lr_scheduler="reduce_lr_on_plateau")},
+        "parameters.lr_scheduler",
+        'did you mean "reduce_on_plateau"?',
+    ),
+    "an option out of its range": (
+        {"parameters": parameters(lr_scheduler="step", lr_gamma=1.5)},
+        "parameters.lr_gamma",
+        "needs a number in (0, 1)",
     ),
     "no length": (
         {"parameters": parameters(max_samples=None), "early_stopping": {"method": "none"}},
