@@ -135,14 +135,15 @@ def _built_in(name: str) -> Objective:
     train: Objective = getattr(import_module(f".{name}", __package__), name)
 
     def objective(trial: Trial, /) -> float:
-        with _trainer_errors():
+        with trainer_errors():
             return train(trial)
 
     return objective
 
 
 @contextmanager
-def _trainer_errors() -> Iterator[None]:
+def trainer_errors() -> Iterator[None]:
+    """Tell what the trainer raises for its user as an `ObjectiveError`."""
     from ..trainer.errors import TrainerError
 
     try:
@@ -160,7 +161,7 @@ def export(objective: str | list[str], checkpoint: Path, folder: Path, *, merge:
     if objective not in _BUILT_IN:
         return []
     module = import_module(f".{objective}", __package__)
-    with _trainer_errors():
+    with trainer_errors():
         files: list[Path] = module.export(checkpoint, folder, merge=merge)
     return files
 

@@ -62,7 +62,15 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
 
 
 def load_model(path: Path) -> GPT:
-    """The model in a file that `export` wrote, ready to evaluate; an adapter is put on its base."""
+    """The model in a file that `export` wrote, ready to evaluate; an adapter is put on its base.
+
+    Of a `checkpoint.safetensors` the model that `export` would write. Raises `CheckpointError` where the file
+    cannot be read, or the base of an adapter is another one now.
+    """
+    if path.name == CHECKPOINT:
+        parts, state = load_checkpoint(path.parent)
+        identity = state["identity"]
+        return _model_of(_config_of(identity), identity, parts["best"] or parts["weights"]).eval()
     if path.name != ADAPTER:
         base = load_base(path)
         with torch.device("meta"):
