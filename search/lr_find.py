@@ -147,20 +147,21 @@ def _figure(found: Found) -> Figure:
         at = [min(range(len(rates)), key=lambda i: abs(math.log(rates[i] / rate))) for rate in named.values()]
         figure.add_trace(
             Scatter(
-                x=list(named.values()), y=[smooth[i] for i in at], mode="markers", name="suggestions",
+                x=list(named.values()), y=[smooth[i] for i in at], mode="markers+text",
+                name="suggestions", textposition="bottom left",
                 text=list(named), hovertemplate="%{text}: %{x:.2g}<extra></extra>",
                 marker={"size": 10, "color": "#d9480f", "symbol": ["triangle-down", "diamond", "square"]},
             )
         )  # fmt: skip
-    losses = [point.smoothed for point in points]
-    space = 0.06 * (top_of(found) - min(losses))
+    bottom = min(smooth + losses)
+    space = 0.06 * (top_of(found) - bottom)
     figure.update_layout(
         template="plotly_white",
         title=f"Learning rate range test of {found.space}",
         xaxis={"type": "log", "title": "learning rate", "exponentformat": "power", "dtick": 1},
         yaxis={
             "title": "training loss (nats a token)",
-            "range": [min(losses) - space, top_of(found) + space],
+            "range": [bottom - space, top_of(found) + space],
         },
         legend={"orientation": "h", "y": -0.15},
     )

@@ -69,7 +69,8 @@ def _of_trial(study: StudyResult, number: int | None) -> Path:
     if found is None:
         raise UsageError(
             f"{name}: trial {number} has no checkpoint here "
-            f"(those of the best {spec.execution.keep} are kept); to have its model: hpsearch export {study.name} --trial {number} -o FILE, hpsearch train FILE"
+            f"(those of the best {spec.execution.keep} are kept); to have its model: "
+            f"hpsearch export {study.name} --trial {number} -o FILE, hpsearch train FILE"
         )
     return found
 

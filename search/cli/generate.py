@@ -5,12 +5,14 @@ from __future__ import annotations
 import codecs
 import sys
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from ..errors import UsageError
 from . import common
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +36,7 @@ def generate(
         typer.Option(min=0.0, max=1.0, help="Draw from the fewest that have this share together."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed writes the same text.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = "auto",
     storage: common.Storage = None,
     runs: common.Runs = None,
 ) -> None:
@@ -43,8 +45,6 @@ def generate(
     Example: hpsearch generate trained/lora-12 --prompt "The with statement" --temperature 0.7
     """
     begin = _bytes(prompt)
-    if temperature != temperature or (top_p is not None and top_p != top_p):
-        raise UsageError("--temperature, --top-p: nan is no number to draw with")
     if top_p == 0:
         raise UsageError("--top-p 0 leaves nothing to draw from; --temperature 0 takes the likeliest")
     from ..trained import find_model
