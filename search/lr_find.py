@@ -21,7 +21,17 @@ if TYPE_CHECKING:
 
 NAME = "learning_rate"
 # What the test sets itself, and no other parameter of a run matters to it.
-NOT_TOLD = (NAME, "lr_scheduler", "warmup_ratio", "warmup_steps", "min_lr_ratio", "max_samples", "max_steps")
+NOT_TOLD = (
+    NAME,
+    "lr_scheduler",
+    "warmup_ratio",
+    "warmup_steps",
+    "min_lr_ratio",
+    "max_samples",
+    "max_steps",
+    "eval_every",
+    "eval_samples",
+)
 
 
 @dataclass(frozen=True)
@@ -148,7 +158,7 @@ def _figure(found: Found) -> Figure:
         figure.add_trace(
             Scatter(
                 x=list(named.values()), y=[smooth[i] for i in at], mode="markers+text",
-                name="suggestions", textposition="bottom left",
+                name="suggestions", textposition="top right",
                 text=list(named), hovertemplate="%{text}: %{x:.2g}<extra></extra>",
                 marker={"size": 10, "color": "#d9480f", "symbol": ["triangle-down", "diamond", "square"]},
             )

@@ -35,7 +35,7 @@ def generate(
         float | None,
         typer.Option(min=0.0, max=1.0, help="Draw from the fewest that have this share together."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed writes the same text.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed writes the same text.")] = 0,
     device: Annotated[Device, typer.Option(help="Where to compute.")] = "auto",
     storage: common.Storage = None,
     runs: common.Runs = None,
