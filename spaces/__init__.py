@@ -1,6 +1,7 @@
 """Search spaces: the YAML language, its loader, and the spaces that ship."""
 
 from .checks import warnings
+from .edit import log_range, with_log_range
 from .errors import Issue, SpaceError
 from .expressions import Expression, ExpressionError
 from .json_schema import json_schema
@@ -29,7 +30,9 @@ __all__ = [
     "json_schema",
     "load",
     "loads",
+    "log_range",
     "nested",
     "shipped",
     "warnings",
+    "with_log_range",
 ]

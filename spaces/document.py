@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import (
     AliasEvent,
+    CollectionStartEvent,
     DocumentStartEvent,
     Event,
     MappingEndEvent,
@@ -73,7 +74,9 @@ class Node:
     column: int
     content: str | list[Node] | list[tuple[Node, Node]]
     kind: type[str] | type[list[Any]] | type[dict[str, Any]]
+    span: tuple[int, int]  # its characters in the text, without what follows a block
     plain: bool = False  # an unquoted scalar, so it may be a number
+    flow: bool = False  # a list or mapping in brackets
 
 
 def text_of(path: Path) -> str:
@@ -100,7 +103,7 @@ def read(text: str, file: str) -> tuple[Any, Places, list[Issue]]:
     places = Places(file)
     if len(text) > LARGEST_TEXT:
         raise _too_large(file)
-    node = _compose(text, file)
+    node = compose(text, file)
     if node is None:
         raise SpaceError([Issue(file, 1, 1, "", "the file is empty")])
     construction = _Construction(places)
@@ -114,8 +117,8 @@ def join(path: str, key: str | int) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _compose(text: str, file: str) -> Node | None:
-    """The tree of the only document."""
+def compose(text: str, file: str) -> Node | None:
+    """The tree of the only document; None where there is none. Raises `SpaceError` where it is no YAML."""
     composer = _Composer(iter(YAML(typ="safe", pure=True).parse(text)), file)
     try:
         return composer.document()
@@ -141,6 +144,7 @@ class _Composer:
         self.events = events
         self.file = file
         self.anchors: dict[str, Node] = {}
+        self.closed = 0  # where the last list or mapping was closed, in characters
 
     def document(self) -> Node | None:
         root = None
@@ -161,14 +165,17 @@ class _Composer:
         if getattr(event, "ctag", None) is not None:
             raise self.refusal(event, "YAML tags have no meaning here; quote a text to keep it one")
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        start = event.start_mark.index
         if isinstance(event, ScalarEvent):
-            node = Node(line, column, event.value, str, plain=event.style is None)
+            node = Node(line, column, event.value, str, (start, event.end_mark.index), event.style is None)
         elif isinstance(event, SequenceStartEvent):
-            node = Node(line, column, list(self.items(SequenceEndEvent, depth)), list)
+            items = list(self.items(SequenceEndEvent, depth))
+            node = Node(line, column, items, list, (start, self._end(event, items)), flow=event.flow_style)
         else:
             assert isinstance(event, MappingStartEvent)
-            inside = self.items(MappingEndEvent, depth)
-            node = Node(line, column, list(zip(inside, inside, strict=True)), dict)
+            items = list(self.items(MappingEndEvent, depth))
+            pairs = list(zip(items[::2], items[1::2], strict=True))
+            node = Node(line, column, pairs, dict, (start, self._end(event, items)), flow=event.flow_style)
         if event.anchor is not None:
             self.anchors[event.anchor] = node
         return node
@@ -176,6 +183,11 @@ class _Composer:
     def items(self, end: type[Event], depth: int) -> Iterator[Node]:
         while not isinstance(event := next(self.events), end):
             yield self.node(event, depth + 1)
+        self.closed = event.end_mark.index
+
+    def _end(self, event: CollectionStartEvent, items: list[Node]) -> int:
+        """Where the list or mapping that was just read ends; the parser sees a block's end too late."""
+        return self.closed if event.flow_style or not items else max(item.span[1] for item in items)
 
     def refusal(self, event: Event, message: str) -> SpaceError:
         mark = event.start_mark

@@ -141,6 +141,10 @@ class Space:
         """The file's baseline, completed by priors, middles and first choices; None where there is none."""
         return None if self._baseline is None else self._central(self._baseline)
 
+    def central(self) -> dict[str, Any]:
+        """The baseline; without one the configuration of priors, middles and first choices."""
+        return self._central(self._baseline or {})
+
     def snap(self, name: str, value: float) -> int | float:
         """The value of a range nearest to `value`; in ratio where a factor multiplies."""
         parameter = self.parameters[name]

@@ -61,12 +61,21 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
 
 
 def load_model(path: Path) -> GPT:
-    """The model in a file that `export` wrote, ready to evaluate; an adapter is put on its base."""
-    if path.name != ADAPTER:
+    """The model in a file that `export` wrote, ready to evaluate; an adapter is put on its base.
+
+    Of a `checkpoint.safetensors` the model that `export` would write. Raises `CheckpointError` where the file
+    cannot be read, or the base of an adapter is another one now.
+    """
+    if path.name == CHECKPOINT:
+        parts, state = load_checkpoint(path.parent)
+        weights, identity = parts["best"] or parts["weights"], state["identity"]
+    elif path.name == ADAPTER:
+        weights, about = read_tensors(path)
+        identity = about["identity"]
+    else:
         return base_model(load_base(path)).eval()
-    weights, about = read_tensors(path)
-    config = _config_of(about["identity"])
-    pack = _pack_of(config, about["identity"])
+    config = _config_of(identity)
+    pack = _pack_of(config, identity)
     pack.hold(config, pack.gathered(weights))
     return pack.model.eval()
 

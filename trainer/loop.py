@@ -34,7 +34,7 @@ from .errors import CheckpointError
 from .memory import peak_memory, reset_peak_memory
 from .optim import AdamW
 from .pack import Pack, new_pack
-from .schedule import learning_rate, report_due
+from .schedule import learning_rate, report_due, step_of_report
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,7 @@ class Run:
             config.validation_file,
             validation_split=config.validation_split,
             max_length=config.max_length,
+            text_field=config.text_field,
         )
         self.pack = pack or new_pack(config, self.device)
         self.trained = self.pack.start(config)
@@ -205,10 +206,15 @@ class Run:
             self._gradient = gradient
             return False
         self._gradient = {}
-        self.grad_norm = self.optimizer.step(gradient, learning_rate(self.config, self.step))
+        self.grad_norm = self.optimizer.step(gradient, self.rate_of(self.step))
         self.step += 1
         self.loss_steps += 1
         return True
+
+    def rate_of(self, step: int) -> float:
+        """The learning rate of a step, from the validations so far."""
+        history = [(step_of_report(self.config, report.step), report.value) for report in self.reports]
+        return learning_rate(self.config, step, history)
 
     def validate(self, number: int) -> Report:
         """Measure, remember, and decide whether this was the last time."""
@@ -221,7 +227,7 @@ class Run:
         metrics = {
             "train_loss": train_loss,
             "perplexity": math.exp(min(value, 700.0)),
-            "learning_rate": learning_rate(self.config, self.step - 1),
+            "learning_rate": self.rate_of(self.step - 1),
             "grad_norm": self.grad_norm.item(),
             "tokens_per_second": tokens / self.train_seconds,
             **peak_memory(self.device),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,21 @@ def test_a_device_that_is_not_there_is_told(tiny_lora: LoraConfig, monkeypatch: 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="device: found 'cuda', but torch sees no such device here"):
         fit(dataclasses.replace(tiny_lora, device="cuda"), on_report=silent)
+
+
+def test_the_field_of_the_text_reaches_the_corpus(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    path = tmp_path / "a.jsonl"
+    records = ({"text": "t" * 60, "body": f"{number} " + "b" * 60} for number in range(9))
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    run = Run(LoraConfig.from_params(tiny | {"train_file": str(path), "text_field": "body"}))
+    assert ord("t") not in run.corpus.train
+
+
+def test_the_rate_falls_where_the_validation_does_not(tiny_lora: LoraConfig) -> None:
+    """With every validation a plateau, after the first: each halves the rate of what follows."""
+    config = dataclasses.replace(
+        tiny_lora, lr_scheduler="reduce_on_plateau", lr_plateau_patience=0, lr_plateau_min_delta=100.0
+    )
+    result = fit(config, on_report=silent)
+    rates = [report.metrics["learning_rate"] / config.learning_rate for report in result.reports]
+    assert rates == pytest.approx([1, 1, 0.5, 0.25, 0.125, 0.0625])

@@ -1,0 +1,39 @@
+"""Text from what the built-in objectives train, for the search's commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..trainer.build import pick_device
+from ..trainer.checkpoint import CHECKPOINT
+from ..trainer.export import ADAPTER, MODEL, load_model
+from ..trainer.generate import Sampling, generate
+from .base import trainer_errors
+
+
+def model_file(folder: Path) -> Path | None:
+    """What there is to load of a run: a whole model, else an adapter, else a checkpoint; None without any."""
+    return next((folder / name for name in (MODEL, ADAPTER, CHECKPOINT) if (folder / name).is_file()), None)
+
+
+def text_from(
+    model: Path,
+    prompt: bytes,
+    *,
+    count: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    seed: int,
+    device: str,
+) -> Iterator[int]:
+    """`count` bytes that the model in a file goes on with; `trainer.generate` tells how they are drawn.
+
+    Raises `ObjectiveError` where the file holds no model of ours, or there is no such device.
+    """
+    with trainer_errors():
+        ready = load_model(model).to(pick_device(device))
+        yield from generate(
+            ready, prompt, count=count, sampling=Sampling(temperature, top_k, top_p), seed=seed
+        )

@@ -1,0 +1,158 @@
+"""`hpsearch lr-find`: which learning rates are worth a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import SearchError, UsageError
+from . import common
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ...objectives.range_test import Point
+    from ..lr_find import Found
+
+HEIGHT = 14  # lines of the curve
+WIDEST = 120  # characters of it
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's command."""
+    app.command("lr-find")(lr_find)
+
+
+def lr_find(
+    space: Annotated[str, typer.Argument(help="A space file, or the name of one that ships.")],
+    low: Annotated[float, typer.Option("--min", help="The learning rate to begin with.")] = 1e-6,
+    high: Annotated[float, typer.Option("--max", help="The learning rate to end with.")] = 1.0,
+    steps: Annotated[
+        int, typer.Option(min=20, max=2000, help="Optimizer steps from one to the other.")
+    ] = 100,
+    html: Annotated[Path | None, typer.Option(help="Draw the curve into this file, as a page.")] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Put the range into the space file; nothing else in it changes.")
+    ] = False,
+    as_json: common.Json = False,
+) -> None:
+    """Test which learning rates are worth a search: a short training in which the rate rises to divergence.
+
+    All other parameters are the space's baseline, else their middle. The range goes from a tenth of the rate
+    where the loss falls fastest to the one where its fall is nearly done.
+
+    Example: hpsearch lr-find lora --html curve.html
+    """
+    from ...spaces import load
+    from .. import lr_find as finding
+
+    if not 0 < low < high < float("inf"):
+        raise UsageError(f"--min {low:g} must be above 0 and below --max {high:g}")
+    spec = load(space)
+    if write:
+        finding.check_writable(space, spec, low, high)
+    with _progress(steps) as on_point:
+        found = finding.lr_find(spec, low=low, high=high, steps=steps, on_point=on_point)
+    if html is not None and found.test.points:
+        common.write_file(html, finding.page(found))
+    if write and found.range is not None:
+        finding.write_range(space, *found.range)
+    if as_json:
+        common.print_json(found.to_json())
+    else:
+        _show(found, space, html, write)
+    if found.range is None:
+        raise SearchError(_no_fall(found, low, high))
+
+
+@contextmanager
+def _progress(steps: int) -> Iterator[Callable[[Point], None]]:
+    """A bar on a terminal's stderr, while the test runs."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    text = TextColumn("{task.description}")
+    with Progress(
+        text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True,
+        disable=not console.is_terminal,
+    ) as bar:  # fmt: skip
+        task = bar.add_task("starting", total=steps)
+
+        def on_point(point: Point) -> None:
+            said = f"learning rate {point.learning_rate:.1e}  loss {point.smoothed:.3f}"
+            bar.update(task, completed=point.step + 1, description=said)
+
+        yield on_point
+
+
+def _show(found: Found, space: str, html: Path | None, write: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from ...spaces import log_range
+
+    console = Console(highlight=False)
+    fixed = "  ".join(f"{name} {common.brief(value)}" for name, value in found.parameters.items())
+    console.print(Text.assemble((found.space, "bold"), ": training loss by learning rate, at"))
+    console.print(Text(fixed, style="dim"))
+    if len(found.test.points) > 1:
+        _curve(console, found)
+    proposal = found.test.proposal
+    if found.range is None or proposal is None:
+        return
+    for name, rate, why in (
+        ("steepest", proposal.steepest, "where the loss falls fastest"),
+        ("valley", proposal.valley, "two thirds into its longest fall"),
+        ("minimum / 10", proposal.minimum_tenth, "a tenth of the rate at the lowest loss"),
+    ):
+        console.print(Text.assemble(f"{name:<14}{rate:<9.1e}", (why, "dim")), soft_wrap=True)
+    low, high = found.range
+    console.print(Text.assemble(("range         ", "bold green"), f"{low:g} to {high:g}"), soft_wrap=True)
+    if found.widened_for:
+        common.say(f"wider than the test says, to hold the learning rate of the {_and(found.widened_for)}")
+    last = found.test.points[-1]
+    if not found.test.diverged and proposal.high == last.learning_rate:
+        common.say(f"the loss still falls at {last.learning_rate:g}: a higher --max may find more")
+    if html is not None:
+        typer.echo(f"wrote {html}")
+    line = f"learning_rate: {log_range(low, high)}"
+    typer.echo(f"wrote {line} into {space}" if write else f"for the space file: {line}")
+
+
+def _curve(console: Console, found: Found) -> None:
+    from ..lr_find import top_of
+    from .chart import log_chart
+
+    points, top = found.test.points, top_of(found)
+    lines = log_chart(
+        [point.learning_rate for point in points],
+        [point.smoothed for point in points],
+        top=top,
+        width=min(console.width, WIDEST),
+        height=HEIGHT,
+        marked=found.range,
+        label="range",
+    )
+    console.print("\n".join(["", *lines, ""]), markup=False, soft_wrap=True)
+    if max(point.smoothed for point in points) > top:
+        said = f"it rises on to {max(point.smoothed for point in points):.3g}"
+        said += f", and the test ended at {points[-1].learning_rate:.1e}" if found.test.diverged else ""
+        console.print(said + "\n", style="dim")
+
+
+def _no_fall(found: Found, low: float, high: float) -> str:
+    if len(found.test.points) < 3:
+        return f"the loss was no finite number after {len(found.test.points)} steps; try a lower --min"
+    return (
+        f"the loss did not fall between {low:g} and {found.test.points[-1].learning_rate:.1e}, "
+        "so there is no range to propose; try more --steps, or another --min and --max"
+    )
+
+
+def _and(names: tuple[str, ...]) -> str:
+    return " and the ".join(names)

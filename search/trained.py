@@ -1,0 +1,84 @@
+"""Finds the file of a trained model: of a training, of a study's trial, or named itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..objectives.base import describe, is_built_in
+from ..storage import StorageError
+from .document import load_document
+from .errors import UsageError
+from .training import CONFIG, SUMMARY
+
+if TYPE_CHECKING:
+    from .api import StudyResult
+
+
+def find_model(
+    run: str, *, trial: int | None = None, storage: str | None = None, runs: str | Path | None = None
+) -> Path:
+    """The file that holds the model of `run`.
+
+    That is a file, a folder that `hpsearch train` wrote, or a study: its best trial, or the one of a number.
+    Raises `UsageError` where it has no model (yet), and `StorageError` where it is nothing of these.
+    """
+    path = Path(run)
+    if trial is None and path.is_file():
+        return path
+    if trial is None and path.is_dir() and (path / CONFIG).is_file():
+        return _of_training(path)
+    from .api import open_study
+
+    try:
+        study = open_study(run, storage=storage, runs=runs)
+    except StorageError as error:
+        if trial is not None:
+            raise
+        what = "is no run of hpsearch train" if path.is_dir() else "no such file or folder"
+        raise UsageError(f"{run}: {what}, and no study either: {error}") from error
+    return _of_trial(study, trial)
+
+
+def _of_training(folder: Path) -> Path:
+    from ..objectives.generate import model_file
+
+    objective = load_document(folder / CONFIG).objective
+    _check(str(folder), objective)
+    if not (folder / SUMMARY).is_file():
+        raise UsageError(
+            f"{folder}: this training is not finished; "
+            f"go on with: hpsearch train {folder / CONFIG} -o {folder}"
+        )
+    found = model_file(folder)
+    if found is None:
+        raise UsageError(f"{folder}: the model of this training is gone from its folder")
+    return found
+
+
+def _of_trial(study: StudyResult, number: int | None) -> Path:
+    from ..objectives.generate import model_file
+    from ..storage.files import CHECKPOINT, trial_folder
+    from ..storage.studies import trial_of
+
+    spec = study.spec
+    name = f'the study "{study.name}"'
+    _check(name, spec.objective if isinstance(spec.objective, str) else spec.objective.command)
+    number = study.best.number if number is None else trial_of(study.study, number).number
+    found = model_file(trial_folder(study.runs, study.folder_name, number) / CHECKPOINT)
+    if found is None:
+        raise UsageError(
+            f"{name}: trial {number} has no checkpoint here "
+            f"(those of the best {spec.execution.keep} are kept); to have its model: "
+            f"hpsearch export {study.name} --trial {number} -o FILE, hpsearch train FILE"
+        )
+    return found
+
+
+def _check(name: str, objective: str | list[str]) -> None:
+    if not is_built_in(describe(objective)):
+        told = objective if isinstance(objective, str) else " ".join(objective)
+        raise UsageError(
+            f"{name}: trained by {told}; "
+            "text comes from models of the built-in objectives alone (lora, pretrain)"
+        )

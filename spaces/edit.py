@@ -1,0 +1,120 @@
+"""Changes one range in the text of a space file, and not one character more.
+
+Comments, order and layout stay, because the text is never written anew: what changes is replaced where it
+stands. The result is read again before anybody gets it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .document import Node, compose
+from .errors import SpaceError
+from .loader import loads
+from .ranges import Range
+
+Edit = tuple[int, int, str]  # the characters from, up to, and what stands there instead
+
+
+def with_log_range(text: str, file: str, name: str, low: float, high: float) -> str:
+    """The text of a space file with the parameter `name` searched from `low` to `high`, logarithmically.
+
+    Raises `SpaceError` where the file is no space, or the parameter is written in a way that cannot be
+    changed in place; the message holds the line to write by hand.
+    """
+    before = loads(text, file)
+    flow = log_range(low, high)
+    wanted = f"write it by hand: {name}: {flow}"
+
+    def refuse(why: str) -> SpaceError:
+        return SpaceError([before.issue(f"parameters.{name}", f"{why}; {wanted}")])
+
+    root = compose(text, file)
+    assert root is not None
+    parameters = _pairs(_pairs(root)["parameters"][1])
+    if name not in parameters:
+        edits = _added(text, _pairs(root)["parameters"][1], f"{name}: {flow}")
+    elif parameters[name][1].span[0] < parameters[name][0].span[0]:
+        raise refuse("is an alias of another value")
+    else:
+        edits = _changed(text, parameters[name][1], low, high, flow)
+    if edits is None:
+        raise refuse("cannot be changed in place without loss")
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    try:
+        after = loads(text, file)
+    except SpaceError as error:
+        raise refuse(f"cannot be {flow}: {error.issues[0].message}") from None
+    found = after.parameters[name]
+    others = before.model_copy(update={"parameters": {**before.parameters, name: found}})
+    if not (isinstance(found, Range) and (found.min, found.max, found.log) == (low, high, True)):
+        raise refuse("is written in a way that would be misread")
+    if others.to_json()["parameters"] != after.to_json()["parameters"]:
+        raise refuse("shares its text with another parameter")
+    return text
+
+
+def log_range(low: float, high: float) -> str:
+    """A logarithmic range as a space file has it: `{min: 1e-4, max: 3e-2, log: true}`."""
+    return f"{{min: {_number(low)}, max: {_number(high)}, log: true}}"
+
+
+def _changed(text: str, node: Node, low: float, high: float, flow: str) -> list[Edit] | None:
+    """How to make the value of a parameter such a range; None where something would be lost."""
+    if node.kind is not dict:
+        whole = text[slice(*node.span)]
+        return [(*node.span, flow)] if "\n" not in whole and not whole.startswith("&") else None
+    inside = _pairs(node)
+    if not {"min", "max"} <= inside.keys() or inside.keys() & {"step", "factor"}:
+        return None
+    edits = [(*inside["min"][1].span, _number(low)), (*inside["max"][1].span, _number(high))]
+    if "log" in inside:
+        log = inside["log"][1]
+        return edits if log.content == "true" else [*edits, (*log.span, "true")]
+    key, last = inside["max"]
+    if node.flow:
+        edits[1] = (*last.span, f"{_number(high)}, log: true")
+        return edits
+    end = _line_end(text, last.span[1])
+    return [*edits, (end, end, f"{_break(text)}{_indent(text, key)}log: true")]
+
+
+def _added(text: str, parameters: Node, line: str) -> list[Edit] | None:
+    """How to add a line to the parameters; None where they stand in brackets."""
+    if parameters.flow:
+        return None
+    first = _first_key(parameters)
+    end = _line_end(text, parameters.span[1] - text[: parameters.span[1]].endswith("\n"))
+    return [(end, end, f"{_break(text)}{_indent(text, first)}{line}")]
+
+
+def _pairs(node: Node) -> dict[str, tuple[Node, Node]]:
+    """The keys and values of a mapping by name."""
+    pairs: Any = node.content
+    return {key.content: (key, value) for key, value in pairs}
+
+
+def _first_key(node: Node) -> Node:
+    return next(iter(_pairs(node).values()))[0]
+
+
+def _indent(text: str, key: Node) -> str:
+    return text[text.rfind("\n", 0, key.span[0]) + 1 : key.span[0]]
+
+
+def _line_end(text: str, place: int) -> int:
+    """The end of the line of a place, before its line break."""
+    end = text.find("\n", place)
+    end = len(text) if end < 0 else end
+    return end - (text[:end].endswith("\r"))
+
+
+def _break(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _number(value: float) -> str:
+    """A number as a space file has it: `3e-4`."""
+    mantissa, _, exponent = f"{value:e}".partition("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
