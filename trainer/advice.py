@@ -28,7 +28,7 @@ RISE = 0.01  # of the best validation, from which a worse one is no noise of a s
 HARDLY = 0.02  # of the first validation: a run that gained less has hardly learned
 WAVER = 0.001  # of a validation: by so much the next may be worse in a run that only learns slowly
 STILL = 0.03  # of a validation, gained in the last quarter of a run: it was not over
-LARGEST = 2.0**63  # that a parameter may be to be reasoned about
+LARGEST = 2**63  # whole number that a parameter may be
 GROWN = 10.0  # times its first value, from which a gradient's norm is no noise
 
 # The same thing has several names in the objectives that users write.
@@ -357,7 +357,8 @@ def _course(run: _Run, before: Report, after: Report, up: str, down: str) -> str
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if abs(value) < LARGEST else None  # no nan either
+    fine = abs(value) < LARGEST if isinstance(value, int) else math.isfinite(value)
+    return value if fine else None
 
 
 def _plain(value: float) -> str:

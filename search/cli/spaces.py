@@ -131,6 +131,8 @@ def show(spec: Spec, samples: list[dict[str, Any]]) -> None:
     console = Console(highlight=False)
     objective = spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command)
     head = Text.assemble((spec.name, "bold"), f": {spec.goal} {spec.metric} of {objective}")
+    if spec.preset:
+        head.append(f", preset {', '.join(spec.preset)}")
     console.print(head, soft_wrap=True)
     _title(console, "parameters")
     console.print(_parameters(spec))
@@ -242,9 +244,8 @@ def _parameters(spec: Spec) -> RenderableType:
     table.add_column()
     table.add_column(overflow="fold")
     table.add_column(style="dim", no_wrap=True)
-    given = f", by preset {', '.join(spec.preset)}" if spec.preset else ""
     for name, parameter in spec.parameters.items():
-        by = given if name in spec.from_preset else ""
+        by = " by preset" if name in spec.from_preset else ""
         table.add_row(Text(name), Text(describe(parameter)), kind(parameter) + by)
     return Padding(table, (0, 0, 0, 2), expand=False)
 

@@ -57,6 +57,12 @@ DIVERGED: list[tuple[dict[str, Any], list[Report], Any, list[str]]] = [
             "raise warmup_ratio from 0.05 to 0.1",
         ],
     ),
+    (
+        {"learning_rate": 1e30, "warmup_ratio": 0.1},
+        course(NAN),
+        BETTER,
+        ["learning_rate 1e+30 is 3.3e+32 times that of the best trial (0.003 in trial 12): lower it"],
+    ),
     # Clipped, warmed up, and no faster than the best: nothing is left to say.
     ({"learning_rate": 3e-3, "warmup_ratio": 0.1}, GREW, BETTER, []),
     ({"learning_rate": 3e-3, "warmup_steps": 5}, [], BETTER, []),
