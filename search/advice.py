@@ -21,7 +21,7 @@ ENDINGS: Mapping[str, Ending] = {"diverged": "diverged", "out of memory": "out_o
 def advice_for(
     spec: Spec, params: Mapping[str, Any], reports: Sequence[Report], ended: Ending, best: FrozenTrial | None
 ) -> list[str]:
-    """The advice after a trial of these parameters and reports; `best` is the best other trial."""
+    """The advice after a trial of these parameters and reports; `best` is the study's best, maybe itself."""
     seen = Seen(
         params,
         ended,
@@ -56,5 +56,4 @@ def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial
         return []
     values = sorted(trial.intermediate_values.items())
     reports = look_at(folder / METRICS) or [Report(step, value, {}) for step, value in values]
-    other = None if best is None or best.number == trial.number else best
-    return advice_for(spec, config_of(spec, trial), reports, ended, other)
+    return advice_for(spec, config_of(spec, trial), reports, ended, best)

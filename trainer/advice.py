@@ -64,7 +64,7 @@ class Seen:
     metric: str = "val_loss"
     unit: str = "samples"
     maximize: bool = False
-    best: tuple[int, Mapping[str, Any]] | None = None  # the best other trial of the study: number, params
+    best: tuple[int, Mapping[str, Any]] | None = None  # the study's best trial, maybe this: number, params
 
 
 def advise(config: type[TrainConfig] | None, seen: Seen) -> list[str]:
@@ -113,8 +113,8 @@ class _Run:
     def _epochs(self, name: str) -> bool:
         return self.seen.unit == "epochs" and "epochs" in name
 
-    def other_rate(self, name: str) -> tuple[int, float] | None:
-        """The best other trial's number and learning rate."""
+    def best_rate(self, name: str) -> tuple[int, float] | None:
+        """The best trial's number and learning rate."""
         if self.seen.best is None:
             return None
         trial, params = self.seen.best
@@ -163,12 +163,12 @@ def _lower_rate(run: _Run) -> Iterator[str]:
     if rate is None or rate[1] <= 0:
         return
     name, value = rate
-    other = run.other_rate(name)
-    if other is None:
+    best = run.best_rate(name)
+    if best is None:
         yield f"lower {name} from {_plain(value)} to {_plain(value / 10)}"
-    elif value > other[1]:
-        times = f"{_said(value / other[1], 2)} times that of the best trial"
-        yield f"{name} {_plain(value)} is {times} ({_plain(other[1])} in trial {other[0]}): lower it"
+    elif value > best[1]:
+        times = f"{_said(value / best[1], 2)} times that of the best trial"
+        yield f"{name} {_plain(value)} is {times} ({_plain(best[1])} in trial {best[0]}): lower it"
 
 
 def _warm_up(run: _Run) -> Iterator[str]:
@@ -309,11 +309,11 @@ def _against_slowness(run: _Run) -> Iterator[str]:
     rate = run.first(RATES)
     if rate is not None and rate[1] > 0:
         name, value = rate
-        other = run.other_rate(name)
-        if other is None:
+        best = run.best_rate(name)
+        if best is None:
             yield f"raise {name} from {_plain(value)} to {_plain(value * 10)}"
-        elif value < other[1]:
-            yield f"raise {name} from {_plain(value)}; the best trial ({other[0]}) has {_plain(other[1])}"
+        elif value < best[1]:
+            yield f"raise {name} from {_plain(value)}; the best trial ({best[0]}) has {_plain(best[1])}"
     yield from _more_rank(run)
 
 

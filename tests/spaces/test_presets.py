@@ -12,7 +12,7 @@ from hpsearch.spaces import Constant, Range, SpaceError, Spec, differences, json
 from hpsearch.spaces.document import read
 
 SMALL = "version: 1\nname: t\nobjective: lora\nmetric: m\nparameters:\n  x: {min: 0.0, max: 1.0}\n"
-TABLE = {"fast": {"x": 3, "y": 1}, "slow": {"y": 2, "z": [1]}}
+TABLE: dict[str, dict[str, Any]] = {"fast": {"x": 3, "y": 1}, "slow": {"y": 2, "z": [1]}}
 
 
 def presets(objective: Any, names: list[str], given: Collection[str]) -> dict[str, Any]:
