@@ -4,51 +4,44 @@ from __future__ import annotations
 
 import torch
 
-from .checkpoint import Tensors, load_base
+from .checkpoint import Base, load_base
 from .config import LoraConfig, PretrainConfig, TrainConfig
 from .data import seed_of
 from .errors import ConfigError
-from .lora import add_lora, initialize_adapters
 from .model import GPT, Shape
-from .optim import trained_parameters
 
 
-def build_model(config: TrainConfig, device: torch.device) -> tuple[GPT, str | None]:
-    """The model at step 0, and the sha256 of the base it starts from (None: from scratch).
+def base_model(base: Base, generator: torch.Generator | None = None) -> GPT:
+    """A model with the weights of a base, which it shares with whoever else asks: they are not to change."""
+    with torch.device("meta"):  # where nothing is allocated
+        model = GPT(base.shape, generator=generator)
+    model.load_state_dict(base.weights, assign=True)
+    return model
 
-    Built on torch's `meta` device, which allocates and draws nothing: a weight comes from the base or from
-    `seed`, drawn on the CPU, so that all devices start from the same weights.
-    """
-    generator = torch.Generator(device)
-    start = torch.Generator().manual_seed(seed_of("start", config.seed))
-    if isinstance(config, LoraConfig):
-        base = load_base(config.base)
-        if config.max_length > base.shape.max_length:
-            raise ConfigError(
-                [f"max_length: found {config.max_length}, but the base was made for {base.shape.max_length}"]
-            )
-        with torch.device("meta"):
-            model = GPT(base.shape, generator=generator)
-        model.load_state_dict(base.weights, assign=True)
-        add_lora(
-            model, targets=config.targets, r=config.lora_r, scale=config.scale, dropout_p=config.lora_dropout
-        )
-        initialize_adapters(model, start)
-        return model.to(device), base.sha256
-    assert isinstance(config, PretrainConfig)
+
+def new_model(config: PretrainConfig, device: torch.device) -> GPT:
+    """A model from scratch; drawn on the CPU, so that all devices start from the same weights."""
     shape = Shape(config.width, config.depth, config.heads, config.max_length)
     with torch.device("meta"):
-        model = GPT(shape, dropout_p=config.dropout, generator=generator)
+        model = GPT(shape, dropout_p=config.dropout, generator=torch.Generator(device))
     model.to_empty(device="cpu")
-    model.initialize(start)
-    return model.to(device), None
+    model.initialize(start_of(config))
+    return model.to(device)
 
 
-@torch.no_grad()
-def load_weights(model: GPT, weights: Tensors) -> None:
-    """Copy what `Run.weights` gave back into the model."""
-    for name, parameter in trained_parameters(model).items():
-        parameter.copy_(weights[name])
+def base_of(config: LoraConfig) -> Base:
+    """The base of a run. Raises `ConfigError` where its sequences are too long for it."""
+    base = load_base(config.base)
+    if config.max_length > base.shape.max_length:
+        raise ConfigError(
+            [f"max_length: found {config.max_length}, but the base was made for {base.shape.max_length}"]
+        )
+    return base
+
+
+def start_of(config: TrainConfig) -> torch.Generator:
+    """What draws the weights that a run starts from."""
+    return torch.Generator().manual_seed(seed_of("start", config.seed))
 
 
 def pick_device(name: str) -> torch.device:

@@ -20,6 +20,7 @@ SCHEDULERS = ("constant", "linear", "cosine")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 TARGETS = ("qkv", "out", "up", "down")
 NAMED_CORPORA = ("english", "python")
+PASS_TOKENS = 512  # of one run in a forward pass: what more of them need does not stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,11 @@ class TrainConfig:
         return self.batch_size * self.gradient_accumulation_steps
 
     @property
+    def rows_per_pass(self) -> int:
+        """Sequences of one forward pass."""
+        return self.batch_size
+
+    @property
     def total_steps(self) -> int:
         """Optimizer steps of the whole run; the last one may go past `max_samples` by a part of a batch."""
         return self.length if self.max_samples is None else math.ceil(self.max_samples / self.rows_per_step)
@@ -214,6 +220,20 @@ class LoraConfig(TrainConfig):
                 f"lora_alpha: found {alpha}, but alpha_over_r {ratio} * lora_r {rank} is {ratio * rank}"
             )
         return problems
+
+    @property
+    def rows_per_pass(self) -> int:
+        """Sequences of one forward pass: a step is cut into equal ones of at most `PASS_TOKENS`.
+
+        By the configuration alone, so that a run computes the same in whatever pack.
+        """
+        passes = math.ceil(self.rows_per_step * self.max_length / PASS_TOKENS)
+        return math.ceil(self.rows_per_step / min(passes, self.rows_per_step))
+
+    @property
+    def padded_rank(self) -> int:
+        """The rank that is computed with: 8, 16, 32, ... Rows beyond `lora_r` are zero, and stay so."""
+        return max(8, 1 << (self.lora_r - 1).bit_length())
 
     @property
     def scale(self) -> float:

@@ -18,10 +18,9 @@ from typing import Any
 
 import torch
 
-from .build import build_model, load_weights
+from .build import base_model
 from .checkpoint import (
     CHECKPOINT,
-    Tensors,
     load_base,
     load_checkpoint,
     read_tensors,
@@ -30,8 +29,8 @@ from .checkpoint import (
 )
 from .config import LoraConfig, PretrainConfig, TrainConfig, known_parameters
 from .errors import CheckpointError
-from .lora import merged_state_dict
 from .model import GPT
+from .pack import LoraPack, Pack, new_pack
 
 ADAPTER, ADAPTER_CONFIG, MODEL = "adapter.safetensors", "adapter_config.json", "model.safetensors"
 
@@ -47,16 +46,16 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
     parts, state = load_checkpoint(checkpoint)
     weights = parts["best"] or parts["weights"]
     config = _config_of(state["identity"])
-    model = _model_of(config, state["identity"], weights)
-    if not isinstance(config, LoraConfig):
-        save_model(folder / MODEL, model.state_dict(), model.shape)
+    pack = _pack_of(config, state["identity"])
+    if not isinstance(pack, LoraPack) or not isinstance(config, LoraConfig):
+        save_model(folder / MODEL, weights, pack.model.shape)
         return [folder / MODEL]
     about = _about_adapter(config, state["identity"]) | {"val_loss": _value(state)}
     write_tensors(folder / ADAPTER, weights, about)
     (folder / ADAPTER_CONFIG).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     written = [folder / ADAPTER, folder / ADAPTER_CONFIG]
     if merge:
-        save_model(folder / MODEL, merged_state_dict(model), model.shape)
+        save_model(folder / MODEL, pack.merged(config, pack.gathered(weights)), pack.model.shape)
         written.append(folder / MODEL)
     return written
 
@@ -64,14 +63,12 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
 def load_model(path: Path) -> GPT:
     """The model in a file that `export` wrote, ready to evaluate; an adapter is put on its base."""
     if path.name != ADAPTER:
-        base = load_base(path)
-        with torch.device("meta"):
-            model = GPT(base.shape)
-        model.load_state_dict({name: tensor.clone() for name, tensor in base.weights.items()}, assign=True)
-        return model.eval()
+        return base_model(load_base(path)).eval()
     weights, about = read_tensors(path)
-    identity = about["identity"]
-    return _model_of(_config_of(identity), identity, weights).eval()
+    config = _config_of(about["identity"])
+    pack = _pack_of(config, about["identity"])
+    pack.hold(config, pack.gathered(weights))
+    return pack.model.eval()
 
 
 def _config_of(identity: dict[str, Any]) -> TrainConfig:
@@ -81,13 +78,14 @@ def _config_of(identity: dict[str, Any]) -> TrainConfig:
     )
 
 
-def _model_of(config: TrainConfig, identity: dict[str, Any], weights: Tensors) -> GPT:
-    model, base = build_model(config, torch.device("cpu"))
-    if base != identity["base_sha256"]:
+def _pack_of(config: TrainConfig, identity: dict[str, Any]) -> Pack:
+    pack = new_pack(config, torch.device("cpu"))
+    if pack.origin != identity["base_sha256"]:
         path = identity["base"] or "the base that ships"
-        raise CheckpointError(f"the adapters belong to base {identity['base_sha256']}; {path} is {base}")
-    load_weights(model, weights)
-    return model
+        raise CheckpointError(
+            f"the adapters belong to base {identity['base_sha256']}; {path} is {pack.origin}"
+        )
+    return pack
 
 
 def _value(state: dict[str, Any]) -> float:

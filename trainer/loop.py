@@ -27,16 +27,14 @@ import torch
 from torch import Tensor
 
 from . import checkpoint as files
-from .build import build_model, load_weights, pick_device
+from .build import pick_device
 from .config import TrainConfig
-from .data import inputs_and_targets, load_corpus, seed_of, train_windows, validation_windows
+from .data import load_corpus, seed_of, train_windows, validation_windows
 from .errors import CheckpointError
 from .memory import peak_memory, reset_peak_memory
-from .model import GPT, loss_sum
-from .optim import AdamW, trained_parameters
+from .optim import AdamW
+from .pack import Pack, new_pack
 from .schedule import learning_rate, report_due
-
-CHUNK = 16  # rows of one forward pass of the validation; more is no faster, and takes more memory
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class FitResult:
     seconds: float
     stopped: str
     reports: tuple[Report, ...]
-    model: GPT
+    weights: files.Tensors
 
 
 def fit(
@@ -101,9 +99,12 @@ def fit(
 
 
 class Run:
-    """The state of one training: everything that changes from step to step, and how it does."""
+    """The state of one training: everything that changes from step to step, and how it does.
 
-    def __init__(self, config: TrainConfig) -> None:
+    By itself it is a pack of one; `pack` is the one to train in with others.
+    """
+
+    def __init__(self, config: TrainConfig, pack: Pack | None = None) -> None:
         self.config = config
         self.device = pick_device(config.device)
         self.corpus = load_corpus(
@@ -112,11 +113,13 @@ class Run:
             validation_split=config.validation_split,
             max_length=config.max_length,
         )
-        self.model, self.origin = build_model(config, self.device)
-        self.optimizer = AdamW(config, trained_parameters(self.model))
+        self.pack = pack or new_pack(config, self.device)
+        self.trained = self.pack.start(config)
+        self.optimizer = AdamW(config, self.trained)
         self.tokens = self.corpus.train.to(self.device)
         held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
         self.held = held.to(self.device)
+        self.generator = torch.Generator(self.device)  # draws the dropout
         reset_peak_memory(self.device)
 
         self.step = 0  # optimizer steps done
@@ -130,23 +133,57 @@ class Run:
         self.loss_total = torch.zeros((), device=self.device)  # of the tokens since the last report
         self.loss_steps = 0
         self.grad_norm = torch.zeros((), device=self.device)
+        self._passes: list[tuple[Tensor, Tensor]] = []  # what is left of this step's batch
+        self._gradient: files.Tensors = {}  # of the passes of this step so far
+        if pack is None:
+            self.pack.set([self])
 
     def train(self) -> None:
-        """One optimizer step. Waits for nothing: the losses stay on the device until the next report."""
-        config, began = self.config, time.perf_counter()
-        self.model.generator.manual_seed(seed_of("dropout", config.seed, self.step))
-        windows = train_windows(
-            self.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=self.step
-        )
-        tokens_per_step = config.rows_per_step * config.max_length
-        for part in torch.split(windows, config.batch_size):
-            loss = loss_sum(self.model, *inputs_and_targets(part)) / tokens_per_step
-            torch.autograd.backward(loss)
-            self.loss_total += loss.detach()
-        self.grad_norm = self.optimizer.step(learning_rate(config, self.step))
+        """One optimizer step, alone in its pack."""
+        began, step = time.perf_counter(), self.step
+        while self.step == step:
+            self.pack.tick()
+        self.train_seconds += time.perf_counter() - began
+
+    def next_pass(self) -> tuple[Tensor, Tensor]:
+        """The rows of the next pass, uint8 [rows, length + 1], and what the loss of each counts, [rows].
+
+        A row that only fills the last pass up counts nothing.
+        """
+        if not self._passes:
+            config, rows = self.config, self.config.rows_per_pass
+            self.generator.manual_seed(seed_of("dropout", config.seed, self.step))
+            windows = train_windows(
+                self.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=self.step
+            )
+            count = torch.full((len(windows),), 1 / (config.rows_per_step * config.max_length))
+            if missing := -len(windows) % rows:
+                windows = torch.cat([windows, windows[:1].expand(missing, -1)])
+                count = torch.cat([count, torch.zeros(missing)])
+            count = count.to(self.device)
+            self._passes = list(zip(torch.split(windows, rows), torch.split(count, rows), strict=True))
+        return self._passes[0]
+
+    def learn(self, loss: Tensor, gradient: files.Tensors) -> bool:
+        """Take in the loss and gradients of a pass; whether they completed a step.
+
+        Waits for nothing: the losses stay on the device until the next report.
+        """
+        self.loss_total += loss
+        del self._passes[0]
+        if self._gradient:
+            for name, total in self._gradient.items():
+                gradient[name] = total.add_(gradient[name])
+        elif self._passes:
+            gradient = {name: part.clone() for name, part in gradient.items()}  # the pack's stack is let go
+        if self._passes:
+            self._gradient = gradient
+            return False
+        self._gradient = {}
+        self.grad_norm = self.optimizer.step(gradient, learning_rate(self.config, self.step))
         self.step += 1
         self.loss_steps += 1
-        self.train_seconds += time.perf_counter() - began
+        return True
 
     def validate(self, number: int) -> Report:
         """Measure, remember, and decide whether this was the last time."""
@@ -154,7 +191,7 @@ class Run:
         train_loss = self.loss_total.item() / self.loss_steps
         self.train_seconds += time.perf_counter() - began  # the device had steps in its queue
         began = time.perf_counter()
-        value = evaluate(self.model, self.held)
+        value = self.pack.evaluate(self)
         tokens = self.loss_steps * self.config.rows_per_step * self.config.max_length
         metrics = {
             "train_loss": train_loss,
@@ -189,18 +226,25 @@ class Run:
             self.stopped = "early"
 
     def weights(self) -> files.Tensors:
-        """What is trained: the adapters, or the whole model."""
-        return {name: tensor.detach() for name, tensor in trained_parameters(self.model).items()}
+        """What is trained, by its names in files: the adapters, or the whole model."""
+        return {name: tensor.detach() for name, tensor in self.pack.named(self.trained).items()}
+
+    @torch.no_grad()
+    def load_weights(self, named: files.Tensors) -> None:
+        """Take over what `weights` gave."""
+        for name, tensor in self.pack.gathered(named).items():
+            self.trained[name].copy_(tensor)
+        self.pack.set(self.pack.runs)  # whose copies are old now
 
     def result(self) -> FitResult:
         value = self.reports[-1].value
         if self.best_weights and math.isfinite(value):
             value = self.best
-            load_weights(self.model, self.best_weights)
+            self.load_weights(self.best_weights)
         samples = self.step * self.config.rows_per_step
         assert self.stopped is not None
         return FitResult(
-            value, self.step, samples, self.seconds, self.stopped, tuple(self.reports), self.model
+            value, self.step, samples, self.seconds, self.stopped, tuple(self.reports), self.weights()
         )
 
     def save(self, folder: Path) -> None:
@@ -211,7 +255,7 @@ class Run:
         """
         state = {
             "identity": self.identity(),
-            "shape": dataclasses.asdict(self.model.shape),
+            "shape": dataclasses.asdict(self.pack.model.shape),
             "step": self.step,
             "reported": self.reported,
             "reports": [dataclasses.asdict(report) for report in self.reports],
@@ -236,8 +280,8 @@ class Run:
             theirs = state["identity"]
             told = "; ".join(f"{name}: {theirs.get(name)!r} there, {mine[name]!r} here" for name in differing)
             raise CheckpointError(f"{folder}: holds the checkpoint of another run ({told}); clear it")
-        load_weights(self.model, parts["weights"])
-        self.optimizer.load(parts["optimizer"])
+        self.load_weights(parts["weights"])
+        self.optimizer.restore(parts["optimizer"])
         self.best_weights = {name: tensor.to(self.device) for name, tensor in parts["best"].items()}
         self.reports = [Report(**report) for report in state["reports"]]
         for name in ("step", "reported", "stopped", "best", "stale", "seconds"):
@@ -252,16 +296,5 @@ class Run:
             **listed,
             "objective": self.config.objective,
             "corpus_sha256": self.corpus.sha256,
-            "base_sha256": self.origin,
+            "base_sha256": self.pack.origin,
         }
-
-
-@torch.inference_mode()
-def evaluate(model: GPT, held: Tensor) -> float:
-    """The loss in nats a token over the windows `held` uint8 [rows, length + 1]. Dropout is off meanwhile."""
-    model.eval()
-    total = torch.zeros((), dtype=torch.float64, device="cpu")
-    for part in torch.split(held, CHUNK):
-        total += loss_sum(model, *inputs_and_targets(part)).cpu()
-    model.train()
-    return total.item() / (held.shape[0] * (held.shape[1] - 1))

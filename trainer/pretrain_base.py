@@ -40,6 +40,7 @@ from .checkpoint import SHIPPED_BASE, save_model
 from .config import PretrainConfig
 from .data import load_corpus
 from .loop import Report, fit
+from .model import Shape
 
 RECIPE = PretrainConfig(
     width=128,
@@ -69,7 +70,8 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)  # the small matrices of this model are no faster on more
     config = dataclasses.replace(RECIPE, train_file=asked.corpus, max_samples=asked.samples)
     result = fit(config, on_report=_print)
-    save_model(asked.out, result.model.state_dict(), result.model.shape)
+    shape = Shape(config.width, config.depth, config.heads, config.max_length)
+    save_model(asked.out, result.weights, shape)
     about = {
         "command": f"{parser.prog} --corpus {asked.corpus} --samples {asked.samples}",
         "corpus": asked.corpus,

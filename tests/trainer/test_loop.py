@@ -11,7 +11,7 @@ import torch
 from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.data import seed_of
 from hpsearch.trainer.errors import ConfigError
-from hpsearch.trainer.loop import FitResult, Report, Run, evaluate, fit
+from hpsearch.trainer.loop import FitResult, Report, Run, fit
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}  # what may differ between two equal runs
 
@@ -59,8 +59,8 @@ def test_every_step_has_dropout_of_its_own_whatever_was_drawn_before(tiny_lora: 
     seeds = []
     for _ in range(3):
         run.train()
-        seeds.append(run.model.generator.initial_seed())
-        torch.rand(3, generator=run.model.generator)
+        seeds.append(run.generator.initial_seed())
+        torch.rand(3, generator=run.generator)
     assert seeds == [seed_of("dropout", tiny_lora.seed, step) for step in range(3)]
     assert len(set(seeds)) == 3
 
@@ -118,11 +118,12 @@ def test_it_can_learn_one_sequence_by_heart(tmp_path: Path) -> None:
 
 def test_the_loss_is_a_mean_over_tokens_whatever_the_chunks(tiny_lora: LoraConfig) -> None:
     run = Run(dataclasses.replace(tiny_lora, eval_samples=37))
-    logits = run.model.eval()(run.held[:, :-1].long())
+    run.pack.hold(run.config, run.trained)
+    logits = run.pack.model.eval()(run.held[:, :-1].long())
     expected = torch.nn.functional.cross_entropy(logits, run.held[:, 1:].long().flatten())
     assert run.held.shape == (37, 17)
-    assert evaluate(run.model, run.held) == pytest.approx(expected.item(), abs=1e-5)
-    assert run.model.training, "it goes on training after it"
+    assert run.pack.evaluate(run) == pytest.approx(expected.item(), abs=1e-5)
+    assert run.pack.model.training, "it goes on training after it"
 
 
 def test_a_step_that_crosses_several_points_reports_the_last(tiny_lora: LoraConfig) -> None:
@@ -139,7 +140,9 @@ def test_early_stopping_returns_the_best_value_and_its_weights(tiny_pretrain: Pr
     values = [report.value for report in result.reports]
     assert result.stopped == "early" and len(values) < 50
     assert result.value == min(values) and values.index(min(values)) == len(values) - 3
-    assert evaluate(result.model, Run(config).held) == result.value
+    run = Run(config)
+    run.load_weights(result.weights)
+    assert run.pack.evaluate(run) == result.value
 
 
 def test_small_gains_are_no_improvement(tiny_lora: LoraConfig) -> None:

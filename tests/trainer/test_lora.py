@@ -5,108 +5,144 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from hpsearch.trainer.build import build_model
 from hpsearch.trainer.checkpoint import load_base
 from hpsearch.trainer.config import LoraConfig
-from hpsearch.trainer.lora import LoraLinear, adapter_parameters, adapters, merged_state_dict
-from hpsearch.trainer.model import GPT, Dropout
+from hpsearch.trainer.lora import LoraLinear
+from hpsearch.trainer.model import GPT
+from hpsearch.trainer.pack import LoraPack
 
 IDS = torch.arange(32).view(2, 16)
 
 
-def build(base_file: Path, **params: Any) -> GPT:
+def made(base_file: Path, **params: Any) -> tuple[LoraConfig, LoraPack, dict[str, Tensor]]:
+    """A configuration, its pack, and the adapters of a run as they start."""
     config = LoraConfig.from_params({"max_steps": 1, "base": str(base_file), "max_length": 16} | params)
-    return build_model(config, torch.device("cpu"))[0]
+    pack = LoraPack(config, torch.device("cpu"))
+    return config, pack, pack.start(config)
 
 
-def plain(base_file: Path, state: dict[str, torch.Tensor] | None = None) -> GPT:
+def plain(base_file: Path, state: dict[str, Tensor] | None = None) -> GPT:
     base = load_base(base_file)
     model = GPT(base.shape)
     model.load_state_dict(base.weights if state is None else state)
     return model.eval()
 
 
-def disturb(model: GPT) -> None:
+def disturb(adapters: dict[str, Tensor]) -> None:
     """Adapters as training leaves them: not at zero."""
     generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in adapter_parameters(model).values():
-            parameter.normal_(0, 0.3, generator=generator)
+    for tensor in adapters.values():
+        tensor.normal_(0, 0.3, generator=generator)
+
+
+def layer_of(stacks: int, *, dtype: torch.dtype = torch.float32) -> LoraLinear:
+    """A layer 6 -> 4 with two runs of rank 2 in each stack but the last, which has one of rank 3."""
+    layer = LoraLinear(torch.nn.Linear(6, 4, bias=False, dtype=dtype))
+    generator = torch.Generator().manual_seed(0)
+    for k, r in [(2, 2), (1, 3)][:stacks]:
+        A, B = (torch.randn(k, r, width, generator=generator, dtype=dtype) for width in (6, 4))
+        layer.stacks.append((A, B))
+    layer.scale = torch.tensor([1.5, 0.5, 2.0][: 2 if stacks == 1 else 3], dtype=dtype).view(-1, 1, 1)
+    return layer
+
+
+def formula(layer: LoraLinear, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """x W' + scale (x mask) A' B, of each run by itself."""
+    runs = [(A[k], B[k]) for A, B in layer.stacks for k in range(len(A))]
+    parts = x.view(len(runs), -1, x.shape[-1])
+    seen = parts if mask is None else parts * mask
+    added = [s * (seen[k] @ A.T) @ B for k, ((A, B), s) in enumerate(zip(runs, layer.scale, strict=True))]
+    return x @ layer.weight.T + torch.cat(added)
 
 
 def test_it_starts_at_the_base_exactly(base_file: Path) -> None:
-    assert torch.equal(build(base_file).eval()(IDS), plain(base_file)(IDS))
+    config, pack, adapters = made(base_file)
+    pack.hold(config, adapters)
+    assert torch.equal(pack.model.eval()(IDS), plain(base_file)(IDS))
 
 
-def test_only_the_adapters_train_and_every_one_does(base_file: Path) -> None:
-    model = build(base_file, lora_dropout=0.1)
-    disturb(model)
-    model(IDS).square().sum().backward()
-    for name, parameter in model.named_parameters():
-        is_adapter = name in adapter_parameters(model)
-        assert parameter.requires_grad == is_adapter, name
-        assert (parameter.grad is not None and bool(parameter.grad.any())) == is_adapter, name
-    assert len(adapter_parameters(model)) == 2 * 4
+def test_a_start_is_drawn_from_the_seed_within_its_bounds(base_file: Path) -> None:
+    config, pack, adapters = made(base_file, lora_r=3, seed=5)
+    named = pack.named(adapters)
+    assert named["blocks.0.down.lora_A"].shape == (3, 32) and named["blocks.0.down.lora_B"].shape == (3, 8)
+    for name, tensor in named.items():
+        if name.endswith("lora_A"):
+            bound = tensor.shape[1] ** -0.5
+            assert 0.8 * bound < tensor.abs().max().item() <= bound, name
+        else:
+            assert not tensor.any(), name
+    again = LoraPack(config, torch.device("cpu")).start(config)
+    assert torch.equal(again["lora_A"], adapters["lora_A"])
+    assert not torch.equal(made(base_file, lora_r=3, seed=6)[2]["lora_A"], adapters["lora_A"])
+
+
+def test_nothing_of_the_base_trains(base_file: Path) -> None:
+    _, pack, _ = made(base_file)
+    assert not any(parameter.requires_grad for parameter in pack.model.parameters())
 
 
 def test_the_base_keys_are_unchanged(base_file: Path) -> None:
-    model = build(base_file)
-    keys = set(model.state_dict())
-    assert keys - set(adapter_parameters(model)) == set(load_base(base_file).weights)
+    _, pack, _ = made(base_file)
+    assert set(pack.model.state_dict()) == set(load_base(base_file).weights)
 
 
 def test_targets_choose_the_linears(base_file: Path) -> None:
-    assert list(adapters(build(base_file, target_modules=["down", "qkv"]))) == [
-        "blocks.0.qkv",
-        "blocks.0.down",
-    ]
-    assert len(adapters(build(base_file, target_modules="all-linear"))) == 4
+    _, pack, adapters = made(base_file, target_modules=["down", "qkv"])
+    assert list(pack.lora.layers) == ["blocks.0.qkv", "blocks.0.down"]
+    assert adapters["lora_A"].shape == (8, 8 + 32) and adapters["lora_B"].shape == (8, 24 + 8)
+    assert len(made(base_file, target_modules="all-linear")[1].lora.layers) == 4
 
 
-def test_the_layer_is_the_formula() -> None:
-    layer = LoraLinear(torch.nn.Linear(6, 4, bias=False), r=2, scale=1.5, drop=torch.nn.Identity())
-    layer.initialize(torch.Generator().manual_seed(0))
-    assert layer.lora_A.abs().max().item() <= 6**-0.5 and not layer.lora_B.any()
-    torch.nn.init.normal_(layer.lora_B)
-    x = torch.randn(5, 6)
-    torch.testing.assert_close(layer(x), x @ layer.weight.T + 1.5 * (x @ layer.lora_A.T) @ layer.lora_B)
-    torch.testing.assert_close(layer(x), x @ layer.merged().T)
+def test_names_and_back(base_file: Path) -> None:
+    _, pack, adapters = made(base_file)
+    disturb(adapters)
+    for name, tensor in pack.gathered(pack.named(adapters)).items():
+        assert torch.equal(tensor, adapters[name])
 
 
-def test_the_gradient_is_that_of_the_function() -> None:
-    layer = LoraLinear(torch.nn.Linear(6, 4, bias=False).double(), r=2, scale=1.5, drop=torch.nn.Identity())
-    torch.nn.init.normal_(layer.lora_A)
-    torch.nn.init.normal_(layer.lora_B)
-    x = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
+@pytest.mark.parametrize("stacks", [1, 2])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_layer_is_the_formula(stacks: int, masked: bool) -> None:
+    layer = layer_of(stacks)
+    x = torch.randn(len(layer.scale) * 5, 6)
+    mask = (torch.rand(len(layer.scale), 5, 6) > 0.5).float() * 2 if masked else None
+    layer.mask = None if mask is None else lambda _: mask
+    torch.testing.assert_close(layer(x), formula(layer, x, mask))
 
-    def forward(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = torch.func.functional_call(layer, {"lora_A": a, "lora_B": b}, (x,))
+
+@pytest.mark.parametrize("stacks", [1, 2])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_gradient_is_that_of_the_function(stacks: int, masked: bool) -> None:
+    layer = layer_of(stacks, dtype=torch.float64)
+    x = torch.randn(len(layer.scale) * 3, 6, dtype=torch.float64, requires_grad=True)
+    mask = (torch.rand(len(layer.scale), 3, 6) > 0.5).double() * 2 if masked else None
+    layer.mask = None if mask is None else lambda _: mask
+    matrices = [matrix.requires_grad_() for stack in layer.stacks for matrix in stack]
+
+    def forward(x: Tensor, *matrices: Tensor) -> Tensor:
+        layer.stacks = list(zip(matrices[::2], matrices[1::2], strict=True))
+        out: Tensor = layer(x)
         return out
 
-    assert torch.autograd.gradcheck(forward, (x, layer.lora_A, layer.lora_B))
-
-
-def test_dropout_is_on_the_adapters_input_alone(base_file: Path) -> None:
-    model = build(base_file, lora_dropout=0.5)
-    drops = [module for module in model.modules() if isinstance(module, Dropout)]
-    assert len(drops) == 4 and {drop.p for drop in drops} == {0.5}
-    assert torch.equal(model.train()(IDS), plain(base_file)(IDS)), "with B at zero, dropout changes nothing"
-    disturb(model)
-    assert not torch.equal(model.train()(IDS), model.eval()(IDS))
+    assert torch.autograd.gradcheck(forward, (x, *matrices))
 
 
 def test_merged_computes_the_same(base_file: Path) -> None:
-    model = build(base_file, lora_dropout=0.3, alpha_over_r=3.0)
-    disturb(model)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    merged = merged_state_dict(model)
+    config, pack, adapters = made(base_file, lora_dropout=0.3, alpha_over_r=3.0)
+    disturb(adapters)
+    before = {name: tensor.clone() for name, tensor in pack.model.state_dict().items()}
+    merged = pack.merged(config, adapters)
     assert set(merged) == set(load_base(base_file).weights)
-    torch.testing.assert_close(plain(base_file, merged)(IDS), model.eval()(IDS), atol=1e-4, rtol=1e-4)
-    for name, tensor in model.state_dict().items():
+    pack.hold(config, adapters)
+    computed = pack.model.eval()(IDS)
+    assert not torch.allclose(computed, plain(base_file)(IDS), atol=1e-2)
+    torch.testing.assert_close(plain(base_file, merged)(IDS), computed, atol=1e-4, rtol=1e-4)
+    for name, tensor in pack.model.state_dict().items():
         assert torch.equal(tensor, before[name]), "merging writes into the model"
 
 
 def test_a_sequence_longer_than_the_bases_is_refused(base_file: Path) -> None:
     with pytest.raises(ValueError, match="max_length: found 32, but the base was made for 16"):
-        build(base_file, max_length=32)
+        made(base_file, max_length=32)

@@ -82,7 +82,8 @@ def test_a_second_signal_ends_it_now(command: Any, bench: Any) -> None:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=20)  # less than a worker has for its next report
-    assert process.returncode == 130, output
+    # One that comes after the last line ends Python by itself, which a shell calls 130 too.
+    assert process.returncode in (130, -signal.SIGINT), output
     assert "RUNNING" not in bench.states()
 
 

@@ -1,0 +1,158 @@
+"""Runs that train together compute what each computes alone: the same bits."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from hpsearch.trainer.config import LoraConfig, PretrainConfig
+from hpsearch.trainer.loop import Run
+from hpsearch.trainer.pack import Pack, new_pack, pack_key
+
+CPU = torch.device("cpu")
+STEPS = 5
+MIXED: list[dict[str, Any]] = [
+    {"lora_r": 2, "batch_size": 4, "seed": 1},
+    {"lora_r": 12, "batch_size": 8, "learning_rate": 1e-3, "lr_scheduler": "cosine", "warmup_ratio": 0.2},
+    {"lora_r": 8, "batch_size": 12, "weight_decay": 0.5, "adam_beta2": 0.9, "lora_alpha": 32.0, "seed": 3},
+    {
+        "lora_r": 3,
+        "batch_size": 4,
+        "max_grad_norm": 0.01,
+        "adam_beta1": 0.5,
+        "gradient_accumulation_steps": 2,
+    },
+]
+
+
+@pytest.fixture
+def configs(tiny: dict[str, Any], base_file: Path, request: pytest.FixtureRequest) -> list[LoraConfig]:
+    """Of every kind that goes into one pack, without dropout, or each with its own."""
+    dropout = getattr(request, "param", 0.0)
+    tiny |= {"base": str(base_file), "max_samples": 480, "max_length": 16}
+    wanted = [dict(each, lora_dropout=dropout * (1 + n)) for n, each in enumerate(MIXED)]
+    return [LoraConfig.from_params(tiny | each) for each in wanted]
+
+
+@pytest.fixture
+def small_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four rows."""
+    monkeypatch.setattr("hpsearch.trainer.config.PASS_TOKENS", 4 * 16)
+
+
+def state_of(run: Run) -> tuple[float, int, dict[str, Tensor]]:
+    held = {name: tensor.clone() for name, tensor in (run.weights() | run.optimizer.tensors()).items()}
+    return run.pack.evaluate(run), run.step, held
+
+
+def alone(config: LoraConfig, steps: int = STEPS) -> tuple[float, int, dict[str, Tensor]]:
+    run = Run(config)
+    for _ in range(steps):
+        run.train()
+    return state_of(run)
+
+
+def same(left: tuple[float, int, dict[str, Tensor]], right: tuple[float, int, dict[str, Tensor]]) -> None:
+    assert left[:2] == right[:2]
+    assert left[2].keys() == right[2].keys()
+    for name in left[2]:
+        assert torch.equal(left[2][name], right[2][name]), name
+
+
+def train_to(pack: Pack, runs: list[Run], step: int) -> list[tuple[float, int, dict[str, Tensor]]]:
+    """What each had when it reached `step`; who has leaves."""
+    found: dict[int, Any] = {}
+    while len(found) < len(runs):
+        pack.tick()
+        arrived = [n for n, run in enumerate(runs) if run.step == step and n not in found]
+        found |= {n: state_of(runs[n]) for n in arrived}
+        if arrived:
+            pack.set([run for n, run in enumerate(runs) if n not in found])
+    return [found[n] for n in range(len(runs))]
+
+
+@pytest.mark.parametrize("configs", [0.0, 0.1], indirect=True, ids=["plain", "dropout"])
+def test_runs_of_all_kinds_train_together_as_alone(configs: list[LoraConfig], small_passes: None) -> None:
+    assert len({pack_key(config) for config in configs}) == 1
+    assert [config.rows_per_step // config.rows_per_pass for config in configs] == [1, 2, 3, 2]
+    pack = new_pack(configs[0], CPU)
+    runs = [Run(config, pack) for config in configs]
+    pack.set(runs)
+    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+        same(packed, alone(config))
+
+
+def test_runs_come_and_go_in_the_middle_of_a_batch(configs: list[LoraConfig], small_passes: None) -> None:
+    pack = new_pack(configs[0], CPU)
+    runs = [Run(config, pack) for config in configs]
+    pack.set(runs[2:3])
+    for _ in range(4):  # it has one pass of its second batch by now
+        pack.tick()
+    pack.set([runs[1], runs[2], runs[0]])
+    pack.tick()
+    pack.set([runs[0], runs[3]])  # the third waits in the middle of a batch, and has its gradient so far
+    pack.tick()
+    pack.set(runs)
+    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+        same(packed, alone(config))
+
+
+def test_a_loss_that_is_no_number_stays_in_its_run(configs: list[LoraConfig], small_passes: None) -> None:
+    configs = configs[:3]
+    wild = dataclasses.replace(configs[0], learning_rate=1e30, max_grad_norm=0.0)
+    pack = new_pack(wild, CPU)
+    runs = [Run(config, pack) for config in [wild, *configs]]
+    pack.set(runs)
+    (value, _, _), *rest = train_to(pack, runs, STEPS)
+    assert value != value
+    for packed, config in zip(rest, configs, strict=True):
+        same(packed, alone(config))
+
+
+def test_what_a_rank_is_filled_up_with_stays_zero(configs: list[LoraConfig], small_passes: None) -> None:
+    pack = new_pack(configs[0], CPU)
+    runs = [Run(config, pack) for config in (configs[0], configs[2])]  # ranks 2 and 8
+    pack.set(runs)
+    for _ in range(STEPS):
+        pack.tick()
+    for leaf in pack._leaves():
+        assert leaf.shape[:2] == (2, 8)
+        assert leaf[0, :2].any() and not leaf[0, 2:].any()
+
+
+def test_a_pass_is_filled_up_with_rows_that_count_nothing(
+    configs: list[LoraConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of 7 in passes of 4 is a batch of 7 in one pass, up to rounding."""
+    config = dataclasses.replace(configs[0], batch_size=7, learning_rate=1e-4)
+    whole = alone(config)
+    monkeypatch.setattr("hpsearch.trainer.config.PASS_TOKENS", 4 * 16)
+    assert config.rows_per_pass == 4
+    passes = alone(config)
+    assert passes[0] == pytest.approx(whole[0], abs=1e-6)
+    for name, tensor in passes[2].items():
+        torch.testing.assert_close(tensor, whole[2][name], atol=1e-6, rtol=1e-3, msg=name)
+
+
+def test_runs_that_differ_in_what_a_pack_shares_train_apart(
+    tiny: dict[str, Any], tiny_lora: LoraConfig, tiny_pretrain: PretrainConfig, base_file: Path
+) -> None:
+    key = pack_key(tiny_lora)
+    for change in (
+        {"target_modules": ("qkv",)},
+        {"max_length": 8},
+        {"lora_dropout": 0.0},
+        {"batch_size": 2},
+        {"base": None},
+    ):
+        changed: Any = change
+        assert pack_key(dataclasses.replace(tiny_lora, **changed)) != key, change
+    for change in ({"lora_r": 16}, {"learning_rate": 1.0}, {"seed": 9}, {"lora_dropout": 0.5}):
+        changed = change
+        assert pack_key(dataclasses.replace(tiny_lora, **changed)) == key, change
+    assert pack_key(tiny_pretrain) is None

@@ -1,0 +1,243 @@
+"""Runs that train together: one forward and one backward pass for all of them. A single run is a pack of one.
+
+The unit of work is a *tick*: `rows_per_pass` sequences of every run. A run whose step takes several of them
+steps its optimizer every so many ticks, so runs of different batch sizes go together.
+
+| promise | kept by |
+|---|---|
+| a run computes the same in whatever pack | its batches, dropout and passes are its configuration's alone |
+| runs come and go between any two ticks | a run owns its state; a pack holds copies for its computing |
+| a loss that is no number stays in its run | no operation mixes the rows of two runs, or their losses |
+
+What runs of a pack have in common is their `pack_key`. Only adapters of a frozen base have one: whole models
+share no weights, so there is nothing to compute together.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .build import base_model, base_of, new_model, start_of
+from .checkpoint import Tensors
+from .config import LoraConfig, PretrainConfig, TrainConfig
+from .data import inputs_and_targets
+from .lora import Lora
+from .model import GPT
+
+if TYPE_CHECKING:
+    from .loop import Run
+
+CHUNK = 16  # rows of one forward pass of the validation; more is no faster, and takes more memory
+
+
+class Pack:
+    """What packs of all kinds do. Its runs are changed by `set`."""
+
+    model: GPT
+    origin: str | None = None  # the sha256 of the base
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.runs: list[Run] = []
+
+    def start(self, config: TrainConfig) -> Tensors:
+        """The tensors that a run trains, as they are at its beginning."""
+        raise NotImplementedError
+
+    def set(self, runs: Sequence[Run]) -> None:
+        """Train these from now on."""
+        self.runs = list(runs)
+
+    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+        """Let the model compute what one run has learned, until the next tick."""
+        raise NotImplementedError
+
+    def named(self, trained: Tensors) -> Tensors:
+        """What a run trains, by the names that files give it."""
+        return trained
+
+    def gathered(self, named: Tensors) -> Tensors:
+        """The inverse of `named`. Raises `KeyError` where one is missing."""
+        return named
+
+    def tick(self) -> None:
+        """One pass of every run, and an optimizer step of those whose batch is complete."""
+        windows, weights = zip(*(run.next_pass() for run in self.runs), strict=True)
+        inputs, targets = inputs_and_targets(torch.cat(windows))
+        each = F.cross_entropy(self._forward(inputs), targets.flatten(), reduction="none")
+        losses = (each.view(len(self.runs), -1, inputs.shape[1]).sum(2) * torch.stack(weights)).sum(1)
+        gradients = torch.autograd.grad(losses.sum(), self._leaves())
+        for number, (run, loss) in enumerate(zip(self.runs, losses.detach(), strict=True)):
+            if run.learn(loss, self._part(gradients, number)):
+                self._changed(number)
+
+    @torch.inference_mode()
+    def evaluate(self, run: Run) -> float:
+        """The loss in nats a token over the windows that the run is validated on, without dropout."""
+        self.model.eval()
+        self.hold(run.config, run.trained)
+        total = torch.zeros((), dtype=torch.float64)
+        for part in torch.split(run.held, CHUNK):
+            inputs, targets = inputs_and_targets(part)
+            total += F.cross_entropy(self.model(inputs), targets.flatten(), reduction="sum").cpu()
+        self.model.train()
+        return total.item() / (run.held.shape[0] * (run.held.shape[1] - 1))
+
+    def _forward(self, inputs: Tensor) -> Tensor:
+        """inputs int64 [K * rows, time] -> logits [K * rows * time, 256]."""
+        found: Tensor = self.model(inputs)
+        return found
+
+    def _leaves(self) -> list[Tensor]:
+        """What the gradients are of."""
+        raise NotImplementedError
+
+    def _part(self, gradients: Sequence[Tensor], number: int) -> Tensors:
+        """A run's part of the gradients."""
+        raise NotImplementedError
+
+    def _changed(self, number: int) -> None:
+        """A run has stepped."""
+
+
+class WholeModel(Pack):
+    """A pack of one run that trains a whole model."""
+
+    def __init__(self, config: PretrainConfig, device: torch.device) -> None:
+        super().__init__(device)
+        self.model = new_model(config, device)
+
+    def start(self, config: TrainConfig) -> Tensors:
+        return dict(self.model.named_parameters())
+
+    def set(self, runs: Sequence[Run]) -> None:
+        assert len(runs) <= 1, "a whole model is one run's"
+        super().set(runs)
+        for run in runs:
+            run.generator = self.model.generator
+
+    @torch.no_grad()
+    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+        for name, parameter in self.model.named_parameters():
+            if parameter is not trained[name]:
+                parameter.copy_(trained[name])
+
+    def _leaves(self) -> list[Tensor]:
+        return list(self.runs[0].trained.values())
+
+    def _part(self, gradients: Sequence[Tensor], number: int) -> Tensors:
+        return dict(zip(self.runs[0].trained, gradients, strict=True))
+
+
+class LoraPack(Pack):
+    """Runs that train adapters of the same linears of the same base."""
+
+    def __init__(self, config: LoraConfig, device: torch.device) -> None:
+        super().__init__(device)
+        base = base_of(config)
+        self.origin = base.sha256
+        self.model = base_model(base).to(device)
+        self.lora = Lora(self.model, config.targets)
+        self._stacks: list[Tensors] = []  # of runs whose padded ranks are equal, in the order of `runs`
+        self._place: list[tuple[int, int]] = []  # of each run: its stack, and where in it
+        self._scale = self._drop = self._keep = torch.empty(0)
+
+    def start(self, config: TrainConfig) -> Tensors:
+        adapters = self.lora.start(_lora(config).lora_r, start_of(config))
+        return {name: tensor.to(self.device) for name, tensor in adapters.items()}
+
+    @torch.no_grad()
+    def set(self, runs: Sequence[Run]) -> None:
+        super().set(sorted(runs, key=lambda run: _lora(run.config).padded_rank))
+        self._stacks, self._place = [], []
+        for rank, group in itertools.groupby(self.runs, key=lambda run: _lora(run.config).padded_rank):
+            alike = list(group)
+            self._place += [(len(self._stacks), place) for place in range(len(alike))]
+            shapes = {name: (len(alike), rank, tensor.shape[1]) for name, tensor in alike[0].trained.items()}
+            self._stacks.append({n: torch.zeros(shape, device=self.device) for n, shape in shapes.items()})
+        for number in range(len(self.runs)):
+            self._changed(number)
+        for stacked in self._leaves():
+            stacked.requires_grad_()
+        configs = [_lora(run.config) for run in self.runs]
+        self._scale = torch.tensor([config.scale for config in configs], device=self.device)
+        dropout = torch.tensor([config.lora_dropout for config in configs], device=self.device)
+        self._drop = (dropout * 65536).round().to(torch.int32).sub_(32768).view(-1, 1, 1)
+        self._keep = (1 / (1 - dropout)).view(-1, 1, 1)
+
+    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+        stack = {name: _padded(tensor, _lora(config).padded_rank) for name, tensor in trained.items()}
+        self.lora.place([stack], torch.tensor([_lora(config).scale], device=self.device))
+
+    def merged(self, config: LoraConfig, trained: Tensors) -> Tensors:
+        """The state of a plain model that computes what one run has learned."""
+        return self.lora.merged(self.model, trained, config.scale)
+
+    def named(self, trained: Tensors) -> Tensors:
+        return self.lora.named(trained)
+
+    def gathered(self, named: Tensors) -> Tensors:
+        return self.lora.gathered(named)
+
+    def _forward(self, inputs: Tensor) -> Tensor:
+        dropping = any(_lora(run.config).lora_dropout for run in self.runs)
+        self.lora.place(self._stacks, self._scale, self._mask if dropping else None)
+        return super()._forward(inputs)
+
+    def _mask(self, x: Tensor) -> Tensor:
+        """What dropout multiplies x [K, tokens, in] with, each run's drawn by its own generator.
+
+        Sixteen bits a decision, four to each draw: twice as fast as `F.dropout` on a CPU.
+        """
+        size = x[0].numel()
+        draws = torch.empty(len(self.runs), (size + 3) // 4, dtype=torch.int64, device=x.device)
+        for row, run in zip(draws, self.runs, strict=True):
+            row.random_(-(2**63), None, generator=run.generator)  # all 64 bits: `random_()` keeps the sign 0
+        kept = draws.view(torch.int16)[:, :size].view(x.shape) >= self._drop
+        return kept.to(x.dtype).mul_(self._keep)
+
+    def _leaves(self) -> list[Tensor]:
+        return [tensor for stack in self._stacks for tensor in stack.values()]
+
+    def _part(self, gradients: Sequence[Tensor], number: int) -> Tensors:
+        run, (stack, place) = self.runs[number], self._place[number]
+        mine = gradients[stack * len(run.trained) : (stack + 1) * len(run.trained)]
+        return {n: g[place, : len(run.trained[n])] for n, g in zip(run.trained, mine, strict=True)}
+
+    @torch.no_grad()
+    def _changed(self, number: int) -> None:
+        stack, place = self._place[number]
+        for name, tensor in self.runs[number].trained.items():
+            self._stacks[stack][name][place, : len(tensor)] = tensor
+
+
+def _lora(config: TrainConfig) -> LoraConfig:
+    assert isinstance(config, LoraConfig)
+    return config
+
+
+def _padded(tensor: Tensor, rank: int) -> Tensor:
+    """A stack [1, rank, width] of one."""
+    return F.pad(tensor, (0, 0, 0, rank - len(tensor)))[None]
+
+
+def new_pack(config: TrainConfig, device: torch.device) -> Pack:
+    """A pack for runs like this one. Raises `CheckpointError` or `ConfigError` where its base is none."""
+    if isinstance(config, LoraConfig):
+        return LoraPack(config, device)
+    assert isinstance(config, PretrainConfig)
+    return WholeModel(config, device)
+
+
+def pack_key(config: TrainConfig) -> tuple[object, ...] | None:
+    """What runs have in common that train in one pack; None for a run that trains alone."""
+    if not isinstance(config, LoraConfig):
+        return None
+    dropping = config.lora_dropout > 0  # it costs a third more, for all of a pack
+    return config.base, config.targets, config.device, config.max_length, config.rows_per_pass, dropping
