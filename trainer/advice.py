@@ -349,8 +349,8 @@ def _course(run: _Run, before: Report, after: Report, up: str, down: str) -> str
     """`val_loss rose from 1.31 at 1,200 to 1.4 at 1,800 samples`."""
     verb = up if after.value > before.value else down
     return (
-        f"{run.seen.metric} {verb} from {_said(before.value)} at {before.step:,} "
-        f"to {_said(after.value)} at {after.step:,} {run.seen.unit}"
+        f"{run.seen.metric} {verb} from {_said(before.value, 5)} at {before.step:,} "
+        f"to {_said(after.value, 5)} at {after.step:,} {run.seen.unit}"
     )
 
 
