@@ -27,7 +27,7 @@ MOST = 4  # sentences; the guides' first ones help most
 RISE = 0.01  # of the best validation, from which a worse one is no noise of a small text
 HARDLY = 0.02  # of the first validation: a run that gained less has hardly learned
 WAVER = 0.001  # of a validation: by so much the next may be worse in a run that only learns slowly
-STILL = 0.03  # of a validation, gained in the last quarter of a run: it was not over
+STILL = 0.05  # of a validation, gained in the last quarter of a run: it was not over
 LARGEST = 2**63  # whole number that a parameter may be
 GROWN = 10.0  # times its first value, from which a gradient's norm is no noise
 
@@ -258,12 +258,18 @@ def _complete(run: _Run) -> list[str]:
 
 
 def _overfitted(run: _Run) -> str | None:
-    """Worse validations than the best while the training loss fell; not to be told without that loss."""
-    if len(run.validations) < 2:
+    """The last two validations worse than the best, for one may be noise, while the training loss fell.
+
+    Not to be told without that loss.
+    """
+    if len(run.validations) < 3:
         return None
     best, last = _best(run), run.validations[-1]
     before, after = (report.metrics.get("train_loss", math.nan) for report in (best, last))
-    if not (run.sign * (last.value - best.value) > RISE * abs(best.value) and after < before):
+    worse = all(
+        run.sign * (report.value - best.value) > RISE * abs(best.value) for report in run.validations[-2:]
+    )
+    if not (worse and after < before):
         return None
     return (
         f"{_course(run, best, last, 'rose', 'fell')} while train_loss fell "
