@@ -18,7 +18,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from ..objectives.base import describe
-from ..spaces import Spec, differences, load
+from ..spaces import Spec, differences
 from ..storage import database, files, provenance, studies
 from ..storage.connection import BUSY_SECONDS, patiently
 from . import plan
@@ -152,7 +152,7 @@ def run(
 
     Raises `SpaceError`, `ObjectiveError`, `StorageError` or `SearchError` with what to do about it.
     """
-    spec = space if isinstance(space, Spec) else load(space)
+    spec = space if isinstance(space, Spec) else plan.load_space(space)
     if objective is not None:
         changes["objective"] = f"{objective.__module__}:{objective.__qualname__}".replace(".<locals>", "")
     spec = spec.override(**changes) if changes else spec

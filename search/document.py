@@ -1,6 +1,7 @@
 """A configuration to train: the file that `hpsearch export` writes, or one by hand.
 
 objective: lora                  # lora where it is missing; or module:function, or {command: [...]}
+preset: production               # values for what parameters: leaves out, as in a space
 metric: val_loss
 parameters: {learning_rate: 1e-3, max_samples: 1600}
 seed: 0
@@ -10,15 +11,17 @@ provenance: {study: lora, trial: 12, value: 1.7021, ...}
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..objectives.base import ObjectiveError, check_name, known_parameters, parameter_problems
+from ..objectives.guides import LEARNING, preset_values
 from ..spaces import Issue, SpaceError, nested
 from ..spaces.document import Places, read, text_of
 from ..spaces.errors import hint
+from ..spaces.presets import from_preset, names_in
 from .errors import UsageError
 
 KEYS = ("objective", "metric", "parameters", "seed", "provenance")
@@ -84,12 +87,15 @@ def load_document(path: str | Path) -> Document:
     if issues := [*faults, *_shape(data, places)]:
         raise SpaceError(issues)
     objective = data.get("objective", "lora")
+    given, issues = from_preset({**data, "objective": objective}, places, preset_values)
+    if issues:
+        raise SpaceError(issues)
     built_in = isinstance(objective, str) and known_parameters(objective) is not None
     return Document(
         file=str(path),
         objective=objective if isinstance(objective, str) else objective["command"],
         metric=data.get("metric", "val_loss" if built_in else "value"),
-        parameters=nested(copy.deepcopy(data["parameters"])),
+        parameters=nested(copy.deepcopy(data["parameters"] | given)),
         seed=data.get("seed", 0),
         provenance=data.get("provenance") or {},
         places=places,
@@ -105,8 +111,10 @@ def _shape(data: Any, places: Places) -> Iterator[Issue]:
         yield places.issue("", "this is a space to search (hpsearch run); train what hpsearch export writes")
         return
     for key in data:
-        if key not in KEYS:
-            yield places.issue(key, f"unknown key, {hint(key, KEYS)}", key=True)
+        if key not in (*KEYS, "preset"):
+            yield places.issue(key, f"unknown key, {hint(key, (*KEYS, 'preset'))}", key=True)
+    if data.get("preset") is not None and names_in(data["preset"]) is None:
+        yield places.issue("preset", "must be a preset's name or a list of them")
     if not isinstance(data.get("parameters"), dict) or not data["parameters"]:
         yield places.issue("parameters", "must be a mapping such as {learning_rate: 1e-3, max_samples: 1600}")
     objective = data.get("objective", "lora")
@@ -166,6 +174,19 @@ def override(document: Document, values: Mapping[str, Any]) -> Document:
         raise SpaceError(issues)
     same = changed.parameters == document.parameters and changed.seed == document.seed
     return document if same else replace(changed, overridden=(*document.overridden, *values))
+
+
+def with_presets(document: Document, names: Sequence[str], assignments: Mapping[str, Any]) -> dict[str, Any]:
+    """The assignments with the presets' values before them.
+
+    They go over the file's, for they are asked for on the command line; but how the file learns (its learning
+    rate, schedule and warm-up) is what its search has found, and stays. Raises `UsageError`.
+    """
+    given = {*assignments, *(name for name in document.parameters if name in LEARNING)}
+    try:
+        return {**preset_values(document.objective, names, given), **assignments}
+    except ValueError as error:
+        raise UsageError("\n".join(f"--preset: {line}" for line in str(error).splitlines())) from None
 
 
 def _place_of(parameters: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:

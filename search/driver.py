@@ -18,12 +18,14 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
+from ..objectives.guides import Ending
 from ..spaces import Derived, Spec, nested
 from ..storage import DatabaseUnavailable, StorageError
 from ..storage.connection import patiently
 from ..storage.files import CONFIG, METRICS, artifact_attrs, drop_checkpoint, drop_seal, trial_folder
 from ..storage.live import Command, LiveStorage
 from ..storage.studies import ELAPSED, PAUSED, PROVENANCE, folder_in
+from .advice import with_advice
 from .algorithms import GridSampler, derived_seed, labelled, sampler_of, suggest
 from .errors import SearchError
 from .explain import pruning_reason
@@ -474,11 +476,13 @@ class Driver:
             return None
         return pruning_reason(self.study, self.spec, running.trial.number, step)
 
-    def _end_unusable(self, running: Running, constraint: str, reason: str) -> str:
+    def _end_unusable(self, running: Running, constraint: Ending, reason: str) -> str:
         """End a trial whose configuration cannot be trained; samplers learn to keep away from it.
 
         Optuna ranks infeasible trials last. Its dashboard reads only the older list of constraints.
         """
+        folder = trial_folder(self.runs, self.folder_name, running.trial.number)
+        reason = with_advice(reason, self.spec, running.config, folder, constraint, self.best)
         running.trial.set_constraint(constraint, 1.0)
         self._storage.set_trial_system_attr(running.trial._trial_id, "constraints", [1.0])
         self._end(running, TrialState.PRUNED, reason=reason)

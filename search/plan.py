@@ -21,7 +21,8 @@ from ..objectives.base import (
     parameter_problems,
     resolve,
 )
-from ..spaces import Constant, Derived, Issue, SpaceError, Spec
+from ..objectives.guides import preset_values
+from ..spaces import Constant, Derived, Issue, SpaceError, Spec, load
 from ..spaces.expressions import Expression
 from ..spaces.stopping import Rungs
 from .scheduling import Bracket, brackets_of
@@ -39,6 +40,11 @@ class Plan:
     trials: int | None
     complete: float | None  # trials expected to reach the end
     saving: float | None  # share of the resource that early stopping is expected to save, 0 to 1
+
+
+def load_space(source: str | Path) -> Spec:
+    """The spec of a space file, or of one that ships, with its preset's values; raises `SpaceError`."""
+    return load(source, preset_values)
 
 
 def plan_of(spec: Spec) -> Plan:

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Choice, Derived, Parameter, Range, Spec, describe
 from ..storage.files import driver_running, trial_folder
 from ..storage.studies import ELAPSED, PAUSED, trial_of
+from .advice import advice_after
 from .api import StudyResult
 from .driver import OWN_ATTRS
 from .explain import bracket_of, rung_results
@@ -74,6 +75,7 @@ class TrialReport:
     retries: int
     error: str | None
     traceback: str | None
+    advice: list[str]  # the guides', after this trial, what helps most first
     folder: Path
     files: list[str]
 
@@ -278,6 +280,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
         retries=trial.user_attrs.get("retries", 0),
         error=trial.user_attrs.get("error"),
         traceback=trial.user_attrs.get("traceback"),
+        advice=advice_after(spec, trial, folder, result.best_trial),
         folder=folder,
         files=sorted(path.name for path in folder.iterdir()) if folder.is_dir() else [],
     )

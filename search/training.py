@@ -34,6 +34,7 @@ from .document import Document, check, load_document
 from .errors import SearchError, UsageError
 
 if TYPE_CHECKING:
+    from ..objectives.guides import Ending
     from .trial import LocalTrial, Report
 
 CONFIG, SUMMARY, LOCK = "config.yaml", "summary.json", ".lock"
@@ -58,6 +59,7 @@ class Summary:
     files: tuple[str, ...]  # in the folder
     merged: bool
     expected: float | None  # the value that the trial had; None where none is promised
+    advice: tuple[str, ...]  # the guides', where the run could have gone better
 
     @property
     def reproduced(self) -> bool | None:
@@ -73,7 +75,7 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """The summary as plain data."""
         content = asdict(self) | {"folder": str(self.folder), "reproduced": self.reproduced}
-        return content | {"files": list(self.files)}
+        return content | {"files": list(self.files), "advice": list(self.advice)}
 
 
 def default_folder(document: Document) -> Path:
@@ -137,16 +139,37 @@ def _value(document: Document, trial: LocalTrial) -> float:
         raise
     except (Exception, SystemExit) as error:
         failure = failure_of(error)
+        if failure["kind"] == "memory":
+            told = (f"out of memory: {failure['message']}", *_advice(document, trial, "out_of_memory"))
+            raise SearchError("\n  ".join(told)) from error
         raise SearchError("\n".join(filter(None, (failure["message"], failure["traceback"])))) from error
     last = trial.last
     if last is not None and not math.isfinite(last.value):
-        raise SearchError(
-            f"diverged: {document.metric} was {last.value} at {last.step:,} {document.unit}; "
-            "try a lower learning rate, or a longer warm-up"
+        raise _divergence(
+            document, trial, f"{document.metric} was {last.value} at {last.step:,} {document.unit}"
         )
     if not math.isfinite(value):
-        raise SearchError(f"diverged: the objective returned {value}")
+        raise _divergence(document, trial, f"the objective returned {value}")
     return value
+
+
+def _divergence(document: Document, trial: LocalTrial, what: str) -> SearchError:
+    """What happened, and a line for each thing that would help."""
+    advice = _advice(document, trial, "diverged")
+    if not advice:  # an objective of the user's, with parameters of other names
+        return SearchError(f"diverged: {what}; try a lower learning rate, or a longer warm-up")
+    return SearchError("\n  ".join((f"diverged: {what}", *advice)))
+
+
+def _advice(document: Document, trial: LocalTrial, ended: Ending) -> tuple[str, ...]:
+    """The guides' advice after this run and its earlier attempts."""
+    from ..objectives.guides import Seen, advice
+    from ..storage.files import METRICS
+    from .trial import look_at
+
+    reports = look_at(trial.checkpoint.parent / METRICS)
+    seen = Seen(document.parameters, ended, reports, metric=document.metric, unit=document.unit)
+    return tuple(advice(document.objective, seen))
 
 
 def _conclude(
@@ -174,6 +197,7 @@ def _conclude(
         files=(*(str(path.relative_to(folder)) for path in left), *metrics, CONFIG, SUMMARY),
         merged=merged,
         expected=document.expected,
+        advice=_advice(document, trial, "complete"),
     )
     write(folder / SUMMARY, json.dumps(summary.to_json(), indent=2) + "\n")
     return summary

@@ -166,18 +166,28 @@ def _checked_step(step: Any, last: int) -> int:
 
 def recorded(path: Path) -> list[Report]:
     """The reports in a trial's file; what is no report, as a kill or a power cut leaves it, is cut off."""
-    if not path.exists():
-        return []
-    reports, whole = [], 0
-    content = path.read_bytes()
-    for line in content.splitlines(keepends=True):
+    reports, whole = _read(path)
+    if path.exists() and path.stat().st_size > whole:
+        os.truncate(path, whole)
+    return reports
+
+
+def look_at(path: Path) -> list[Report]:
+    """The same reports for whoever only reads: the file, which a worker may be writing, stays as it is."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[list[Report], int]:
+    """The whole reports at the beginning of a file, and how many bytes they take."""
+    reports: list[Report] = []
+    whole = 0
+    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
         report = _parsed(line)
         if report is None:
-            os.truncate(path, whole)
             break
         reports.append(report)
         whole += len(line)
-    return reports
+    return reports, whole
 
 
 def _parsed(line: bytes) -> Report | None:

@@ -7,6 +7,7 @@ the field.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -19,12 +20,17 @@ SCALAR = {"type": ["number", "string", "boolean"]}
 CHOICES = {"type": "array", "minItems": 1}
 
 
-def json_schema() -> dict[str, Any]:
-    """The schema of a space file (JSON Schema 2020-12)."""
+def json_schema(presets: Sequence[str] = ()) -> dict[str, Any]:
+    """The schema of a space file (JSON Schema 2020-12); with the names of `presets`, it completes them."""
     schema = Spec.model_json_schema(schema_generator=_Generator)
     schema["$schema"] = _Generator.schema_dialect
     schema["title"] = "hpsearch space, version 1"
     schema["properties"]["parameters"].update(propertyNames={"pattern": f"^{NAME.pattern}$"})
+    if presets:
+        one = {"enum": [*presets, None]}
+        schema["properties"]["preset"].update(
+            {"if": {"type": "array"}, "then": {"items": {"enum": [*presets]}}, "else": one}
+        )
     linear = {"properties": {"step": {"type": "null"}, "factor": {"type": "null"}}}
     schema["$defs"]["Range"].update(_when("log", {"const": True}, linear))
     return schema

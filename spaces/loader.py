@@ -8,33 +8,38 @@ from pathlib import Path
 from .document import read, text_of
 from .errors import Issue, SpaceError, hint
 from .model import show
+from .presets import Presets
 from .spec import Spec
 
 
-def load(source: str | Path) -> Spec:
-    """The spec of a file, or of the name of a space that ships; raises `SpaceError` with every issue."""
+def load(source: str | Path, presets: Presets | None = None) -> Spec:
+    """The spec of a file, or of the name of a space that ships; raises `SpaceError` with every issue.
+
+    `presets` knows the values that a file's `preset:` stands for.
+    """
     path = Path(source)
     ships = shipped()
     if not str(source):
         message = f"name a space file, or one that ships: {', '.join(ships)}"
         raise SpaceError([Issue("SPACE", 0, 0, "", message)])
     if str(source) in ships and not path.is_file():  # a folder of that name is a study's
-        return loads((files(__package__) / f"{source}.yaml").read_text(encoding="utf-8"), f"{source}.yaml")
+        text = (files(__package__) / f"{source}.yaml").read_text(encoding="utf-8")
+        return loads(text, f"{source}.yaml", presets)
     try:
         text = text_of(path)
     except (OSError, ValueError) as error:
         raise SpaceError([Issue(str(source), 0, 0, "", _unreadable(source, error, ships))]) from None
-    return loads(text, str(source))
+    return loads(text, str(source), presets)
 
 
-def loads(text: str, filename: str = "<string>") -> Spec:
+def loads(text: str, filename: str = "<string>", presets: Presets | None = None) -> Spec:
     """The spec of a YAML text; raises `SpaceError` with every issue."""
     data, places, faults = read(text, filename)
     if not isinstance(data, dict):
         message = f"a space file is a mapping (version: 1, name: ...), not {show(data)}"
         raise SpaceError([*faults, places.issue("", message)])
     try:
-        spec = Spec.check(data, places)
+        spec = Spec.check(data, places, presets)
     except SpaceError as error:
         told = {(fault.line, fault.column) for fault in faults}  # nothing is told twice
         others = (issue for issue in error.issues if (issue.line, issue.column) not in told)

@@ -17,6 +17,7 @@ from .errors import Issue, SpaceError
 from .messages import UNIONS, translate
 from .model import Formula, Model, Text, plain, refuse, show
 from .parameters import Parameter
+from .presets import PresetNames, Presets, from_preset
 from .relations import Known, Problem, relations
 from .samplers import TPE, Grid, Search
 from .settings import Budget, Execution, Objective
@@ -70,6 +71,8 @@ class Spec(Model):
     """The name of the value that the objective reports."""
     goal: Literal["minimize", "maximize"] = "minimize"
     """Whether less or more of the metric is better."""
+    preset: PresetNames | None = Field(default=None, exclude=True)
+    """Values for what is left out: quick, standard, production, memory or time; small, medium or large."""
     parameters: dict[str, Parameter] = Field(min_length=1, max_length=500)
     """What is searched: {min, max}, a list of choices, a constant, or {expr: ...}."""
     constraints: list[Formula] = Field(default=[])
@@ -86,6 +89,7 @@ class Spec(Model):
     """Workers, retries and what stays on disk."""
 
     _places: Places = PrivateAttr(default_factory=lambda: Places("<space>"))
+    _from_preset: tuple[str, ...] = PrivateAttr(default=())
 
     @cached_property
     def space(self) -> Space:
@@ -98,12 +102,17 @@ class Spec(Model):
         default: Literal["samples", "steps"] = "samples" if "max_samples" in self.parameters else "steps"
         return self.early_stopping.resource or default
 
+    @property
+    def from_preset(self) -> tuple[str, ...]:
+        """The parameters whose values come from the preset, where this spec was read from a file."""
+        return self._from_preset
+
     def issue(self, path: str, message: str) -> Issue:
         """An issue at a path of this spec, with its place in the file."""
         return self._places.issue(path, message)
 
     def to_json(self) -> dict[str, Any]:
-        """The spec as plain JSON with every default written out."""
+        """The spec as plain JSON with every default written out, and a preset's values in place of it."""
         return self.model_dump(mode="json")
 
     @classmethod
@@ -112,16 +121,20 @@ class Spec(Model):
         return cls.check(dict(data), Places("<json>"))
 
     @classmethod
-    def check(cls, data: Any, places: Places) -> Spec:
+    def check(cls, data: Any, places: Places, presets: Presets | None = None) -> Spec:
         """The spec that plain data holds; raises `SpaceError` with every issue, each with its place."""
-        issues = list(foreign(data, places))
+        given, issues = from_preset(data, places, presets)
+        if given:  # as constants under the file's own
+            constants = {name: {"value": value} for name, value in given.items()}
+            data = data | {"parameters": data["parameters"] | constants}
+        issues += foreign(data, places)
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
             related = () if issues else relations(*_readable(data))  # another tool's file has others
             issues += translate(error, cls, places)
             raise SpaceError([*issues, *_issues(places, related)]) from None
-        spec._places = places
+        spec._places, spec._from_preset = places, tuple(given)
         if not issues:
             issues += _issues(places, relations(spec.parameters, spec.constraints, spec.baseline))
         if not issues:  # only then is there a space to try

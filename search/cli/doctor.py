@@ -66,15 +66,14 @@ def doctor(
 
     Example: hpsearch doctor --kill-test
     """
-    from ...spaces import load
     from ..backends import check_name
-    from ..plan import check_objective
+    from ..plan import check_objective, load_space
 
     check_name(backend)
     asked = common.given(trials=trials, kills=kills, seed=seed)
     if asked and not kill_test:
         raise UsageError(f"--{next(iter(asked))} goes with --kill-test")
-    spec = load(space) if space else _default() if kill_test else None
+    spec = load_space(space) if space else _default() if kill_test else None
     if spec is not None:
         check_objective(spec)
     if spec is not None and kill_test:

@@ -135,6 +135,9 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
         parts += ["", *_curve(report, most)]
     if row.metrics:
         parts += ["", _grid([(name, number(value)) for name, value in row.metrics.items()], "metrics")]
+    if report.advice:
+        lines = Group(*map(Text, report.advice))
+        parts += ["", Text("advice", style="dim"), Padding(lines, (0, 0, 0, 2))]
     files = Text(str(report.folder), overflow="fold")
     parts += [
         "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,11 +43,11 @@ def validate(
 
     Example: hpsearch validate spaces/lora.yaml
     """
-    from ...spaces import SpaceError, load
+    from ...spaces import SpaceError
     from .. import plan
 
     try:
-        spec = load(file)
+        spec = plan.load_space(file)
         plan.check_objective(spec)
         samples = sample(spec)
         if imports:
@@ -71,9 +71,10 @@ def schema(
 
     Example: hpsearch schema -o space.schema.json
     """
+    from ...objectives.guides import PRESETS
     from ...spaces import json_schema
 
-    text = json.dumps(json_schema(), indent=2)
+    text = json.dumps(json_schema(PRESETS), indent=2)
     if output is None:
         typer.echo(text)
         return
@@ -108,6 +109,8 @@ def content(spec: Spec, file: str, samples: list[dict[str, Any]]) -> dict[str, A
         "file": file,
         "valid": True,
         "spec": spec.to_json(),
+        "preset": spec.preset,
+        "from_preset": spec.from_preset,
         "parameters": {
             name: {"values": describe(parameter), "kind": kind(parameter)}
             for name, parameter in spec.parameters.items()
@@ -128,9 +131,11 @@ def show(spec: Spec, samples: list[dict[str, Any]]) -> None:
     console = Console(highlight=False)
     objective = spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command)
     head = Text.assemble((spec.name, "bold"), f": {spec.goal} {spec.metric} of {objective}")
+    if spec.preset:
+        head.append(f", preset {', '.join(spec.preset)}")
     console.print(head, soft_wrap=True)
     _title(console, "parameters")
-    console.print(_parameters(spec.parameters))
+    console.print(_parameters(spec))
     if spec.constraints:
         _title(console, "constraints")
         _lines(console, spec.constraints)
@@ -228,7 +233,7 @@ def _lines(console: Console, lines: Iterable[str]) -> None:
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def _parameters(parameters: Mapping[str, Parameter]) -> RenderableType:
+def _parameters(spec: Spec) -> RenderableType:
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -239,8 +244,9 @@ def _parameters(parameters: Mapping[str, Parameter]) -> RenderableType:
     table.add_column()
     table.add_column(overflow="fold")
     table.add_column(style="dim", no_wrap=True)
-    for name, parameter in parameters.items():
-        table.add_row(Text(name), Text(describe(parameter)), kind(parameter))
+    for name, parameter in spec.parameters.items():
+        by = " by preset" if name in spec.from_preset else ""
+        table.add_row(Text(name), Text(describe(parameter)), kind(parameter) + by)
     return Padding(table, (0, 0, 0, 2), expand=False)
 
 

@@ -43,6 +43,15 @@ def train(
         ),
     ] = None,
     max_samples: Annotated[int | None, typer.Option(help="Train for so many samples.")] = None,
+    preset: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Length and batches of a scenario (quick, standard, production, memory, time), or a size to "
+            "pretrain (small, 0.5 million weights; on a GPU medium, 19 million, or large, 85 million). "
+            "The file's learning rate and schedule stay. May be repeated.",
+        ),
+    ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter, or seed; may be repeated."),
@@ -55,14 +64,17 @@ def train(
 
     Example: hpsearch train best.yaml --max-samples 20000 --merge
     """
-    from ..document import load_document, override, parse_assignments
+    from ..document import load_document, override, parse_assignments, with_presets
     from ..training import default_folder
     from ..training import train as run
 
     assignments = parse_assignments(changes or [])
     if max_samples is not None:
         assignments["max_samples"] = max_samples
-    document = override(load_document(file), assignments)
+    document = load_document(file)
+    if preset:
+        assignments = with_presets(document, preset, assignments)
+    document = override(document, assignments)
     folder = output or default_folder(document)
     progress = Progress(document, folder, to_stderr=as_json)
     try:
@@ -168,6 +180,8 @@ def _conclude(document: Document, summary: Summary) -> None:
         typer.echo(f"the same value as {document.origin}, bit for bit")
     elif summary.reproduced is False:
         typer.echo(f"{document.origin} had {summary.expected!r}, this is {summary.value!r}: {_why(summary)}")
+    for line in summary.advice:
+        typer.echo(f"advice: {line}")
     typer.echo(f"in {summary.folder}:")
     for name in summary.files:
         typer.echo(f"  {name}")

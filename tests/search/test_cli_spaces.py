@@ -84,6 +84,46 @@ def test_validate_shows_what_is_understood(cli: Cli) -> None:
     assert "warnings" not in lines
 
 
+def test_validate_shows_what_a_preset_gave(cli: Cli) -> None:
+    code, shown, errors = cli("validate", space("metric: val_loss", "metric: val_loss\npreset: production"))
+    assert (code, errors) == (0, "")
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "mine: minimize val_loss of lora, preset production" in lines
+    assert "gradient_accumulation_steps constant 4 fixed by preset" in lines
+    assert "early_stopping_patience constant 5 fixed by preset" in lines
+    assert "max_samples constant 900 fixed" in lines, "the file's own word"
+    content = json.loads(cli("validate", "mine.yaml", "--json")[1])
+    assert content["preset"] == ["production"]
+    assert content["from_preset"] == ["gradient_accumulation_steps", "early_stopping_patience"]
+    assert content["samples"][0]["gradient_accumulation_steps"] == 4
+    assert "preset" not in content["spec"], "which holds the plain values"
+
+
+@pytest.mark.parametrize(
+    ("preset", "told"),
+    [
+        ("quikc", 'there is no preset "quikc", did you mean "quick"?; there is quick, standard, '),
+        ("[quick, time]", "quick and time: found both, needs at most one of quick, "),
+        ("large", "large is a size to train from scratch (objective: pretrain); lora adapts a base"),
+        ("3", "must be a preset's name or a list of them, not 3"),
+        ("[]", "must be a preset's name or a list of them, not []"),
+    ],
+)
+def test_a_preset_that_cannot_be_is_told_at_its_place(cli: Cli, preset: str, told: str) -> None:
+    path = space("metric: val_loss", f"metric: val_loss\npreset: {preset}")
+    for words in (("validate", path), ("run", path)):
+        code, _, errors = cli(*words)
+        assert code == 2
+        assert f"mine.yaml:5:9 preset: {told}" in errors
+
+
+def test_a_value_of_a_preset_that_does_not_go_is_told_at_the_preset(cli: Cli) -> None:
+    path = space("  max_samples: 900\n  eval_every: 100\n", "")
+    Path(path).write_text(Path(path).read_text().replace("metric:", "preset: quick\nmetric:", 1))
+    errors = cli("validate", path)[2]
+    assert "mine.yaml:4:9 parameters.eval_every: reports come every 260, so none at the rung 100" in errors
+
+
 def test_validate_shows_five_samples_that_are_always_the_same(cli: Cli) -> None:
     _, first, _ = cli("validate", space(), "--json")
     _, second, _ = cli("validate", space(), "--json")

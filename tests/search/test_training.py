@@ -17,9 +17,10 @@ import filelock
 import pytest
 
 from hpsearch.search.cli import main
-from hpsearch.search.document import Document, load_document, override, parse_assignments
+from hpsearch.search.document import Document, load_document, override, parse_assignments, with_presets
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.training import Summary, train
+from hpsearch.trainer.presets import SCENARIOS, weights_of
 
 COUNTING = """\
 import os
@@ -149,6 +150,40 @@ def test_divergence_ends_the_run(cli: Cli, source: str) -> None:
     assert not Path("trained/best/summary.json").exists()
 
 
+def test_divergence_ends_with_what_would_help(cli: Cli) -> None:
+    path = configuration(NOT_A_NUMBER[0], parameters={"x": 1.0, "learning_rate": 0.5, "max_grad_norm": 0})
+    assert cli("train", str(path))[2].splitlines() == [
+        "hpsearch: diverged: loss was nan at 3 steps",
+        "  lower learning_rate from 0.5 to 0.05",
+        "  set max_grad_norm to 1 (it is 0, which is no limit)",
+    ]
+
+
+def test_too_little_memory_ends_with_what_would_help(cli: Cli) -> None:
+    path = configuration(body("raise MemoryError('so big')"), parameters={"batch_size": 16})
+    code, _, errors = cli("train", str(path))
+    assert code == 1
+    assert errors.splitlines() == [
+        "hpsearch: out of memory: MemoryError: so big",
+        "  halve batch_size from 16 to 8: half the activations",
+    ]
+
+
+def test_an_overfitted_run_ends_with_what_would_help(cli: Cli) -> None:
+    source = body(
+        "for step in range(1, 4):",
+        "    trial.report(1.3 + step * (step - 2) / 10, step=100 * step, train_loss=1.0 / step)",
+        "return 1.6",
+    )
+    path = configuration(source, parameters={"max_steps": 300, "dropout": 0.0})
+    assert cli("train", str(path))[1].splitlines()[-6:-4] == [
+        "advice: loss rose from 1.2 at 100 to 1.6 at 300 steps while train_loss fell from 1 to 0.3333: "
+        "lower max_steps from 300 to 100",
+        "advice: raise dropout from 0 to 0.05",
+    ]
+    assert len(json.loads(Path("trained/best/summary.json").read_text())["advice"]) == 2
+
+
 def test_divergence_says_where() -> None:
     with pytest.raises(SearchError, match="diverged: loss was nan at 3 steps; try a lower learning rate"):
         trained(configuration(NOT_A_NUMBER[0]))
@@ -265,6 +300,12 @@ def test_a_file_by_hand_needs_parameters_alone() -> None:
 DOCUMENTS = [
     ("parameters: {max_samples: 64}\nsede: 1\n", 'f.yaml:2:1 sede: unknown key, did you mean "seed"?'),
     ("parameters: {}\n", "f.yaml:1:13 parameters: must be a mapping"),
+    ("preset: 3\nparameters: {max_samples: 64}\n", "f.yaml:1:9 preset: must be a preset's name or a list"),
+    (
+        "preset: quikc\nparameters: {lora_r: 4}\n",
+        'f.yaml:1:9 preset: there is no preset "quikc", did you mean',
+    ),
+    ("preset: time\nparameters: {max_samples: 8}\n", "max_samples: found 8, but one step takes 32 samples"),
     ("parameters: {max_samples: 64}\nseed: -1\n", "f.yaml:2:7 seed: must be a whole number"),
     ("parameters: {max_samples: 64}\nobjective: [a]\n", "f.yaml:2:12 objective: must be a name"),
     ("parameters: {max_samples: 64}\nmetric: 3\n", "f.yaml:2:9 metric: must be a name"),
@@ -325,6 +366,73 @@ def test_a_value_that_cannot_be_read_is_told(cli: Cli, word: str) -> None:
     code, _, errors = cli("train", str(configuration()), "--set", word)
     assert (code, len(errors.splitlines())) == (2, 1)
     assert "--set" in errors
+
+
+def test_a_preset_in_the_file_gives_what_it_leaves_out() -> None:
+    Path("hand.yaml").write_text("preset: memory\nparameters: {learning_rate: 1e-3, batch_size: 1}\n")
+    parameters = load_document("hand.yaml").parameters
+    assert (parameters["learning_rate"], parameters["batch_size"]) == (1e-3, 1)
+    assert (parameters["gradient_accumulation_steps"], parameters["max_samples"]) == (8, 7800)
+    Path("hand.yaml").write_text("objective: pretrain\npreset: [time, large]\nparameters: {depth: 3}\n")
+    parameters = load_document("hand.yaml").parameters
+    assert [parameters[name] for name in ("width", "depth", "batch_size")] == [768, 3, 32]
+
+
+def test_a_preset_on_the_command_line_goes_over_the_file_but_not_over_what_its_search_found() -> None:
+    found = {"learning_rate": 4e-3, "lr_scheduler": "constant", "lora_r": 4}
+    document = lora(batch_size=16, max_steps=10, eval_every=5, **found)
+    changed = override(document, with_presets(document, ["production"], {"eval_every": 100}))
+    assert changed.parameters == found | {
+        "batch_size": 4,
+        "gradient_accumulation_steps": 4,
+        "max_samples": 13_000,
+        "eval_every": 100,
+        "early_stopping_patience": 5,
+        "warmup_ratio": 0.1,
+    }
+    assert {"batch_size", "max_samples"} <= {*changed.overridden}
+
+
+PRESETS = [
+    ("quikc", 'hpsearch: --preset: there is no preset "quikc", did you mean "quick"?; there is quick, '),
+    ("small", "hpsearch: --preset: small is a size to train from scratch"),
+]
+
+
+@pytest.mark.parametrize(("name", "told"), PRESETS)
+def test_a_preset_that_there_is_not_is_told(cli: Cli, name: str, told: str) -> None:
+    lora(max_samples=64)
+    code, shown, errors = cli("train", "lora.json", "--preset", name)
+    assert (code, shown) == (2, "")
+    assert errors.startswith(told)
+
+
+def test_presets_are_for_the_built_in_objectives(cli: Cli) -> None:
+    code, _, errors = cli("train", str(configuration()), "--preset", "quick")
+    assert (code, errors) == (
+        2,
+        "hpsearch: --preset: presets are for the objectives lora and pretrain; write the parameters instead\n",
+    )
+
+
+def test_a_training_takes_the_preset_of_its_command_line(cli: Cli) -> None:
+    lora(max_length=16, eval_samples=2, device="cpu")
+    code, shown, _ = cli("train", "lora.json", "--preset", "time", "--max-samples", "64")
+    assert code == 0
+    assert " for 64 samples (with batch_size, " in shown
+    trained = load_document("trained/lora/config.yaml").parameters
+    assert (trained["batch_size"], trained["learning_rate"], trained["max_samples"]) == (32, 0.01, 64)
+
+
+def test_the_help_counts_the_weights_of_each_size(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100000")
+    shown = cli("train", "--help")[1]
+    small, medium, large = (weights_of(size) / 1e6 for size in ("small", "medium", "large"))
+    assert (
+        f"small, {small:.1f} million weights; on a GPU medium, {medium:.0f} million, or large, {large:.0f} million"
+        in shown
+    )
+    assert f"({', '.join(SCENARIOS)})" in shown
 
 
 def test_dotted_names_reach_inside() -> None:

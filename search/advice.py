@@ -1,0 +1,59 @@
+"""What the guides advise after a trial: from the study's words to theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from ..objectives.guides import Ending, Seen, advice
+from ..spaces import Spec
+from ..storage.files import METRICS
+from .export import config_of
+from .trial import Report, look_at
+
+MOST_IN_A_REASON = 2  # sentences; `hpsearch show --trial` has them all
+ENDINGS: Mapping[str, Ending] = {"diverged": "diverged", "out of memory": "out_of_memory"}
+
+
+def advice_for(
+    spec: Spec, params: Mapping[str, Any], reports: Sequence[Report], ended: Ending, best: FrozenTrial | None
+) -> list[str]:
+    """The advice after a trial of these parameters and reports; `best` is the study's best, maybe itself."""
+    seen = Seen(
+        params,
+        ended,
+        reports,
+        metric=spec.metric,
+        unit=spec.resource,
+        maximize=spec.goal == "maximize",
+        best=None if best is None else (best.number, config_of(spec, best)),
+    )
+    return advice(spec.objective if isinstance(spec.objective, str) else spec.objective.command, seen)
+
+
+def with_advice(
+    reason: str, spec: Spec, params: Mapping[str, Any], folder: Path, ended: Ending, best: FrozenTrial | None
+) -> str:
+    """The reason why a trial ended, and what would help most."""
+    found = advice_for(spec, params, look_at(folder / METRICS), ended, best)
+    return "; ".join([reason, *found[:MOST_IN_A_REASON]])
+
+
+def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial | None) -> list[str]:
+    """The advice for a trial of a study that diverged, ran out of memory or is complete; none for others.
+
+    Where its file of reports is gone, the study has the values and no other metrics.
+    """
+    ended = ENDINGS.get(str(trial.user_attrs.get("reason", "")).partition(":")[0])
+    if trial.state == TrialState.COMPLETE:
+        ended = "complete"
+    elif trial.state != TrialState.PRUNED:
+        ended = None
+    if ended is None:
+        return []
+    values = sorted(trial.intermediate_values.items())
+    reports = look_at(folder / METRICS) or [Report(step, value, {}) for step, value in values]
+    return advice_for(spec, config_of(spec, trial), reports, ended, best)

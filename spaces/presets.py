@@ -1,0 +1,60 @@
+"""`preset: quick`: values for the parameters that a file leaves out, as if they stood there as constants.
+
+What a preset holds is the objective's business: whoever loads a file brings a function that knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any
+
+from pydantic import PlainValidator, WithJsonSchema
+
+from .document import Places
+from .errors import Issue
+from .model import refuse, show
+
+# Values of these presets for an objective, but for the parameters that are given; raises `ValueError`.
+Presets = Callable[[Any, list[str], Collection[str]], Mapping[str, Any]]
+
+
+def _names(value: Any) -> list[str]:
+    names = names_in(value)
+    if names is None:
+        raise refuse(("", f"must be a preset's name or a list of them, not {show(value)}"))
+    return names
+
+
+PresetNames = Annotated[
+    list[str],
+    PlainValidator(_names),
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}, "minItems": 1}),
+]
+
+
+def names_in(value: Any) -> list[str] | None:
+    """The names that `preset:` holds, one or a list; None where it holds something else."""
+    names = [value] if isinstance(value, str) else value
+    fine = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
+    return names if fine else None
+
+
+def from_preset(data: Any, places: Places, presets: Presets | None) -> tuple[dict[str, Any], list[Issue]]:
+    """What the preset of a file gives beside the file's own parameters, and what is wrong with the preset.
+
+    An error in such a value will stand at the preset. Nothing where there is no readable preset.
+    """
+    names = names_in(data.get("preset")) if isinstance(data, dict) else None
+    own = data.get("parameters") if names else None
+    if names is None or not isinstance(own, dict):
+        return {}, []
+    if presets is None:
+        told = "presets are written out where a search begins; here, write the parameters themselves"
+        return {}, [places.issue("preset", told)]
+    try:
+        values = dict(presets(data.get("objective"), names, own.keys()))
+    except ValueError as error:
+        return {}, [places.issue("preset", line) for line in str(error).splitlines()]
+    if "preset" in places.values:
+        places.values |= {f"parameters.{name}": places.values["preset"] for name in values}
+    return values, []

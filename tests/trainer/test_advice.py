@@ -1,0 +1,286 @@
+"""Each piece of advice where it fits, and nowhere else."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, NamedTuple, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpsearch.trainer import advice
+from hpsearch.trainer.advice import Ending, Seen, advise
+from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig, known_parameters
+
+
+class Report(NamedTuple):
+    step: int
+    value: float
+    metrics: dict[str, float]
+
+
+def course(*values: float, every: int = 100, **metrics: list[float]) -> list[Report]:
+    """Reports of these values, with a list of each metric beside them."""
+    return [
+        Report((i + 1) * every, value, {name: listed[i] for name, listed in metrics.items()})
+        for i, value in enumerate(values)
+    ]
+
+
+LORA: dict[str, Any] = {"max_samples": 1800}
+NAN = math.nan
+GREW = course(1.5, 2.0, NAN, grad_norm=[1.2, 4800.0, NAN])
+LATE = course(1.5, 1.4, NAN, every=600)
+BETTER: tuple[int, dict[str, Any]] = (12, {"learning_rate": 3e-3})
+
+DIVERGED: list[tuple[dict[str, Any], list[Report], Any, list[str]]] = [
+    # what the parameters are, beside the objective's defaults; the reports; the best; what is advised
+    (
+        {"learning_rate": 0.03, "max_grad_norm": 0.0},
+        GREW,
+        None,
+        [
+            "the gradient's norm grew from 1.2 to 4,800: set max_grad_norm to 1 (it is 0, which is no limit)",
+            "lower learning_rate from 0.03 to 0.003",
+            "set warmup_ratio to 0.1 (it is 0, so the first step is at the full rate)",
+        ],
+    ),
+    (
+        {"learning_rate": 0.03, "max_grad_norm": 100.0, "warmup_ratio": 0.05},
+        GREW,
+        BETTER,
+        [
+            "the gradient's norm grew from 1.2 to 4,800: lower max_grad_norm from 100 to 1",
+            "learning_rate 0.03 is 10 times that of the best trial (0.003 in trial 12): lower it",
+            "raise warmup_ratio from 0.05 to 0.1",
+        ],
+    ),
+    (
+        {"learning_rate": 1e30, "warmup_ratio": 0.1},
+        course(NAN),
+        BETTER,
+        ["learning_rate 1e+30 is 3.3e+32 times that of the best trial (0.003 in trial 12): lower it"],
+    ),
+    # Clipped, warmed up, and no faster than the best: nothing is left to say.
+    ({"learning_rate": 3e-3, "warmup_ratio": 0.1}, GREW, BETTER, []),
+    ({"learning_rate": 3e-3, "warmup_steps": 5}, [], BETTER, []),
+    (
+        {"learning_rate": 3e-3, "warmup_ratio": 0.1, "max_grad_norm": 0.0},
+        course(NAN, grad_norm=[NAN]),
+        BETTER,
+        ["set max_grad_norm to 1 (it is 0, which is no limit)"],
+    ),
+    # Late, a warm-up is long over; a schedule would have lowered the rate.
+    ({"learning_rate": 3e-3}, LATE, BETTER, []),
+    (
+        {"learning_rate": 3e-3, "lr_scheduler": "constant"},
+        LATE,
+        BETTER,
+        ["set lr_scheduler to linear or cosine: at 1,800 of 1,800 samples they have lowered the rate"],
+    ),
+    ({"learning_rate": 3e-3, "lr_scheduler": "constant", "warmup_ratio": 0.1}, GREW, BETTER, []),
+    (
+        {"learning_rate": 3e-3, "warmup_ratio": 0.1, "lora_alpha": 128.0, "lora_r": 8},
+        [],
+        BETTER,
+        ["lora_alpha 128 is 16 times lora_r 8: 2 to 4 times is usual"],
+    ),
+    (
+        {"learning_rate": 3e-3, "warmup_ratio": 0.1, "alpha_over_r": 16, "lora_alpha": 128.0},
+        [],
+        BETTER,
+        ["lower alpha_over_r from 16: 2 to 4 is usual"],
+    ),
+    ({"learning_rate": 3e-3, "warmup_ratio": 0.1, "alpha_over_r": 4}, [], BETTER, []),
+]
+
+
+@pytest.mark.parametrize(("params", "reports", "best", "advised"), DIVERGED)
+def test_a_diverged_run(params: dict[str, Any], reports: list[Report], best: Any, advised: list[str]) -> None:
+    assert advise(LoraConfig, Seen(LORA | params, "diverged", reports, best=best)) == advised
+
+
+def test_a_norm_without_end_is_told() -> None:
+    reports = course(1.5, NAN, grad_norm=[1.0, math.inf])
+    first, *_ = advise(LoraConfig, Seen(LORA | {"max_grad_norm": 0.0}, "diverged", reports))
+    assert first.startswith("the gradient's norm grew from 1 to infinity: ")
+
+
+MEMORY: list[tuple[type[TrainConfig] | None, dict[str, Any], list[str]]] = [
+    (
+        LoraConfig,
+        {"batch_size": 16},
+        [
+            "halve batch_size from 16 to 8 and raise gradient_accumulation_steps from 1 to 2: "
+            "the same step with half the activations",
+            "lower max_length from 128 to 64, where the text allows it",
+        ],
+    ),
+    (
+        LoraConfig,
+        {"batch_size": 5, "max_length": 31},
+        [
+            "halve batch_size from 5 to 2 and raise gradient_accumulation_steps from 1 to 3: "
+            "about the same step with half the activations"
+        ],
+    ),
+    (LoraConfig, {"batch_size": 1, "max_length": 16}, []),
+    (
+        PretrainConfig,
+        {"batch_size": 1, "max_length": 16, "depth": 12},
+        ["halve depth from 12 to 6: a smaller model"],
+    ),
+    (PretrainConfig, {"batch_size": 1, "max_length": 16, "depth": 1}, []),
+    # An objective of the user's: what the names of its parameters tell.
+    (None, {"batch_size": 4}, ["halve batch_size from 4 to 2: half the activations"]),
+    (None, {"x": 1.0}, []),
+    (
+        None,
+        {"per_device_train_batch_size": 1, "gradient_checkpointing": False, "bf16": False, "fp16": False},
+        [
+            "set gradient_checkpointing to true: activations are made again, a fifth to a third slower",
+            "set bf16 to true: numbers of half the size",
+        ],
+    ),
+    (None, {"gradient_checkpointing": True, "bf16": False, "fp16": True}, []),
+]
+
+
+@pytest.mark.parametrize(("config", "params", "advised"), MEMORY)
+def test_a_run_out_of_memory(
+    config: type[TrainConfig] | None, params: dict[str, Any], advised: list[str]
+) -> None:
+    assert advise(config, Seen(params, "out_of_memory")) == advised
+
+
+OVERFITTED = course(1.6, 1.31, 1.36, 1.40, every=600, train_loss=[1.6, 1.3, 1.1, 1.0])
+SEEN = "val_loss rose from 1.31 at 1,200 to 1.4 at 2,400 samples while train_loss fell from 1.3 to 1"
+ALREADY = {"early_stopping_patience": 3, "lora_dropout": 0.1, "weight_decay": 0.1}
+
+COMPLETE: list[tuple[dict[str, Any], list[Report], list[str]]] = [
+    (
+        {"lora_r": 32},
+        OVERFITTED,
+        [
+            f"{SEEN}: lower max_samples from 2400 to 1200",
+            "set early_stopping_patience to 3 (it is 0): the run ends after 3 worse validations",
+            "raise lora_dropout from 0 to 0.05",
+            "raise weight_decay from 0.01 to 0.1",
+        ],
+    ),
+    (
+        {"early_stopping_patience": 3, "lora_dropout": 0.05, "weight_decay": 0.0, "lora_r": 12},
+        OVERFITTED,
+        [
+            f"{SEEN}: raise lora_dropout from 0.05 to 0.1",
+            "raise weight_decay from 0 to 0.01",
+            "lower lora_r from 12 to 8",
+        ],
+    ),
+    (ALREADY | {"lora_r": 32}, OVERFITTED, [f"{SEEN}: lower lora_r from 32 to 16"]),
+    (ALREADY, OVERFITTED, []),
+    # No worse than noise; worse only once; a training loss that rose too; a training loss that nobody told.
+    ({}, course(1.6, 1.31, 1.315, 1.32, every=600, train_loss=[1.6, 1.3, 1.2, 1.1]), []),
+    ({}, course(1.6, 1.4, 1.31, 1.40, every=600, train_loss=[1.6, 1.4, 1.3, 1.1]), []),
+    ({}, course(1.6, 1.31, 1.36, 1.40, every=600, train_loss=[1.6, 1.3, 1.2, 1.35]), []),
+    ({}, course(1.6, 1.31, 1.36, 1.40, every=600), []),
+    # Hardly learned.
+    (
+        {"learning_rate": 1e-4, "lora_r": 2},
+        course(1.57, 1.567, 1.565, every=800),
+        [
+            "val_loss fell only from 1.57 at 800 to 1.565 at 2,400 samples: "
+            "raise learning_rate from 0.0001 to 0.001",
+            "raise lora_r from 2 to 8",
+        ],
+    ),
+    ({}, course(1.57, 1.58, 1.565, every=800), []),  # to and fro: that is no low rate
+    # Still learning.
+    (
+        {},
+        course(1.6, 1.5, 1.45, 1.35, every=600),
+        [
+            "val_loss still fell from 1.45 at 1,800 to 1.35 at 2,400 samples: raise max_samples from 2400 to 4800"
+        ],
+    ),
+    ({}, course(1.6, 1.4, 1.35, 1.34, every=600), []),  # it had come to its end
+]
+
+
+@pytest.mark.parametrize(("params", "reports", "advised"), COMPLETE)
+def test_a_complete_run(params: dict[str, Any], reports: list[Report], advised: list[str]) -> None:
+    assert advise(LoraConfig, Seen({"max_samples": 2400} | params, "complete", reports)) == advised
+
+
+def test_a_low_rate_is_compared_with_the_best() -> None:
+    params, reports = {"learning_rate": 1e-4, "max_samples": 300}, course(1.57, 1.567, 1.565)
+    (first,) = advise(LoraConfig, Seen(params, "complete", reports, best=BETTER))
+    assert first.endswith(": raise learning_rate from 0.0001; the best trial (12) has 0.003")
+    assert advise(LoraConfig, Seen(params | {"learning_rate": 3e-3}, "complete", reports, best=BETTER)) == []
+
+
+def test_a_metric_that_rises_is_read_the_other_way_round() -> None:
+    reports = course(0.6, 0.9, 0.85, 0.8, train_loss=[1.0, 0.9, 0.7, 0.5])
+    seen = Seen({"max_steps": 400}, "complete", reports, metric="accuracy", unit="steps", maximize=True)
+    assert advise(None, seen) == [
+        "accuracy fell from 0.9 at 200 to 0.8 at 400 steps while train_loss fell from 0.9 to 0.5: "
+        "lower max_steps from 400 to 200"
+    ]
+    better = Seen(
+        {"max_steps": 300}, "complete", course(0.9, 0.6, 0.5, train_loss=[1.0, 0.9, 0.5]), unit="steps"
+    )
+    assert advise(None, better) == []
+
+
+def test_a_length_in_another_unit_is_left_alone() -> None:
+    (first, *_) = advise(None, Seen({"epochs": 3, "dropout": 0.0}, "complete", OVERFITTED))
+    assert first.endswith(": raise dropout from 0 to 0.05")
+
+
+NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans(), st.none(), st.text(max_size=3))
+NAMES = sorted(
+    {*known_parameters(LoraConfig), *known_parameters(PretrainConfig)}
+    | {name for kind in vars(advice).values() if isinstance(kind, tuple) for name in kind}
+    | {"gradient_checkpointing", "bf16", "fp16"}
+)
+REPORTS = st.lists(
+    st.builds(
+        Report,
+        st.integers(1, 10**6),
+        st.floats(),
+        st.dictionaries(st.sampled_from(["train_loss", "grad_norm"]), st.floats()),
+    ),
+    max_size=6,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    config=st.sampled_from([None, LoraConfig, PretrainConfig]),
+    params=st.dictionaries(st.sampled_from(NAMES), NUMBERS),
+    ended=st.sampled_from(["diverged", "out_of_memory", "complete"]),
+    reports=REPORTS,
+    unit=st.sampled_from(["samples", "steps", "epochs"]),
+    maximize=st.booleans(),
+    best=st.none() | st.tuples(st.integers(0), st.dictionaries(st.sampled_from(NAMES), NUMBERS)),
+)
+def test_advice_is_short_and_names_only_what_the_run_has(
+    config: type[TrainConfig] | None,
+    params: dict[str, Any],
+    ended: str,
+    reports: list[Report],
+    unit: str,
+    maximize: bool,
+    best: Any,
+) -> None:
+    known = known_parameters(config) if config else frozenset(params)
+    of_it = {name: value for name, value in params.items() if name in known}
+    seen = Seen(of_it, cast(Ending, ended), reports, unit=unit, maximize=maximize, best=best)
+    advised = advise(config, seen)
+    assert len(advised) <= advice.MOST
+    assert all(sentence and "\n" not in sentence for sentence in advised)
+    words = {word for sentence in advised for word in re.findall(r"\w+", sentence)}
+    # "epochs" is also what a report may count
+    assert words & {*NAMES} - {unit} <= known

@@ -1,0 +1,379 @@
+"""What the training guides advise after a run like this one, in the numbers of this one.
+
+| seen | advised, where it is not so already |
+|---|---|
+| diverged | clip gradients that grew, lower the learning rate, warm up, weaken adapters, let the rate fall |
+| out of memory | smaller batches and accumulation, activations made again, shorter rows, a smaller model |
+| overfitted | end sooner, stop early, more dropout and weight decay, fewer weights to overfit with |
+| hardly learned | a higher learning rate, more rank |
+| still learning at the end | a longer run, more rank |
+
+    advise(LoraConfig, Seen(params, "diverged", reports))  ->  ["lower learning_rate from 0.03 to 0.003", ...]
+
+Advice names only parameters that the run has. This module imports no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any, Literal, Protocol
+
+from .config import TrainConfig
+
+MOST = 4  # sentences; the guides' first ones help most
+RISE = 0.01  # of the best validation, from which a worse one is no noise of a small text
+HARDLY = 0.02  # of the first validation: a run that gained less has hardly learned
+WAVER = 0.001  # of a validation: by so much the next may be worse in a run that only learns slowly
+STILL = 0.05  # of a validation, gained in the last quarter of a run: it was not over
+LARGEST = 2**63  # whole number that a parameter may be
+GROWN = 10.0  # times its first value, from which a gradient's norm is no noise
+
+# The same thing has several names in the objectives that users write.
+RATES = ("learning_rate", "lr")
+BATCHES = ("batch_size", "per_device_train_batch_size")
+ROW_LENGTHS = ("max_length", "max_seq_length")
+CLIPS = ("max_grad_norm", "gradient_clip_norm", "grad_clip")
+DROPOUTS = ("lora_dropout", "dropout")
+DEPTHS = ("depth", "num_hidden_layers", "num_layers")
+LENGTHS = ("max_samples", "max_steps", "epochs", "num_epochs", "num_train_epochs")
+
+Ending = Literal["diverged", "out_of_memory", "complete"]
+
+
+class Report(Protocol):
+    """A validation of a run; `metrics` may hold train_loss and grad_norm."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def value(self) -> float: ...
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of a run that has ended."""
+
+    params: Mapping[str, Any]
+    ended: Ending
+    reports: Sequence[Report] = ()
+    metric: str = "val_loss"
+    unit: str = "samples"
+    maximize: bool = False
+    best: tuple[int, Mapping[str, Any]] | None = None  # the study's best trial, maybe this: number, params
+
+
+def advise(config: type[TrainConfig] | None, seen: Seen) -> list[str]:
+    """At most `MOST` sentences, what helps most first; none where nothing fits.
+
+    `config` is that of a built-in objective, whose defaults count as this run's values. None: only what
+    `params` names is known.
+    """
+    run = _Run(config, seen)
+    if seen.ended == "diverged":
+        found = list(_diverged(run))
+    elif seen.ended == "out_of_memory":
+        found = list(_out_of_memory(run))
+    else:
+        found = _complete(run)
+    return found[:MOST]
+
+
+class _Run:
+    """A run's values and validations, ready to be asked."""
+
+    def __init__(self, config: type[TrainConfig] | None, seen: Seen) -> None:
+        defaults = {entry.name: entry.default for entry in fields(config)} if config else {}
+        self.seen = seen
+        self.values = defaults | dict(seen.params)
+        self.sign = -1.0 if seen.maximize else 1.0
+        self.validations = [report for report in seen.reports if math.isfinite(report.value)]
+
+    def number(self, name: str) -> float | None:
+        """The parameter's value where the run has it and it is a finite number."""
+        return _number(self.values.get(name))
+
+    def first(self, names: Sequence[str]) -> tuple[str, float] | None:
+        """The first of several names that the run knows, and its value."""
+        found = ((name, self.number(name)) for name in names)
+        return next(((name, value) for name, value in found if value is not None), None)
+
+    def length(self) -> tuple[str, float] | None:
+        """What the run's length is called, and the length in the unit of its reports."""
+        for name in LENGTHS:
+            value = self.number(name)
+            if value is not None and (name == f"max_{self.seen.unit}" or self._epochs(name)):
+                return name, value
+        return None
+
+    def _epochs(self, name: str) -> bool:
+        return self.seen.unit == "epochs" and "epochs" in name
+
+    def best_rate(self, name: str) -> tuple[int, float] | None:
+        """The best trial's number and learning rate."""
+        if self.seen.best is None:
+            return None
+        trial, params = self.seen.best
+        value = _number(params.get(name))
+        return None if value is None or value <= 0 else (trial, value)
+
+
+# A loss that was no number
+
+
+def _diverged(run: _Run) -> Iterator[str]:
+    grown = _grown_norm(run)
+    if grown is not None:
+        yield from _clip(run, grown)
+    yield from _lower_rate(run)
+    yield from _warm_up(run)
+    if grown is None:
+        yield from _clip(run, None)
+    yield from _weaken_adapters(run)
+    yield from _let_it_fall(run)
+
+
+def _grown_norm(run: _Run) -> tuple[float, float] | None:
+    """The gradient's norm at first and at its largest, where it grew."""
+    norms = [report.metrics.get("grad_norm", math.nan) for report in run.seen.reports]
+    norms = [norm for norm in norms if not math.isnan(norm)]
+    if not norms or not 0 < norms[0] < math.inf or max(norms) < GROWN * norms[0]:
+        return None
+    return norms[0], max(norms)
+
+
+def _clip(run: _Run, grown: tuple[float, float] | None) -> Iterator[str]:
+    clip = run.first(CLIPS)
+    if clip is None:
+        return
+    name, limit = clip
+    told = f"the gradient's norm grew from {_said(grown[0])} to {_said(grown[1])}: " if grown else ""
+    if limit == 0:
+        yield f"{told}set {name} to 1 (it is 0, which is no limit)"
+    elif limit > 1 and grown:
+        yield f"{told}lower {name} from {_plain(limit)} to 1"
+
+
+def _lower_rate(run: _Run) -> Iterator[str]:
+    rate = run.first(RATES)
+    if rate is None or rate[1] <= 0:
+        return
+    name, value = rate
+    best = run.best_rate(name)
+    if best is None:
+        yield f"lower {name} from {_plain(value)} to {_plain(value / 10)}"
+    elif value > best[1]:
+        times = f"{_said(value / best[1], 2)} times that of the best trial"
+        yield f"{name} {_plain(value)} is {times} ({_plain(best[1])} in trial {best[0]}): lower it"
+
+
+def _warm_up(run: _Run) -> Iterator[str]:
+    """The start is what a warm-up steadies, so it is for runs that diverge in their first half."""
+    ratio = run.number("warmup_ratio")
+    if ratio is None or run.number("warmup_steps") or not _in_first_half(run):
+        return
+    if ratio == 0:
+        yield "set warmup_ratio to 0.1 (it is 0, so the first step is at the full rate)"
+    elif 0 < ratio < 0.1:
+        yield f"raise warmup_ratio from {_plain(ratio)} to 0.1"
+
+
+def _in_first_half(run: _Run) -> bool:
+    length, reports = run.length(), run.seen.reports
+    return length is None or not reports or reports[-1].step <= length[1] / 2
+
+
+def _weaken_adapters(run: _Run) -> Iterator[str]:
+    alpha, ratio, rank = (run.number(name) for name in ("lora_alpha", "alpha_over_r", "lora_r"))
+    if ratio is not None and ratio > 4:
+        yield f"lower alpha_over_r from {_plain(ratio)}: 2 to 4 is usual"
+    elif ratio is None and alpha is not None and rank is not None and 0 < 4 * rank < alpha:
+        times = _said(alpha / rank, 2)
+        yield f"lora_alpha {_plain(alpha)} is {times} times lora_r {_plain(rank)}: 2 to 4 times is usual"
+
+
+def _let_it_fall(run: _Run) -> Iterator[str]:
+    length = run.length()
+    if run.values.get("lr_scheduler") == "constant" and length and not _in_first_half(run):
+        at = f"at {run.seen.reports[-1].step:,} of {_said(length[1])} {run.seen.unit}"
+        yield f"set lr_scheduler to linear or cosine: {at} they have lowered the rate"
+
+
+# Out of memory
+
+
+def _out_of_memory(run: _Run) -> Iterator[str]:
+    yield from _smaller_batches(run)
+    if run.values.get("gradient_checkpointing") is False:
+        yield "set gradient_checkpointing to true: activations are made again, a fifth to a third slower"
+    if run.values.get("bf16") is False and run.values.get("fp16") in (None, False):
+        yield "set bf16 to true: numbers of half the size"
+    row = run.first(ROW_LENGTHS)
+    if row is not None and row[1] >= 32:
+        yield f"lower {row[0]} from {_plain(row[1])} to {int(row[1] // 2)}, where the text allows it"
+    yield from _smaller_model(run, "a smaller model")
+
+
+def _smaller_batches(run: _Run) -> Iterator[str]:
+    batch = run.first(BATCHES)
+    if batch is None or batch[1] < 2:
+        return
+    name, rows = batch[0], int(batch[1])
+    halved = f"halve {name} from {rows} to {rows // 2}"
+    parts = run.number("gradient_accumulation_steps")
+    if parts is None or parts < 1:
+        yield f"{halved}: half the activations"
+        return
+    more = math.ceil(rows * int(parts) / (rows // 2))
+    same = "the same step" if more * (rows // 2) == rows * int(parts) else "about the same step"
+    and_more = f"and raise gradient_accumulation_steps from {int(parts)} to {more}"
+    yield f"{halved} {and_more}: {same} with half the activations"
+
+
+def _smaller_model(run: _Run, why: str) -> Iterator[str]:
+    depth = run.first(DEPTHS)
+    if depth is not None and depth[1] >= 2:
+        yield f"halve {depth[0]} from {_plain(depth[1])} to {int(depth[1] // 2)}: {why}"
+
+
+# A run that came to its end
+
+
+def _complete(run: _Run) -> list[str]:
+    """What the curve says, at the head of the first sentence."""
+    for tell, remedies in (
+        (_overfitted, _against_overfitting),
+        (_hardly_learned, _against_slowness),
+        (_still_learning, _against_an_early_end),
+    ):
+        seen = tell(run)
+        if seen is not None:
+            found = list(remedies(run))
+            return [f"{seen}: {found[0]}", *found[1:]] if found else []
+    return []
+
+
+def _overfitted(run: _Run) -> str | None:
+    """The last two validations worse than the best, for one may be noise, while the training loss fell.
+
+    Not to be told without that loss.
+    """
+    if len(run.validations) < 3:
+        return None
+    best, last = _best(run), run.validations[-1]
+    before, after = (report.metrics.get("train_loss", math.nan) for report in (best, last))
+    worse = all(
+        run.sign * (report.value - best.value) > RISE * abs(best.value) for report in run.validations[-2:]
+    )
+    if not (worse and after < before):
+        return None
+    return (
+        f"{_course(run, best, last, 'rose', 'fell')} while train_loss fell "
+        f"from {_said(before)} to {_said(after)}"
+    )
+
+
+def _against_overfitting(run: _Run) -> Iterator[str]:
+    best, length = _best(run), run.length()
+    patience = run.number("early_stopping_patience")
+    if not patience and length is not None and best.step < length[1]:
+        yield f"lower {length[0]} from {_plain(length[1])} to {best.step}"
+    if patience == 0:
+        yield "set early_stopping_patience to 3 (it is 0): the run ends after 3 worse validations"
+    dropout = run.first(DROPOUTS)
+    if dropout is not None and 0 <= dropout[1] < 0.1:
+        yield f"raise {dropout[0]} from {_plain(dropout[1])} to {'0.05' if dropout[1] < 0.03 else '0.1'}"
+    decay = run.number("weight_decay")
+    if decay is not None and 0 <= decay < 0.1:
+        yield f"raise weight_decay from {_plain(decay)} to {'0.01' if decay < 0.01 else '0.1'}"
+    rank = run.number("lora_r")
+    if rank is not None and rank > 8:
+        yield f"lower lora_r from {_plain(rank)} to {max(8, int(rank // 2))}"
+    yield from _smaller_model(run, "less to overfit with")
+
+
+def _hardly_learned(run: _Run) -> str | None:
+    """A small gain, and never a worse validation: steps that were too short rather than too long."""
+    curve = run.validations
+    if len(curve) < 3:
+        return None
+    gain = run.sign * (curve[0].value - curve[-1].value)
+    worse = any(
+        run.sign * (after.value - before.value) > WAVER * abs(before.value)
+        for before, after in pairwise(curve)
+    )
+    if worse or not 0 <= gain < HARDLY * abs(curve[0].value):
+        return None
+    return _course(run, curve[0], curve[-1], "rose only", "fell only")
+
+
+def _against_slowness(run: _Run) -> Iterator[str]:
+    rate = run.first(RATES)
+    if rate is not None and rate[1] > 0:
+        name, value = rate
+        best = run.best_rate(name)
+        if best is None:
+            yield f"raise {name} from {_plain(value)} to {_plain(value * 10)}"
+        elif value < best[1]:
+            yield f"raise {name} from {_plain(value)}; the best trial ({best[0]}) has {_plain(best[1])}"
+    yield from _more_rank(run)
+
+
+def _still_learning(run: _Run) -> str | None:
+    """A gain in the last quarter that is too large for a run that is over."""
+    curve = run.validations
+    if len(curve) < 4:
+        return None
+    before, last = curve[-1 - len(curve) // 4], curve[-1]
+    if run.sign * (before.value - last.value) <= STILL * abs(before.value):
+        return None
+    return _course(run, before, last, "still rose", "still fell")
+
+
+def _against_an_early_end(run: _Run) -> Iterator[str]:
+    length, last = run.length(), run.validations[-1]
+    if length is not None and last.step >= length[1]:
+        yield f"raise {length[0]} from {_plain(length[1])} to {_plain(2 * length[1])}"
+    yield from _more_rank(run)
+
+
+def _more_rank(run: _Run) -> Iterator[str]:
+    rank = run.number("lora_r")
+    if rank is not None and 0 < rank < 8:
+        yield f"raise lora_r from {_plain(rank)} to 8"
+
+
+def _best(run: _Run) -> Report:
+    return min(run.validations, key=lambda report: run.sign * report.value)
+
+
+def _course(run: _Run, before: Report, after: Report, up: str, down: str) -> str:
+    """`val_loss rose from 1.31 at 1,200 to 1.4 at 1,800 samples`."""
+    verb = up if after.value > before.value else down
+    return (
+        f"{run.seen.metric} {verb} from {_said(before.value, 5)} at {before.step:,} "
+        f"to {_said(after.value, 5)} at {after.step:,} {run.seen.unit}"
+    )
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    fine = abs(value) < LARGEST if isinstance(value, int) else math.isfinite(value)
+    return value if fine else None
+
+
+def _plain(value: float) -> str:
+    """A parameter's value, to be copied into a file."""
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def _said(value: float, digits: int = 4) -> str:
+    """A number to be read: `4,800`, `1.31`, `infinity`."""
+    if math.isinf(value):
+        return "infinity"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.{digits}g}"
