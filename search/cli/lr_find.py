@@ -47,12 +47,12 @@ def lr_find(
 
     Example: hpsearch lr-find lora --html curve.html
     """
-    from ...spaces import load
     from .. import lr_find as finding
+    from ..plan import load_space
 
     if not 0 < low < high < float("inf"):
         raise UsageError(f"--min {low:g} must be above 0 and below --max {high:g}")
-    spec = load(space)
+    spec = load_space(space)
     if write:
         finding.check_writable(space, spec, low, high)
     with _progress(steps) as on_point:
