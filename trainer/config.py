@@ -32,6 +32,7 @@ OPTIONS = {  # of one scheduler alone
 DECAYS = ("linear", "cosine", "1-sqrt")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 TARGETS = ("qkv", "out", "up", "down")
+FINETUNING = ("lora", "full", "linear")
 NAMED_CORPORA = ("english", "python")
 PASS_TOKENS = 512  # of one run in a forward pass: what more of them need does not stay in a core's cache
 
@@ -52,6 +53,8 @@ class Rule:
             return None
         if self.kind is float or self.kind is int:
             return self._number_problem(value)
+        if self.kind is bool:
+            return None if isinstance(value, bool) else f"found {value!r}, needs true or false"
         names = value if self.kind is list and isinstance(value, list | tuple) else [value]
         for name in names:
             if not isinstance(name, str):
@@ -89,6 +92,10 @@ def whole(default: int, interval: str, help: str) -> int:
 def text(default: str, choices: tuple[str, ...], help: str) -> str:
     """One of `choices`; any text where there are none."""
     return field(default=default, metadata={"rule": Rule(str, help, choices=choices)})
+
+
+def flag(default: bool, help: str) -> bool:
+    return field(default=default, metadata={"rule": Rule(bool, help)})
 
 
 def optional(kind: type, interval: str, help: str) -> Any:
@@ -215,6 +222,10 @@ class TrainConfig:
         """Sequences of one forward pass."""
         return self.batch_size
 
+    def rate_ratio(self, name: str) -> float:
+        """What the learning rate is multiplied with for a tensor that trains."""
+        return 1.0
+
     @property
     def total_steps(self) -> int:
         """Optimizer steps of the whole run; the last one may go past `max_samples` by a part of a batch."""
@@ -228,7 +239,7 @@ class TrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LoraConfig(TrainConfig):
-    """Fine-tune low-rank adapters of a frozen base.
+    """Fine-tune a base: low-rank adapters of it, all of it, or its head alone.
 
     Their strength is `lora_alpha`, or by its ratio to the rank `alpha_over_r`; both only where they agree, so
     that a space may search the ratio and derive the alpha from it.
@@ -246,7 +257,13 @@ class LoraConfig(TrainConfig):
         metadata={"rule": Rule(list, f"linears to adapt: a list of {', '.join(TARGETS)}, or all-linear",
                                choices=(*TARGETS, "all-linear"))},
     )  # fmt: skip
+    use_rslora: bool = flag(False, "scale by lora_alpha / sqrt(lora_r): higher ranks learn as fast")
+    loraplus_lr_ratio: float = real(1.0, "(0, inf)", "LoRA+: learning rate of B as a multiple of A's")
+    use_dora: bool = flag(False, "DoRA: train the lengths of the weights' rows beside their directions")
     base: str | None = optional(str, "", "a pretrained model.safetensors (default: the base that ships)")
+    finetuning_type: str = text(
+        "lora", FINETUNING, "what trains: adapters, the whole model (full), or its head (linear probing)"
+    )
 
     @classmethod
     def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
@@ -264,8 +281,14 @@ class LoraConfig(TrainConfig):
 
         By the configuration alone, so that a run computes the same in whatever pack.
         """
+        if self.finetuning_type != "lora":
+            return self.batch_size
         passes = math.ceil(self.rows_per_step * self.max_length / PASS_TOKENS)
         return math.ceil(self.rows_per_step / min(passes, self.rows_per_step))
+
+    def rate_ratio(self, name: str) -> float:
+        """LoRA+ (Hayou et al. 2024, section 4): B, which begins at zero, learns faster than A."""
+        return self.loraplus_lr_ratio if name == "lora_B" else 1.0
 
     @property
     def padded_rank(self) -> int:
@@ -274,10 +297,15 @@ class LoraConfig(TrainConfig):
 
     @property
     def scale(self) -> float:
-        """lora_alpha / lora_r."""
+        """What the adapters are scaled by: lora_alpha / lora_r, with rsLoRA lora_alpha / sqrt(lora_r).
+
+        rsLoRA: Kalajdzievski 2023, "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA".
+        """
         if self.lora_alpha is not None:
-            return self.lora_alpha / self.lora_r
-        return 2.0 if self.alpha_over_r is None else self.alpha_over_r
+            scale = self.lora_alpha / self.lora_r
+        else:
+            scale = 2.0 if self.alpha_over_r is None else self.alpha_over_r
+        return scale * math.sqrt(self.lora_r) if self.use_rslora else scale
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@
 | lora | `adapter.safetensors` | the matrices A and B of each adapted linear |
 | lora | `adapter_config.json` | rank, alpha, targets and the sha256 of the base they belong to |
 | lora, `merge` | `model.safetensors` | the base with the adapters added in: a plain model |
-| pretrain | `model.safetensors` | the model |
+| lora with `finetuning_type` full or linear, pretrain | `model.safetensors` | the model |
 
 A `model.safetensors` is a base for the next run (`LoraConfig.base`).
 """
@@ -48,7 +48,8 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
     config = _config_of(state["identity"])
     pack = _pack_of(config, state["identity"])
     if not isinstance(pack, LoraPack) or not isinstance(config, LoraConfig):
-        save_model(folder / MODEL, weights, pack.model.shape)
+        pack.hold(config, weights)
+        save_model(folder / MODEL, pack.model.state_dict(), pack.model.shape)
         return [folder / MODEL]
     about = _about_adapter(config, state["identity"]) | {"val_loss": _value(state)}
     write_tensors(folder / ADAPTER, weights, about)
@@ -105,7 +106,9 @@ def _value(state: dict[str, Any]) -> float:
 def _about_adapter(config: LoraConfig, identity: dict[str, Any]) -> dict[str, Any]:
     return {
         "r": config.lora_r,
-        "lora_alpha": config.scale * config.lora_r,
+        "lora_alpha": config.lora_alpha or (config.alpha_over_r or 2.0) * config.lora_r,
+        "use_rslora": config.use_rslora,
+        "use_dora": config.use_dora,
         "target_modules": list(config.targets),
         "base_sha256": identity["base_sha256"],
         "identity": identity,

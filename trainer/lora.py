@@ -20,6 +20,10 @@ filled up to the same, and so computes the same bits.
 A run keeps its adapters as two matrices, `lora_A` [r, all in] and `lora_B` [r, all out], whose columns are
 those of all adapted linears in the model's order: two tensors to stack, clip and move, and not one per layer.
 
+DoRA (Liu et al. 2024, equation 5) trains the length of each row of W + scale * B' A apart from its direction:
+`lora_M` [all out]. The product is multiplied by it, over the length that the row has. Dropout is on what the
+adapters see alone, as without DoRA.
+
 The layer owns the base's `weight` under the key that it had, so a base loads into an adapted model unchanged.
 The change is added into W only on export (`merged`): adding and subtracting it around every validation would
 move the base a little each time.
@@ -47,6 +51,7 @@ class LoraLinear(nn.Module):
         super().__init__()
         self.weight = linear.weight.requires_grad_(False)
         self.stacks: list[tuple[Tensor, Tensor]] = []  # A [k, r, in] and B [k, r, out]; the k of all are K
+        self.lengths: Tensor | None = None  # DoRA's magnitudes of the rows of W + scale * B' A, [K, 1, out]
         self.scale = torch.empty(0)  # [K, 1, 1]
         self.mask: Mask | None = None  # of the adapters' input, while they train with dropout
 
@@ -58,7 +63,23 @@ class LoraLinear(nn.Module):
         found: Tensor = _LoraProduct.apply(  # type: ignore[no-untyped-call]
             packed, self.weight, self.scale, mask, *matrices
         )
+        if self.lengths is not None:
+            found = found * (self.lengths / self._lengths())
         return found.view(x.shape[0], -1)
+
+    @torch.no_grad()
+    def _lengths(self) -> Tensor:
+        """The lengths of the rows of W + scale * B' A, [K, 1, out], without making that sum.
+
+        Its gradient is left out, as DoRA's authors propose (section 4.3): it costs memory, and gains nothing.
+        """
+        own = self.weight.square().sum(1)
+        found = []
+        for runs, A, B in _stacks([matrix for stack in self.stacks for matrix in stack]):
+            scale = self.scale[runs]
+            mixed = 2 * scale * F.linear(A, self.weight) + scale.square() * torch.bmm(torch.bmm(A, A.mT), B)
+            found.append((own + (B * mixed).sum(1, keepdim=True)).clamp_(min=0).sqrt_())
+        return torch.cat(found)
 
 
 class _LoraProduct(torch.autograd.Function):
@@ -106,7 +127,7 @@ def _stacks(matrices: Sequence[Tensor]) -> Iterator[tuple[slice, Tensor, Tensor]
 class Lora:
     """The adapters of a model: on which linears they are, and whose they are now."""
 
-    def __init__(self, model: GPT, targets: tuple[str, ...]) -> None:
+    def __init__(self, model: GPT, targets: tuple[str, ...], *, dora: bool = False) -> None:
         """Freeze `model` and make its linears `targets`, of every block, carry adapters."""
         model.requires_grad_(False)
         self.layers: dict[str, LoraLinear] = {}
@@ -116,29 +137,41 @@ class Lora:
                 setattr(block, target, layer)
                 self.layers[f"blocks.{number}.{target}"] = layer
         shapes = [layer.weight.shape for layer in self.layers.values()]
-        self._widths = {"lora_A": [width for _, width in shapes], "lora_B": [width for width, _ in shapes]}
+        inputs, outputs = [width for _, width in shapes], [width for width, _ in shapes]
+        self._widths = {"lora_A": inputs, "lora_B": outputs}
+        if dora:
+            self._widths["lora_M"] = outputs
 
     def start(self, r: int, generator: torch.Generator) -> Tensors:
-        """The adapters of a new run: A uniform in +-1/sqrt(in), as `nn.Linear` starts its weight; B zero."""
+        """The adapters of a new run: A uniform in +-1/sqrt(in), as `nn.Linear` starts its weight; B zero.
+
+        DoRA's `lora_M` [all out] begins as the lengths of the base's rows.
+        """
         drawn = [
             torch.empty(r, width).uniform_(-(width**-0.5), width**-0.5, generator=generator)
             for width in self._widths["lora_A"]
         ]
-        return {"lora_A": torch.cat(drawn, 1), "lora_B": torch.zeros(r, sum(self._widths["lora_B"]))}
+        found = {"lora_A": torch.cat(drawn, 1), "lora_B": torch.zeros(r, sum(self._widths["lora_B"]))}
+        if "lora_M" in self._widths:
+            rows = [layer.weight.square().sum(1).sqrt().cpu() for layer in self.layers.values()]
+            found["lora_M"] = torch.cat(rows)
+        return found
 
     def place(self, stacks: Sequence[Mapping[str, Tensor]], scale: Tensor, mask: Mask | None = None) -> None:
         """Let the model compute with the adapters of K runs; `scale` [K].
 
-        A stack is `lora_A` [k, r, all in] and `lora_B` [k, r, all out]. Each is split for all layers at once:
-        the gradient of that is one concatenation.
+        A stack is `lora_A` [k, r, all in], `lora_B` [k, r, all out] and for DoRA `lora_M` [k, 1, all out].
+        Each is split for all layers at once: the gradient of that is one concatenation.
         """
         split = [
-            [torch.split(stack[name], widths, -1) for name, widths in self._widths.items()]
+            {name: torch.split(stack[name], widths, -1) for name, widths in self._widths.items()}
             for stack in stacks
         ]
         for number, layer in enumerate(self.layers.values()):
-            layer.stacks = [(A[number], B[number]) for A, B in split]
+            layer.stacks = [(parts["lora_A"][number], parts["lora_B"][number]) for parts in split]
             layer.scale, layer.mask = scale.view(-1, 1, 1), mask
+            if "lora_M" in self._widths:
+                layer.lengths = torch.cat([parts["lora_M"][number] for parts in split])
 
     def named(self, adapters: Mapping[str, Tensor]) -> Tensors:
         """One run's by layer: `blocks.0.qkv.lora_A` [r, in], `blocks.0.qkv.lora_B` [r, out], ..."""
@@ -152,9 +185,15 @@ class Lora:
         }
 
     def merged(self, model: GPT, adapters: Mapping[str, Tensor], scale: float) -> Tensors:
-        """The state of a plain model that computes what one run's does, up to rounding: W + scale * B' A."""
+        """The state of a plain model that computes what one run's does, up to rounding.
+
+        Its weights are W + scale * B' A, for DoRA with their rows brought to the lengths that were trained.
+        """
         named, state = self.named(adapters), model.state_dict()
         for layer in self.layers:
             A, B = named[f"{layer}.lora_A"], named[f"{layer}.lora_B"]
-            state[f"{layer}.weight"] = torch.addmm(state[f"{layer}.weight"], B.T, A, alpha=scale)
+            weight = torch.addmm(state[f"{layer}.weight"], B.T, A, alpha=scale)
+            if "lora_M" in adapters:
+                weight *= (named[f"{layer}.lora_M"] / weight.square().sum(1).sqrt())[:, None]
+            state[f"{layer}.weight"] = weight
         return state

@@ -23,11 +23,12 @@ class AdamW:
         self._config = config
         self._trained = dict(trained)
         decaying = {name for name, tensor in self._trained.items() if tensor.dim() >= 2}
-        groups = [
-            (config.weight_decay, [name for name in self._trained if name in decaying]),
-            (0.0, [name for name in self._trained if name not in decaying]),
-        ]
-        self.groups = [(decay, names) for decay, names in groups if names]  # their weight decay, and who
+        by_kind: dict[tuple[float, float], list[str]] = {}
+        for name in self._trained:
+            decay = config.weight_decay if name in decaying else 0.0
+            by_kind.setdefault((decay, config.rate_ratio(name)), []).append(name)
+        # Their weight decay, what their learning rate is multiplied with, and who they are.
+        self.groups = [(decay, ratio, names) for (decay, ratio), names in by_kind.items()]
         self._state = {
             name: {
                 "exp_avg": torch.zeros_like(tensor),
@@ -48,7 +49,7 @@ class AdamW:
         if config.max_grad_norm:
             share = (config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)  # as torch's `clip_grad_norm_`
             torch._foreach_mul_(list(gradients.values()), share)
-        for decay, names in self.groups:
+        for decay, ratio, names in self.groups:
             mean, square, steps = ([self._state[name][key] for name in names] for key in _STATE)
             torch._foreach_add_(steps, 1)
             torch._fused_adamw_(
@@ -58,7 +59,7 @@ class AdamW:
                 square,
                 [],
                 steps,
-                lr=learning_rate,
+                lr=learning_rate * ratio,
                 beta1=config.adam_beta1,
                 beta2=config.adam_beta2,
                 weight_decay=decay,

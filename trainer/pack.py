@@ -15,6 +15,7 @@ share no weights, so there is nothing to compute together.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -112,14 +113,24 @@ class Pack:
 
 
 class WholeModel(Pack):
-    """A pack of one run that trains a whole model."""
+    """A pack of one run that trains a model's own weights: a new one's, or a base's, or the head of one."""
 
-    def __init__(self, config: PretrainConfig, device: torch.device) -> None:
+    def __init__(self, config: TrainConfig, device: torch.device) -> None:
         super().__init__(device)
-        self.model = new_model(config, device)
+        if isinstance(config, LoraConfig):
+            base = base_of(config)
+            self.origin = base.sha256
+            self.model = copy.deepcopy(base_model(base, torch.Generator(device))).to(device)
+        else:
+            assert isinstance(config, PretrainConfig)
+            self.model = new_model(config, device)
 
     def start(self, config: TrainConfig) -> Tensors:
-        return dict(self.model.named_parameters())
+        weights: Tensors = dict(self.model.named_parameters())
+        if isinstance(config, LoraConfig) and config.finetuning_type == "linear":
+            self.model.requires_grad_(False)
+            weights = {"head.weight": self.model.head.weight.requires_grad_()}
+        return weights
 
     def set(self, runs: Sequence[Run]) -> None:
         assert len(runs) <= 1, "a whole model is one run's"
@@ -129,9 +140,10 @@ class WholeModel(Pack):
 
     @torch.no_grad()
     def hold(self, config: TrainConfig, trained: Tensors) -> None:
-        for name, parameter in self.model.named_parameters():
-            if parameter is not trained[name]:
-                parameter.copy_(trained[name])
+        weights = dict(self.model.named_parameters())
+        for name, tensor in trained.items():
+            if weights[name] is not tensor:
+                weights[name].copy_(tensor)
 
     def _leaves(self) -> list[Tensor]:
         return list(self.runs[0].trained.values())
@@ -148,7 +160,7 @@ class LoraPack(Pack):
         base = base_of(config)
         self.origin = base.sha256
         self.model = base_model(base).to(device)
-        self.lora = Lora(self.model, config.targets)
+        self.lora = Lora(self.model, config.targets, dora=config.use_dora)
         self._stacks: list[Tensors] = []  # of runs whose padded ranks are equal, in the order of `runs`
         self._place: list[tuple[int, int]] = []  # of each run: its stack, and where in it
         self._scale = self._drop = self._keep = torch.empty(0)
@@ -164,8 +176,12 @@ class LoraPack(Pack):
         for rank, group in itertools.groupby(self.runs, key=lambda run: _lora(run.config).padded_rank):
             alike = list(group)
             self._place += [(len(self._stacks), place) for place in range(len(alike))]
-            shapes = {name: (len(alike), rank, tensor.shape[1]) for name, tensor in alike[0].trained.items()}
-            self._stacks.append({n: torch.zeros(shape, device=self.device) for n, shape in shapes.items()})
+            self._stacks.append(
+                {
+                    n: _padded(t, rank).new_zeros(len(alike), *_padded(t, rank).shape[1:])
+                    for n, t in alike[0].trained.items()
+                }
+            )
         for number in range(len(self.runs)):
             self._changed(number)
         for stacked in self._leaves():
@@ -213,13 +229,17 @@ class LoraPack(Pack):
     def _part(self, gradients: Sequence[Tensor], number: int) -> Tensors:
         run, (stack, place) = self.runs[number], self._place[number]
         mine = gradients[stack * len(run.trained) : (stack + 1) * len(run.trained)]
-        return {n: g[place, : len(run.trained[n])] for n, g in zip(run.trained, mine, strict=True)}
+        return {
+            name: gradient[place, : tensor.view(-1, gradient.shape[2]).shape[0]].view(tensor.shape)
+            for (name, tensor), gradient in zip(run.trained.items(), mine, strict=True)
+        }
 
     @torch.no_grad()
     def _changed(self, number: int) -> None:
         stack, place = self._place[number]
         for name, tensor in self.runs[number].trained.items():
-            self._stacks[stack][name][place, : len(tensor)] = tensor
+            rows = tensor.view(-1, tensor.shape[-1])
+            self._stacks[stack][name][place, : len(rows)] = rows
 
 
 def _lora(config: TrainConfig) -> LoraConfig:
@@ -228,21 +248,21 @@ def _lora(config: TrainConfig) -> LoraConfig:
 
 
 def _padded(tensor: Tensor, rank: int) -> Tensor:
-    """A stack [1, rank, width] of one."""
-    return F.pad(tensor, (0, 0, 0, rank - len(tensor)))[None]
+    """A stack [1, rank, width] of one; [1, 1, width] of what has no rank."""
+    return F.pad(tensor, (0, 0, 0, rank - len(tensor)))[None] if tensor.dim() == 2 else tensor[None, None]
 
 
 def new_pack(config: TrainConfig, device: torch.device) -> Pack:
     """A pack for runs like this one. Raises `CheckpointError` or `ConfigError` where its base is none."""
-    if isinstance(config, LoraConfig):
+    if isinstance(config, LoraConfig) and config.finetuning_type == "lora":
         return LoraPack(config, device)
-    assert isinstance(config, PretrainConfig)
     return WholeModel(config, device)
 
 
 def pack_key(config: TrainConfig) -> tuple[object, ...] | None:
     """What runs have in common that train in one pack; None for a run that trains alone."""
-    if not isinstance(config, LoraConfig):
+    if not isinstance(config, LoraConfig) or config.finetuning_type != "lora":
         return None
     dropping = config.lora_dropout > 0  # it costs a third more, for all of a pack
-    return config.base, config.targets, config.device, config.max_length, config.rows_per_pass, dropping
+    shapes = config.max_length, config.rows_per_pass
+    return config.base, config.targets, config.use_dora, config.device, *shapes, dropping

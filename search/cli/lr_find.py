@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ...objectives.range_test import Point
     from ..lr_find import Found
-
 HEIGHT = 14  # lines of the curve
 WIDEST = 120  # characters of it
 

@@ -143,6 +143,67 @@ def test_merged_computes_the_same(base_file: Path) -> None:
         assert torch.equal(tensor, before[name]), "merging writes into the model"
 
 
+def dora_of(layer: LoraLinear) -> Tensor:
+    """Give a layer lengths of its own, and return them."""
+    generator = torch.Generator().manual_seed(1)
+    shape = len(layer.scale), 1, len(layer.weight)
+    layer.lengths = torch.rand(shape, generator=generator, dtype=layer.weight.dtype) + 0.5
+    return layer.lengths
+
+
+@pytest.mark.parametrize("stacks", [1, 2])
+def test_dora_is_its_paper_s_equation(stacks: int) -> None:
+    """x (m V / |V|)' with V = W + scale B' A, of each run by itself."""
+    layer = layer_of(stacks, dtype=torch.float64)
+    lengths = dora_of(layer)
+    x = torch.randn(len(layer.scale) * 5, 6, dtype=torch.float64)
+    runs = [(A[k], B[k]) for A, B in layer.stacks for k in range(len(A))]
+    wanted = []
+    for k, (A, B) in enumerate(runs):
+        V = layer.weight + layer.scale[k] * B.T @ A
+        wanted.append(x.view(len(runs), -1, 6)[k] @ (lengths[k].T * V / V.norm(dim=1, keepdim=True)).T)
+    torch.testing.assert_close(layer(x), torch.cat(wanted))
+
+
+def test_the_gradient_of_dora_takes_the_length_as_a_constant() -> None:
+    layer = layer_of(2, dtype=torch.float64)
+    lengths = dora_of(layer)
+    held = layer._lengths()
+    layer._lengths = lambda: held  # type: ignore[method-assign]   # or the numbers would see it change
+    x = torch.randn(len(layer.scale) * 3, 6, dtype=torch.float64, requires_grad=True)
+    matrices = [matrix.requires_grad_() for stack in layer.stacks for matrix in stack]
+
+    def forward(x: Tensor, lengths: Tensor, *matrices: Tensor) -> Tensor:
+        layer.stacks = list(zip(matrices[::2], matrices[1::2], strict=True))
+        layer.lengths = lengths
+        out: Tensor = layer(x)
+        return out
+
+    assert torch.autograd.gradcheck(forward, (x, lengths.requires_grad_(), *matrices))
+
+
+def test_dora_starts_at_the_base_and_merges_to_the_same(base_file: Path) -> None:
+    config, pack, adapters = made(base_file, use_dora=True, alpha_over_r=3.0)
+    pack.hold(config, adapters)
+    torch.testing.assert_close(pack.model.eval()(IDS), plain(base_file)(IDS), atol=1e-6, rtol=1e-5)
+    disturb(adapters)
+    adapters["lora_M"].abs_()
+    pack.hold(config, adapters)
+    merged = pack.merged(config, adapters)
+    torch.testing.assert_close(plain(base_file, merged)(IDS), pack.model(IDS), atol=1e-4, rtol=1e-4)
+
+
+def test_rslora_scales_by_the_root_of_the_rank(base_file: Path) -> None:
+    for rank in (1, 4, 16):
+        config, pack, adapters = made(base_file, lora_r=rank, lora_alpha=12.0, use_rslora=True)
+        assert config.scale == pytest.approx(12 / rank**0.5)
+        disturb(adapters)
+        pack.hold(config, adapters)
+        scaled = pack.model(IDS)
+        pack.lora.place([{n: t[None] for n, t in adapters.items()}], torch.tensor([12 / rank**0.5]))
+        torch.testing.assert_close(pack.model(IDS), scaled, atol=1e-5, rtol=1e-4)
+
+
 def test_a_sequence_longer_than_the_bases_is_refused(base_file: Path) -> None:
     with pytest.raises(ValueError, match="max_length: found 32, but the base was made for 16"):
         made(base_file, max_length=32)

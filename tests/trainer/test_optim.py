@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pickle
 import subprocess
@@ -76,7 +77,7 @@ def test_a_run_is_adamw_on_the_whole_batch(
 
 def test_matrices_decay_and_gains_do_not(tiny_pretrain: PretrainConfig) -> None:
     parameters = dict(new_model(tiny_pretrain, torch.device("cpu")).named_parameters())
-    (decay, decaying), (none, still) = AdamW(tiny_pretrain, parameters).groups
+    (decay, _, decaying), (none, _, still) = sorted(AdamW(tiny_pretrain, parameters).groups, reverse=True)
     assert {parameters[name].dim() for name in decaying} == {2} and decay == 0.1
     assert {parameters[name].dim() for name in still} == {1} and none == 0.0
     assert sorted(decaying + still) == sorted(parameters)
@@ -89,7 +90,7 @@ def test_the_bits_are_those_of_torch(tiny_pretrain: PretrainConfig) -> None:
     optimizer = AdamW(tiny_pretrain, ours)
     config = tiny_pretrain
     peer = torch.optim.AdamW(
-        [{"params": [theirs[name] for name in names], "weight_decay": d} for d, names in optimizer.groups],
+        [{"params": [theirs[name] for name in names], "weight_decay": d} for d, _, names in optimizer.groups],
         betas=(config.adam_beta1, config.adam_beta2),
         eps=config.adam_epsilon,
         fused=True,
@@ -106,6 +107,17 @@ def test_the_bits_are_those_of_torch(tiny_pretrain: PretrainConfig) -> None:
         assert optimizer.step(gradients, 10**-step) == norm
     for name, tensor in ours.items():
         assert torch.equal(tensor, theirs[name]), name
+
+
+def test_lora_plus_is_a_rate_of_its_own_for_b(tiny_lora: LoraConfig) -> None:
+    """Adam's first step is the learning rate in each place, whatever the gradient."""
+    config = dataclasses.replace(tiny_lora, loraplus_lr_ratio=16.0, weight_decay=0.0, adam_epsilon=1e-30)
+    run = Run(config)
+    before = {name: tensor.clone() for name, tensor in run.trained.items()}
+    gradients = {name: torch.ones_like(tensor) for name, tensor in run.trained.items()}
+    run.optimizer.step(gradients, 1e-3)
+    moved = {name: (before[name] - tensor).mean().item() for name, tensor in run.trained.items()}
+    assert moved == pytest.approx({"lora_A": 1e-3, "lora_B": 16e-3}, rel=1e-4)
 
 
 def test_training_loads_no_compiler(tiny_lora: LoraConfig) -> None:

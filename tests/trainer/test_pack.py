@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from hpsearch.trainer.checkpoint import load_base
 from hpsearch.trainer.config import LoraConfig, PretrainConfig
-from hpsearch.trainer.loop import Run
+from hpsearch.trainer.export import export
+from hpsearch.trainer.loop import Run, fit
 from hpsearch.trainer.pack import Pack, new_pack, pack_key
 
 CPU = torch.device("cpu")
@@ -77,7 +79,12 @@ def train_to(pack: Pack, runs: list[Run], step: int) -> list[tuple[float, int, d
 
 
 @pytest.mark.parametrize("configs", [0.0, 0.1], indirect=True, ids=["plain", "dropout"])
-def test_runs_of_all_kinds_train_together_as_alone(configs: list[LoraConfig], small_passes: None) -> None:
+@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
+def test_runs_of_all_kinds_train_together_as_alone(
+    configs: list[LoraConfig], small_passes: None, dora: bool
+) -> None:
+    configs = [dataclasses.replace(config, use_dora=dora) for config in configs]
+    configs[0] = dataclasses.replace(configs[0], loraplus_lr_ratio=4.0, use_rslora=True)
     assert len({pack_key(config) for config in configs}) == 1
     assert [config.rows_per_step // config.rows_per_pass for config in configs] == [1, 2, 3, 2]
     pack = new_pack(configs[0], CPU)
@@ -149,6 +156,7 @@ def test_runs_that_differ_in_what_a_pack_shares_train_apart(
         {"lora_dropout": 0.0},
         {"batch_size": 2},
         {"base": None},
+        {"use_dora": True},
     ):
         changed: Any = change
         assert pack_key(dataclasses.replace(tiny_lora, **changed)) != key, change
@@ -156,3 +164,23 @@ def test_runs_that_differ_in_what_a_pack_shares_train_apart(
         changed = change
         assert pack_key(dataclasses.replace(tiny_lora, **changed)) == key, change
     assert pack_key(tiny_pretrain) is None
+    for kind in ("full", "linear"):
+        assert pack_key(dataclasses.replace(tiny_lora, finetuning_type=kind)) is None
+
+
+@pytest.mark.parametrize(("kind", "moved"), [("full", 10), ("linear", 1)])
+def test_a_base_trains_as_a_whole_or_at_its_head(
+    tiny_lora: LoraConfig, tmp_path: Path, base_file: Path, kind: str, moved: int
+) -> None:
+    config = dataclasses.replace(tiny_lora, finetuning_type=kind, lora_dropout=0.0, learning_rate=1e-2)
+    base = {name: tensor.clone() for name, tensor in load_base(base_file).weights.items()}
+    result = fit(config, on_report=lambda report: None, checkpoint=tmp_path / "run")
+    assert result.value < result.reports[0].value
+    [path] = export(tmp_path / "run", tmp_path / "out")
+    weights = load_base(path).weights
+    changed = [name for name, tensor in weights.items() if not torch.equal(tensor, base[name])]
+    assert len(changed) == moved and "head.weight" in changed
+    for name, tensor in load_base(base_file).weights.items():
+        assert torch.equal(tensor, base[name]), "the base itself is never written to"
+    resumed = fit(config, on_report=lambda report: None, resume_from=tmp_path / "run")
+    assert resumed.value == result.value
