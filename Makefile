@@ -17,7 +17,7 @@ lint: .venv/dev.stamp
 types: .venv/dev.stamp
 	$(BIN)/mypy
 	mkdir -p .types && ln -sfn .. .types/hpsearch  # where mypy finds the hpsearch that tests import
-	MYPYPATH=.types $(BIN)/mypy tests benchmarks
+	MYPYPATH=.types $(BIN)/mypy tests benchmarks docs
 
 check: lint types test wheel  ## everything that CI runs
 
