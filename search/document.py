@@ -22,6 +22,7 @@ from ..spaces import Issue, SpaceError, nested
 from ..spaces.document import Places, read, text_of
 from ..spaces.errors import hint
 from ..spaces.presets import from_preset, names_in
+from ..spaces.stopping import unit_of
 from .errors import UsageError
 
 KEYS = ("objective", "metric", "parameters", "seed", "provenance")
@@ -44,7 +45,7 @@ class Document:
     @property
     def unit(self) -> str:
         """What a step counts, by the same rule as in a space."""
-        return "samples" if "max_samples" in self.parameters else "steps"
+        return unit_of(self.parameters)
 
     @property
     def expected(self) -> float | None:
@@ -150,13 +151,14 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
 def override(document: Document, values: Mapping[str, Any]) -> Document:
     """The document with some parameters changed by their dotted names, or `seed`.
 
-    A built-in objective's length in steps gives way to `max_samples`. Raises `SpaceError` for a name that
-    a function or command of the user has no parameter of: it would pass unseen.
+    A built-in objective's length in another unit gives way to `max_samples`. Raises `SpaceError` for a name
+    that a function or command of the user has no parameter of: it would pass unseen.
     """
     changed = replace(document, parameters=copy.deepcopy(document.parameters))
     known = None if isinstance(document.objective, list) else known_parameters(document.objective)
-    if known and "max_samples" in values and "max_steps" in changed.parameters:
-        for name in {"max_steps", "eval_every"} - values.keys():  # both count steps
+    other = {"max_steps", "num_train_epochs"} & changed.parameters.keys()
+    if known and "max_samples" in values and other:
+        for name in {*other, "eval_every"} - values.keys():  # which counts in the same unit
             changed.parameters.pop(name, None)
     issues = []
     for name, value in values.items():

@@ -29,6 +29,8 @@ NOT_TOLD = (
     "min_lr_ratio",
     "max_samples",
     "max_steps",
+    "num_train_epochs",
+    "samples_per_epoch",
     "eval_every",
     "eval_samples",
 )

@@ -24,7 +24,7 @@ from ..objectives.base import (
 from ..objectives.guides import preset_values
 from ..spaces import Constant, Derived, Issue, SpaceError, Spec, load
 from ..spaces.expressions import Expression
-from ..spaces.stopping import Rungs
+from ..spaces.stopping import LENGTHS, Rungs
 from .scheduling import Bracket, brackets_of
 
 MOST_BRACKETS = 5
@@ -146,7 +146,7 @@ def _refusals(spec: Spec) -> list[tuple[str, str, int]]:
 def _grid_issues(spec: Spec) -> list[Issue]:
     """Where the built-in trainer's reports would miss a rung or end elsewhere than early stopping thinks."""
     constants = {n: p.value for n, p in spec.parameters.items() if isinstance(p, Constant)}
-    unit = "max_samples" if "max_samples" in spec.parameters else "max_steps"
+    unit = next((name for name in LENGTHS if name in spec.parameters), "max_steps")
     last, every = constants.get(unit), constants.get("eval_every")
     stopping = spec.early_stopping
     issues = []

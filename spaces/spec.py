@@ -22,7 +22,7 @@ from .relations import Known, Problem, relations
 from .samplers import TPE, Grid, Search
 from .settings import Budget, Execution, Objective
 from .space import Space
-from .stopping import NoStopping, Stopping
+from .stopping import NoStopping, Stopping, Unit, unit_of
 
 MOST_ISSUES = 100  # of one kind; nobody reads more, and each costs a search for what was meant
 ELSEWHERE = ("name", "budget", "execution")  # may change between two runs of one study
@@ -97,10 +97,9 @@ class Spec(Model):
         return Space(self.parameters, self.constraints, self.baseline, self.issue)
 
     @property
-    def resource(self) -> Literal["samples", "steps", "epochs"]:
+    def resource(self) -> Unit:
         """What a step of a trial counts."""
-        default: Literal["samples", "steps"] = "samples" if "max_samples" in self.parameters else "steps"
-        return self.early_stopping.resource or default
+        return self.early_stopping.resource or unit_of(self.parameters)
 
     @property
     def from_preset(self) -> tuple[str, ...]:

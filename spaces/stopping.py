@@ -5,11 +5,20 @@ Options that are not given stay None and mean the default of the library that ru
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, Tag, model_validator
 
 from .model import Model, NotNegative, Positive, Share, members, named, refuse
+
+Unit = Literal["samples", "steps", "epochs"]
+LENGTHS: dict[str, Unit] = {"max_samples": "samples", "num_train_epochs": "epochs"}  # parameters that tell it
+
+
+def unit_of(parameters: Iterable[str]) -> Unit:
+    """What a step of a trial with these parameters counts; where none of them tells it, steps."""
+    return next((LENGTHS[name] for name in parameters if name in LENGTHS), "steps")
 
 
 class EarlyStopping(Model):
@@ -17,8 +26,8 @@ class EarlyStopping(Model):
 
     max: Positive | None = None
     """Resource of a trial that runs to its end."""
-    resource: Literal["samples", "steps", "epochs"] | None = None
-    """What a step counts; samples where there is a parameter max_samples, else steps."""
+    resource: Unit | None = None
+    """What a step counts: samples or epochs where there is max_samples or num_train_epochs, else steps."""
 
 
 class NoStopping(EarlyStopping):

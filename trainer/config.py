@@ -32,6 +32,7 @@ OPTIONS = {  # of one scheduler alone
 DECAYS = ("linear", "cosine", "1-sqrt")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 TARGETS = ("qkv", "out", "up", "down")
+LENGTHS = {"max_samples": "samples", "max_steps": "steps", "num_train_epochs": "epochs"}  # and their units
 FINETUNING = ("lora", "full", "linear")
 NAMED_CORPORA = ("english", "python")
 PASS_TOKENS = 512  # of one run in a forward pass: what more of them need does not stay in a core's cache
@@ -112,8 +113,16 @@ class TrainConfig:
     learning_rate: float = real(1e-3, "(0, inf)", "peak learning rate of AdamW")
     batch_size: int = whole(8, "[1, inf)", "sequences of one forward pass")
     gradient_accumulation_steps: int = whole(1, "[1, inf)", "forward passes of one optimizer step")
-    max_samples: int | None = optional(int, "[1, inf)", "length of the run in sequences; or give max_steps")
+    max_samples: int | None = optional(
+        int, "[1, inf)", "length of the run in sequences; or give one of these:"
+    )
     max_steps: int | None = optional(int, "[1, inf)", "length of the run in optimizer steps")
+    num_train_epochs: int | None = optional(
+        int, "[1, inf)", "length of the run in epochs; or give one of these"
+    )
+    samples_per_epoch: int | None = optional(
+        int, "[1, inf)", "sequences of an epoch (default: as many as the text holds)"
+    )
     eval_every: int | None = optional(int, "[1, inf)", "validate so often, in that unit (default: 10 times)")
     eval_samples: int = whole(32, "[1, inf)", "validation sequences, the same ones every time")
     warmup_ratio: float = real(0.0, "[0, 1]", "share of the run in which the learning rate rises from 0")
@@ -186,9 +195,10 @@ class TrainConfig:
     @classmethod
     def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
         problems = []
-        if (values["max_samples"] is None) == (values["max_steps"] is None):
-            found = "neither" if values["max_samples"] is None else "both"
-            problems.append(f"max_samples, max_steps: found {found}, needs exactly one: the run's length")
+        given = [name for name in LENGTHS if values[name] is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none of them"
+            problems.append(f"{', '.join(LENGTHS)}: found {found}, needs exactly one: the run's length")
         rows = values["batch_size"] * values["gradient_accumulation_steps"]
         if values["max_samples"] is not None and rows > values["max_samples"]:
             problems.append(f"max_samples: found {values['max_samples']}, but one step takes {rows} samples")
@@ -204,13 +214,13 @@ class TrainConfig:
 
     @property
     def unit(self) -> str:
-        """What the run is measured in, and its reports are numbered by: `samples` or `steps`."""
-        return "steps" if self.max_samples is None else "samples"
+        """What the run is measured in, and its reports are numbered by: `samples`, `steps` or `epochs`."""
+        return next(unit for name, unit in LENGTHS.items() if getattr(self, name) is not None)
 
     @property
     def length(self) -> int:
         """The whole run, in `unit`."""
-        return cast(int, self.max_steps if self.max_samples is None else self.max_samples)
+        return cast(int, next(found for name in LENGTHS if (found := getattr(self, name)) is not None))
 
     @property
     def rows_per_step(self) -> int:
@@ -228,8 +238,25 @@ class TrainConfig:
 
     @property
     def total_steps(self) -> int:
-        """Optimizer steps of the whole run; the last one may go past `max_samples` by a part of a batch."""
-        return self.length if self.max_samples is None else math.ceil(self.max_samples / self.rows_per_step)
+        """Optimizer steps of the whole run; the last one may go past its end by a part of a batch."""
+        return self.steps_to(self.length)
+
+    def steps_to(self, place: int) -> int:
+        """The optimizer steps after which `place`, in the run's unit, is reached."""
+        if self.unit == "steps":
+            return place
+        return math.ceil(place * self._samples_per_unit / self.rows_per_step)
+
+    def place_after(self, steps: int) -> int:
+        """How far the run is after so many optimizer steps, in whole places of its unit."""
+        return steps if self.unit == "steps" else steps * self.rows_per_step // self._samples_per_unit
+
+    @property
+    def _samples_per_unit(self) -> int:
+        if self.unit == "samples":
+            return 1
+        assert self.samples_per_epoch is not None, "a run sets it where its text is known"
+        return self.samples_per_epoch
 
     @property
     def eval_interval(self) -> int:

@@ -34,7 +34,7 @@ from .errors import CheckpointError
 from .memory import peak_memory, reset_peak_memory
 from .optim import AdamW
 from .pack import Pack, new_pack
-from .schedule import learning_rate, report_due, step_of_report
+from .schedule import learning_rate, report_due
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,9 @@ class Run:
             max_length=config.max_length,
             text_field=config.text_field,
         )
+        if config.num_train_epochs is not None and config.samples_per_epoch is None:
+            windows = (len(self.corpus.train) - 1) // config.max_length
+            self.config = config = dataclasses.replace(config, samples_per_epoch=windows)
         self.pack = pack or new_pack(config, self.device)
         self.trained = self.pack.start(config)
         self.optimizer = AdamW(config, self.trained)
@@ -213,7 +216,7 @@ class Run:
 
     def rate_of(self, step: int) -> float:
         """The learning rate of a step, from the validations so far."""
-        history = [(step_of_report(self.config, report.step), report.value) for report in self.reports]
+        history = [(self.config.steps_to(report.step), report.value) for report in self.reports]
         return learning_rate(self.config, step, history)
 
     def validate(self, number: int) -> Report:

@@ -92,6 +92,7 @@ PRESETS = (*SCENARIOS, *SIZES)
 # What two parameters both say is said by one: where the left one is given, the right ones are not.
 INSTEAD = {
     "max_steps": ("max_samples", "eval_every"),  # both would count samples
+    "num_train_epochs": ("max_samples", "eval_every"),
     "max_samples": ("eval_every",),  # which is for runs of the preset's length
     "warmup_steps": ("warmup_ratio",),
 }

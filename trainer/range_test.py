@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .config import TrainConfig
+from .config import LENGTHS, TrainConfig
 from .loop import Run
 
 SMOOTHING = 0.8  # share of the past; with the batches' own part taken out, so little is enough, and lags less
@@ -78,9 +78,9 @@ def range_test(
 
     Of `config` all counts but its learning rate, its schedule and its length. `on_point` is told each step.
     """
-    plain = dataclasses.replace(
-        config, lr_scheduler="constant", warmup_ratio=0.0, warmup_steps=0, max_samples=None, max_steps=steps
-    )
+    length: dict[str, int | None] = dict.fromkeys(LENGTHS) | {"max_steps": steps}
+    flat = {"lr_scheduler": "constant", "warmup_ratio": 0.0, "warmup_steps": 0}
+    plain = dataclasses.replace(config, **flat, **length)  # type: ignore[arg-type]   # each its own type
     run, untrained = Run(plain), Run(plain)
     rates = np.geomspace(low, high, steps).tolist()
     losses, hardness = [], []

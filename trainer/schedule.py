@@ -133,13 +133,8 @@ def report_due(config: TrainConfig, step: int) -> int | None:
     return reached if reached > before else None
 
 
-def step_of_report(config: TrainConfig, place: int) -> int:
-    """The optimizer steps after which the report `place` was due."""
-    return place if config.unit == "steps" else math.ceil(place / config.rows_per_step)
-
-
 def _grid_point(config: TrainConfig, step: int) -> int:
     if step >= config.total_steps:
         return config.length
-    done = step if config.unit == "steps" else step * config.rows_per_step
+    done = config.place_after(step)
     return done - done % config.eval_interval

@@ -67,10 +67,13 @@ def test_a_wrong_value_is_refused_by_its_name(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({}, "max_samples, max_steps: found neither, needs exactly one: the run's length"),
+        (
+            {},
+            "max_samples, max_steps, num_train_epochs: found none of them, needs exactly one: the run's length",
+        ),
         (
             {"max_samples": 9, "max_steps": 9},
-            "max_samples, max_steps: found both, needs exactly one: the run's length",
+            "max_samples, max_steps, num_train_epochs: found max_samples and max_steps, needs exactly one: the run's length",
         ),
         (
             {"max_samples": 8, "batch_size": 4, "gradient_accumulation_steps": 4},

@@ -198,3 +198,18 @@ def test_the_rate_falls_where_the_validation_does_not(tiny_lora: LoraConfig) -> 
     result = fit(config, on_report=silent)
     rates = [report.metrics["learning_rate"] / config.learning_rate for report in result.reports]
     assert rates == pytest.approx([1, 1, 0.5, 0.25, 0.125, 0.0625])
+
+
+def test_an_epoch_is_as_many_sequences_as_the_text_holds(tiny_lora: LoraConfig) -> None:
+    epochs = dataclasses.replace(tiny_lora, max_samples=None, num_train_epochs=3, eval_every=None)
+    run = Run(epochs)
+    windows = (len(run.corpus.train) - 1) // 16
+    assert run.config.samples_per_epoch == windows and run.config.total_steps == math.ceil(3 * windows / 4)
+    short = dataclasses.replace(epochs, samples_per_epoch=10)  # two and a half steps of 4
+    result = fit(short, on_report=silent)
+    assert [report.step for report in result.reports] == [1, 2, 3]
+    assert (result.steps, result.samples) == (8, 32)
+    seldom = fit(dataclasses.replace(short, eval_every=2), on_report=silent)
+    assert [report.step for report in seldom.reports] == [2, 3]
+    same = fit(dataclasses.replace(tiny_lora, max_samples=30, eval_every=30), on_report=silent)
+    assert same.value == result.value, "30 samples, in whatever unit"

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import (
 
 from hpsearch.trainer.config import DECAYS, OPTIONS, SCHEDULERS, LoraConfig, TrainConfig, rules
 from hpsearch.trainer.errors import ConfigError
-from hpsearch.trainer.schedule import History, learning_rate, lr_factor, report_due, step_of_report
+from hpsearch.trainer.schedule import History, learning_rate, lr_factor, report_due
 
 STEPS = 1000
 TO_THE_FLOOR = {"linear", "cosine", "cosine_with_restarts", "polynomial", "warmup_stable_decay", "one_cycle"}
@@ -426,7 +426,7 @@ def test_the_step_of_a_report_is_where_it_was_due(samples: int, every: int, batc
         made = LoraConfig(**length, eval_every=every, batch_size=batch)
         places = {step: report_due(made, step) for step in range(made.total_steps + 1)}
         for step, place in places.items():
-            assert place is None or step_of_report(made, place) == step
+            assert place is None or made.steps_to(place) == step
 
 
 @given(
