@@ -8,6 +8,7 @@
 | together | steps a second of several trials on all cores | each other: the ways to share the cores |
 | evaluation | the share of a trial's seconds in which it validates, on its space's grid | |
 | checkpoint | milliseconds and bytes of a checkpoint | torch.save of peft's model and the optimizer |
+| where | the parts of a step of one trial, by torch's profiler (wall) | |
 
 All train the same function from the same weights on the same windows of the same text (`huggingface.py`).
 Every contestant is a process of its own, in a worker's environment. They take turns of `--tokens` tokens
@@ -26,6 +27,7 @@ import itertools
 import json
 import os
 import queue
+import re
 import statistics
 import subprocess
 import sys
@@ -265,9 +267,59 @@ def torch_save(work: Work, turns: Turns) -> None:
     saving(save, loop.train, turns)
 
 
+def profiled(work: Work, turns: Turns) -> None:
+    """Where the time of a step goes: for each part of it the median of each of its kernels, added up."""
+    from torch.profiler import ProfilerActivity, profile
+
+    from hpsearch.trainer.loop import Run
+
+    (config,) = work.configs
+    run = Run(config)
+    for steps in turns:
+        with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as found:
+            for _ in range(steps):
+                run.train()
+        kernels: dict[tuple[str, str], list[float]] = {}
+        for event in found.events():
+            kernels.setdefault((event.name, str(event.input_shapes)), []).append(event.self_cpu_time_total)
+        turns.found = dict.fromkeys(STEP_PARTS, 0.0)
+        for (name, shapes), micros in kernels.items():
+            part = part_of(name, low_rank=f"{config.lora_r}" in re.findall(r"\d+", shapes))
+            turns.found[part] += statistics.median(micros) * len(micros) / steps / 1e3
+
+
+STEP_PARTS = {  # a part of a step, and the names of its kernels; the first that fits
+    "the base's matrix products": r"aten::(mm|addmm|bmm|baddbmm)$",
+    "the adapters' matrix products": r"$^",
+    "attention": r"scaled_dot_product",
+    "GELU": r"aten::gelu",
+    "norms": r"layer_norm",
+    "loss": r"aten::(_?log_softmax|nll_loss)",
+    "optimizer": r"_fused_adamw|_foreach|vector_norm",
+    "sums and copies": r"aten::(add_?|mul_?|copy_|cat)$",
+    "calling all that": r"",
+}
+
+
+def part_of(kernel: str, *, low_rank: bool) -> str:
+    part = next(part for part, names in STEP_PARTS.items() if re.search(names, kernel))
+    products = list(STEP_PARTS)[:2]
+    return products[1] if part == products[0] and low_rank else part
+
+
 ROLES: dict[str, Callable[[Work, Turns], None]] = {
     role.__name__: role
-    for role in (ours, pack, optuna_threads, plain_loop, trainer, evaluation, our_checkpoint, torch_save)
+    for role in (
+        ours,
+        pack,
+        optuna_threads,
+        plain_loop,
+        trainer,
+        evaluation,
+        our_checkpoint,
+        torch_save,
+        profiled,
+    )
 }
 
 
@@ -454,11 +506,25 @@ def checkpoint(options: argparse.Namespace) -> None:
         print(f"{name:32}" + "".join(f"{cell:10.2f}" for cell in cells), flush=True)
 
 
+def where(options: argparse.Namespace) -> None:
+    """The parts of a step of one trial."""
+    for rows, length in options.sizes or [(4, 128)]:
+        work = Work("profiled", rows, length, device=options.device, precision=options.precision)
+        steps = max(1, min(20, options.tokens // (rows * length)))  # the profiler is slower than they are
+        (turns,) = measure({"profile": [work]}, steps, options.rounds, f"{rows}x{length}").values()
+        print(f"a step at {rows}x{length}; {options.device}, {options.precision}, 1 thread")
+        print(f"{'':32}{'ms':>10}{'%':>10}")
+        parts = {part: statistics.median(turn[part] for turn in turns) for part in STEP_PARTS}
+        for part, took in parts.items():
+            print(f"{part:32}{took:10.2f}{100 * took / sum(parts.values()):10.1f}", flush=True)
+
+
 PARTS = {
     "trial": trial,
     "together": together,
     "evaluation": evaluation_share,
     "checkpoint": checkpoint,
+    "where": where,
 }
 NEEDS_EXTRA = {"trial", "checkpoint"}
 
