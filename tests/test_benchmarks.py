@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sqlite3
 import subprocess
 import sys
@@ -73,6 +74,39 @@ def test_going_on_after_a_kill_is_measured() -> None:
     lines = lines_of("resume.py", "--finished", "3", "--rounds", "1", "--only", "optuna")
     assert lines[2].split()[:2] == ["optuna", "3"]
     assert len(lines) == 3 and len(lines[2].split()) == 5
+
+
+@pytest.mark.slow
+def test_training_is_measured_without_the_peers() -> None:
+    sizes = ["--sizes", "1x16", "--rounds", "1", "--tokens", "64", "--trial-steps", "2"]
+    lines = lines_of("trainer.py", "--only", "together", "evaluation", "where", *sizes)
+    cores = len(os.sched_getaffinity(0))
+    names = [f"one after another, {cores} threads", f"Optuna, n_jobs={cores}", f"{cores} processes"]
+    assert [line[:32].strip() for line in lines[3:6]] == names
+    (whole,) = (number for number, line in enumerate(lines) if line.startswith("a whole trial"))
+    assert [line[:32].strip() for line in lines[whole + 2 : whole + 4]] == [
+        "seconds",
+        "of these validating, %",
+    ]
+    shares = [float(line.split()[-1]) for line in lines[whole + 6 :]]
+    assert len(shares) == 9 and sum(shares) == pytest.approx(100, abs=1)
+
+
+@pytest.mark.slow
+def test_training_is_measured_beside_peft() -> None:
+    missing = [
+        name for name in ("transformers", "peft", "accelerate") if importlib.util.find_spec(name) is None
+    ]
+    command = [sys.executable, str(BENCHMARKS / "trainer.py"), "--only", "trial", "checkpoint"]
+    command += ["--sizes", "1x16", "--rounds", "1", "--tokens", "64"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if missing:
+        assert result.returncode == 2 and "pip install 'hpsearch[bench]'" in result.stderr
+        return
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert [line[:32].strip() for line in lines[3:6]] == ["hpsearch", "plain loop, peft", "HF Trainer, peft"]
+    assert [line[:32].strip() for line in lines[-2:]] == ["hpsearch", "torch.save, peft"]
 
 
 # Chaos: what it finds in order, and that it would find what is not.

@@ -1,0 +1,180 @@
+"""LoRA as people train it with Hugging Face's libraries: the peers of `trainer.py`.
+
+Both train the same function as a `Run` of ours, from the same weights on the same windows:
+`tests/trainer/test_parity.py` compares the losses, step by step. Needs transformers, peft and accelerate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import peft
+import torch
+import transformers
+from torch import Tensor
+
+from hpsearch.trainer.config import LoraConfig
+from hpsearch.trainer.data import train_windows
+from hpsearch.trainer.loop import Run
+from hpsearch.trainer.lora import adapters
+from hpsearch.trainer.model import VOCABULARY
+
+LINEARS = {"attn.c_attn": "qkv", "attn.c_proj": "out", "mlp.c_fc": "up", "mlp.c_proj": "down"}  # theirs, ours
+TABLE = 512  # steps whose windows lie ready for Trainer, which then begins again
+
+
+def peft_model(run: Run, activation: str = "gelu") -> Any:
+    """GPT-2 of transformers with adapters of peft, which computes what the model of `run` does.
+
+    GPT-2 has biases: they are zero, and frozen. It comes with a dropout of 0.1, here 0, and with the tanh
+    form of GELU (`gelu_new`), which is slower.
+    """
+    config, ours, shape = run.config, run.model, run.model.shape
+    assert isinstance(config, LoraConfig)
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=VOCABULARY,
+            n_positions=shape.max_length,
+            n_embd=shape.width,
+            n_layer=shape.depth,
+            n_head=shape.heads,
+            activation_function=activation,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            tie_word_embeddings=False,
+            use_cache=False,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+    )
+    copy_base(ours, model)
+    adapted = peft.get_peft_model(
+        model,
+        peft.LoraConfig(
+            task_type="CAUSAL_LM",
+            r=config.lora_r,
+            lora_alpha=config.scale * config.lora_r,
+            target_modules=["c_attn", "c_proj", "c_fc"],
+            fan_in_fan_out=True,
+        ),
+    )
+    for (block, name), layer in linears_of(model).items():
+        here = adapters(ours)[f"blocks.{block}.{name}"]
+        with torch.no_grad():
+            layer.lora_A["default"].weight.copy_(here.lora_A)
+            layer.lora_B["default"].weight.copy_(here.lora_B.T)
+    return adapted.to(run.device)
+
+
+@torch.no_grad()
+def copy_base(ours: Any, model: Any) -> None:
+    """The frozen weights. GPT-2 keeps those of its linears transposed."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            parameter.zero_()
+    body = model.transformer
+    pairs = [(body.wte, ours.token), (body.wpe, ours.position), (body.ln_f, ours.norm)]
+    for theirs, mine in zip(body.h, ours.blocks, strict=True):
+        pairs += [(theirs.ln_1, mine.norm_1), (theirs.ln_2, mine.norm_2)]
+    for into, source in [*pairs, (model.lm_head, ours.head)]:
+        into.weight.copy_(source.weight)
+    for (block, name), layer in linears_of(model).items():
+        layer.weight.copy_(getattr(ours.blocks[block], name).weight.T)
+
+
+def linears_of(model: Any) -> dict[tuple[int, str], Any]:
+    """Their linears by block and our name."""
+    blocks = enumerate(model.transformer.h)
+    return {(number, mine): block.get_submodule(n) for number, block in blocks for n, mine in LINEARS.items()}
+
+
+class Loop:
+    """The plain loop that people write over a model of peft, with torch's fused AdamW."""
+
+    def __init__(self, run: Run, activation: str = "gelu", precision: str = "fp32") -> None:
+        config = run.config
+        self.run, self.steps = run, 0
+        self.model = peft_model(run, activation)
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+        )
+        self.cast = torch.autocast(run.device.type, torch.bfloat16, enabled=precision == "bf16")
+
+    def train(self) -> Tensor:
+        """One step; its loss."""
+        with self.cast:
+            loss: Tensor = self.model(**batch(windows(self.run, self.steps))).loss
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.run.config.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.steps += 1
+        return loss.detach()
+
+
+def windows(run: Run, step: int) -> Tensor:
+    """uint8 [rows, length + 1]: what `run` trains on in that step."""
+    config = run.config
+    return train_windows(run.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=step)
+
+
+def batch(windows: Tensor) -> dict[str, Tensor]:
+    """Windows [..., length + 1] as a causal model of transformers takes them.
+
+    Given `labels` alone it would shift them itself, and leave the last token of each row without a target.
+    """
+    wide = windows.long()
+    targets = wide[..., 1:].contiguous()
+    return {"input_ids": wide[..., :-1], "labels": targets, "shift_labels": targets}
+
+
+class Text(torch.utils.data.Dataset[dict[str, Tensor]]):
+    """The windows of the first `TABLE` steps of a run, in their order."""
+
+    def __init__(self, run: Run) -> None:
+        self.rows = torch.cat([windows(run, step) for step in range(TABLE)]).cpu()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return batch(self.rows[index])
+
+
+class Watch(transformers.TrainerCallback):  # type: ignore[misc]
+    """Stops a training where `over` says so after a step."""
+
+    def __init__(self, over: Callable[[], bool]) -> None:
+        self.over = over
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_training_stop |= self.over()
+
+
+def trainer(
+    run: Run, over: Callable[[], bool], folder: str, *, activation: str = "gelu", **options: Any
+) -> Any:
+    """Hugging Face's Trainer with its own optimizer, data loader and callbacks; it saves and logs nothing."""
+    config = run.config
+    arguments = transformers.TrainingArguments(
+        output_dir=folder,
+        per_device_train_batch_size=config.rows_per_step,
+        max_steps=config.total_steps,
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm,
+        lr_scheduler_type="constant",
+        train_sampling_strategy="sequential",
+        remove_unused_columns=False,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=run.device.type == "cpu",
+        dataloader_pin_memory=run.device.type == "cuda",
+        **options,
+    )
+    model = peft_model(run, activation)
+    return transformers.Trainer(model, arguments, train_dataset=Text(run), callbacks=[Watch(over)])

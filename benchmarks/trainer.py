@@ -1,0 +1,567 @@
+"""What training costs, one trial and several at once, beside what people train with today.
+
+    python benchmarks/trainer.py [--only trial ...] [--sizes 4x128 ...] [--rounds 9] [--device cpu]
+
+| part | what is measured | beside |
+|---|---|---|
+| trial | tokens a second of one LoRA trial | a plain loop over peft's model; Hugging Face's Trainer |
+| together | steps a second of several trials on all cores | each other: the ways to share the cores |
+| evaluation | the share of a trial's seconds in which it validates, on its space's grid | |
+| checkpoint | milliseconds and bytes of a checkpoint | torch.save of peft's model and the optimizer |
+| where | the parts of a step of one trial, by torch's profiler (wall) | |
+
+All train the same function from the same weights on the same windows of the same text (`huggingface.py`).
+Every contestant is a process of its own, in a worker's environment. They take turns of `--tokens` tokens
+while the others wait, round by round, so that a busy machine is busy for all; loading and a first turn are
+not measured. The tables have medians over the rounds, a ratio the median over the ratios of each round.
+
+`trial` and `checkpoint` need transformers, peft and accelerate: pip install 'hpsearch[bench]'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import itertools
+import json
+import os
+import queue
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hpsearch.trainer.config import LoraConfig
+    from hpsearch.trainer.loop import Run
+
+EXTRA = ("transformers", "peft", "accelerate")
+PACKED = importlib.util.find_spec("hpsearch.trainer.pack") is not None
+STEPS = 1_000_000  # the length of a run: more than anyone waits for
+SAVES, BETWEEN = 12, 5  # checkpoints of a turn, and steps before each
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one process does in its turns."""
+
+    role: str
+    rows: int = 4
+    length: int = 128
+    trials: int = 1  # trained by this process
+    threads: int = 1
+    device: str = "cpu"
+    precision: str = "fp32"
+    activation: str = "gelu"  # of the peers
+
+    @property
+    def configs(self) -> list[LoraConfig]:
+        """The trials: as the spaces that ship have them, with a constant learning rate and no dropout."""
+        from hpsearch.trainer.config import LoraConfig
+
+        params = {
+            "batch_size": self.rows,
+            "max_length": self.length,
+            "max_steps": STEPS,
+            "lr_scheduler": "constant",
+            "device": self.device,
+        }
+        if self.precision != "fp32":
+            params["precision"] = self.precision
+        return [LoraConfig.from_params(params | {"seed": seed}) for seed in range(self.trials)]
+
+
+class Turns:
+    """The turns of a process: each a number of steps, told on stdin and answered on stdout by its cost."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.found: dict[str, float] = {}  # what else a turn found out
+        self.began: tuple[float, float] | None = None
+        self.answers = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)  # what libraries print is no answer
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if self.began is not None:
+            if self.device == "cuda":
+                import torch
+
+                torch.cuda.synchronize()
+            wall, cpu = time.perf_counter() - self.began[0], time.process_time() - self.began[1]
+            print(json.dumps({"wall": wall, "cpu": cpu} | self.found), file=self.answers, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            raise StopIteration
+        self.began = time.perf_counter(), time.process_time()
+        return int(line)
+
+
+# What is measured: each in processes of its own.
+
+
+def ours(work: Work, turns: Turns) -> None:
+    """One trial, as a worker trains it."""
+    from hpsearch.trainer.loop import Run
+
+    (config,) = work.configs
+    run = Run(config)
+    for steps in turns:
+        for _ in range(steps):
+            run.train()
+
+
+def packed(configs: list[LoraConfig]) -> Any:
+    """Several trials trained at once: `tick()` is one step of each."""
+    from hpsearch.trainer.pack import Pack  # type: ignore[import-not-found]
+
+    return Pack(configs)
+
+
+def pack(work: Work, turns: Turns) -> None:
+    trained = packed(work.configs)
+    for steps in turns:
+        for _ in range(steps // work.trials):
+            trained.tick()
+
+
+def optuna_threads(work: Work, turns: Turns) -> None:
+    """Optuna's own way to run trials at the same time: threads of one process."""
+    import optuna
+
+    from hpsearch.trainer.loop import Run
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    idle: queue.SimpleQueue[Run] = queue.SimpleQueue()
+    for config in work.configs:
+        idle.put(Run(config))
+    study = optuna.create_study()
+    for steps in turns:
+
+        def objective(trial: optuna.Trial, steps: int = steps // work.trials) -> float:
+            run = idle.get()
+            for _ in range(steps):
+                run.train()
+            idle.put(run)
+            return 0.0
+
+        study.optimize(objective, n_trials=work.trials, n_jobs=work.trials)
+
+
+def plain_loop(work: Work, turns: Turns) -> None:
+    from huggingface import Loop
+
+    from hpsearch.trainer.loop import Run
+
+    (config,) = work.configs
+    loop = Loop(Run(config), work.activation, work.precision)
+    for steps in turns:
+        for _ in range(steps):
+            loop.train()
+
+
+def trainer(work: Work, turns: Turns) -> None:
+    import huggingface
+
+    from hpsearch.trainer.loop import Run
+
+    (config,) = work.configs
+    left: int | None = None
+
+    def over() -> bool:
+        """One step less of this turn; at its end wait for the next."""
+        nonlocal left
+        assert left is not None
+        left -= 1
+        if not left:
+            left = next(turns, None)
+        return left is None
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = huggingface.trainer(
+            Run(config), over, folder, activation=work.activation, bf16=work.precision == "bf16"
+        )
+        left = next(turns)
+        made.train()
+
+
+def evaluation(work: Work, turns: Turns) -> None:
+    """A trial of the space that ships, whole: its baseline, on its grid."""
+    from hpsearch.spaces import load
+    from hpsearch.trainer.config import LoraConfig
+    from hpsearch.trainer.loop import Report, Run, fit
+
+    validate = Run.validate
+
+    def timed(self: Run, number: int) -> Report:
+        wall, cpu = time.perf_counter(), time.process_time()
+        report = validate(self, number)
+        turns.found["validating_wall"] += time.perf_counter() - wall
+        turns.found["validating_cpu"] += time.process_time() - cpu
+        return report
+
+    Run.validate = timed  # type: ignore[method-assign]
+    space = load("lora").space
+    chosen = space.baseline() or {}
+    params = space.resolve(lambda name, parameter: chosen[name]) | {"device": work.device}
+    for steps in turns:
+        turns.found.update(validating_wall=0.0, validating_cpu=0.0)
+        samples = min(steps * chosen["batch_size"], params["max_samples"])
+        fit(LoraConfig.from_params(params | {"max_samples": samples}), on_report=lambda report: None)
+
+
+def saving(save: Callable[[Path], Path], train: Callable[[], Any], turns: Turns) -> None:
+    """Checkpoints with `BETWEEN` steps between them; `save` writes one into a folder and returns its path."""
+    with tempfile.TemporaryDirectory(prefix=".checkpoint-", dir=Path()) as name:
+        for saves in turns:
+            walls, cpus = [], []
+            for _ in range(saves):
+                for _ in range(BETWEEN):
+                    train()
+                wall, cpu = time.perf_counter(), time.process_time()
+                path = save(Path(name))
+                walls.append(time.perf_counter() - wall)
+                cpus.append(time.process_time() - cpu)
+            medians = {"save_wall": statistics.median(walls), "save_cpu": statistics.median(cpus)}
+            turns.found.update(medians, size=path.stat().st_size)
+
+
+def our_checkpoint(work: Work, turns: Turns) -> None:
+    from hpsearch.trainer.checkpoint import CHECKPOINT
+    from hpsearch.trainer.loop import Run
+
+    (config,) = work.configs
+    run = Run(config)
+
+    def save(folder: Path) -> Path:
+        run.save(folder)
+        return folder / CHECKPOINT
+
+    saving(save, run.train, turns)
+
+
+def torch_save(work: Work, turns: Turns) -> None:
+    import torch
+    from huggingface import Loop
+
+    from hpsearch.trainer.loop import Run
+
+    (config,) = work.configs
+    loop = Loop(Run(config))
+
+    def save(folder: Path) -> Path:
+        state = {"model": loop.model.state_dict(), "optimizer": loop.optimizer.state_dict()}
+        torch.save(state, folder / "checkpoint.pt")
+        return folder / "checkpoint.pt"
+
+    saving(save, loop.train, turns)
+
+
+def profiled(work: Work, turns: Turns) -> None:
+    """Where the time of a step goes: for each part of it the median of each of its kernels, added up."""
+    from torch.profiler import ProfilerActivity, profile
+
+    from hpsearch.trainer.loop import Run
+
+    (config,) = work.configs
+    run = Run(config)
+    for steps in turns:
+        with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as found:
+            for _ in range(steps):
+                run.train()
+        kernels: dict[tuple[str, str], list[float]] = {}
+        for event in found.events():
+            kernels.setdefault((event.name, str(event.input_shapes)), []).append(event.self_cpu_time_total)
+        turns.found = dict.fromkeys(STEP_PARTS, 0.0)
+        for (name, shapes), micros in kernels.items():
+            part = part_of(name, low_rank=f"{config.lora_r}" in re.findall(r"\d+", shapes))
+            turns.found[part] += statistics.median(micros) * len(micros) / steps / 1e3
+
+
+STEP_PARTS = {  # a part of a step, and the names of its kernels; the first that fits
+    "the base's matrix products": r"aten::(mm|addmm|bmm|baddbmm)$",
+    "the adapters' matrix products": r"$^",
+    "attention": r"scaled_dot_product",
+    "GELU": r"aten::gelu",
+    "norms": r"layer_norm",
+    "loss": r"aten::(_?log_softmax|nll_loss)",
+    "optimizer": r"_fused_adamw|_foreach|vector_norm",
+    "sums and copies": r"aten::(add_?|mul_?|copy_|cat)$",
+    "calling all that": r"",
+}
+
+
+def part_of(kernel: str, *, low_rank: bool) -> str:
+    part = next(part for part, names in STEP_PARTS.items() if re.search(names, kernel))
+    products = list(STEP_PARTS)[:2]
+    return products[1] if part == products[0] and low_rank else part
+
+
+ROLES: dict[str, Callable[[Work, Turns], None]] = {
+    role.__name__: role
+    for role in (
+        ours,
+        pack,
+        optuna_threads,
+        plain_loop,
+        trainer,
+        evaluation,
+        our_checkpoint,
+        torch_save,
+        profiled,
+    )
+}
+
+
+# Measuring.
+
+
+class Contestant:
+    """A name, and the processes that train under it. With `with`: they end at its end."""
+
+    def __init__(self, name: str, works: list[Work]) -> None:
+        from hpsearch.search.backends.process import environment
+
+        quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
+        self.name = name
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in __exit__)
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, __file__, "--contestant", json.dumps(dataclasses.asdict(work))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.log,
+                text=True,
+                env=environment(work.threads) | quiet,
+            )
+            for work in works
+        ]
+
+    def __enter__(self) -> Contestant:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            process.communicate()
+        self.log.close()
+
+    def turn(self, steps: int) -> dict[str, float]:
+        """What a turn of so many steps cost: wall until the last process was done, all else added up."""
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{steps}\n")
+            process.stdin.flush()
+        answers = [self._answer(process) for process in self.processes]
+        return {
+            name: (max if name == "wall" else sum)(answer[name] for answer in answers) for name in answers[0]
+        }
+
+    def _answer(self, process: subprocess.Popen[str]) -> dict[str, float]:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            process.wait()
+            self.log.seek(0)
+            raise SystemExit(f"{self.name} failed:\n{self.log.read()}")
+        answer: dict[str, float] = json.loads(line)
+        return answer
+
+
+Turn = dict[str, float]
+
+
+def measure(layouts: dict[str, list[Work]], steps: int, rounds: int, what: str) -> dict[str, list[Turn]]:
+    """The turns of each contestant, round by round."""
+    found: dict[str, list[Turn]] = {name: [] for name in layouts}
+    with ExitStack() as stack:
+        contestants = [stack.enter_context(Contestant(name, works)) for name, works in layouts.items()]
+        for contestant in contestants:
+            contestant.turn(max(1, steps // 4))
+        for number, contestant in itertools.product(range(rounds), contestants):
+            turn = contestant.turn(steps)
+            found[contestant.name].append(turn)
+            told = f"{turn['wall']:.2f} s, CPU {turn['cpu']:.2f} s"
+            print(f"round {number + 1}: {what}: {contestant.name}: {told}", file=sys.stderr)
+    return found
+
+
+def median(turns: list[Turn], figure: Callable[[Turn], float]) -> float:
+    return statistics.median(figure(turn) for turn in turns)
+
+
+def ratio(turns: list[Turn], others: list[Turn], figure: Callable[[Turn], float]) -> float:
+    """The median over the rounds of the ratio in each."""
+    return statistics.median(figure(one) / figure(other) for one, other in zip(turns, others, strict=True))
+
+
+# The tables.
+
+Sizes = list[tuple[int, int]]
+
+
+def trial(options: argparse.Namespace) -> None:
+    """Tokens a second of one trial in one thread."""
+    names = {"hpsearch": "ours", "plain loop, peft": "plain_loop", "HF Trainer, peft": "trainer"}
+    found = {}
+    for rows, length in options.sizes or [(4, 128), (8, 128)]:
+        work = Work("ours", rows, length, 1, 1, options.device, options.precision, options.activation)
+        layouts = {name: [dataclasses.replace(work, role=role)] for name, role in names.items()}
+        steps = max(1, options.tokens // (rows * length))
+        found[f"{rows}x{length}"] = (
+            steps * rows * length,
+            measure(layouts, steps, options.rounds, f"{rows}x{length}"),
+        )
+    where = f"{options.device}, {options.precision}, 1 thread; peers with {options.activation}"
+    print(f"one trial: tokens a second; {where}; rounds: {options.rounds}")
+    table(found, list(names), [("hpsearch", peer) for peer in names if peer != "hpsearch"])
+
+
+def together(options: argparse.Namespace) -> None:
+    """Steps a second of several trials on all cores, by the ways to share the cores."""
+    cores = len(os.sched_getaffinity(0))
+    alone, threads, processes = (
+        f"one after another, {cores} threads",
+        f"Optuna, n_jobs={cores}",
+        f"{cores} processes",
+    )
+    packs = f"{cores} processes, packs"
+    found = {}
+    for rows, length in options.sizes or [(1, 64), (4, 64), (8, 128)]:
+        work = Work("ours", rows, length, device=options.device, precision=options.precision)
+        k = max(1, options.pack_tokens // (rows * length))
+        layouts = {
+            alone: [dataclasses.replace(work, threads=cores)],
+            threads: [dataclasses.replace(work, role="optuna_threads", trials=cores)],
+            processes: [work] * cores,
+        }
+        if PACKED:
+            layouts[packs] = [dataclasses.replace(work, role="pack", trials=k)] * cores
+        # Of each process, and so that all trials of each do as many.
+        steps = -(-options.tokens // (rows * length * k * cores)) * k * cores
+        turns = measure(layouts, steps, options.rounds, f"{rows}x{length}")
+        for name, works in layouts.items():
+            for turn in turns[name]:
+                turn["wall"], turn["cpu"] = turn["wall"] / len(works), turn["cpu"] / len(works)
+        found[f"{rows}x{length}"] = steps, turns
+    where = f"{options.device}, {options.precision}, {cores} cores"
+    print(f"several trials: steps a second of all together; {where}; rounds: {options.rounds}")
+    first = packs if PACKED else processes
+    names = [alone, threads, processes, *([packs] if PACKED else [])]
+    table(found, names, [(first, name) for name in names if name != first])
+
+
+def table(
+    found: dict[str, tuple[int, dict[str, list[Turn]]]], names: list[str], ratios: list[tuple[str, str]]
+) -> None:
+    """Units a second by wall and CPU seconds, and how many times those of others."""
+    sizes = list(found)
+    print(f"{'':32}" + "".join(f"{size:>20}" for size in sizes))
+    print(f"{'':32}" + f"{'wall':>10}{'CPU':>10}" * len(sizes))
+    clocks: list[Callable[[Turn], float]] = [lambda turn: turn["wall"], lambda turn: turn["cpu"]]
+    for name in names:
+        cells = [units / median(turns[name], clock) for units, turns in found.values() for clock in clocks]
+        print(f"{name:32}" + "".join(f"{cell:10.0f}" for cell in cells))
+    for mine, peer in ratios:
+        cells = [ratio(turns[peer], turns[mine], clock) for _, turns in found.values() for clock in clocks]
+        print(f"{mine} / {peer}")
+        print(f"{'':32}" + "".join(f"{cell:10.2f}" for cell in cells), flush=True)
+
+
+def evaluation_share(options: argparse.Namespace) -> None:
+    """Of a whole trial of the space `lora`."""
+    layouts = {"evaluation": [Work("evaluation", device=options.device)]}
+    (turns,) = measure(layouts, options.trial_steps, options.rounds, "a whole trial").values()
+    print(f"a whole trial of the space lora; {options.device}, 1 thread; rounds: {options.rounds}")
+    print(f"{'':32}{'wall':>10}{'CPU':>10}")
+    seconds, shares = [], []
+    for clock in ("wall", "cpu"):
+        seconds.append(statistics.median(turn[clock] for turn in turns))
+        shares.append(statistics.median(100 * turn[f"validating_{clock}"] / turn[clock] for turn in turns))
+    for name, cells in {"seconds": seconds, "of these validating, %": shares}.items():
+        print(f"{name:32}" + "".join(f"{cell:10.2f}" for cell in cells), flush=True)
+
+
+def checkpoint(options: argparse.Namespace) -> None:
+    """An adapter of rank 8 with its optimizer, beside the whole model with that."""
+    layouts = {
+        name: [Work(role, device=options.device)]
+        for name, role in {"hpsearch": "our_checkpoint", "torch.save, peft": "torch_save"}.items()
+    }
+    found = measure(layouts, SAVES, options.rounds, "checkpoints")
+    print(f"a checkpoint with its optimizer at rank 8; {options.device}; rounds: {options.rounds}")
+    print(f"{'':32}{'wall ms':>10}{'CPU ms':>10}{'MB':>10}")
+    figures = {"save_wall": 1e3, "save_cpu": 1e3, "size": 1e-6}
+    for name, turns in found.items():
+        cells = [unit * statistics.median(turn[figure] for turn in turns) for figure, unit in figures.items()]
+        print(f"{name:32}" + "".join(f"{cell:10.2f}" for cell in cells), flush=True)
+
+
+def where(options: argparse.Namespace) -> None:
+    """The parts of a step of one trial."""
+    for rows, length in options.sizes or [(4, 128)]:
+        work = Work("profiled", rows, length, device=options.device, precision=options.precision)
+        steps = max(1, min(20, options.tokens // (rows * length)))  # the profiler is slower than they are
+        (turns,) = measure({"profile": [work]}, steps, options.rounds, f"{rows}x{length}").values()
+        print(f"a step at {rows}x{length}; {options.device}, {options.precision}, 1 thread")
+        print(f"{'':32}{'ms':>10}{'%':>10}")
+        parts = {part: statistics.median(turn[part] for turn in turns) for part in STEP_PARTS}
+        for part, took in parts.items():
+            print(f"{part:32}{took:10.2f}{100 * took / sum(parts.values()):10.1f}", flush=True)
+
+
+PARTS = {
+    "trial": trial,
+    "together": together,
+    "evaluation": evaluation_share,
+    "checkpoint": checkpoint,
+    "where": where,
+}
+NEEDS_EXTRA = {"trial", "checkpoint"}
+
+
+def size(text: str) -> tuple[int, int]:
+    rows, _, length = text.partition("x")
+    return int(rows), int(length)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
+    parser.add_argument("--sizes", type=size, nargs="+", help="rows x tokens of a step (default: by part)")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--tokens", type=int, default=20480, help="of a turn")
+    parser.add_argument("--pack-tokens", type=int, default=512, help="of a step of a whole pack")
+    parser.add_argument("--trial-steps", type=int, default=STEPS, help="of a whole trial, at most")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--activation", choices=("gelu", "gelu_new"), default="gelu", help="of the peers")
+    parser.add_argument("--contestant", help="do this work in turns, and measure nothing")
+    options = parser.parse_args()
+    if options.contestant is not None:
+        work = Work(**json.loads(options.contestant))
+        ROLES[work.role](work, Turns(work.device))
+        return
+    missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
+    if missing and (wanting := NEEDS_EXTRA.intersection(options.only)):
+        parser.error(
+            f"{', '.join(sorted(wanting))}: needs {', '.join(missing)}: pip install 'hpsearch[bench]', "
+            f"or --only {' '.join(part for part in PARTS if part not in NEEDS_EXTRA)}"
+        )
+    for part in options.only:
+        PARTS[part](options)
+
+
+if __name__ == "__main__":
+    main()
