@@ -17,7 +17,6 @@ from torch import Tensor
 from hpsearch.trainer.config import LoraConfig
 from hpsearch.trainer.data import train_windows
 from hpsearch.trainer.loop import Run
-from hpsearch.trainer.lora import adapters
 from hpsearch.trainer.model import VOCABULARY
 
 LINEARS = {"attn.c_attn": "qkv", "attn.c_proj": "out", "mlp.c_fc": "up", "mlp.c_proj": "down"}  # theirs, ours
@@ -30,7 +29,7 @@ def peft_model(run: Run, activation: str = "gelu") -> Any:
     GPT-2 has biases: they are zero, and frozen. It comes with a dropout of 0.1, here 0, and with the tanh
     form of GELU (`gelu_new`), which is slower.
     """
-    config, ours, shape = run.config, run.model, run.model.shape
+    config, ours, shape = run.config, run.pack.model, run.pack.model.shape
     assert isinstance(config, LoraConfig)
     model = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
@@ -60,11 +59,11 @@ def peft_model(run: Run, activation: str = "gelu") -> Any:
             fan_in_fan_out=True,
         ),
     )
+    begun = run.pack.named(run.trained)
     for (block, name), layer in linears_of(model).items():
-        here = adapters(ours)[f"blocks.{block}.{name}"]
         with torch.no_grad():
-            layer.lora_A["default"].weight.copy_(here.lora_A)
-            layer.lora_B["default"].weight.copy_(here.lora_B.T)
+            layer.lora_A["default"].weight.copy_(begun[f"blocks.{block}.{name}.lora_A"])
+            layer.lora_B["default"].weight.copy_(begun[f"blocks.{block}.{name}.lora_B"].T)
     return adapted.to(run.device)
 
 

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from hpsearch.trainer.loop import Run
 
 EXTRA = ("transformers", "peft", "accelerate")
-PACKED = importlib.util.find_spec("hpsearch.trainer.pack") is not None
 STEPS = 1_000_000  # the length of a run: more than anyone waits for
 SAVES, BETWEEN = 12, 5  # checkpoints of a turn, and steps before each
 
@@ -121,18 +120,20 @@ def ours(work: Work, turns: Turns) -> None:
             run.train()
 
 
-def packed(configs: list[LoraConfig]) -> Any:
-    """Several trials trained at once: `tick()` is one step of each."""
-    from hpsearch.trainer.pack import Pack  # type: ignore[import-not-found]
-
-    return Pack(configs)
-
-
 def pack(work: Work, turns: Turns) -> None:
-    trained = packed(work.configs)
+    """Trials trained at once."""
+    from hpsearch.trainer.build import pick_device
+    from hpsearch.trainer.loop import Run
+    from hpsearch.trainer.pack import new_pack
+
+    together = new_pack(work.configs[0], pick_device(work.configs[0].device))
+    runs = [Run(config, together) for config in work.configs]
+    together.set(runs)
     for steps in turns:
-        for _ in range(steps // work.trials):
-            trained.tick()
+        until = runs[0].step + steps // work.trials
+        while runs[0].step < until:
+            together.tick()
+        together.wait()
 
 
 def optuna_threads(work: Work, turns: Turns) -> None:
@@ -284,7 +285,7 @@ def profiled(work: Work, turns: Turns) -> None:
             kernels.setdefault((event.name, str(event.input_shapes)), []).append(event.self_cpu_time_total)
         turns.found = dict.fromkeys(STEP_PARTS, 0.0)
         for (name, shapes), micros in kernels.items():
-            part = part_of(name, low_rank=f"{config.lora_r}" in re.findall(r"\d+", shapes))
+            part = part_of(name, low_rank=f"{config.padded_rank}" in re.findall(r"\d+", shapes))
             turns.found[part] += statistics.median(micros) * len(micros) / steps / 1e3
 
 
@@ -444,8 +445,7 @@ def together(options: argparse.Namespace) -> None:
             threads: [dataclasses.replace(work, role="optuna_threads", trials=cores)],
             processes: [work] * cores,
         }
-        if PACKED:
-            layouts[packs] = [dataclasses.replace(work, role="pack", trials=k)] * cores
+        layouts[packs] = [dataclasses.replace(work, role="pack", trials=k)] * cores
         # Of each process, and so that all trials of each do as many.
         steps = -(-options.tokens // (rows * length * k * cores)) * k * cores
         turns = measure(layouts, steps, options.rounds, f"{rows}x{length}")
@@ -455,9 +455,8 @@ def together(options: argparse.Namespace) -> None:
         found[f"{rows}x{length}"] = steps, turns
     where = f"{options.device}, {options.precision}, {cores} cores"
     print(f"several trials: steps a second of all together; {where}; rounds: {options.rounds}")
-    first = packs if PACKED else processes
-    names = [alone, threads, processes, *([packs] if PACKED else [])]
-    table(found, names, [(first, name) for name in names if name != first])
+    names = [alone, threads, processes]
+    table(found, [*names, packs], [(packs, name) for name in names])
 
 
 def table(

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..objectives.guides import Ending, Seen, advice
 from ..spaces import Spec
 from ..storage.files import METRICS
-from .export import config_of
+from .export import config_of, has_config
 from .trial import Report, look_at
 
 MOST_IN_A_REASON = 2  # sentences; `hpsearch show --trial` has them all
@@ -29,7 +29,7 @@ def advice_for(
         metric=spec.metric,
         unit=spec.resource,
         maximize=spec.goal == "maximize",
-        best=None if best is None else (best.number, config_of(spec, best)),
+        best=(best.number, config_of(spec, best)) if best is not None and has_config(spec, best) else None,
     )
     return advice(spec.objective if isinstance(spec.objective, str) else spec.objective.command, seen)
 
@@ -52,7 +52,7 @@ def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial
         ended = "complete"
     elif trial.state != TrialState.PRUNED:
         ended = None
-    if ended is None:
+    if ended is None or not has_config(spec, trial):
         return []
     values = sorted(trial.intermediate_values.items())
     reports = look_at(folder / METRICS) or [Report(step, value, {}) for step, value in values]

@@ -26,7 +26,7 @@ from .algorithms import make_pruner
 from .backends import make_backend
 from .driver import Driver, Watcher
 from .errors import SearchError
-from .export import config_of
+from .export import config_of, has_config
 from .guardian import guarded
 from .note import study_note
 
@@ -77,9 +77,10 @@ class StudyResult:
     @property
     def best_trial(self) -> FrozenTrial | None:
         """The winner as Optuna's trial; None while no trial is complete."""
-        best = min if self.spec.goal == "minimize" else max
-        complete = [t for t in self._trials if t.state == TrialState.COMPLETE]
-        return best(complete, key=lambda t: (t.value, t.number), default=None)
+        sign = 1 if self.spec.goal == "minimize" else -1
+        complete = [t for t in self._trials if t.state == TrialState.COMPLETE and t.value is not None]
+        complete.sort(key=lambda t: (sign * (t.value or 0.0), t.number))
+        return next((t for t in complete if has_config(self.spec, t)), None)
 
     @property
     def baseline(self) -> FrozenTrial | None:
@@ -170,7 +171,7 @@ def run(
     studies.quiet_optuna()
     opened = patiently(lambda: database.open_storage(url, create=True, wait=BUSY_SECONDS), watcher.say)
     name = spec.name
-    kept = patiently(lambda: studies.folder_of(opened, name), watcher.say)
+    kept = patiently(lambda: studies.folder_of_its_own(opened, name, folder), watcher.say)
     kept = kept or studies.folder_to_begin_with(name, folder)
     if kept != name:
         watcher.say(f"the files of this study are in {files.study_folder(folder, kept)}")

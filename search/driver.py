@@ -8,7 +8,9 @@ the study's only writer.
 from __future__ import annotations
 
 import math
+import shlex
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,6 +77,14 @@ class Running:
     attempts: int = 1
     metrics: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
+
+
+class _Unusable(Exception):
+    """A trial that another program put up has parameters that the space has no place for."""
+
+    def __init__(self, trial: optuna.Trial, what: str) -> None:
+        super().__init__(what)
+        self.trial = trial
 
 
 class Watcher(Protocol):
@@ -169,16 +179,20 @@ class Driver:
 
     def ask(self) -> Assignment | None:
         """The next trial to run; None when there is none now. None with nothing running means the end."""
-        if self._stop is not None or self.paused:
-            return None
-        waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-        if not waiting and self._all_asked():
-            return None
-        begun = waiting and waiting[0].datetime_start is not None  # the baseline waits without
-        running = self._take_up(waiting[0]) if begun else self._begin()
-        self.running[running.trial.number] = running
-        self._flush()
-        return self._assignment(running)
+        while self._stop is None and not self.paused:
+            waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+            if not waiting and self._all_asked():
+                return None
+            begun = waiting and waiting[0].datetime_start is not None  # the baseline waits without
+            try:
+                running = self._take_up(waiting[0]) if begun else self._begin()
+            except _Unusable as error:
+                self._fail_unusable(error)
+                continue
+            self.running[running.trial.number] = running
+            self._flush()
+            return self._assignment(running)
+        return None
 
     def report(self, number: int, value: float, step: int, metrics: Mapping[str, float]) -> str | None:
         """Record a report. Returns None to go on, or why the trial ends here; it has then ended."""
@@ -281,7 +295,7 @@ class Driver:
         if self._stop is None and not self.paused:
             self._paused_since = self._suspending_since = time.monotonic()
             self.study.set_user_attr(PAUSED, True)
-            self.say(f"paused; to go on: hpsearch resume {self._storage.name}")
+            self.say(f"paused; to go on: hpsearch resume {shlex.quote(self._storage.name)}")
 
     def resume(self) -> None:
         """Go on after a pause."""
@@ -424,11 +438,17 @@ class Driver:
     def _configured(self, trial: optuna.Trial) -> Running:
         """The trial with its whole configuration, as far as it has none yet, in the study and its folder."""
         try:
-            config = self.spec.space.resolve(lambda name, parameter: suggest(trial, name, parameter))
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always", UserWarning)
+                config = self.spec.space.resolve(lambda name, parameter: suggest(trial, name, parameter))
+        except ValueError as error:  # another program put it up, with a value that is none
+            raise _Unusable(trial, str(error)) from error
         except SearchError as error:  # nothing satisfies the constraints
             trial.set_user_attr("reason", str(error))
             self.study.tell(trial, state=TrialState.FAIL)
             raise
+        for warning in warned:
+            self.say(f"trial {trial.number}: {warning.message}")
         for name, value in config.items():
             if isinstance(self.spec.parameters[name], Derived) and name not in OWN_ATTRS:
                 trial.set_user_attr(name, value)
@@ -441,6 +461,11 @@ class Driver:
         except OSError as error:
             raise SearchError(f"cannot write {path}: {error.strerror}; the same command goes on") from error
         return Running(trial, config)
+
+    def _fail_unusable(self, error: _Unusable) -> None:
+        running = self.running[error.trial.number] = Running(error.trial, {})
+        running.trial.set_user_attr("error", str(error))
+        self._end(running, TrialState.FAIL, reason=f"cannot begin: {error}")
 
     def _assignment(self, running: Running) -> Assignment:
         number = running.trial.number

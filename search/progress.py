@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -153,12 +154,12 @@ def picture(driver: Driver) -> Group:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Values as a row of bars, the lowest as `▁`, the highest as `█`."""
-    if not values:
-        return ""
-    low, high = min(values), max(values)
+    """Values as a row of bars, the lowest as `▁`, the highest as `█`; what is no number leaves a gap."""
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
     scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((value - low) * scale)] for value in values)
+    bars = (_BARS[round((value - low) * scale)] if math.isfinite(value) else " " for value in values)
+    return "".join(bars)
 
 
 def _pace(driver: Driver, done: int, total: int | None) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -106,9 +107,7 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
         options = {"connect_args": connect_args, "pool_pre_ping": True}
     try:
         # Optuna fills `{SCHEMA_VERSION}` into URLs with str.format, so a brace of the user's is doubled.
-        storage = optuna.storages.RDBStorage(
-            url.replace("{", "{{").replace("}", "}}"), engine_kwargs=options, skip_table_creation=not create
-        )
+        storage = _opened(url.replace("{", "{{").replace("}", "}}"), options, create=create)
     except exc.SQLAlchemyError as error:
         if "database is locked" in cause(error):  # SQLite's words
             raise DatabaseUnavailable(cause(error)) from error
@@ -124,6 +123,18 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
         raise StorageError(f"the database {shown} is not one this Optuna can read: {error}") from error
     weakref.finalize(storage, storage.engine.dispose)  # a server would keep its side of the connections
     return storage
+
+
+def _opened(url: str, options: dict[str, Any], *, create: bool) -> optuna.storages.RDBStorage:
+    deadline = time.monotonic() + CONNECT_SECONDS
+    while True:
+        try:
+            return optuna.storages.RDBStorage(url, engine_kwargs=options, skip_table_creation=not create)
+        except exc.SQLAlchemyError as error:
+            # Another process makes the tables at the same time: the next look finds them.
+            if not create or "already exists" not in cause(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _parse(url: str) -> sqlalchemy.URL:

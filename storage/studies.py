@@ -96,6 +96,27 @@ def folder_to_begin_with(name: str, runs: Path) -> str:
     return next(found for found in names if not has_trials(study_folder(runs, found)))
 
 
+def folder_of_its_own(database: RDBStorage, name: str, runs: Path) -> str | None:
+    """The name of a study's folder, where that is an older study's too of a new one with the same files.
+
+    Optuna's `copy_study` copies the attribute that tells it, and two studies would write into one folder.
+    None where there is no such study. Raises `DatabaseUnavailable` where the database cannot be used now.
+    """
+    folder = folder_of(database, name)
+    if folder is None:
+        return None
+    with readable():
+        mine = database.get_study_id_from_name(name)
+        others = [database.get_study_id_from_name(other) for other in sharing_folder(database, name)]
+        if not any(other < mine for other in others):
+            return folder
+        found = folder_to_begin_with(name, runs)
+        if has_trials(study_folder(runs, folder)):
+            shutil.copytree(study_folder(runs, folder), study_folder(runs, found), dirs_exist_ok=True)
+        database.set_study_user_attr(mine, FOLDER, found)
+    return found
+
+
 def _make(
     database: RDBStorage, name: str, goal: Literal["minimize", "maximize"], attrs: dict[str, Any]
 ) -> str:

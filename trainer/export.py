@@ -52,11 +52,11 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
         save_model(folder / MODEL, pack.model.state_dict(), pack.model.shape)
         return [folder / MODEL]
     about = _about_adapter(config, state["identity"]) | {"val_loss": _value(state)}
-    write_tensors(folder / ADAPTER, weights, about)
+    write_tensors(folder / ADAPTER, pack.named(weights), about)
     (folder / ADAPTER_CONFIG).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     written = [folder / ADAPTER, folder / ADAPTER_CONFIG]
     if merge:
-        save_model(folder / MODEL, pack.merged(config, pack.gathered(weights)), pack.model.shape)
+        save_model(folder / MODEL, pack.merged(config, weights), pack.model.shape)
         written.append(folder / MODEL)
     return written
 
@@ -67,17 +67,16 @@ def load_model(path: Path) -> GPT:
     Of a `checkpoint.safetensors` the model that `export` would write. Raises `CheckpointError` where the file
     cannot be read, or the base of an adapter is another one now.
     """
-    if path.name == CHECKPOINT:
-        parts, state = load_checkpoint(path.parent)
-        weights, identity = parts["best"] or parts["weights"], state["identity"]
-    elif path.name == ADAPTER:
-        weights, about = read_tensors(path)
-        identity = about["identity"]
-    else:
+    if path.name not in (CHECKPOINT, ADAPTER):
         return base_model(load_base(path)).eval()
-    config = _config_of(identity)
-    pack = _pack_of(config, identity)
-    pack.hold(config, pack.gathered(weights))
+    if path.name == CHECKPOINT:
+        parts, about = load_checkpoint(path.parent)
+        weights = parts["best"] or parts["weights"]
+    else:
+        weights, about = read_tensors(path)
+    config = _config_of(about["identity"])
+    pack = _pack_of(config, about["identity"])
+    pack.hold(config, pack.gathered(weights) if path.name == ADAPTER else weights)
     return pack.model.eval()
 
 

@@ -260,14 +260,14 @@ class Run:
             self.stopped = "early"
 
     def weights(self) -> files.Tensors:
-        """What is trained, by its names in files: the adapters, or the whole model."""
-        return {name: tensor.detach() for name, tensor in self.pack.named(self.trained).items()}
+        """What is trained: the adapters of all layers, or the whole model."""
+        return {name: tensor.detach() for name, tensor in self.trained.items()}
 
     @torch.no_grad()
-    def load_weights(self, named: files.Tensors) -> None:
+    def load_weights(self, weights: files.Tensors) -> None:
         """Take over what `weights` gave."""
-        for name, tensor in self.pack.gathered(named).items():
-            self.trained[name].copy_(tensor)
+        for name, tensor in self.trained.items():
+            tensor.copy_(weights[name])
         self.pack.set(self.pack.runs)  # whose copies are old now
 
     def result(self) -> FitResult:

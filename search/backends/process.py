@@ -124,7 +124,7 @@ class Worker:
         limits, now = self._limits, time.monotonic()
         if now - self._heard > limits.silence and not self._channel.has_news():
             return self._kill("lost", f"the worker process gave no sign of life for {limits.silence:g} s")
-        memory = None if limits.memory is None else limits.memory * len(self._trials)
+        memory = None if limits.memory is None else limits.memory * self.capacity  # some of it was others'
         if memory is not None and (taken := self._memory()) > memory:
             what = "the trial" if len(self._trials) == 1 else f"{len(self._trials)} trials in one worker"
             return self._kill("memory", f"{what} took {gibibytes(taken)}, max_memory is {gibibytes(memory)}")

@@ -37,7 +37,8 @@ def stop(study: Study, storage: common.Storage = None, runs: common.Runs = None)
     """
     found = _open(study, storage, runs)
     if _told(found, "stop"):
-        common.say("asked the search to stop; running trials are put back at their next report")
+        when = "at their next report, in 30 s at the latest"
+        common.say(f"asked the search to stop; running trials are put back {when}")
     else:
         common.say(_nobody(found))
 

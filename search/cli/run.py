@@ -96,7 +96,9 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
             console.print(f"  {name}: {common.text(value)}", markup=False, soft_wrap=True)
         console.print(against(result.baseline, best, result.spec.goal))
     if result.stopped:
-        console.print(f"continue with: {common.command(*sys.argv[1:])}", soft_wrap=True, markup=False)
+        renamed = result.name != result.spec.name and "--name" not in sys.argv  # by somebody, meanwhile
+        again = [*sys.argv[1:], *(["--name", result.name] if renamed else [])]
+        console.print(f"continue with: {common.command(*again)}", soft_wrap=True, markup=False)
     elif best is not None:
         console.print("next:")
         name = result.name

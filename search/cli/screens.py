@@ -252,7 +252,9 @@ def _endings(endings: Iterable[Ending]) -> Padding:
 
 def _params(report: TrialReport) -> Table:
     if not report.row.params:
-        return _grid([("parameters", "none yet: it waits for its turn")])
+        waits = report.row.state in ("waiting", "running")
+        why = "none yet: it waits for its turn" if waits else "not the space's: another program wrote it"
+        return _grid([("parameters", why)])
     rows = []
     for name, value in report.row.params.items():
         kind = report.kinds[name]

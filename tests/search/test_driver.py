@@ -413,3 +413,18 @@ def test_the_spec_of_a_study_reads_back(table: Table, make_spec: Callable[..., S
     spec = make_spec()
     driver = table.driver(spec)
     assert Spec.from_json(driver.study.user_attrs[SPEC]) == spec
+
+
+def test_what_another_program_puts_up_wrongly_fails_and_the_search_goes_on(
+    table: Table, make_spec: Any
+) -> None:
+    driver = table.driver(make_spec(budget={"trials": 3}))
+    driver.study.enqueue_trial({"x": "abc"})
+    driver.study.enqueue_trial({"x": 7.5})
+    first = asked(driver)
+    assert first.number == 1 and first.params["x"] == 7.5
+    assert any("out of range" in said for said in table.listener.said)
+    failed = driver.trials[0]
+    assert failed.state.name == "FAIL" and failed.user_attrs["reason"].startswith("cannot begin: ")
+    assert 0 <= asked(driver).params["x"] <= 1
+    assert driver.ask() is None, "it counts"

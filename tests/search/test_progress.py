@@ -82,3 +82,8 @@ def test_sparklines() -> None:
     assert sparkline([2.0]) == "▁"
     assert sparkline([1.0, 1.0]) == "▁▁"
     assert sparkline([0.0, 7.0, 3.0]) == "▁█▄"
+
+
+def test_what_is_no_number_leaves_a_gap_in_a_row_of_bars() -> None:
+    assert sparkline([1.0, float("nan"), 2.0, float("inf"), float("-inf")]) == "▁ █  "
+    assert sparkline([float("nan")]) == " "

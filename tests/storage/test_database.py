@@ -326,3 +326,12 @@ def test_what_may_not_be_written_is_refused_before_anything_happens(opened: Any)
         assert said == [f"the database {folder / 'old.db'} or its folder cannot be written"] * 2
     finally:
         shutil.rmtree(folder)
+
+
+def test_several_may_make_a_database_at_once(tmp_path: Path) -> None:
+    code = "import sys; from hpsearch.storage.database import open_storage as o; o(sys.argv[1], create=True)"
+    command = [sys.executable, "-c", code, f"sqlite:///{tmp_path / 'a.db'}"]
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(6)]
+    for process in started:
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors

@@ -13,7 +13,15 @@ from hpsearch.storage import StorageError
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import study_folder
 from hpsearch.storage.provenance import git_commit, versions
-from hpsearch.storage.studies import SPEC, delete_study, load_study, open_live, summaries
+from hpsearch.storage.studies import (
+    FOLDER,
+    SPEC,
+    delete_study,
+    folder_of_its_own,
+    load_study,
+    open_live,
+    summaries,
+)
 
 SPEC_OF = {"name": "lora", "metric": "val_loss", "budget": {"trials": 40}}
 
@@ -98,3 +106,18 @@ def test_provenance_names_versions_and_the_commit_where_there_is_one(
     assert git_commit(tmp_path) is None
     monkeypatch.setenv("PATH", "")
     assert git_commit(tmp_path) is None
+
+
+def test_a_copy_gets_a_folder_of_its_own_with_the_files(
+    storage: optuna.storages.RDBStorage, tmp_path: Path
+) -> None:
+    open_live(storage, "lora", goal="minimize", attrs={FOLDER: "lora", SPEC: SPEC_OF})
+    (study_folder(tmp_path, "lora") / "0").mkdir(parents=True)
+    (study_folder(tmp_path, "lora") / "0" / "metrics.jsonl").write_text("{}")
+    assert folder_of_its_own(storage, "lora", tmp_path) == "lora"
+    assert folder_of_its_own(storage, "missing", tmp_path) is None
+    optuna.copy_study(from_study_name="lora", from_storage=storage, to_storage=storage, to_study_name="copy")
+    assert folder_of_its_own(storage, "lora", tmp_path) == "lora", "the older one keeps its folder"
+    assert folder_of_its_own(storage, "copy", tmp_path) == "copy"
+    assert (study_folder(tmp_path, "copy") / "0" / "metrics.jsonl").read_text() == "{}"
+    assert folder_of_its_own(storage, "copy", tmp_path) == "copy", "and keeps it"

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hpsearch.trainer.build import build_model
 from hpsearch.trainer.config import LoraConfig
 from hpsearch.trainer.loop import Report, Run, fit
-from hpsearch.trainer.lora import LoraLinear, adapter_parameters
-from hpsearch.trainer.model import GPT, Block, Linear, Shape, dropout, loss_sum
+from hpsearch.trainer.model import GPT, Block, Shape, loss_sum
+from hpsearch.trainer.pack import LoraPack
 
 # Gradients in float64.
 
@@ -49,21 +48,6 @@ def checked(module: torch.nn.Module, *inputs: Any) -> bool:
     return torch.autograd.gradcheck(forward, (*inputs, *trained.values()))
 
 
-@pytest.mark.parametrize("dropout_p", [0.0, 0.4])
-def test_gradients_of_an_adapter(dropout_p: float) -> None:
-    generator = torch.Generator()
-
-    class Same(LoraLinear):
-        """Drops the same numbers every time that it is asked."""
-
-        def forward(self, x: Tensor) -> Tensor:
-            generator.manual_seed(3)
-            return super().forward(x)
-
-    layer = drawn(Same(Linear(6, 4, bias=False), r=2, scale=1.5, drop=dropout(dropout_p, generator)))
-    assert not layer.weight.requires_grad and checked(layer, values(5, 6))
-
-
 def test_gradients_of_the_norm() -> None:
     norm = GPT(Shape(width=6, depth=0, heads=1, max_length=1)).norm
     drawn(norm)
@@ -90,21 +74,21 @@ def test_gradients_of_a_block() -> None:
 
 
 def test_gradients_of_the_loss_through_an_adapted_model(base_file: Path) -> None:
+    """Of two runs in a pack, each of its own adapters."""
     config = LoraConfig(max_steps=1, base=str(base_file), max_length=4, lora_r=1)
-    model, _ = build_model(config, torch.device("cpu"))
-    drawn(model)
+    pack = LoraPack(config, torch.device("cpu"))
+    drawn(pack.model)
+    pack.model.requires_grad_(False)
     ids = torch.tensor([[7, 200, 7, 31], [90, 91, 92, 93]])
-    trained = adapter_parameters(model)
+    stacks = {name: values(2, 1, tensor.shape[1], seed=3) for name, tensor in pack.start(config).items()}
 
-    class Loss(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
+    def losses(*matrices: Tensor) -> Tensor:
+        scale = torch.tensor([0.5, 2.0], dtype=torch.float64)
+        pack.lora.place([dict(zip(stacks, matrices, strict=True))], scale)
+        each = F.cross_entropy(pack.model(ids), ids.roll(-1, 1).flatten(), reduction="none")
+        return each.view(2, -1).sum(1)
 
-        def forward(self) -> Tensor:
-            return loss_sum(self.model, ids, ids.roll(-1, 1))
-
-    assert len(trained) == 8 and checked(Loss())
+    assert torch.autograd.gradcheck(losses, tuple(stacks.values()))
 
 
 def test_the_gradient_of_the_loss_is_probability_minus_truth() -> None:
