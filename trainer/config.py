@@ -31,6 +31,7 @@ OPTIONS = {  # of one scheduler alone
 }
 DECAYS = ("linear", "cosine", "1-sqrt")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+OPTIMIZERS = ("adamw", "sgd", "adafactor", "lion", "muon")
 TARGETS = ("qkv", "out", "up", "down")
 NAMED_CORPORA = ("english", "python")
 PASS_TOKENS = 512  # of one run in a forward pass: what more of them need does not stay in a core's cache
@@ -38,7 +39,7 @@ PASS_TOKENS = 512  # of one run in a forward pass: what more of them need does n
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value may be: a `float` or `int` in `interval`, a `str` among `choices`, or a list of those."""
+    """What a value may be: a number in `interval`, a `bool`, a `str` among `choices`, or a list of those."""
 
     kind: type
     help: str
@@ -52,6 +53,8 @@ class Rule:
             return None
         if self.kind is float or self.kind is int:
             return self._number_problem(value)
+        if self.kind is bool:
+            return None if isinstance(value, bool) else f"found {value!r}, allowed: true, false"
         names = value if self.kind is list and isinstance(value, list | tuple) else [value]
         for name in names:
             if not isinstance(name, str):
@@ -91,6 +94,11 @@ def text(default: str, choices: tuple[str, ...], help: str) -> str:
     return field(default=default, metadata={"rule": Rule(str, help, choices=choices)})
 
 
+def switch(help: str) -> bool:
+    """What is off unless it is asked for."""
+    return field(default=False, metadata={"rule": Rule(bool, help)})
+
+
 def optional(kind: type, interval: str, help: str) -> Any:
     """A parameter that may be left out (None), with the meaning that its help tells."""
     return field(default=None, metadata={"rule": Rule(kind, help, interval, optional=True)})
@@ -102,7 +110,7 @@ class TrainConfig:
 
     objective: ClassVar[str]
 
-    learning_rate: float = real(1e-3, "(0, inf)", "peak learning rate of AdamW")
+    learning_rate: float = real(1e-3, "(0, inf)", "peak learning rate")
     batch_size: int = whole(8, "[1, inf)", "sequences of one forward pass")
     gradient_accumulation_steps: int = whole(1, "[1, inf)", "forward passes of one optimizer step")
     max_samples: int | None = optional(int, "[1, inf)", "length of the run in sequences; or give max_steps")
@@ -146,6 +154,14 @@ class TrainConfig:
     text_field: str | None = optional(str, "", "records: the field that holds the text (default: by layout)")
     device: str = text("auto", DEVICES, "where to train; auto: an accelerator where there is one")
     seed: int = whole(0, "[0, 9223372036854775807]", "of the weights' start, the batches and the dropout")
+    # Of the optimizer.
+    optimizer: str = text("adamw", OPTIMIZERS, "what makes a step of a gradient; muon: of hidden matrices")
+    momentum: float | None = optional(
+        float, "[0, 1)", "sgd, muon: share of the past in the gradient (default: sgd 0.9, muon 0.95)"
+    )
+    nesterov: bool = switch("sgd: step from where the momentum leads; muon always does")
+    lion_beta1: float = real(0.9, "[0, 1)", "lion: share of the past in the step")
+    lion_beta2: float = real(0.99, "[0, 1)", "lion: share of the past in what it remembers")
 
     def __post_init__(self) -> None:
         values = {name: getattr(self, name) for name in rules(type(self))}
@@ -191,6 +207,8 @@ class TrainConfig:
             problems.append(f"validation_file: train_file {values['train_file']!r} brings its own")
         if values["text_field"] is not None and values["train_file"] in NAMED_CORPORA:
             problems.append(f"text_field: train_file {values['train_file']!r} has no records")
+        if values["nesterov"] and values["optimizer"] == "sgd" and values["momentum"] == 0:
+            problems.append("nesterov: found true, but momentum 0 leads nowhere; raise it")
         if values["validation_split"] == 0 and values["validation_file"] is None:
             problems.append("validation_split: found 0, needs a share above it, or a validation_file")
         return problems

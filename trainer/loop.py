@@ -32,7 +32,7 @@ from .config import TrainConfig
 from .data import load_corpus, seed_of, train_windows, validation_windows
 from .errors import CheckpointError
 from .memory import peak_memory, reset_peak_memory
-from .optim import AdamW
+from .optim import new_optimizer
 from .pack import Pack, new_pack
 from .schedule import learning_rate, report_due, step_of_report
 
@@ -138,7 +138,7 @@ class Run:
         )
         self.pack = pack or new_pack(config, self.device)
         self.trained = self.pack.start(config)
-        self.optimizer = AdamW(config, self.trained)
+        self.optimizer = new_optimizer(config, self.trained, self.pack.named)
         self.tokens = self.corpus.train.to(self.device)
         held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
         self.held = held.to(self.device)

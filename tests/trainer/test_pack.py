@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hpsearch.trainer.config import LoraConfig, PretrainConfig
+from hpsearch.trainer.config import OPTIMIZERS, LoraConfig, PretrainConfig
 from hpsearch.trainer.loop import Run
 from hpsearch.trainer.pack import Pack, new_pack, pack_key
 
@@ -81,6 +81,20 @@ def test_runs_of_all_kinds_train_together_as_alone(configs: list[LoraConfig], sm
     assert len({pack_key(config) for config in configs}) == 1
     assert [config.rows_per_step // config.rows_per_pass for config in configs] == [1, 2, 3, 2]
     pack = new_pack(configs[0], CPU)
+    runs = [Run(config, pack) for config in configs]
+    pack.set(runs)
+    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+        same(packed, alone(config))
+
+
+def test_each_run_has_an_optimizer_of_its_own(configs: list[LoraConfig], small_passes: None) -> None:
+    base = configs[0]
+    configs = [dataclasses.replace(base, optimizer=name, seed=n) for n, name in enumerate(OPTIMIZERS)]
+    configs += [
+        dataclasses.replace(base, optimizer="sgd", momentum=0.5, nesterov=True, seed=1),
+        dataclasses.replace(base, optimizer="lion", lion_beta1=0.5, lion_beta2=0.5, seed=3),
+    ]
+    pack = new_pack(base, CPU)
     runs = [Run(config, pack) for config in configs]
     pack.set(runs)
     for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
