@@ -162,6 +162,10 @@ class TrainConfig:
     nesterov: bool = switch("sgd: step from where the momentum leads; muon always does")
     lion_beta1: float = real(0.9, "[0, 1)", "lion: share of the past in the step")
     lion_beta2: float = real(0.99, "[0, 1)", "lion: share of the past in what it remembers")
+    # Of the loss.
+    label_smoothing_factor: float = real(
+        0.0, "[0, 1)", "share of a target that all bytes have alike; in training, not in validation"
+    )
 
     def __post_init__(self) -> None:
         values = {name: getattr(self, name) for name in rules(type(self))}

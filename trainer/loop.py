@@ -41,9 +41,9 @@ from .schedule import learning_rate, report_due, step_of_report
 class Report:
     """One validation: `value` is the loss in nats a token, `step` the place in the run's unit.
 
-    `metrics`: train_loss (mean since the last report), perplexity, learning_rate and grad_norm (of the last
-    step), tokens_per_second (training alone), host_memory_mb (this process's peak), on CUDA device_memory_mb
-    (this run's peak).
+    `metrics`: train_loss (mean since the last report, of what is minimised: with `label_smoothing_factor`
+    not comparable to `value`), perplexity, learning_rate and grad_norm (of the last step), tokens_per_second
+    (training alone), host_memory_mb (this process's peak), on CUDA device_memory_mb (this run's peak).
     """
 
     step: int

@@ -46,10 +46,10 @@ class Optimizer(ABC):
 
     by_layer = False  # whether it takes each layer's tensors by themselves
 
-    def __init__(self, config: TrainConfig, trained: Tensors, by_layer: ByLayer = dict) -> None:
+    def __init__(self, config: TrainConfig, trained: Mapping[str, Tensor], by_layer: ByLayer = dict) -> None:
         self._config = config
         self._split: ByLayer = by_layer if self.by_layer else dict
-        self._trained = self._split(trained)
+        self._trained = self._split(dict(trained))
         decaying = {name for name, tensor in self._trained.items() if tensor.dim() >= 2}
         groups = [
             (config.weight_decay, [name for name in self._trained if name in decaying]),

@@ -70,7 +70,8 @@ class Pack:
         """One pass of every run, and an optimizer step of those whose batch is complete."""
         windows, weights = zip(*(run.next_pass() for run in self.runs), strict=True)
         inputs, targets = inputs_and_targets(torch.cat(windows))
-        each = F.cross_entropy(self._forward(inputs), targets.flatten(), reduction="none")
+        smoothing = [run.config.label_smoothing_factor for run in self.runs]
+        each = token_losses(self._forward(inputs), targets.flatten(), smoothing)
         losses = (each.view(len(self.runs), -1, inputs.shape[1]).sum(2) * torch.stack(weights)).sum(1)
         gradients = torch.autograd.grad(losses.sum(), self._leaves())
         for number, (run, loss) in enumerate(zip(self.runs, losses.detach(), strict=True)):
@@ -222,6 +223,18 @@ class LoraPack(Pack):
             self._stacks[stack][name][place, : len(tensor)] = tensor
 
 
+def token_losses(logits: Tensor, targets: Tensor, smoothing: Sequence[float]) -> Tensor:
+    """The loss in nats of each token of K runs [K, tokens], where they smooth their targets so much.
+
+    Szegedy et al. 2016, section 7: a share of a target goes to all bytes alike.
+    """
+    each = F.cross_entropy(logits, targets, reduction="none").view(len(smoothing), -1)
+    if not any(smoothing):
+        return each
+    alike = (torch.logsumexp(logits, 1) - logits.mean(1)).view_as(each)
+    return each.lerp(alike, torch.tensor(smoothing, device=each.device)[:, None])
+
+
 def _lora(config: TrainConfig) -> LoraConfig:
     assert isinstance(config, LoraConfig)
     return config
@@ -245,4 +258,8 @@ def pack_key(config: TrainConfig) -> tuple[object, ...] | None:
     if not isinstance(config, LoraConfig):
         return None
     dropping = config.lora_dropout > 0  # it costs a third more, for all of a pack
-    return config.base, config.targets, config.device, config.max_length, config.rows_per_pass, dropping
+    smoothing = config.label_smoothing_factor > 0  # nor does a run without it compute what those with it do
+    return (
+        *(config.base, config.targets, config.device, config.max_length, config.rows_per_pass),
+        *(dropping, smoothing),
+    )

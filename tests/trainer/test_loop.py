@@ -84,6 +84,15 @@ def test_validating_more_often_changes_nothing(config: TrainConfig) -> None:
     ]
 
 
+def test_labels_are_smoothed_in_training_and_not_in_validation(config: TrainConfig) -> None:
+    still = dataclasses.replace(config, learning_rate=1e-30)
+    plain = fit(still, on_report=silent)
+    smoothed = fit(dataclasses.replace(still, label_smoothing_factor=0.5), on_report=silent)
+    assert smoothed.value == plain.value
+    ours, theirs = smoothed.reports[0].metrics, plain.reports[0].metrics
+    assert ours["train_loss"] != theirs["train_loss"] and ours["grad_norm"] != theirs["grad_norm"]
+
+
 def test_training_lowers_the_loss_of_the_batches_and_of_the_validation(tiny: dict[str, Any]) -> None:
     config = PretrainConfig.from_params(
         tiny

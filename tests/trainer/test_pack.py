@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hpsearch.trainer.config import OPTIMIZERS, LoraConfig, PretrainConfig
 from hpsearch.trainer.loop import Run
-from hpsearch.trainer.pack import Pack, new_pack, pack_key
+from hpsearch.trainer.pack import Pack, new_pack, pack_key, token_losses
 
 CPU = torch.device("cpu")
 STEPS = 5
@@ -101,6 +101,35 @@ def test_each_run_has_an_optimizer_of_its_own(configs: list[LoraConfig], small_p
         same(packed, alone(config))
 
 
+def test_each_run_smooths_its_labels_its_own_way(configs: list[LoraConfig], small_passes: None) -> None:
+    smoothing = [dataclasses.replace(c, label_smoothing_factor=0.1 * (n + 1)) for n, c in enumerate(configs)]
+    assert len({pack_key(config) for config in smoothing}) == 1
+    pack = new_pack(smoothing[0], CPU)
+    runs = [Run(config, pack) for config in smoothing]
+    pack.set(runs)
+    for packed, config, plain in zip(train_to(pack, runs, STEPS), smoothing, configs, strict=True):
+        same(packed, alone(config))
+        assert packed[0] != alone(plain)[0]
+
+
+def test_smoothed_losses_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(3 * 5, 256, requires_grad=True)
+    targets = torch.randint(256, (3 * 5,))
+    factors = [0.0, 0.1, 0.7]
+    ours = token_losses(logits, targets, factors)
+    theirs = torch.stack(
+        [
+            torch.nn.functional.cross_entropy(part, wanted, reduction="none", label_smoothing=factor)
+            for part, wanted, factor in zip(logits.split(5), targets.split(5), factors, strict=True)
+        ]
+    )
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(
+        *(torch.autograd.grad(found.sum(), logits, retain_graph=True) for found in (ours, theirs))
+    )
+
+
 def test_runs_come_and_go_in_the_middle_of_a_batch(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0], CPU)
     runs = [Run(config, pack) for config in configs]
@@ -163,6 +192,7 @@ def test_runs_that_differ_in_what_a_pack_shares_train_apart(
         {"lora_dropout": 0.0},
         {"batch_size": 2},
         {"base": None},
+        {"label_smoothing_factor": 0.1},
     ):
         changed: Any = change
         assert pack_key(dataclasses.replace(tiny_lora, **changed)) != key, change
