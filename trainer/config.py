@@ -31,6 +31,7 @@ OPTIONS = {  # of one scheduler alone
 }
 DECAYS = ("linear", "cosine", "1-sqrt")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16", "tf32")
 OPTIMIZERS = ("adamw", "sgd", "adafactor", "lion", "muon")
 TARGETS = ("qkv", "out", "up", "down")
 NAMED_CORPORA = ("english", "python")
@@ -162,10 +163,12 @@ class TrainConfig:
     nesterov: bool = switch("sgd: step from where the momentum leads; muon always does")
     lion_beta1: float = real(0.9, "[0, 1)", "lion: share of the past in the step")
     lion_beta2: float = real(0.99, "[0, 1)", "lion: share of the past in what it remembers")
-    # Of the loss.
+    # Of the loss, and how it is computed.
     label_smoothing_factor: float = real(
         0.0, "[0, 1)", "share of a target that all bytes have alike; in training, not in validation"
     )
+    precision: str = text("auto", PRECISIONS, "to compute in; auto: bf16 where CUDA has it, else fp32")
+    deterministic: bool = switch("use deterministic algorithms alone, on CUDA too")
 
     def __post_init__(self) -> None:
         values = {name: getattr(self, name) for name in rules(type(self))}

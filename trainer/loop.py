@@ -138,6 +138,7 @@ class Run:
         )
         self.pack = pack or new_pack(config, self.device)
         self.trained = self.pack.start(config)
+        self.loss_scale = self.pack.numerics.new_loss_scale()
         self.optimizer = new_optimizer(config, self.trained, self.pack.named)
         self.tokens = self.corpus.train.to(self.device)
         held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
@@ -192,7 +193,8 @@ class Run:
     def learn(self, loss: Tensor, gradient: files.Tensors) -> bool:
         """Take in the loss and gradients of a pass; whether they completed a step.
 
-        Waits for nothing: the losses stay on the device until the next report.
+        Waits for nothing: the losses stay on the device until the next report. But in fp16 it does, as a step
+        whose gradients are no finite numbers is left out; it counts as one.
         """
         self.loss_total += loss
         del self._passes[0]
@@ -206,7 +208,8 @@ class Run:
             self._gradient = gradient
             return False
         self._gradient = {}
-        self.grad_norm = self.optimizer.step(gradient, self.rate_of(self.step))
+        if self.loss_scale is None or self.loss_scale.unscale(gradient):
+            self.grad_norm = self.optimizer.step(gradient, self.rate_of(self.step))
         self.step += 1
         self.loss_steps += 1
         return True
@@ -294,6 +297,7 @@ class Run:
             "best": self.best,
             "stale": self.stale,
             "seconds": self.seconds,
+            "loss_scale": self.loss_scale and self.loss_scale.state(),
         }
         files.save_checkpoint(folder, self.weights(), self.optimizer.tensors(), self.best_weights, state)
 
@@ -313,6 +317,8 @@ class Run:
             raise CheckpointError(f"{folder}: holds the checkpoint of another run ({told}); clear it")
         self.load_weights(parts["weights"])
         self.optimizer.restore(parts["optimizer"])
+        if self.loss_scale:
+            self.loss_scale.restore(state["loss_scale"])
         self.best_weights = {name: tensor.to(self.device) for name, tensor in parts["best"].items()}
         self.reports = [Report(**report) for report in state["reports"]]
         for name in ("step", "reported", "stopped", "best", "stale", "seconds"):

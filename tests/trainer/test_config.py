@@ -59,6 +59,9 @@ def test_every_problem_is_listed_at_once() -> None:
         ("optimizer", "adam"),
         ("momentum", 1.0),
         ("nesterov", 1),
+        ("label_smoothing_factor", 1.0),
+        ("precision", "float16"),
+        ("deterministic", "yes"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(name: str, value: Any) -> None:

@@ -121,13 +121,45 @@ def test_smoothed_losses_are_those_of_torch() -> None:
     theirs = torch.stack(
         [
             torch.nn.functional.cross_entropy(part, wanted, reduction="none", label_smoothing=factor)
-            for part, wanted, factor in zip(logits.split(5), targets.split(5), factors, strict=True)
+            for part, wanted, factor in zip(
+                torch.split(logits, 5), torch.split(targets, 5), factors, strict=True
+            )
         ]
     )
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(
         *(torch.autograd.grad(found.sum(), logits, retain_graph=True) for found in (ours, theirs))
     )
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("configs", [0.0, 0.1], indirect=True, ids=["plain", "dropout"])
+def test_runs_train_together_as_alone_in_a_lower_precision(
+    configs: list[LoraConfig], small_passes: None, precision: str
+) -> None:
+    configs = [dataclasses.replace(config, precision=precision) for config in configs]
+    pack = new_pack(configs[0], CPU)
+    runs = [Run(config, pack) for config in configs]
+    pack.set(runs)
+    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+        same(packed, alone(config))
+
+
+def test_an_overflow_skips_the_step_of_its_run_alone(configs: list[LoraConfig], small_passes: None) -> None:
+    configs = [dataclasses.replace(config, precision="fp16") for config in configs]
+    pack = new_pack(configs[0], CPU)
+    runs = [Run(config, pack) for config in configs]
+    assert runs[0].loss_scale and runs[1].loss_scale
+    runs[0].loss_scale.value = high = 2.0**60
+    start = {name: tensor.clone() for name, tensor in state_of(runs[0])[2].items()}
+    pack.set(runs)
+    pack.tick()
+    assert runs[0].step == 1 and runs[0].loss_scale.value == high / 2
+    assert all(torch.equal(tensor, start[name]) for name, tensor in state_of(runs[0])[2].items())
+    assert (runs[1].loss_scale.value, runs[1].loss_scale.good_steps) == (2.0**16, 0)  # in mid-batch
+    for packed, config in list(zip(train_to(pack, runs, STEPS), configs, strict=True))[1:]:
+        same(packed, alone(config))
+    assert runs[0].loss_scale.value == high / 2**STEPS
 
 
 def test_runs_come_and_go_in_the_middle_of_a_batch(configs: list[LoraConfig], small_passes: None) -> None:
@@ -193,6 +225,8 @@ def test_runs_that_differ_in_what_a_pack_shares_train_apart(
         {"batch_size": 2},
         {"base": None},
         {"label_smoothing_factor": 0.1},
+        {"precision": "bf16"},
+        {"deterministic": True},
     ):
         changed: Any = change
         assert pack_key(dataclasses.replace(tiny_lora, **changed)) != key, change

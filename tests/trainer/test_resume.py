@@ -20,6 +20,7 @@ from hpsearch.trainer import checkpoint as files
 from hpsearch.trainer.config import OPTIMIZERS, LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import CheckpointError
 from hpsearch.trainer.loop import FitResult, Report, fit
+from hpsearch.trainer.numerics import LossScale
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}
 
@@ -85,6 +86,22 @@ def test_every_optimizer_goes_on_exactly(
     kinds: tuple[TrainConfig, ...] = (tiny_lora, tiny_pretrain)
     for config in kinds:
         goes_on_exactly(dataclasses.replace(config, optimizer=optimizer), tmp_path / config.objective)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_every_precision_goes_on_exactly(
+    tiny_lora: LoraConfig,
+    tiny_pretrain: PretrainConfig,
+    tmp_path: Path,
+    precision: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a loss scale that skips the first steps, and then grows and skips in turn."""
+    monkeypatch.setattr(LossScale, "START", 2.0**26)
+    monkeypatch.setattr(LossScale, "PATIENCE", 3)
+    kinds: tuple[TrainConfig, ...] = (tiny_lora, tiny_pretrain)
+    for config in kinds:
+        goes_on_exactly(dataclasses.replace(config, precision=precision), tmp_path / config.objective)
 
 
 def goes_on_exactly(config: TrainConfig, folder: Path) -> None:
