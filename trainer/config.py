@@ -168,6 +168,7 @@ class TrainConfig:
         0.0, "[0, 1)", "share of a target that all bytes have alike; in training, not in validation"
     )
     precision: str = text("auto", PRECISIONS, "to compute in; auto: bf16 where CUDA has it, else fp32")
+    gradient_checkpointing: bool = switch("keep only each block's input, and compute the rest of it again")
     deterministic: bool = switch("use deterministic algorithms alone, on CUDA too")
 
     def __post_init__(self) -> None:

@@ -76,6 +76,8 @@ class Pack:
     def _tick(self) -> None:
         windows, weights = zip(*(run.next_pass() for run in self.runs), strict=True)
         inputs, targets = inputs_and_targets(torch.cat(windows))
+        recomputing = self.runs[0].config.gradient_checkpointing
+        self.model.drawing = [run.generator for run in self.runs] if recomputing else None
         smoothing = [run.config.label_smoothing_factor for run in self.runs]
         each = token_losses(self._forward(inputs), targets.flatten(), smoothing)
         losses = (each.view(len(self.runs), -1, inputs.shape[1]).sum(2) * torch.stack(weights)).sum(1)
@@ -274,5 +276,5 @@ def pack_key(config: TrainConfig) -> tuple[object, ...] | None:
     smoothing = config.label_smoothing_factor > 0  # nor does a run without it compute what those with it do
     return (
         *(config.base, config.targets, config.device, config.max_length, config.rows_per_pass),
-        *(dropping, smoothing, config.precision, config.deterministic),
+        *(dropping, smoothing, config.precision, config.deterministic, config.gradient_checkpointing),
     )

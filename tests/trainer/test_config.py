@@ -62,6 +62,7 @@ def test_every_problem_is_listed_at_once() -> None:
         ("label_smoothing_factor", 1.0),
         ("precision", "float16"),
         ("deterministic", "yes"),
+        ("gradient_checkpointing", 0),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(name: str, value: Any) -> None:

@@ -162,6 +162,17 @@ def test_an_overflow_skips_the_step_of_its_run_alone(configs: list[LoraConfig], 
     assert runs[0].loss_scale.value == high / 2**STEPS
 
 
+@pytest.mark.parametrize("configs", [0.1], indirect=True, ids=["dropout"])
+def test_blocks_computed_twice_have_every_runs_own_dropout_twice(
+    configs: list[LoraConfig], small_passes: None
+) -> None:
+    pack = new_pack(configs[0], CPU)
+    runs = [Run(dataclasses.replace(config, gradient_checkpointing=True), pack) for config in configs]
+    pack.set(runs)
+    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+        same(packed, alone(config))  # without it
+
+
 def test_runs_come_and_go_in_the_middle_of_a_batch(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0], CPU)
     runs = [Run(config, pack) for config in configs]
@@ -227,6 +238,7 @@ def test_runs_that_differ_in_what_a_pack_shares_train_apart(
         {"label_smoothing_factor": 0.1},
         {"precision": "bf16"},
         {"deterministic": True},
+        {"gradient_checkpointing": True},
     ):
         changed: Any = change
         assert pack_key(dataclasses.replace(tiny_lora, **changed)) != key, change
