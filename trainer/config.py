@@ -31,6 +31,8 @@ OPTIONS = {  # of one scheduler alone
 }
 DECAYS = ("linear", "cosine", "1-sqrt")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16", "tf32")
+OPTIMIZERS = ("adamw", "sgd", "adafactor", "lion", "muon")
 TARGETS = ("qkv", "out", "up", "down")
 LENGTHS = {"max_samples": "samples", "max_steps": "steps", "num_train_epochs": "epochs"}  # and their units
 FINETUNING = ("lora", "full", "linear")
@@ -40,7 +42,7 @@ PASS_TOKENS = 512  # of one run in a forward pass: what more of them need does n
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value may be: a `float` or `int` in `interval`, a `str` among `choices`, or a list of those."""
+    """What a value may be: a number in `interval`, a `bool`, a `str` among `choices`, or a list of those."""
 
     kind: type
     help: str
@@ -55,7 +57,7 @@ class Rule:
         if self.kind is float or self.kind is int:
             return self._number_problem(value)
         if self.kind is bool:
-            return None if isinstance(value, bool) else f"found {value!r}, needs true or false"
+            return None if isinstance(value, bool) else f"found {value!r}, allowed: true, false"
         names = value if self.kind is list and isinstance(value, list | tuple) else [value]
         for name in names:
             if not isinstance(name, str):
@@ -95,8 +97,9 @@ def text(default: str, choices: tuple[str, ...], help: str) -> str:
     return field(default=default, metadata={"rule": Rule(str, help, choices=choices)})
 
 
-def flag(default: bool, help: str) -> bool:
-    return field(default=default, metadata={"rule": Rule(bool, help)})
+def switch(help: str) -> bool:
+    """What is off unless it is asked for."""
+    return field(default=False, metadata={"rule": Rule(bool, help)})
 
 
 def optional(kind: type, interval: str, help: str) -> Any:
@@ -110,7 +113,7 @@ class TrainConfig:
 
     objective: ClassVar[str]
 
-    learning_rate: float = real(1e-3, "(0, inf)", "peak learning rate of AdamW")
+    learning_rate: float = real(1e-3, "(0, inf)", "peak learning rate")
     batch_size: int = whole(8, "[1, inf)", "sequences of one forward pass")
     gradient_accumulation_steps: int = whole(1, "[1, inf)", "forward passes of one optimizer step")
     max_samples: int | None = optional(
@@ -162,6 +165,21 @@ class TrainConfig:
     text_field: str | None = optional(str, "", "records: the field that holds the text (default: by layout)")
     device: str = text("auto", DEVICES, "where to train; auto: an accelerator where there is one")
     seed: int = whole(0, "[0, 9223372036854775807]", "of the weights' start, the batches and the dropout")
+    # Of the optimizer.
+    optimizer: str = text("adamw", OPTIMIZERS, "what makes a step of a gradient; muon: of hidden matrices")
+    momentum: float | None = optional(
+        float, "[0, 1)", "sgd, muon: share of the past in the gradient (default: sgd 0.9, muon 0.95)"
+    )
+    nesterov: bool = switch("sgd: step from where the momentum leads; muon always does")
+    lion_beta1: float = real(0.9, "[0, 1)", "lion: share of the past in the step")
+    lion_beta2: float = real(0.99, "[0, 1)", "lion: share of the past in what it remembers")
+    # Of the loss, and how it is computed.
+    label_smoothing_factor: float = real(
+        0.0, "[0, 1)", "share of a target that all bytes have alike; in training, not in validation"
+    )
+    precision: str = text("auto", PRECISIONS, "to compute in; auto: bf16 where CUDA has it, else fp32")
+    gradient_checkpointing: bool = switch("keep only each block's input, and compute the rest of it again")
+    deterministic: bool = switch("use deterministic algorithms alone, on CUDA too")
 
     def __post_init__(self) -> None:
         values = {name: getattr(self, name) for name in rules(type(self))}
@@ -208,6 +226,8 @@ class TrainConfig:
             problems.append(f"validation_file: train_file {values['train_file']!r} brings its own")
         if values["text_field"] is not None and values["train_file"] in NAMED_CORPORA:
             problems.append(f"text_field: train_file {values['train_file']!r} has no records")
+        if values["nesterov"] and values["optimizer"] == "sgd" and values["momentum"] == 0:
+            problems.append("nesterov: found true, but momentum 0 leads nowhere; raise it")
         if values["validation_split"] == 0 and values["validation_file"] is None:
             problems.append("validation_split: found 0, needs a share above it, or a validation_file")
         return problems
@@ -284,9 +304,9 @@ class LoraConfig(TrainConfig):
         metadata={"rule": Rule(list, f"linears to adapt: a list of {', '.join(TARGETS)}, or all-linear",
                                choices=(*TARGETS, "all-linear"))},
     )  # fmt: skip
-    use_rslora: bool = flag(False, "scale by lora_alpha / sqrt(lora_r): higher ranks learn as fast")
+    use_rslora: bool = switch("scale by lora_alpha / sqrt(lora_r): higher ranks learn as fast")
     loraplus_lr_ratio: float = real(1.0, "(0, inf)", "LoRA+: learning rate of B as a multiple of A's")
-    use_dora: bool = flag(False, "DoRA: train the lengths of the weights' rows beside their directions")
+    use_dora: bool = switch("DoRA: train the lengths of the weights' rows beside their directions")
     base: str | None = optional(str, "", "a pretrained model.safetensors (default: the base that ships)")
     finetuning_type: str = text(
         "lora", FINETUNING, "what trains: adapters, the whole model (full), or its head (linear probing)"
@@ -315,7 +335,7 @@ class LoraConfig(TrainConfig):
 
     def rate_ratio(self, name: str) -> float:
         """LoRA+ (Hayou et al. 2024, section 4): B, which begins at zero, learns faster than A."""
-        return self.loraplus_lr_ratio if name == "lora_B" else 1.0
+        return self.loraplus_lr_ratio if name.endswith("lora_B") else 1.0
 
     @property
     def padded_rank(self) -> int:

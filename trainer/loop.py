@@ -32,7 +32,7 @@ from .config import TrainConfig
 from .data import load_corpus, seed_of, train_windows, validation_windows
 from .errors import CheckpointError
 from .memory import peak_memory, reset_peak_memory
-from .optim import AdamW
+from .optim import new_optimizer
 from .pack import Pack, new_pack
 from .schedule import learning_rate, report_due
 
@@ -41,9 +41,9 @@ from .schedule import learning_rate, report_due
 class Report:
     """One validation: `value` is the loss in nats a token, `step` the place in the run's unit.
 
-    `metrics`: train_loss (mean since the last report), perplexity, learning_rate and grad_norm (of the last
-    step), tokens_per_second (training alone), host_memory_mb (this process's peak), on CUDA device_memory_mb
-    (this run's peak).
+    `metrics`: train_loss (mean since the last report, of what is minimised: with `label_smoothing_factor`
+    not comparable to `value`), perplexity, learning_rate and grad_norm (of the last step), tokens_per_second
+    (training alone), host_memory_mb (this process's peak), on CUDA device_memory_mb (this run's peak).
     """
 
     step: int
@@ -141,7 +141,8 @@ class Run:
             self.config = config = dataclasses.replace(config, samples_per_epoch=windows)
         self.pack = pack or new_pack(config, self.device)
         self.trained = self.pack.start(config)
-        self.optimizer = AdamW(config, self.trained)
+        self.loss_scale = self.pack.numerics.new_loss_scale()
+        self.optimizer = new_optimizer(config, self.trained, self.pack.named)
         self.tokens = self.corpus.train.to(self.device)
         held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
         self.held = held.to(self.device)
@@ -195,7 +196,8 @@ class Run:
     def learn(self, loss: Tensor, gradient: files.Tensors) -> bool:
         """Take in the loss and gradients of a pass; whether they completed a step.
 
-        Waits for nothing: the losses stay on the device until the next report.
+        Waits for nothing: the losses stay on the device until the next report. But in fp16 it does, as a step
+        whose gradients are no finite numbers is left out; it counts as one.
         """
         self.loss_total += loss
         del self._passes[0]
@@ -209,7 +211,8 @@ class Run:
             self._gradient = gradient
             return False
         self._gradient = {}
-        self.grad_norm = self.optimizer.step(gradient, self.rate_of(self.step))
+        if self.loss_scale is None or self.loss_scale.unscale(gradient):
+            self.grad_norm = self.optimizer.step(gradient, self.rate_of(self.step))
         self.step += 1
         self.loss_steps += 1
         return True
@@ -297,6 +300,7 @@ class Run:
             "best": self.best,
             "stale": self.stale,
             "seconds": self.seconds,
+            "loss_scale": self.loss_scale and self.loss_scale.state(),
         }
         files.save_checkpoint(folder, self.weights(), self.optimizer.tensors(), self.best_weights, state)
 
@@ -316,6 +320,8 @@ class Run:
             raise CheckpointError(f"{folder}: holds the checkpoint of another run ({told}); clear it")
         self.load_weights(parts["weights"])
         self.optimizer.restore(parts["optimizer"])
+        if self.loss_scale:
+            self.loss_scale.restore(state["loss_scale"])
         self.best_weights = {name: tensor.to(self.device) for name, tensor in parts["best"].items()}
         self.reports = [Report(**report) for report in state["reports"]]
         for name in ("step", "reported", "stopped", "best", "stale", "seconds"):

@@ -83,12 +83,22 @@ class LoraLinear(nn.Module):
 
 
 class _LoraProduct(torch.autograd.Function):
-    """The product with its gradient written out: autograd's own takes a tenth longer for a whole step."""
+    """The product with its gradient written out: autograd's own takes a tenth longer for a whole step.
+
+    Under autocast both passes compute in its type; autograd brings the gradients into that of the inputs.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, scale: Tensor, mask: Tensor | None, *matrices: Tensor
     ) -> Tensor:
+        kind = x.device.type
+        if torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+            with torch.autocast(kind, enabled=False):
+                cast = None if mask is None else mask.to(dtype)
+                lower = [matrix.to(dtype) for matrix in matrices]
+                return _LoraProduct.forward(ctx, x.to(dtype), weight.to(dtype), scale, cast, *lower)
         seen = x if mask is None else x * mask
         y = F.linear(x, weight)
         lows = []  # [k, tokens, r]

@@ -17,7 +17,8 @@ The pre-norm block and the scaled initialisation of the projections back into th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -99,6 +100,36 @@ class Block(nn.Module):
         return x
 
 
+def computed_twice(block: nn.Module, x: Tensor, time: int, drawing: Sequence[torch.Generator]) -> Tensor:
+    """`block(x, time)`, of which only x is kept for the gradient: it is computed again in the backward pass.
+
+    Chen et al. 2016, "Training deep nets with sublinear memory cost". `drawing` are the generators of its
+    dropout, which then draw the same once more.
+    """
+    # Not at the top of the module: it loads torch's compiler.
+    from torch.utils.checkpoint import checkpoint
+
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), _drawn_again(drawing, [generator.get_state() for generator in drawing])
+
+    found: Tensor = checkpoint(
+        block, x, time, use_reentrant=False, preserve_rng_state=False, context_fn=contexts
+    )
+    return found
+
+
+@contextmanager
+def _drawn_again(drawing: Sequence[torch.Generator], states: Sequence[Tensor]) -> Iterator[None]:
+    now = [generator.get_state() for generator in drawing]
+    for generator, state in zip(drawing, states, strict=True):
+        generator.set_state(state)
+    try:
+        yield
+    finally:
+        for generator, state in zip(drawing, now, strict=True):
+            generator.set_state(state)
+
+
 class GPT(nn.Module):
     """The model. `generator` draws its dropout; where `dropout` is 0 it is not used."""
 
@@ -108,6 +139,7 @@ class GPT(nn.Module):
         super().__init__()
         self.shape = shape
         self.generator = generator or torch.Generator()
+        self.drawing: Sequence[torch.Generator] | None = None  # who draws in blocks that are computed twice
 
         def drop() -> nn.Module:
             return dropout(dropout_p, self.generator)
@@ -124,7 +156,8 @@ class GPT(nn.Module):
         time = ids.shape[1]
         x = self.drop(self.token(ids) + self.position.weight[:time]).flatten(0, 1)
         for block in self.blocks:
-            x = block(x, time)
+            again = self.drawing is not None and torch.is_grad_enabled()
+            x = computed_twice(block, x, time, self.drawing or ()) if again else block(x, time)
         logits: Tensor = self.head(self.norm(x))
         return logits
 

@@ -30,6 +30,7 @@ from .config import LoraConfig, PretrainConfig, TrainConfig
 from .data import inputs_and_targets
 from .lora import Lora
 from .model import GPT
+from .numerics import Numerics
 
 if TYPE_CHECKING:
     from .loop import Run
@@ -43,8 +44,9 @@ class Pack:
     model: GPT
     origin: str | None = None  # the sha256 of the base
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, config: TrainConfig, device: torch.device) -> None:
         self.device = device
+        self.numerics = Numerics.of(config, device)
         self.runs: list[Run] = []
 
     def start(self, config: TrainConfig) -> Tensors:
@@ -69,11 +71,20 @@ class Pack:
 
     def tick(self) -> None:
         """One pass of every run, and an optimizer step of those whose batch is complete."""
+        with self.numerics.settings():
+            self._tick()
+
+    def _tick(self) -> None:
         windows, weights = zip(*(run.next_pass() for run in self.runs), strict=True)
         inputs, targets = inputs_and_targets(torch.cat(windows))
-        each = F.cross_entropy(self._forward(inputs), targets.flatten(), reduction="none")
+        recomputing = self.runs[0].config.gradient_checkpointing
+        self.model.drawing = [run.generator for run in self.runs] if recomputing else None
+        smoothing = [run.config.label_smoothing_factor for run in self.runs]
+        each = token_losses(self._forward(inputs), targets.flatten(), smoothing)
         losses = (each.view(len(self.runs), -1, inputs.shape[1]).sum(2) * torch.stack(weights)).sum(1)
-        gradients = torch.autograd.grad(losses.sum(), self._leaves())
+        scales = [run.loss_scale.value for run in self.runs if run.loss_scale]  # of all or none
+        scaled = losses * torch.tensor(scales, device=self.device) if scales else losses
+        gradients = torch.autograd.grad(scaled.sum(), self._leaves())
         for number, (run, loss) in enumerate(zip(self.runs, losses.detach(), strict=True)):
             if run.learn(loss, self._part(gradients, number)):
                 self._changed(number)
@@ -89,16 +100,21 @@ class Pack:
         self.model.eval()
         self.hold(run.config, run.trained)
         total = torch.zeros((), dtype=torch.float64)
-        for part in torch.split(run.held, CHUNK):
-            inputs, targets = inputs_and_targets(part)
-            total += F.cross_entropy(self.model(inputs), targets.flatten(), reduction="sum").cpu()
+        with self.numerics.settings():
+            for part in torch.split(run.held, CHUNK):
+                inputs, targets = inputs_and_targets(part)
+                total += F.cross_entropy(self._logits(inputs), targets.flatten(), reduction="sum").cpu()
         self.model.train()
         return total.item() / (run.held.shape[0] * (run.held.shape[1] - 1))
 
     def _forward(self, inputs: Tensor) -> Tensor:
         """inputs int64 [K * rows, time] -> logits [K * rows * time, 256]."""
-        found: Tensor = self.model(inputs)
-        return found
+        return self._logits(inputs)
+
+    def _logits(self, inputs: Tensor) -> Tensor:
+        with self.numerics.autocast():
+            found: Tensor = self.model(inputs)
+        return found.float()
 
     def _leaves(self) -> list[Tensor]:
         """What the gradients are of."""
@@ -116,7 +132,7 @@ class WholeModel(Pack):
     """A pack of one run that trains a model's own weights: a new one's, or a base's, or the head of one."""
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
-        super().__init__(device)
+        super().__init__(config, device)
         if isinstance(config, LoraConfig):
             base = base_of(config)
             self.origin = base.sha256
@@ -156,7 +172,7 @@ class LoraPack(Pack):
     """Runs that train adapters of the same linears of the same base."""
 
     def __init__(self, config: LoraConfig, device: torch.device) -> None:
-        super().__init__(device)
+        super().__init__(config, device)
         base = base_of(config)
         self.origin = base.sha256
         self.model = base_model(base).to(device)
@@ -242,6 +258,18 @@ class LoraPack(Pack):
             self._stacks[stack][name][place, : len(rows)] = rows
 
 
+def token_losses(logits: Tensor, targets: Tensor, smoothing: Sequence[float]) -> Tensor:
+    """The loss in nats of each token of K runs [K, tokens], where they smooth their targets so much.
+
+    Szegedy et al. 2016, section 7: a share of a target goes to all bytes alike.
+    """
+    each = F.cross_entropy(logits, targets, reduction="none").view(len(smoothing), -1)
+    if not any(smoothing):
+        return each
+    alike = (torch.logsumexp(logits, 1) - logits.mean(1)).view_as(each)
+    return each.lerp(alike, torch.tensor(smoothing, device=each.device)[:, None])
+
+
 def _lora(config: TrainConfig) -> LoraConfig:
     assert isinstance(config, LoraConfig)
     return config
@@ -264,5 +292,9 @@ def pack_key(config: TrainConfig) -> tuple[object, ...] | None:
     if not isinstance(config, LoraConfig) or config.finetuning_type != "lora":
         return None
     dropping = config.lora_dropout > 0  # it costs a third more, for all of a pack
-    shapes = config.max_length, config.rows_per_pass
-    return config.base, config.targets, config.use_dora, config.device, *shapes, dropping
+    smoothing = config.label_smoothing_factor > 0  # nor does a run without it compute what those with it do
+    return (
+        *(config.base, config.targets, config.use_dora, config.max_length, config.rows_per_pass),
+        *(config.device, dropping, smoothing),
+        *(config.precision, config.deterministic, config.gradient_checkpointing),
+    )

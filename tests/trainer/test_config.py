@@ -56,6 +56,13 @@ def test_every_problem_is_listed_at_once() -> None:
         ("target_modules", ["qkv", "head"]),
         ("target_modules", "q_proj"),
         ("device", "gpu"),
+        ("optimizer", "adam"),
+        ("momentum", 1.0),
+        ("nesterov", 1),
+        ("label_smoothing_factor", 1.0),
+        ("precision", "float16"),
+        ("deterministic", "yes"),
+        ("gradient_checkpointing", 0),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(name: str, value: Any) -> None:
@@ -94,6 +101,10 @@ def test_a_wrong_value_is_refused_by_its_name(name: str, value: Any) -> None:
         (
             {"max_steps": 9, "validation_split": 0.0},
             "validation_split: found 0, needs a share above it, or a validation_file",
+        ),
+        (
+            {"max_steps": 9, "optimizer": "sgd", "nesterov": True, "momentum": 0},
+            "nesterov: found true, but momentum 0 leads nowhere; raise it",
         ),
         (
             {"max_steps": 9, "lora_r": 8, "lora_alpha": 8, "alpha_over_r": 2},

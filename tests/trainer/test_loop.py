@@ -84,6 +84,45 @@ def test_validating_more_often_changes_nothing(config: TrainConfig) -> None:
     ]
 
 
+def test_labels_are_smoothed_in_training_and_not_in_validation(config: TrainConfig) -> None:
+    still = dataclasses.replace(config, learning_rate=1e-30)
+    plain = fit(still, on_report=silent)
+    smoothed = fit(dataclasses.replace(still, label_smoothing_factor=0.5), on_report=silent)
+    assert smoothed.value == plain.value
+    ours, theirs = smoothed.reports[0].metrics, plain.reports[0].metrics
+    assert ours["train_loss"] != theirs["train_loss"] and ours["grad_norm"] != theirs["grad_norm"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_blocks_computed_twice_give_the_same_curve(config: TrainConfig, precision: str) -> None:
+    config = dataclasses.replace(config, precision=precision)
+    twice = dataclasses.replace(config, gradient_checkpointing=True)
+    assert curve(fit(twice, on_report=silent)) == curve(fit(config, on_report=silent))
+
+
+@pytest.mark.parametrize("kind", ["lora", "pretrain"])
+def test_blocks_computed_twice_keep_less(kind: str) -> None:
+    """The bytes that the forward pass of the shipped base's size keeps for the gradient, beside the weights."""
+
+    def kept(gradient_checkpointing: bool) -> int:
+        params = {"max_steps": 4, "device": "cpu", "gradient_checkpointing": gradient_checkpointing}
+        run = Run((LoraConfig if kind == "lora" else PretrainConfig).from_params(params))
+        weights = {tensor.untyped_storage().data_ptr() for tensor in run.pack.model.parameters()}
+        storages: dict[int, int] = {}
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in weights:
+                storages[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            run.train()
+        return sum(storages.values())
+
+    assert kept(True) < kept(False) / 4
+
+
 def test_training_lowers_the_loss_of_the_batches_and_of_the_validation(tiny: dict[str, Any]) -> None:
     config = PretrainConfig.from_params(
         tiny

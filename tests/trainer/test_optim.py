@@ -1,4 +1,4 @@
-"""The optimizer against AdamW, clipping and accumulation written out from their papers."""
+"""The optimizers against their papers, and against torch's own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from hpsearch.trainer.build import new_model
-from hpsearch.trainer.config import LoraConfig, PretrainConfig
+from hpsearch.trainer.config import OPTIMIZERS, LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.data import inputs_and_targets, load_corpus, train_windows
 from hpsearch.trainer.loop import Run
 from hpsearch.trainer.model import loss_sum
-from hpsearch.trainer.optim import AdamW
+from hpsearch.trainer.optim import AdamW, new_optimizer
 from hpsearch.trainer.schedule import learning_rate
 
 
@@ -120,10 +120,155 @@ def test_lora_plus_is_a_rate_of_its_own_for_b(tiny_lora: LoraConfig) -> None:
     assert moved == pytest.approx({"lora_A": 1e-3, "lora_B": 16e-3}, rel=1e-4)
 
 
+PEERS: list[tuple[dict[str, Any], Any]] = [
+    ({"optimizer": "sgd"}, lambda of, _: torch.optim.SGD(of, momentum=0.9)),
+    ({"optimizer": "sgd", "momentum": 0.0}, lambda of, _: torch.optim.SGD(of)),
+    (
+        {"optimizer": "sgd", "momentum": 0.5, "nesterov": True},
+        lambda of, _: torch.optim.SGD(of, momentum=0.5, nesterov=True),
+    ),
+    ({"optimizer": "adafactor"}, lambda of, decay: torch.optim.Adafactor(of, weight_decay=decay)),
+    (
+        {"optimizer": "muon"},
+        lambda of, decay: torch.optim.Muon(of, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
+    ),
+    (
+        {"optimizer": "muon", "momentum": 0.5},
+        lambda of, decay: torch.optim.Muon(
+            of, weight_decay=decay, momentum=0.5, adjust_lr_fn="match_rms_adamw"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "peer_of"), PEERS, ids=[" ".join(map(str, options.values())) for options, _ in PEERS]
+)
+def test_the_bits_are_those_of_torch_of_each_layer(
+    tiny_lora: LoraConfig, options: dict[str, Any], peer_of: Any
+) -> None:
+    """What a run keeps side by side steps as if each layer's matrices were alone."""
+    config = dataclasses.replace(tiny_lora, weight_decay=0.3, **options)
+    run = Run(config)
+    theirs = {
+        name: torch.nn.Parameter(tensor.clone()) for name, tensor in run.pack.named(run.weights()).items()
+    }
+    peer = peer_of(list(theirs.values()), 0.3)
+    decoupled = config.optimizer == "sgd"  # torch's own is not
+    for step in range(5):
+        torch.manual_seed(step)
+        gradients = {name: torch.randn_like(tensor) for name, tensor in theirs.items()}
+        for name, parameter in theirs.items():
+            parameter.grad = gradients[name].clone()
+        torch.nn.utils.clip_grad_norm_(theirs.values(), config.max_grad_norm)
+        rate = 0.1 / (1 + step)
+        peer.param_groups[0]["lr"] = rate
+        with torch.no_grad():
+            for parameter in theirs.values():
+                parameter.mul_(1 - rate * 0.3 if decoupled else 1.0)
+        peer.step()
+        run.optimizer.step(run.pack.gathered(gradients), rate)
+    for name, tensor in run.pack.named(run.weights()).items():
+        # the norm of all is summed in another order
+        torch.testing.assert_close(tensor, theirs[name].detach(), atol=1e-6, rtol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.99), (0.5, 0.8)])
+def test_lion_is_its_papers(tiny_pretrain: PretrainConfig, betas: tuple[float, float]) -> None:
+    """Chen et al. 2023, algorithm 2, in float64."""
+    config = dataclasses.replace(
+        tiny_pretrain, optimizer="lion", lion_beta1=betas[0], lion_beta2=betas[1], max_grad_norm=0.0
+    )
+    ours = {n: p.detach() for n, p in new_model(config, torch.device("cpu")).named_parameters()}
+    theirs = {name: tensor.double() for name, tensor in ours.items()}
+    mean = {name: torch.zeros_like(tensor) for name, tensor in theirs.items()}
+    optimizer = new_optimizer(config, ours, dict)
+    for step in range(6):
+        torch.manual_seed(step)
+        gradients = {name: torch.randn_like(tensor) for name, tensor in ours.items()}
+        for name, tensor in theirs.items():
+            g = gradients[name].double()
+            update = torch.sign(betas[0] * mean[name] + (1 - betas[0]) * g)
+            decay = config.weight_decay if tensor.dim() == 2 else 0.0
+            theirs[name] = tensor - 0.01 * (update + decay * tensor)
+            mean[name] = betas[1] * mean[name] + (1 - betas[1]) * g
+        optimizer.step(gradients, 0.01)
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor.double(), theirs[name], atol=1e-6, rtol=1e-5, msg=name)
+
+
+def test_muon_leaves_to_adamw_what_is_no_hidden_matrix(tiny_pretrain: PretrainConfig) -> None:
+    found = {}
+    for optimizer in ("muon", "adamw"):
+        run = Run(dataclasses.replace(tiny_pretrain, optimizer=optimizer, max_grad_norm=0.0))
+        run.train()
+        found[optimizer] = {name: tensor.clone() for name, tensor in run.pack.named(run.weights()).items()}
+    same = {name for name in found["adamw"] if torch.equal(found["adamw"][name], found["muon"][name])}
+    assert same == {"token.weight", "position.weight", "head.weight"} | {
+        name for name in found["adamw"] if "norm" in name
+    }
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("kind", ["lora", "pretrain"])
+def test_matrices_decay_and_gains_do_not_by_any(
+    tiny_lora: LoraConfig, tiny_pretrain: PretrainConfig, name: str, kind: str
+) -> None:
+    made: TrainConfig = tiny_lora if kind == "lora" else tiny_pretrain
+    runs = [Run(dataclasses.replace(made, optimizer=name, weight_decay=decay)) for decay in (0.0, 0.5)]
+    for run in runs:
+        run.trained["lora_B" if kind == "lora" else "head.weight"].data.fill_(0.1)
+        run.optimizer.step({name: torch.ones_like(tensor) for name, tensor in run.trained.items()}, 0.1)
+    plain, decayed = (run.pack.named(run.weights()) for run in runs)
+    for key, tensor in plain.items():
+        assert (tensor.dim() == 1) == torch.equal(tensor, decayed[key]), key
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        ("sgd", {"momentum": 0.1}),
+        ("sgd", {"nesterov": True}),
+        ("muon", {"momentum": 0.1}),
+        ("muon", {"adam_beta1": 0.1}),
+        ("lion", {"lion_beta1": 0.1}),
+        ("lion", {"lion_beta2": 0.1}),
+    ],
+)
+def test_an_option_of_one_optimizer_is_used(
+    tiny_pretrain: PretrainConfig, optimizer: str, options: dict[str, Any]
+) -> None:
+    found = []
+    for changed in ({}, options):
+        run = Run(dataclasses.replace(tiny_pretrain, optimizer=optimizer, **changed))
+        for _ in range(3):
+            run.train()
+        found.append(torch.cat([tensor.flatten() for tensor in run.pack.named(run.weights()).values()]))
+    assert not torch.equal(*found)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_each_optimizer_learns(tiny: dict[str, Any], name: str) -> None:
+    rates = {"sgd": 0.3, "adafactor": 0.1, "lion": 3e-3}
+    config = PretrainConfig.from_params(
+        tiny
+        | {"width": 8, "depth": 1, "heads": 2, "optimizer": name, "learning_rate": rates.get(name, 0.03)}
+        | {"max_samples": 400}
+    )
+    run = Run(config)
+    before = run.pack.evaluate(run)
+    for _ in range(100):
+        run.train()
+    assert run.pack.evaluate(run) < before - 1.5
+
+
 def test_training_loads_no_compiler(tiny_lora: LoraConfig) -> None:
-    script = "import pickle, sys; from hpsearch.trainer.loop import Run; Run(pickle.load(sys.stdin.buffer)).train()"
+    """With any optimizer."""
+    configs = [dataclasses.replace(tiny_lora, optimizer=name) for name in OPTIMIZERS]
+    script = "import pickle, sys; from hpsearch.trainer.loop import Run"
+    script += "; [Run(config).train() for config in pickle.load(sys.stdin.buffer)]"
     script += "; assert 'torch._dynamo' not in sys.modules"
-    subprocess.run([sys.executable, "-c", script], input=pickle.dumps(tiny_lora), check=True)
+    subprocess.run([sys.executable, "-c", script], input=pickle.dumps(configs), check=True)
 
 
 def test_lora_trains_its_adapters_alone(tiny_lora: LoraConfig) -> None:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from hpsearch.trainer.checkpoint import load_base
-from hpsearch.trainer.config import LoraConfig, PretrainConfig
+from hpsearch.trainer.config import OPTIMIZERS, LoraConfig, PretrainConfig
 from hpsearch.trainer.export import export
 from hpsearch.trainer.loop import Run, fit
-from hpsearch.trainer.pack import Pack, new_pack, pack_key
+from hpsearch.trainer.pack import Pack, new_pack, pack_key, token_losses
 
 CPU = torch.device("cpu")
 STEPS = 5
@@ -94,6 +94,92 @@ def test_runs_of_all_kinds_train_together_as_alone(
         same(packed, alone(config))
 
 
+def test_each_run_has_an_optimizer_of_its_own(configs: list[LoraConfig], small_passes: None) -> None:
+    base = configs[0]
+    configs = [dataclasses.replace(base, optimizer=name, seed=n) for n, name in enumerate(OPTIMIZERS)]
+    configs += [
+        dataclasses.replace(base, optimizer="sgd", momentum=0.5, nesterov=True, seed=1),
+        dataclasses.replace(base, optimizer="lion", lion_beta1=0.5, lion_beta2=0.5, seed=3),
+    ]
+    pack = new_pack(base, CPU)
+    runs = [Run(config, pack) for config in configs]
+    pack.set(runs)
+    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+        same(packed, alone(config))
+
+
+def test_each_run_smooths_its_labels_its_own_way(configs: list[LoraConfig], small_passes: None) -> None:
+    smoothing = [dataclasses.replace(c, label_smoothing_factor=0.1 * (n + 1)) for n, c in enumerate(configs)]
+    assert len({pack_key(config) for config in smoothing}) == 1
+    pack = new_pack(smoothing[0], CPU)
+    runs = [Run(config, pack) for config in smoothing]
+    pack.set(runs)
+    for packed, config, plain in zip(train_to(pack, runs, STEPS), smoothing, configs, strict=True):
+        same(packed, alone(config))
+        assert packed[0] != alone(plain)[0]
+
+
+def test_smoothed_losses_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(3 * 5, 256, requires_grad=True)
+    targets = torch.randint(256, (3 * 5,))
+    factors = [0.0, 0.1, 0.7]
+    ours = token_losses(logits, targets, factors)
+    theirs = torch.stack(
+        [
+            torch.nn.functional.cross_entropy(part, wanted, reduction="none", label_smoothing=factor)
+            for part, wanted, factor in zip(
+                torch.split(logits, 5), torch.split(targets, 5), factors, strict=True
+            )
+        ]
+    )
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(
+        *(torch.autograd.grad(found.sum(), logits, retain_graph=True) for found in (ours, theirs))
+    )
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("configs", [0.0, 0.1], indirect=True, ids=["plain", "dropout"])
+def test_runs_train_together_as_alone_in_a_lower_precision(
+    configs: list[LoraConfig], small_passes: None, precision: str
+) -> None:
+    configs = [dataclasses.replace(config, precision=precision) for config in configs]
+    pack = new_pack(configs[0], CPU)
+    runs = [Run(config, pack) for config in configs]
+    pack.set(runs)
+    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+        same(packed, alone(config))
+
+
+def test_an_overflow_skips_the_step_of_its_run_alone(configs: list[LoraConfig], small_passes: None) -> None:
+    configs = [dataclasses.replace(config, precision="fp16") for config in configs]
+    pack = new_pack(configs[0], CPU)
+    runs = [Run(config, pack) for config in configs]
+    assert runs[0].loss_scale and runs[1].loss_scale
+    runs[0].loss_scale.value = high = 2.0**60
+    start = {name: tensor.clone() for name, tensor in state_of(runs[0])[2].items()}
+    pack.set(runs)
+    pack.tick()
+    assert runs[0].step == 1 and runs[0].loss_scale.value == high / 2
+    assert all(torch.equal(tensor, start[name]) for name, tensor in state_of(runs[0])[2].items())
+    assert (runs[1].loss_scale.value, runs[1].loss_scale.good_steps) == (2.0**16, 0)  # in mid-batch
+    for packed, config in list(zip(train_to(pack, runs, STEPS), configs, strict=True))[1:]:
+        same(packed, alone(config))
+    assert runs[0].loss_scale.value == high / 2**STEPS
+
+
+@pytest.mark.parametrize("configs", [0.1], indirect=True, ids=["dropout"])
+def test_blocks_computed_twice_have_every_runs_own_dropout_twice(
+    configs: list[LoraConfig], small_passes: None
+) -> None:
+    pack = new_pack(configs[0], CPU)
+    runs = [Run(dataclasses.replace(config, gradient_checkpointing=True), pack) for config in configs]
+    pack.set(runs)
+    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+        same(packed, alone(config))  # without it
+
+
 def test_runs_come_and_go_in_the_middle_of_a_batch(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0], CPU)
     runs = [Run(config, pack) for config in configs]
@@ -157,6 +243,10 @@ def test_runs_that_differ_in_what_a_pack_shares_train_apart(
         {"batch_size": 2},
         {"base": None},
         {"use_dora": True},
+        {"label_smoothing_factor": 0.1},
+        {"precision": "bf16"},
+        {"deterministic": True},
+        {"gradient_checkpointing": True},
     ):
         changed: Any = change
         assert pack_key(dataclasses.replace(tiny_lora, **changed)) != key, change

@@ -17,9 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpsearch.trainer import checkpoint as files
-from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.config import OPTIMIZERS, LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import CheckpointError
 from hpsearch.trainer.loop import FitResult, Report, fit
+from hpsearch.trainer.numerics import LossScale
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}
 
@@ -74,6 +75,39 @@ def test_stopped_at_any_reports_the_curve_is_the_same(
     again = resumed(config, tmp_path_factory.mktemp("run"), stops)
     assert values(again) == values(whole)
     assert again.value == whole.value and again.stopped == whole.stopped
+    for name, tensor in whole.weights.items():
+        assert torch.equal(again.weights[name], tensor), name
+
+
+@pytest.mark.parametrize("optimizer", [name for name in OPTIMIZERS if name != "adamw"])
+def test_every_optimizer_goes_on_exactly(
+    tiny_lora: LoraConfig, tiny_pretrain: PretrainConfig, tmp_path: Path, optimizer: str
+) -> None:
+    kinds: tuple[TrainConfig, ...] = (tiny_lora, tiny_pretrain)
+    for config in kinds:
+        goes_on_exactly(dataclasses.replace(config, optimizer=optimizer), tmp_path / config.objective)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_every_precision_goes_on_exactly(
+    tiny_lora: LoraConfig,
+    tiny_pretrain: PretrainConfig,
+    tmp_path: Path,
+    precision: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a loss scale that skips the first steps, and then grows and skips in turn."""
+    monkeypatch.setattr(LossScale, "START", 2.0**26)
+    monkeypatch.setattr(LossScale, "PATIENCE", 3)
+    kinds: tuple[TrainConfig, ...] = (tiny_lora, tiny_pretrain)
+    for config in kinds:
+        goes_on_exactly(dataclasses.replace(config, precision=precision), tmp_path / config.objective)
+
+
+def goes_on_exactly(config: TrainConfig, folder: Path) -> None:
+    whole = fit(config, on_report=stop_at())
+    again = resumed(config, folder, [16, 40])
+    assert values(again) == values(whole)
     for name, tensor in whole.weights.items():
         assert torch.equal(again.weights[name], tensor), name
 
