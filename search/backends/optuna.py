@@ -91,7 +91,7 @@ class OptunaBackend:
         dropped = driver.take_dropped()
         for slot, worker in list(self._workers.items()):
             for number in worker.numbers:
-                if number in dropped and not worker.stopping(number):
+                if number in dropped:
                     worker.drop(number)
             if driver.paused and worker.alive and not worker.numbers:
                 worker.end()

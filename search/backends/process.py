@@ -54,6 +54,7 @@ class Running:
     output: Path  # where it prints
     since: float  # when it was given, or stopped, by the monotonic clock
     stopping: bool = False  # the search has ended it; it is on its way out
+    again: Message | None = None  # and is to be run again as soon as it is out: its assignment
 
 
 class Worker:
@@ -89,6 +90,9 @@ class Worker:
     def give(self, assignment: Message) -> None:
         """Let the worker run a trial: an `Assignment` as a message."""
         number = assignment["number"]
+        if number in self._trials:
+            self._trials[number].again = assignment
+            return
         self._heard = time.monotonic()
         self._trials[number] = Running(number, Path(assignment["folder"]) / OUTPUT, self._heard)
         self._send({"kind": "trial", **assignment})
@@ -139,21 +143,20 @@ class Worker:
 
     def drop(self, number: int) -> None:
         """Take a trial out: it has ended, and its worker does not know."""
-        if self.capacity == 1:
+        trial = self._trials[number]
+        if trial.stopping:
+            trial.again = None
+        elif self.capacity == 1:
             self._trials.clear()
             self._leave(0)
         else:
-            self._ask_to_leave(self._trials[number])
+            self._ask_to_leave(trial)
 
     def end(self) -> None:
         """Take the worker out of service. An idle one leaves by itself; a busy one is killed."""
         if not self._trials:
             self._send({"kind": "exit"})
         self._leave(0 if self._trials else EXIT_SECONDS)
-
-    def stopping(self, number: int) -> bool:
-        """Whether a trial in it is on its way out."""
-        return self._trials[number].stopping
 
     def _overdue(self, trial: Running, what: str) -> list[Message]:
         if self.capacity == 1:
@@ -198,6 +201,10 @@ class Worker:
         if trial is None:
             return []
         shorten(trial.output)
+        if trial.again is not None and not self.alive:
+            return [message]  # its worker is gone before it began
+        if trial.again is not None:
+            self.give(trial.again)
         return [] if trial.stopping else [message]
 
     def _leave(self, seconds: float) -> None:
