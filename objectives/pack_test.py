@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..trainer.config import LoraConfig
 from ..trainer.errors import TrainerError
@@ -30,6 +31,8 @@ TOLERANCE = {"cpu": 1e-6}  # of numbers up to 1, and relative above
 ELSEWHERE = 1e-4  # on devices whose kernels choose another way for another shape
 NUDGE = 1e-7
 TIMES = 10.0
+PARTS = ("reports", "adapter")
+Gap = dict[str, float]  # the greatest difference between two runs in each part
 
 
 @dataclass(frozen=True)
@@ -38,14 +41,15 @@ class Compared:
 
     others: int  # that trained with it at most
     value: float | None  # the last loss of the run alone; None where it diverged
-    difference: float | None  # the greatest, in a report or the adapter; None where they ended differently
+    difference: Gap | None  # None where they ended differently
     identical: bool  # bit for bit
-    sensitivity: float | None  # what a start `NUDGE` away changes; None where nobody had to know
-    allowed: float
+    sensitivity: Gap | None  # what a start `NUDGE` away changes; None where nobody had to know
+    allowed: Gap
 
     @property
     def passed(self) -> bool:
-        return self.difference is not None and self.difference <= self.allowed
+        there = self.difference
+        return there is not None and all(there[part] <= self.allowed[part] for part in PARTS)
 
 
 def compare(configs: Sequence[LoraConfig], on_run: Callable[[int], None]) -> list[Compared]:
@@ -89,28 +93,35 @@ def train_together(configs: Sequence[LoraConfig], nudge: float = 0.0) -> tuple[l
 
 def _compared(config: LoraConfig, alone: FitResult, packed: FitResult, others: int) -> Compared:
     device = next(iter(alone.weights.values())).device.type
-    allowed = TOLERANCE.get(device, ELSEWHERE)
-    difference, sensitivity = _difference(alone, packed), None
-    if difference is not None and difference > allowed:
+    allowed = dict.fromkeys(PARTS, TOLERANCE.get(device, ELSEWHERE))
+    difference, sensitivity = _gap(alone, packed), None
+    if difference is not None and any(difference[part] > allowed[part] for part in PARTS):
         [nudged], _ = train_together([config], NUDGE)
-        sensitivity = _difference(alone, nudged)
-        allowed = max(allowed, TIMES * (sensitivity or 0.0))
+        sensitivity = _gap(alone, nudged)
+        for part, changed in (sensitivity or {}).items():
+            allowed[part] = max(allowed[part], TIMES * changed)
     value = alone.value if math.isfinite(alone.value) else None
     return Compared(others, value, difference, _identical(alone, packed), sensitivity, allowed)
 
 
-def _difference(one: FitResult, other: FitResult) -> float | None:
-    """The greatest difference of a number; of a run that diverged, only of those before it did."""
+def _gap(one: FitResult, other: FitResult) -> Gap | None:
+    """How far apart two runs are; of one that diverged, only what it reported before it did."""
     if (one.stopped, one.steps, len(one.reports)) != (other.stopped, other.steps, len(other.reports)):
         return None
-    reports = zip(one.reports, other.reports, strict=True)
-    pairs = [(torch.tensor(_told(a)), torch.tensor(_told(b))) for a, b in reports]
+    told = [[torch.tensor(_told(report)) for report in result.reports] for result in (one, other)]
+    pairs = {"reports": list(zip(*told, strict=True)), "adapter": list[tuple[Tensor, Tensor]]()}
     if one.stopped == "diverged":
-        del pairs[-1]
+        del pairs["reports"][-1]
     else:
-        pairs += [(tensor, other.weights[name]) for name, tensor in one.weights.items()]
-    found = [((a - b).abs() / a.abs().clamp(min=1.0)).max().item() for a, b in pairs]
-    return max(found, default=0.0) if all(map(math.isfinite, found)) else None
+        pairs["adapter"] = [(tensor, other.weights[name]) for name, tensor in one.weights.items()]
+    gap = {part: max((_apart(*pair) for pair in pairs[part]), default=0.0) for part in PARTS}
+    return gap if all(map(math.isfinite, gap.values())) else None
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """The greatest difference of two numbers; infinite where one of them is none."""
+    found = ((one - other).abs() / one.abs().clamp(min=1.0)).max().item()
+    return found if math.isfinite(found) else math.inf
 
 
 def _identical(one: FitResult, other: FitResult) -> bool:

@@ -34,10 +34,10 @@ class Trained:
     wild: bool  # made to diverge
     others: int  # that trained with it at most
     value: float | None  # the last loss; None where it diverged
-    difference: float | None  # the greatest; None where the two ended differently
+    difference: dict[str, float] | None  # of `reports` and `adapter`; None where the two ended differently
     identical: bool  # bit for bit
-    sensitivity: float | None  # what a start 1e-7 away changes, where somebody had to know
-    allowed: float  # difference
+    sensitivity: dict[str, float] | None  # what a start 1e-7 away changes, where somebody had to know
+    allowed: dict[str, float]  # differences
     passed: bool
 
 

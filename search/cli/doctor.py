@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..doctor import Check
     from ..kill_test import Outcome
     from ..pack_test import Outcome as Packed
+    from ..pack_test import Trained
 
 DEFAULT_SPACE = "lora_quick"
 PACKED_SPACE = "lora"
@@ -308,32 +309,36 @@ def conclude_packs(console: Console, outcome: Packed, again: str) -> None:
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("trial", "together with", "last loss", "difference", "allowed"):
+    for title in ("trial", "together with", "last loss", "reports", "adapter"):
         table.add_column(title, no_wrap=True, justify="right")
     table.add_column("", no_wrap=True)
     for number, each in enumerate(outcome.trials):
-        difference = "the end" if each.difference is None else f"{each.difference:.1e}"
-        said = "same bits" if each.identical else "" if each.passed else "not the same"
-        if each.sensitivity is not None:
-            said += f"{', ' if said else ''}a start 1e-7 away changes {each.sensitivity:.1e}"
+        gap = each.difference
         table.add_row(
             str(number),
             f"{each.others} other{'s' * (each.others != 1)}",
             "diverged" if each.value is None else f"{each.value:.6f}",
-            "none" if each.identical else difference,
-            f"{each.allowed:.0e}",
-            said,
+            *([f"{gap['reports']:.2g}", f"{gap['adapter']:.2g}"] if gap else ["", ""]),
+            _packed_note(each),
             style=None if each.passed else "red",
         )
     console.print(table)
     console.print(Text.assemble(*_packed_verdict(outcome)), soft_wrap=True)
     if any(each.sensitivity is not None for each in outcome.trials):
         console.print(
-            "what a trial may differ by is ten times what a start 1e-7 away changes, where that is more: a "
-            "learning rate that is too hot makes something big of any rounding",
+            "allowed is ten times what a start 1e-7 away changes in the trial alone, where that is more than "
+            "rounding: a learning rate that is too hot makes something big of it",
             soft_wrap=True,
         )
     console.print(f"the same trials again: {again}", markup=False, soft_wrap=True)
+
+
+def _packed_note(each: Trained) -> str:
+    if each.identical:
+        return "same bits"
+    if each.difference is None:
+        return "they end differently"
+    return f"{each.allowed['reports']:.1g}, {each.allowed['adapter']:.1g} allowed"
 
 
 def _packed_verdict(outcome: Packed) -> tuple[tuple[str, str], str]:

@@ -386,7 +386,7 @@ def test_packed_trials_of_a_space_are_what_they_are_alone(cli: Cli) -> None:
     )
     assert [trial["wild"] for trial in content["trials"]] == [False, True, False, False]
     for trial in content["trials"]:
-        assert trial["passed"] and trial["difference"] <= trial["allowed"]
+        assert trial["passed"] and trial["difference"].keys() == {"reports", "adapter"}
         assert (trial["value"] is None) == trial["wild"]
         assert trial["params"]["train_file"] == "english" and trial["params"]["max_steps"] == 8
     assert 'pack test of "lora": 3 random configurations' in errors and "all of them together" in errors
@@ -412,8 +412,10 @@ def test_a_configuration_that_cannot_train_is_told(cli: Cli) -> None:
 
 
 def packed(**fields: Any) -> packs.Trained:
-    whole = {"params": {}, "wild": False, "others": 2, "value": 1.5, "difference": 0.0, "identical": True}
-    return packs.Trained(**(whole | {"sensitivity": None, "allowed": 1e-6, "passed": True} | fields))
+    none, least = ({"reports": each, "adapter": each} for each in (0.0, 1e-6))
+    whole: dict[str, Any] = {"params": {}, "wild": False, "others": 2, "value": 1.5, "passed": True}
+    whole |= {"difference": none, "identical": True, "sensitivity": None, "allowed": least}
+    return packs.Trained(**(whole | fields))
 
 
 def told(*trials: packs.Trained) -> list[str]:
@@ -425,21 +427,22 @@ def told(*trials: packs.Trained) -> list[str]:
 def test_verdicts_on_packs() -> None:
     wild = packed(wild=True, value=None)
     assert told(packed(), wild) == [
-        "trial together with last loss difference allowed",
-        "0 2 others 1.500000 none 1e-06 same bits",
-        "1 2 others diverged none 1e-06 same bits",
+        "trial together with last loss reports adapter",
+        "0 2 others 1.500000 0 0 same bits",
+        "1 2 others diverged 0 0 same bits",
         "exact: 2 trials on 1 thread; together bit for bit what they are alone, "
         "and the one that diverges disturbs no other",
         "the same trials again: hpsearch doctor --pack-test --seed 3",
     ]
-    hot = packed(identical=False, difference=2e-5, sensitivity=4e-6, allowed=4e-5)
-    lines = told(hot, wild)
-    assert lines[1] == "0 2 others 1.500000 2.0e-05 4e-05 a start 1e-7 away changes 4.0e-06"
+    gaps = {"difference": (2e-5, 3e-4), "sensitivity": (4e-6, 5e-5), "allowed": (4e-5, 5e-4)}
+    hot = {name: {"reports": gap[0], "adapter": gap[1]} for name, gap in gaps.items()}
+    lines = told(packed(identical=False, **hot), wild)
+    assert lines[1] == "0 2 others 1.500000 2e-05 0.0003 4e-05, 0.0005 allowed"
     assert lines[3].startswith("same: 2 trials on 1 thread; together what they are alone up to rounding")
-    assert lines[4].startswith("what a trial may differ by is ten times what a start 1e-7 away changes")
+    assert lines[4].startswith("allowed is ten times what a start 1e-7 away changes")
     off = packed(identical=False, difference=None, passed=False)
     assert told(packed(), off)[2:4] == [
-        "1 2 others 1.500000 the end 1e-06 not the same",
+        "1 2 others 1.500000 they end differently",
         "not the same: trial 1; leave execution.pack at 1, and report it",
     ]
     assert told(packed(others=0))[2] == "not shown: no two of these trials train together"
