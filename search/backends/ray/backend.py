@@ -111,7 +111,8 @@ class Hooks:
     def __init__(self, driver: Driver, workers: int, pack: int) -> None:
         self.driver = driver
         self.workers = workers
-        self.pack = pack  # trials of the study in each of Tune's
+        self.packed = pack > 1  # whether a trial of Tune's is a slot for several of the study's
+        self.pack = pack  # so many; they may become fewer
         self.numbers: dict[str, set[int]] = {}  # Tune's trial -> the study's
         self.actors: dict[str, Any] = {}  # Tune's running trial -> its actor
         self.killed: set[str] = set()  # Tune's trials whose actors we killed
@@ -152,7 +153,7 @@ class StudySearcher(Searcher):
     def suggest(self, trial_id: str) -> Any:
         """A trial for Tune, as its config; None when there is none now, FINISHED when there is none ever."""
         hooks = self._hooks
-        if not hooks.has_room or (hooks.pack > 1 and len(hooks.numbers) == hooks.workers):
+        if not hooks.has_room or (hooks.packed and len(hooks.numbers) == hooks.workers):
             return None
         with hooks.kept():
             if (
@@ -236,7 +237,7 @@ class StudyCallback(tune.Callback):
     def _drop(self) -> None:
         """Take trials from their actors that the driver has ended; Tune sees their actors go."""
         dropped = self._hooks.driver.take_dropped()
-        if self._hooks.pack > 1:
+        if self._hooks.packed:
             drop(self._hooks, dropped)
             return
         for trial_id, numbers in list(self._hooks.numbers.items()):
@@ -277,12 +278,12 @@ def _tuner(setting: Setting, mine: Share, hooks: Hooks, folder: Path) -> tune.Tu
         resources["memory"] = mine.memory
     return tune.Tuner(
         tune.with_resources(
-            tune.with_parameters(TrialActor if hooks.pack == 1 else PackActor, setting=setting),
+            tune.with_parameters(PackActor if hooks.packed else TrialActor, setting=setting),
             tune.PlacementGroupFactory([resources]),
         ),
         tune_config=tune.TuneConfig(
             search_alg=StudySearcher(hooks),
-            scheduler=StudyScheduler(hooks) if hooks.pack == 1 else PackScheduler(hooks),
+            scheduler=PackScheduler(hooks) if hooks.packed else StudyScheduler(hooks),
             num_samples=-1,  # the driver says when it is enough
             reuse_actors=True,
             trial_dirname_creator=lambda trial: trial.trial_id,

@@ -12,6 +12,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from ..base import as_message, deliver
+from ..packing import pack_after
 from ..protocol import Message
 from .actor import MESSAGES
 
@@ -31,6 +32,7 @@ class PackScheduler(FIFOScheduler):
         mine = hooks.numbers[trial.trial_id]
         orders: list[Message] = []
         with hooks.kept():
+            hooks.pack = pack_after(result[MESSAGES], hooks.pack, hooks.driver)
             for message in result[MESSAGES]:
                 stop = message["number"] not in mine  # dropped, and it may be in another slot by now
                 if not stop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from optuna.trial import FrozenTrial
 
 from hpsearch.search.backends.packing import pack_size
+from hpsearch.search.backends.process import Worker
 from hpsearch.search.backends.resources import Share
 from hpsearch.search.errors import UsageError
 from hpsearch.spaces import Spec
@@ -201,6 +203,31 @@ def test_a_pack_that_does_not_fit_into_memory_is_not_taken(
     measured = {"seconds": seconds, "memory_mb": peaks}
     monkeypatch.setattr("hpsearch.search.backends.packing._measured", lambda configs, share: measured)
     assert pack_size(spec, Share(1, 1.0, 0.0, None))[0] == 4
+
+
+def test_a_pack_that_takes_too_much_memory_becomes_smaller_until_one_trial_is_to_blame(
+    bench: Any, recorder: Any
+) -> None:
+    watcher = recorder()
+    bench.search(
+        bench.make_spec(**packed(4, max_memory="50MiB") | {"budget": {"trials": 4}}), watcher=watcher
+    )
+    sizes = [re.search(r"each worker trains (\d) at a time", line) for line in watcher.said]
+    assert [int(size[1]) for size in sizes if size] == [2, 1]
+    for trial in bench.trials():
+        assert trial.state.name == "PRUNED" and "retries" not in trial.user_attrs
+        assert re.fullmatch(
+            r"out of memory: the trial took \S+ MiB, max_memory is 50 MiB", trial.user_attrs["reason"]
+        )
+
+
+@pytest.mark.parametrize("backend_name", ["optuna"], indirect=True)
+def test_trials_that_are_too_many_for_the_memory_lose_nothing(
+    bench: Any, alone: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Worker, "_memory", lambda self: len(self.numbers) ** 2 << 30)
+    bench.search(bench.make_spec(**packed(4, max_memory="1GiB", retries=0)))
+    assert [told(trial) for trial in bench.trials()] == alone
 
 
 def test_what_cannot_be_packed_is_refused(bench: Any) -> None:
