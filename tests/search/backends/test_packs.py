@@ -74,7 +74,7 @@ def test_packs_of_a_search_are_its_trials_alone(bench: Any, alone: list[Any]) ->
         def tick(self, driver: Any) -> None:
             together.add(len(driver.running))
 
-    bench.search(bench.make_spec(**packed(4)), watcher=Watcher())
+    bench.search(bench.make_spec(**packed(2, workers=2, cpus_per_trial=0.5)), watcher=Watcher())
     assert [told(trial) for trial in bench.trials()] == alone
     assert max(together) == 4
 
