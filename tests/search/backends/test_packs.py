@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -61,8 +62,13 @@ def alone(bench: Any) -> list[Any]:
 
 
 def workers_of(pid: int) -> list[int]:
-    children = psutil.Process(pid).children(recursive=True)  # of a Ray's processes too
-    return [child.pid for child in children if "hpsearch.search.backends.worker" in child.cmdline()]
+    """The worker processes below a search's, and below its Ray's."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # nor a zombie, which is one
+            if "hpsearch.search.backends.worker" in child.cmdline():
+                found.append(child.pid)
+    return found
 
 
 def test_packs_of_a_search_are_its_trials_alone(bench: Any, alone: list[Any]) -> None:
