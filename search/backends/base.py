@@ -44,4 +44,6 @@ def deliver(driver: Driver, message: Message) -> str | None:
             driver.complete(number, message["value"])
         case "failed":
             driver.fail(number, Failure(**message["failure"]))
+        case "crowded":  # it is to have a worker with fewer beside it
+            driver.suspend(number)
     return None

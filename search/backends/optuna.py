@@ -13,7 +13,7 @@ from ...spaces import Spec
 from ..algorithms import make_pruner
 from ..driver import Driver
 from .base import as_message, deliver
-from .packing import check_pack, pack_size
+from .packing import check_pack, pack_after, pack_size
 from .process import TICK_SECONDS, Limits, Worker, environment
 from .protocol import Message
 from .resources import share, this_machine, visible_gpus
@@ -91,7 +91,7 @@ class OptunaBackend:
         dropped = driver.take_dropped()
         for slot, worker in list(self._workers.items()):
             for number in worker.numbers:
-                if number in dropped and not worker.stopping(number):
+                if number in dropped:
                     worker.drop(number)
             if driver.paused and worker.alive and not worker.numbers:
                 worker.end()
@@ -104,6 +104,7 @@ class OptunaBackend:
         if not worker.alive:
             self._selector.unregister(worker)
             del self._workers[slot]
+        self._pack = pack_after(messages, self._pack, driver)
         for message in messages:
             reason = deliver(driver, message)
             if message["kind"] == "report":

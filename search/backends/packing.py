@@ -7,14 +7,18 @@ import random
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...objectives.base import can_pack
 from ...spaces import Spec
 from ..algorithms import derived_seed
 from ..errors import SearchError, UsageError
 from .process import environment
+from .protocol import Message
 from .resources import Share, this_machine
+
+if TYPE_CHECKING:
+    from ..driver import Driver
 
 SIZES = (1, 2, 4, 8)  # among which `auto` chooses
 GAIN = 1.05  # that a pack must be faster by: less is the machine's noise
@@ -53,6 +57,16 @@ def pack_size(spec: Spec, share: Share) -> tuple[int, str | None]:
         best,
         f"each worker trains {best} trials at once, measured {rates[best]:.2g} times as fast",
     )
+
+
+def pack_after(messages: Sequence[Message], pack: int, driver: Driver) -> int:
+    """How many trials a worker trains at once from now on: half of those that took too much memory."""
+    crowded = next((message for message in messages if message["kind"] == "crowded"), None)
+    if crowded is None:
+        return pack
+    fewer: int = min(pack, crowded["together"] // 2)
+    driver.say(f"{crowded['message']}; each worker trains {fewer} at a time from now on")
+    return fewer
 
 
 def _objective(spec: Spec) -> str | list[str]:

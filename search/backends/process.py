@@ -54,6 +54,7 @@ class Running:
     output: Path  # where it prints
     since: float  # when it was given, or stopped, by the monotonic clock
     stopping: bool = False  # the search has ended it; it is on its way out
+    again: Message | None = None  # and is to be run again as soon as it is out: its assignment
 
 
 class Worker:
@@ -75,6 +76,7 @@ class Worker:
         self._heard = 0.0  # when it last gave a sign of life
         self._trials: dict[int, Running] = {}
         self.capacity: int = setup["pack"]
+        self._most = 0  # trials that it had at once; it keeps the memory that they took
         self.alive = True
         self._send({"kind": "setup", **setup})
 
@@ -89,8 +91,12 @@ class Worker:
     def give(self, assignment: Message) -> None:
         """Let the worker run a trial: an `Assignment` as a message."""
         number = assignment["number"]
+        if number in self._trials:
+            self._trials[number].again = assignment
+            return
         self._heard = time.monotonic()
         self._trials[number] = Running(number, Path(assignment["folder"]) / OUTPUT, self._heard)
+        self._most = max(self._most, len(self._trials))
         self._send({"kind": "trial", **assignment})
 
     def go_on(self, report: Message) -> None:
@@ -106,8 +112,8 @@ class Worker:
     def receive(self) -> list[Message]:
         """Wait for something to arrive; what of it the search is to know.
 
-        That is a `report`, which waits for an answer, or the end of the trial: `done` or `failed`; each with
-        the trial's `number`.
+        That is a `report`, which waits for an answer, or the end of the trial: `done`, `failed`, or `crowded`
+        where it shared too little memory with others; each with the trial's `number`.
         """
         messages = self._channel.receive()
         self._heard = time.monotonic()
@@ -124,10 +130,8 @@ class Worker:
         limits, now = self._limits, time.monotonic()
         if now - self._heard > limits.silence and not self._channel.has_news():
             return self._kill("lost", f"the worker process gave no sign of life for {limits.silence:g} s")
-        memory = None if limits.memory is None else limits.memory * self.capacity  # some of it was others'
-        if memory is not None and (taken := self._memory()) > memory:
-            what = "the trial" if len(self._trials) == 1 else f"{len(self._trials)} trials in one worker"
-            return self._kill("memory", f"{what} took {gibibytes(taken)}, max_memory is {gibibytes(memory)}")
+        if limits.memory is not None and (taken := self._memory()) > limits.memory * self._most:
+            return self._too_much(f"took {gibibytes(taken)}, max_memory is {gibibytes(limits.memory)}")
         for trial in list(self._trials.values()):
             if trial.stopping and now - trial.since > limits.leaving:
                 return self._kill(
@@ -139,11 +143,14 @@ class Worker:
 
     def drop(self, number: int) -> None:
         """Take a trial out: it has ended, and its worker does not know."""
-        if self.capacity == 1:
+        trial = self._trials[number]
+        if trial.stopping:
+            trial.again = None
+        elif self.capacity == 1:
             self._trials.clear()
             self._leave(0)
         else:
-            self._ask_to_leave(self._trials[number])
+            self._ask_to_leave(trial)
 
     def end(self) -> None:
         """Take the worker out of service. An idle one leaves by itself; a busy one is killed."""
@@ -151,15 +158,19 @@ class Worker:
             self._send({"kind": "exit"})
         self._leave(0 if self._trials else EXIT_SECONDS)
 
-    def stopping(self, number: int) -> bool:
-        """Whether a trial in it is on its way out."""
-        return self._trials[number].stopping
-
     def _overdue(self, trial: Running, what: str) -> list[Message]:
         if self.capacity == 1:
             return self._kill("timeout", what)
         self._ask_to_leave(trial)
-        return [_failure(trial.number, "timeout", what)]
+        return [{**_failure("timeout", what), "number": trial.number}]
+
+    def _too_much(self, what: str) -> list[Message]:
+        """End a worker that holds too much memory. Of several trials nobody knows which it was."""
+        if self._most == 1:
+            return self._kill("memory", f"the trial {what}")
+        self._leave(0)
+        told = f"{self._most} trials in one worker {what} for each"
+        return self._all({"kind": "crowded", "together": self._most, "message": told})
 
     def _ask_to_leave(self, trial: Running) -> None:
         """Others go on in the process, so the trial leaves it at its next step."""
@@ -177,20 +188,21 @@ class Worker:
             return [message]
         if message["kind"] == "stopped":
             what = "the objective raised TrialStopped, which is the search's"
-            message = _failure(message["number"], "error", what)
+            message = {**_failure("error", what), "number": message["number"]}
         return self._ended(message)
 
     def _lost(self) -> list[Message]:
         """The process ended by itself, or was killed."""
         self._leave(EXIT_SECONDS)
-        return self._all_failed("lost", _how_it_ended(self._process.returncode))
+        return self._all(_failure("lost", _how_it_ended(self._process.returncode)))
 
     def _kill(self, kind: str, what: str) -> list[Message]:
         self._leave(0)
-        return self._all_failed(kind, what)
+        return self._all(_failure(kind, what))
 
-    def _all_failed(self, kind: str, what: str) -> list[Message]:
-        return [told for number in self.numbers for told in self._ended(_failure(number, kind, what))]
+    def _all(self, end: Message) -> list[Message]:
+        """This is the end of every trial in it."""
+        return [told for number in self.numbers for told in self._ended({**end, "number": number})]
 
     def _ended(self, message: Message) -> list[Message]:
         """A trial is over; after its stop, or without one, the search hears no more of it."""
@@ -198,6 +210,10 @@ class Worker:
         if trial is None:
             return []
         shorten(trial.output)
+        if trial.again is not None and not self.alive:
+            return [message]  # its worker is gone before it began
+        if trial.again is not None:
+            self.give(trial.again)
         return [] if trial.stopping else [message]
 
     def _leave(self, seconds: float) -> None:
@@ -246,8 +262,8 @@ def environment(threads: int) -> dict[str, str]:
     return found
 
 
-def _failure(number: int, kind: str, what: str) -> Message:
-    return {"kind": "failed", "number": number, "failure": {"kind": kind, "message": what}}
+def _failure(kind: str, what: str) -> Message:
+    return {"kind": "failed", "failure": {"kind": kind, "message": what}}
 
 
 def _how_it_ended(code: int) -> str:

@@ -1,4 +1,4 @@
-"""`hpsearch doctor`: look at this machine, and show that a killed search is the uninterrupted one."""
+"""`hpsearch doctor`: look at this machine, and show that kills and packs change no trial's values."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from ...spaces import Spec
     from ..doctor import Check
     from ..kill_test import Outcome
+    from ..pack_test import Outcome as Packed
+    from ..pack_test import Trained
 
 DEFAULT_SPACE = "lora_quick"
+PACKED_SPACE = "lora"
 DEFAULT_TRIALS = DEFAULT_KILLS = 6
 STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -37,32 +40,43 @@ def doctor(
         str | None,
         typer.Argument(
             help="A space file, or the name of one that ships.",
-            show_default=f"{DEFAULT_SPACE} for --kill-test",
+            show_default=f"{DEFAULT_SPACE} for --kill-test, {PACKED_SPACE} for --pack-test",
         ),
     ] = None,
     kill_test: Annotated[
         bool, typer.Option("--kill-test", help="Kill a small search again and again, and compare.")
     ] = False,
+    pack_test: Annotated[
+        bool, typer.Option("--pack-test", help="Train trials alone and together, and compare.")
+    ] = False,
     backend: Annotated[
         str, typer.Option(help="What runs the trials: optuna or ray. Ray is started and ended.")
     ] = "optuna",
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials of each search.", show_default=str(DEFAULT_TRIALS))
+        int | None,
+        typer.Option(min=1, help="Trials of each search, or to be packed.", show_default=str(DEFAULT_TRIALS)),
     ] = None,
     kills: Annotated[
         int | None, typer.Option(min=1, help="How often it is killed.", show_default=str(DEFAULT_KILLS))
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the moments of the kills.", show_default="a random one")
+        int | None,
+        typer.Option(
+            min=0,
+            help="Of the moments of the kills, or the trials to be packed.",
+            show_default="a random one",
+        ),
     ] = None,
     storage: common.Storage = None,
     runs: common.Runs = None,
     as_json: common.Json = False,
 ) -> None:
-    """Look at this machine; with --kill-test, show that a killed search is the uninterrupted one.
+    """Look at this machine; with --kill-test or --pack-test, show that neither changes what a search finds.
 
     The kill test runs a space of yours, or one that ships, with one worker and a few trials: twice
-    undisturbed, and once killed with SIGKILL at random moments and continued. Your studies are left alone.
+    undisturbed, and once killed with SIGKILL at random moments and continued. The pack test trains random
+    configurations of a space for a few steps, each alone, and then all together as `execution.pack` does,
+    with one among them that diverges. Your studies are left alone.
 
     Example: hpsearch doctor --kill-test
     """
@@ -71,13 +85,21 @@ def doctor(
 
     check_name(backend)
     asked = common.given(trials=trials, kills=kills, seed=seed)
-    if asked and not kill_test:
-        raise UsageError(f"--{next(iter(asked))} goes with --kill-test")
-    spec = load_space(space) if space else _default() if kill_test else None
+    if kill_test and pack_test:
+        raise UsageError("--kill-test and --pack-test are two tests; give one of them")
+    for option in asked:
+        if option == "kills" and not kill_test:
+            raise UsageError("--kills goes with --kill-test")
+        if not (kill_test or pack_test):
+            raise UsageError(f"--{option} goes with --kill-test or --pack-test")
+    default = _default() if kill_test else load_space(PACKED_SPACE) if pack_test else None
+    spec = load_space(space) if space else default
     if spec is not None:
         check_objective(spec)
     if spec is not None and kill_test:
         _test(spec, space, backend, asked, as_json)
+    elif spec is not None and pack_test:
+        _test_packs(spec, space, asked, as_json)
     else:
         _look(spec, backend, storage, runs, as_json)
 
@@ -151,6 +173,35 @@ def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as
         raise typer.Exit(1)
 
 
+def _test_packs(spec: Spec, space: str | None, asked: dict[str, Any], as_json: bool) -> None:
+    from rich.console import Console
+
+    from ..pack_test import pack_test
+
+    seed = asked.get("seed", random.randrange(2**32))
+    trials = asked.get("trials", DEFAULT_TRIALS)
+    again = common.command(
+        *["doctor", *([space] if space else []), "--pack-test"], *common.options(trials=trials, seed=seed)
+    )
+    console = Console(highlight=False)
+    aside = Console(stderr=True, highlight=False) if as_json else console
+    aside.print(
+        f'pack test of "{spec.name}": {trials} random configurations and one that diverges, seed {seed}',
+        markup=False,
+        soft_wrap=True,
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what trains ends with the test
+    with LiveWatch(aside, "trials") if aside.is_terminal else nullcontext(LineWatch(aside)) as watch:
+        outcome = pack_test(spec, trials=trials, seed=seed, watch=watch)
+    if as_json:
+        told = {"passed": outcome.passed, "identical": outcome.identical, "again": again}
+        common.print_json(asdict(outcome) | told)
+    else:
+        conclude_packs(console, outcome, again)
+    if not outcome.passed:
+        raise typer.Exit(1)
+
+
 class LineWatch:
     """A line for each part of the test."""
 
@@ -167,14 +218,14 @@ class LineWatch:
 class LiveWatch:
     """A bar that redraws itself."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, counted: str = "trials and reports") -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("trials and reports"),
+            TextColumn(counted),
             TimeElapsedColumn(),
             console=console,
             transient=True,
@@ -249,3 +300,59 @@ def _verdict(outcome: Outcome) -> Any:
         f": {why} parameters and trial.seed alone, or runs on a device that does not repeat its bits.\n"
         f"first difference: {outcome.difference}",
     )
+
+
+def conclude_packs(console: Console, outcome: Packed, again: str) -> None:
+    """What each trial was alone and together, the verdict, and how to have it again."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("trial", "together with", "last loss", "reports", "adapter"):
+        table.add_column(title, no_wrap=True, justify="right")
+    table.add_column("", no_wrap=True)
+    for number, each in enumerate(outcome.trials):
+        gap = each.difference
+        table.add_row(
+            str(number),
+            f"{each.others} other{'s' * (each.others != 1)}",
+            "diverged" if each.value is None else f"{each.value:.6f}",
+            *([f"{gap['reports']:.2g}", f"{gap['adapter']:.2g}"] if gap else ["", ""]),
+            _packed_note(each),
+            style=None if each.passed else "red",
+        )
+    console.print(table)
+    console.print(Text.assemble(*_packed_verdict(outcome)), soft_wrap=True)
+    if any(each.sensitivity is not None for each in outcome.trials):
+        console.print(
+            "allowed is ten times what a start 1e-7 away changes in the trial alone, where that is more than "
+            "rounding: a learning rate that is too hot makes something big of it",
+            soft_wrap=True,
+        )
+    console.print(f"the same trials again: {again}", markup=False, soft_wrap=True)
+
+
+def _packed_note(each: Trained) -> str:
+    if each.identical:
+        return "same bits"
+    if each.difference is None:
+        return "they end differently"
+    return f"{each.allowed['reports']:.1g}, {each.allowed['adapter']:.1g} allowed"
+
+
+def _packed_verdict(outcome: Packed) -> tuple[tuple[str, str], str]:
+    count = f"{len(outcome.trials)} trials on {outcome.threads} thread{'s' * (outcome.threads != 1)}"
+    others = "the one that diverges disturbs no other"
+    if outcome.passed and outcome.identical:
+        return ("exact", "bold green"), f": {count}; together bit for bit what they are alone, and {others}"
+    if outcome.passed:
+        return ("same", "bold green"), f": {count}; together what they are alone up to rounding, and {others}"
+    failed = [str(number) for number, each in enumerate(outcome.trials) if not each.passed]
+    if failed:
+        return (
+            "not the same",
+            "bold red",
+        ), f": trial {', '.join(failed)}; leave execution.pack at 1, and report it"
+    if not any(each.others for each in outcome.trials):
+        return ("not shown", "bold yellow"), ": no two of these trials train together"
+    return ("not shown", "bold yellow"), ": the trial that was to diverge did not"

@@ -1,4 +1,4 @@
-"""`hpsearch doctor`: what it sees of a machine, and kill tests with verdicts of every kind."""
+"""`hpsearch doctor`: what it sees of a machine, and kill tests and pack tests with verdicts of every kind."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ import pytest
 from rich.console import Console
 
 from hpsearch.search import doctor
+from hpsearch.search import pack_test as packs
 from hpsearch.search.cli import main
-from hpsearch.search.cli.doctor import conclude
+from hpsearch.search.cli.doctor import conclude, conclude_packs
 from hpsearch.search.kill_test import Kill, Outcome, exact, first_difference, moments, small
 from hpsearch.spaces import load, loads
 from hpsearch.spaces.samplers import TPE
@@ -219,6 +220,9 @@ def test_ray_is_started_where_it_is_asked_for(cli: Cli) -> None:
     ("words", "message"),
     [
         (["--kills", "3"], "--kills goes with --kill-test"),
+        (["--kills", "3", "--pack-test"], "--kills goes with --kill-test"),
+        (["--seed", "3"], "--seed goes with --kill-test or --pack-test"),
+        (["--kill-test", "--pack-test"], "--kill-test and --pack-test are two tests; give one of them"),
         (["--backend", "rai"], 'there is no backend "rai", did you mean "ray"?'),
     ],
 )
@@ -366,3 +370,80 @@ def test_a_space_that_fails_by_itself_is_told(cli: Cli) -> None:
     assert code == 1 and "exact" not in shown
     assert "the undisturbed search failed before anything was killed (exit code 1)" in errors
     assert "ValueError: no data" in errors
+
+
+# The pack test.
+
+
+@pytest.mark.slow
+def test_packed_trials_of_a_space_are_what_they_are_alone(cli: Cli) -> None:
+    code, shown, errors = cli("doctor", "--pack-test", "--trials", "3", "--seed", "1", "--json")
+    content = json.loads(shown)
+    assert (code, content["passed"], content["again"]) == (
+        0,
+        True,
+        "hpsearch doctor --pack-test --trials 3 --seed 1",
+    )
+    assert [trial["wild"] for trial in content["trials"]] == [False, True, False, False]
+    for trial in content["trials"]:
+        assert trial["passed"] and trial["difference"].keys() == {"reports", "adapter"}
+        assert (trial["value"] is None) == trial["wild"]
+        assert trial["params"]["train_file"] == "english" and trial["params"]["max_steps"] == 8
+    assert 'pack test of "lora": 3 random configurations' in errors and "all of them together" in errors
+
+
+def test_a_space_that_is_not_packed_is_refused(cli: Cli) -> None:
+    Path("mine.py").write_text(OBJECTIVES)
+    Path("mine.yaml").write_text(SPACE)
+    code, _, errors = cli("doctor", "mine.yaml", "--pack-test")
+    assert code == 2
+    assert "only trials of the objective lora are packed, not of" in errors
+
+
+@pytest.mark.slow
+def test_a_configuration_that_cannot_train_is_told(cli: Cli) -> None:
+    Path("mine.yaml").write_text(
+        "version: 1\nname: mine\nobjective: lora\nmetric: val_loss\nbudget: {trials: 4}\n"
+        "parameters: {learning_rate: [0.001, 0.01], max_length: 200, max_steps: 10}\n"
+    )
+    code, _, errors = cli("doctor", "mine.yaml", "--pack-test")
+    assert code == 1 and "the trials cannot be trained: " in errors
+    assert "the base was made for 128" in errors and "Traceback" not in errors
+
+
+def packed(**fields: Any) -> packs.Trained:
+    none, least = ({"reports": each, "adapter": each} for each in (0.0, 1e-6))
+    whole: dict[str, Any] = {"params": {}, "wild": False, "others": 2, "value": 1.5, "passed": True}
+    whole |= {"difference": none, "identical": True, "sensitivity": None, "allowed": least}
+    return packs.Trained(**(whole | fields))
+
+
+def told(*trials: packs.Trained) -> list[str]:
+    console = Console(width=120, record=True, file=io.StringIO())
+    conclude_packs(console, packs.Outcome(3, 1, list(trials)), "hpsearch doctor --pack-test --seed 3")
+    return [" ".join(line.split()) for line in console.export_text().splitlines()]
+
+
+def test_verdicts_on_packs() -> None:
+    wild = packed(wild=True, value=None)
+    assert told(packed(), wild) == [
+        "trial together with last loss reports adapter",
+        "0 2 others 1.500000 0 0 same bits",
+        "1 2 others diverged 0 0 same bits",
+        "exact: 2 trials on 1 thread; together bit for bit what they are alone, "
+        "and the one that diverges disturbs no other",
+        "the same trials again: hpsearch doctor --pack-test --seed 3",
+    ]
+    gaps = {"difference": (2e-5, 3e-4), "sensitivity": (4e-6, 5e-5), "allowed": (4e-5, 5e-4)}
+    hot = {name: {"reports": gap[0], "adapter": gap[1]} for name, gap in gaps.items()}
+    lines = told(packed(identical=False, **hot), wild)
+    assert lines[1] == "0 2 others 1.500000 2e-05 0.0003 4e-05, 0.0005 allowed"
+    assert lines[3].startswith("same: 2 trials on 1 thread; together what they are alone up to rounding")
+    assert lines[4].startswith("allowed is ten times what a start 1e-7 away changes")
+    off = packed(identical=False, difference=None, passed=False)
+    assert told(packed(), off)[2:4] == [
+        "1 2 others 1.500000 they end differently",
+        "not the same: trial 1; leave execution.pack at 1, and report it",
+    ]
+    assert told(packed(others=0))[2] == "not shown: no two of these trials train together"
+    assert told(packed(), packed(wild=True))[3] == "not shown: the trial that was to diverge did not"

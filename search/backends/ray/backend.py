@@ -23,15 +23,17 @@ from ray.tune.search import Searcher
 
 from ....spaces import Spec
 from ...driver import Driver
-from ...errors import SearchError, UsageError
+from ...errors import SearchError
 from ..base import as_message, deliver
+from ..packing import check_pack, pack_size
 from ..process import TICK_SECONDS, Limits
 from ..protocol import Message
 from ..resources import Share, share, this_machine, threads_on
-from .actor import ASSIGNMENT, MESSAGES, Setting, TrialActor
+from .actor import ASSIGNMENT, MESSAGES, PackActor, Setting, TrialActor
 from .cluster import check_importable, connected, dead_processes, found, nodes, scratch
 from .files import Home
 from .lost import how_it_ended, lost_actors_are_errors
+from .packs import PackScheduler, drop
 from .stopping import tune_pruner
 
 WAIT_SECONDS = 30.0  # for a trial to find its place, before the user hears that it waits
@@ -47,11 +49,9 @@ class RayBackend:
         if address is not None and execution.cpus_per_trial is None:  # threads are known before it is joined
             execution = execution.model_copy(update={"cpus_per_trial": 1.0})
         self._execution = execution
-        if execution.pack not in ("auto", 1):
-            raise UsageError(
-                f"execution.pack: found {execution.pack}, but trials are packed on the optuna backend alone"
-            )
-        self._setup = {"objective": objective, "metric": spec.metric, "pack": 1}
+        check_pack(spec)
+        self._spec = spec
+        self._setup = {"objective": objective, "metric": spec.metric}
         self._limits = Limits.of(execution)
         self._machine = this_machine()
         self._share: Share | None = None  # a cluster says what it has when it is joined
@@ -66,8 +66,10 @@ class RayBackend:
             mine = self._share or share(self._execution, nodes(), "the cluster")
             if not own:
                 check_importable()
-            setting = Setting(self._setup, self._limits, self.threads, mine.gpus, _home())
-            hooks = Hooks(driver, mine.workers)
+            pack = self._pack(driver, mine)
+            setup = {**self._setup, "pack": pack}
+            setting = Setting(setup, self._limits, self.threads, mine.gpus, _home())
+            hooks = Hooks(driver, mine.workers, pack)
             try:
                 _tuner(setting, mine, hooks, folder).fit()
             except Overdue:
@@ -78,6 +80,18 @@ class RayBackend:
                 raise hooks.error or SearchError(f"Ray Tune ended the search: {error}") from error
             finally:
                 hooks.settle()
+
+    def _pack(self, driver: Driver, mine: Share) -> int:
+        """How many trials each worker trains at once; the driver's machine is not measured for others."""
+        if self._execution.pack == "auto" and len(nodes()) > 1:
+            driver.say(
+                "each worker trains one trial at a time: `pack: auto` cannot measure a cluster's nodes"
+            )
+            return 1
+        pack, told = pack_size(self._spec, mine)
+        if told is not None:
+            driver.say(told)
+        return pack
 
 
 class Overdue(Exception):
@@ -94,16 +108,23 @@ class Hooks:
     Tune pickles its hooks for a restore that never happens; none of this goes along.
     """
 
-    def __init__(self, driver: Driver, workers: int) -> None:
+    def __init__(self, driver: Driver, workers: int, pack: int) -> None:
         self.driver = driver
         self.workers = workers
-        self.numbers: dict[str, int] = {}  # Tune's trial -> the study's
+        self.packed = pack > 1  # whether a trial of Tune's is a slot for several of the study's
+        self.pack = pack  # so many; they may become fewer
+        self.numbers: dict[str, set[int]] = {}  # Tune's trial -> the study's
         self.actors: dict[str, Any] = {}  # Tune's running trial -> its actor
         self.killed: set[str] = set()  # Tune's trials whose actors we killed
         self.error: Exception | None = None  # what a hook raised: Tune passes on its text alone
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more trials of the study may run."""
+        return len(self.driver.running) < self.workers * self.pack
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -132,7 +153,7 @@ class StudySearcher(Searcher):
     def suggest(self, trial_id: str) -> Any:
         """A trial for Tune, as its config; None when there is none now, FINISHED when there is none ever."""
         hooks = self._hooks
-        if len(hooks.driver.running) >= hooks.workers:
+        if not hooks.has_room or (hooks.packed and len(hooks.numbers) == hooks.workers):
             return None
         with hooks.kept():
             if (
@@ -142,7 +163,7 @@ class StudySearcher(Searcher):
             assignment = hooks.driver.ask()
         if assignment is None:
             return None if hooks.driver.running or hooks.driver.paused else Searcher.FINISHED
-        hooks.numbers[trial_id] = assignment.number
+        hooks.numbers[trial_id] = {assignment.number}
         return {ASSIGNMENT: json.dumps(as_message(assignment))}
 
     def on_trial_complete(self, *args: Any, **options: Any) -> None:
@@ -216,18 +237,21 @@ class StudyCallback(tune.Callback):
     def _drop(self) -> None:
         """Take trials from their actors that the driver has ended; Tune sees their actors go."""
         dropped = self._hooks.driver.take_dropped()
-        for trial_id, number in list(self._hooks.numbers.items()):
-            if number in dropped and trial_id in self._hooks.actors:
+        if self._hooks.packed:
+            drop(self._hooks, dropped)
+            return
+        for trial_id, numbers in list(self._hooks.numbers.items()):
+            if numbers.intersection(dropped) and trial_id in self._hooks.actors:
                 self._hooks.killed.add(trial_id)
                 ray.kill(self._hooks.actors[trial_id])
 
     def _over(self, trial: Trial) -> None:
-        """A trial of Tune's is over. If the study's is not, its worker ended without a word."""
+        """A trial of Tune's is over. What runs in it by the study has lost its worker without a word."""
         hooks = self._hooks
         hooks.actors.pop(trial.trial_id, None)
-        number = hooks.numbers.pop(trial.trial_id, None)
-        if number is not None and number in hooks.driver.running:
-            hooks.driver.fail(number, how_it_ended(trial))
+        for number in sorted(hooks.numbers.pop(trial.trial_id, ())):
+            if number in hooks.driver.running:
+                hooks.driver.fail(number, how_it_ended(trial))
 
     def _say_what_waits(self, trials: list[Trial]) -> None:
         """Tell the user when trials wait for a place on the cluster that others have taken."""
@@ -254,11 +278,12 @@ def _tuner(setting: Setting, mine: Share, hooks: Hooks, folder: Path) -> tune.Tu
         resources["memory"] = mine.memory
     return tune.Tuner(
         tune.with_resources(
-            tune.with_parameters(TrialActor, setting=setting), tune.PlacementGroupFactory([resources])
+            tune.with_parameters(PackActor if hooks.packed else TrialActor, setting=setting),
+            tune.PlacementGroupFactory([resources]),
         ),
         tune_config=tune.TuneConfig(
             search_alg=StudySearcher(hooks),
-            scheduler=StudyScheduler(hooks),
+            scheduler=PackScheduler(hooks) if hooks.packed else StudyScheduler(hooks),
             num_samples=-1,  # the driver says when it is enough
             reuse_actors=True,
             trial_dirname_creator=lambda trial: trial.trial_id,

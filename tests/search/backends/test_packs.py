@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -11,13 +13,14 @@ import pytest
 from optuna.trial import FrozenTrial
 
 from hpsearch.search.backends.packing import pack_size
+from hpsearch.search.backends.process import Worker
 from hpsearch.search.backends.resources import Share
 from hpsearch.search.errors import UsageError
 from hpsearch.spaces import Spec
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.parametrize(("backend_name", "storage_name"), [("optuna", "sqlite")], indirect=True),
+    pytest.mark.parametrize("storage_name", ["sqlite"], indirect=True),
 ]
 
 TRIALS = 6
@@ -58,9 +61,13 @@ def alone(bench: Any) -> list[Any]:
     return [told(trial) for trial in bench.trials("alone")]
 
 
-def worker_of(process: Any) -> psutil.Process:
-    children = psutil.Process(process.pid).children(recursive=True)
-    [found] = [child for child in children if "hpsearch.search.backends.worker" in child.cmdline()]
+def workers_of(pid: int) -> list[int]:
+    """The worker processes below a search's, and below its Ray's."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # nor a zombie, which is one
+            if "hpsearch.search.backends.worker" in child.cmdline():
+                found.append(child.pid)
     return found
 
 
@@ -73,7 +80,7 @@ def test_packs_of_a_search_are_its_trials_alone(bench: Any, alone: list[Any]) ->
         def tick(self, driver: Any) -> None:
             together.add(len(driver.running))
 
-    bench.search(bench.make_spec(**packed(4)), watcher=Watcher())
+    bench.search(bench.make_spec(**packed(2, workers=2, cpus_per_trial=0.5)), watcher=Watcher())
     assert [told(trial) for trial in bench.trials()] == alone
     assert max(together) == 4
 
@@ -90,7 +97,8 @@ def test_kills_of_worker_and_driver_cost_a_packed_search_nothing(
         return path.exists() and len(path.read_bytes().splitlines()) >= lines
 
     search.wait_for(lambda: reported(1, 3))
-    os.kill(worker_of(process).pid, signal.SIGKILL)  # it is started again, and its three trials with it
+    [worker] = workers_of(process.pid)
+    os.kill(worker, signal.SIGKILL)  # it is started again, and its three trials with it
     search.wait_for(lambda: reported(3, 2))
     process.kill()
     process.communicate()
@@ -105,11 +113,7 @@ def test_a_trial_that_is_killed_takes_no_other_along(bench: Any, recorder: Any, 
     def kill(driver: Any) -> None:
         if 1 in driver.running and driver.running[1].reported and bench.states()[1] != "FAIL":
             driver.kill(1, "killed here")
-        workers.update(
-            child.pid
-            for child in psutil.Process().children()
-            if "hpsearch.search.backends.worker" in child.cmdline()
-        )
+        workers.update(workers_of(os.getpid()))
 
     bench.search(bench.make_spec(**packed(3)), watcher=recorder(at_tick=kill))
     found = bench.trials()
@@ -119,13 +123,16 @@ def test_a_trial_that_is_killed_takes_no_other_along(bench: Any, recorder: Any, 
 
 
 def test_a_trial_that_takes_too_long_leaves_its_pack(bench: Any) -> None:
-    space = packed(2, trial_timeout="10s", retries=0)
+    """And tries again at once, in a place that is free: its worker may not have heard of it yet."""
+    space = packed(4, trial_timeout="10s", retries=1) | {"budget": {"trials": 3}}
     long = SPACE["parameters"] | {"max_samples": [120, 10**6], "eval_every": 8}
     bench.search(bench.make_spec(**space | {"parameters": long}))
-    ends = {t.params["max_samples"]: set[str]() for t in bench.trials()}
+    assert {t.params["max_samples"] for t in bench.trials()} == {120, 10**6}
     for trial in bench.trials():
-        ends[trial.params["max_samples"]].add(trial.user_attrs.get("reason", trial.state.name))
-    assert ends == {120: {"COMPLETE"}, 10**6: {"the trial ran longer than 10 s"}}
+        late = trial.params["max_samples"] > 120
+        assert trial.state.name == ("FAIL" if late else "COMPLETE")
+        assert trial.user_attrs.get("reason") == ("the trial ran longer than 10 s" if late else None)
+        assert trial.user_attrs.get("retries", 0) == late
 
 
 def test_what_is_wrong_with_a_trial_is_not_its_packs_trouble(bench: Any) -> None:
@@ -151,6 +158,40 @@ def test_what_is_wrong_with_a_trial_is_not_its_packs_trouble(bench: Any) -> None
     assert len({t.state.name for t in bench.trials()}) > 1
 
 
+@pytest.mark.ray
+@pytest.mark.parametrize("backend_name", ["ray"], indirect=True)
+def test_an_actor_that_is_killed_costs_each_of_its_trials_an_attempt(
+    bench: Any, recorder: Any, alone: list[Any]
+) -> None:
+    killed: list[int] = []
+
+    def kill(driver: Any) -> None:
+        if not killed and all(n in driver.running and driver.running[n].reported for n in (0, 1, 2)):
+            [worker] = workers_of(os.getpid())
+            killed.append(psutil.Process(worker).ppid())
+            os.kill(killed[0], signal.SIGKILL)
+
+    bench.search(bench.make_spec(**packed(3)), watcher=recorder(at_tick=kill))
+    assert [told(trial) for trial in bench.trials()] == alone
+    tried_again = {t.number: t.user_attrs["error"] for t in bench.trials() if "retries" in t.user_attrs}
+    assert set(tried_again) == {0, 1, 2} and all("Ray actor died" in e for e in tried_again.values())
+
+
+def test_a_pause_leaves_the_machine_and_costs_nothing(bench: Any, recorder: Any, alone: list[Any]) -> None:
+    left: list[int] = []
+
+    def pause(driver: Any) -> None:
+        if not driver.paused and not left and any(each.reported for each in driver.running.values()):
+            driver.pause()
+        elif driver.paused and not driver.running and not workers_of(os.getpid()):
+            left.append(driver.finished)
+            driver.resume()
+
+    bench.search(bench.make_spec(**packed(3)), watcher=recorder(at_tick=pause))
+    assert left and left[0] < TRIALS
+    assert [told(trial) for trial in bench.trials()] == alone
+
+
 def test_auto_measures_and_says_what_it_took(bench: Any, recorder: Any) -> None:
     watcher = recorder()
     bench.search(bench.make_spec(**packed("auto") | {"budget": {"trials": 2}}), watcher=watcher)
@@ -168,6 +209,31 @@ def test_a_pack_that_does_not_fit_into_memory_is_not_taken(
     measured = {"seconds": seconds, "memory_mb": peaks}
     monkeypatch.setattr("hpsearch.search.backends.packing._measured", lambda configs, share: measured)
     assert pack_size(spec, Share(1, 1.0, 0.0, None))[0] == 4
+
+
+def test_a_pack_that_takes_too_much_memory_becomes_smaller_until_one_trial_is_to_blame(
+    bench: Any, recorder: Any
+) -> None:
+    watcher = recorder()
+    bench.search(
+        bench.make_spec(**packed(4, max_memory="50MiB") | {"budget": {"trials": 4}}), watcher=watcher
+    )
+    sizes = [re.search(r"each worker trains (\d) at a time", line) for line in watcher.said]
+    assert [int(size[1]) for size in sizes if size] == [2, 1]
+    for trial in bench.trials():
+        assert trial.state.name == "PRUNED" and "retries" not in trial.user_attrs
+        assert re.fullmatch(
+            r"out of memory: the trial took \S+ MiB, max_memory is 50 MiB", trial.user_attrs["reason"]
+        )
+
+
+@pytest.mark.parametrize("backend_name", ["optuna"], indirect=True)
+def test_trials_that_are_too_many_for_the_memory_lose_nothing(
+    bench: Any, alone: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Worker, "_memory", lambda self: len(self.numbers) ** 2 << 30)
+    bench.search(bench.make_spec(**packed(4, max_memory="1GiB", retries=0)))
+    assert [told(trial) for trial in bench.trials()] == alone
 
 
 def test_what_cannot_be_packed_is_refused(bench: Any) -> None:

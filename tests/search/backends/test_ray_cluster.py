@@ -87,6 +87,45 @@ def search(bench: Any, command: Any) -> Any:
     return command(objective="my_objective:train", budget={"trials": 5}, execution={"workers": 2})
 
 
+def test_packs_on_two_nodes_are_their_trials_alone(bench: Any, command: Any, two_nodes: TwoNodes) -> None:
+    space: dict[str, Any] = {
+        "objective": "lora",
+        "metric": "val_loss",
+        "parameters": {
+            "learning_rate": {"min": 1e-4, "max": 1e-2, "log": True},
+            "batch_size": 2,
+            "max_length": 16,
+            "eval_samples": 4,
+            "max_samples": 600,
+            "eval_every": 60,
+        },
+        "early_stopping": {"method": "none", "resource": "samples"},
+        "budget": {"trials": 5},
+        "execution": {"workers": 2, "pack": 2},
+    }
+    search = command(**space)
+    process = search.start("--ray-address", two_nodes.address, env=two_nodes.environment)
+    runs = bench.folder / "runs" / "study"
+    together: set[int] = set()
+
+    def over() -> bool:
+        logs = [log.read_text().count("\n") for log in runs.glob("*/metrics.jsonl")]
+        together.add(sum(0 < lines < 10 for lines in logs))
+        return process.poll() is not None
+
+    search.wait_for(over, 200)
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    assert max(together) > 2, "which one worker cannot have"
+    spec = bench.make_spec(**space | {"name": "alone", "execution": {"workers": 1, "cpus_per_trial": 1}})
+    bench.run(spec, backend="optuna")
+    here, alone = bench.trials(), bench.trials("alone")
+    assert [t.intermediate_values for t in here] == [t.intermediate_values for t in alone]
+    for trial in here:
+        assert trial.state.name == "COMPLETE" and len(trial.intermediate_values) == 10
+        assert len(runs.joinpath(str(trial.number), "metrics.jsonl").read_text().splitlines()) == 10
+
+
 def test_a_node_that_dies_costs_its_trial_an_attempt_and_the_search_nothing(
     bench: Any, search: Any, two_nodes: TwoNodes
 ) -> None:

@@ -1,0 +1,126 @@
+"""Shows that trials which train together compute what each computes alone: here, with this space."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..objectives.base import can_pack
+from ..spaces import SpaceError, Spec
+from .algorithms import derived_seed
+from .backends.process import environment
+from .backends.resources import share, this_machine
+from .errors import SearchError
+
+STEPS = 8  # of each trial's optimizer
+LENGTH = ("max_samples", "max_steps", "eval_every", "eval_samples", "early_stopping_patience")
+SCHEDULE = ("lr_scheduler", "warmup_ratio", "warmup_steps")
+WILD = {"learning_rate": 1e30, "max_grad_norm": 0.0, "lr_scheduler": "constant"}  # is no number after a step
+WILD_PLACE = 1  # after the first, which is there when it diverges, and before the others, which come to it
+
+Watch = Callable[[str, int, int | None], None]  # what is done, how far it is, of how much where that is known
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A configuration, and what its two runs came to; as `objectives.pack_test` says it."""
+
+    params: dict[str, Any]
+    wild: bool  # made to diverge
+    others: int  # that trained with it at most
+    value: float | None  # the last loss; None where it diverged
+    difference: dict[str, float] | None  # of `reports` and `adapter`; None where the two ended differently
+    identical: bool  # bit for bit
+    sensitivity: dict[str, float] | None  # what a start 1e-7 away changes, where somebody had to know
+    allowed: dict[str, float]  # differences
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the test found."""
+
+    seed: int
+    threads: int
+    trials: list[Trained]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all are the same, and it means something: trials met, and the wild one diverged."""
+        met = any(each.others for each in self.trials)
+        diverged = all(each.value is None for each in self.trials if each.wild)
+        return met and diverged and all(each.passed for each in self.trials)
+
+    @property
+    def identical(self) -> bool:
+        """Whether no bit differs anywhere."""
+        return all(each.identical for each in self.trials)
+
+
+def configurations(spec: Spec, trials: int, seed: int) -> list[dict[str, Any]]:
+    """Random ones of the space, shortened, and one that diverges."""
+    found = []
+    rng = random.Random(seed)
+    for number in range(trials):
+        drawn = {"seed": derived_seed(seed, "trial", number)} | spec.space.sample(rng)
+        warmup = {"warmup_steps": min(drawn["warmup_steps"], STEPS // 4)} if "warmup_steps" in drawn else {}
+        kept = {name: value for name, value in drawn.items() if name not in LENGTH}
+        found.append(kept | warmup | {"max_steps": STEPS, "eval_every": STEPS // 4, "eval_samples": 8})
+    like = {name: value for name, value in found[0].items() if name not in SCHEDULE}
+    found.insert(WILD_PLACE, like | WILD)
+    return found
+
+
+def pack_test(spec: Spec, *, trials: int, seed: int, watch: Watch) -> Outcome:
+    """Train so many configurations of a space, and one that diverges, alone and together.
+
+    Raises `SpaceError` where the trials of the space cannot be packed, `SearchError` where one cannot train.
+    """
+    objective = spec.objective if isinstance(spec.objective, str) else spec.objective.command
+    if not can_pack(objective):
+        theirs = objective if isinstance(objective, str) else " ".join(objective)
+        raise SpaceError(
+            [spec.issue("objective", f"only trials of the objective lora are packed, not of {theirs}")]
+        )
+    asked = configurations(spec, trials, seed)
+    threads = share(spec.execution, [this_machine()], "this machine").threads
+    found = _compared(asked, threads, watch)
+    made = enumerate(zip(asked, found, strict=True))
+    return Outcome(seed, threads, [Trained(each, n == WILD_PLACE, **its) for n, (each, its) in made])
+
+
+def _compared(asked: list[dict[str, Any]], threads: int, watch: Watch) -> list[dict[str, Any]]:
+    """What `objectives.pack_test` prints."""
+    watch("each trial alone", 0, len(asked))
+    found: list[dict[str, Any]] = []
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "hpsearch.objectives.pack_test"],
+        env=environment(threads),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        try:
+            process.stdin.write(json.dumps(asked))
+            process.stdin.close()
+            for line in process.stdout:
+                told = json.loads(line)
+                found = told.get("compared", [])
+                if (done := told.get("alone")) is not None:
+                    what = "each trial alone" if done < len(asked) else "all of them together"
+                    watch(what, done, len(asked))
+        except BaseException:
+            process.kill()
+            raise
+        errors = process.stderr.read()
+    if process.returncode != 0:
+        last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        raise SearchError(f"the trials cannot be trained: {last}")
+    return found

@@ -1,0 +1,98 @@
+"""The pack test finds packs that compute something else, and blames no rounding on them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from hpsearch.objectives.pack_test import Compared, compare
+from hpsearch.trainer.config import LoraConfig
+from hpsearch.trainer.loop import Run
+from hpsearch.trainer.pack import LoraPack
+
+SMALL: dict[str, Any] = {
+    "learning_rate": 3e-3,
+    "batch_size": 2,
+    "max_length": 16,
+    "max_steps": 6,
+    "eval_every": 3,
+    "eval_samples": 4,
+    "device": "cpu",
+}
+CONFIGS = [
+    LoraConfig.from_params(SMALL | {"lora_r": 2, "seed": 1}),
+    LoraConfig.from_params(SMALL | {"learning_rate": 1e30, "max_grad_norm": 0.0}),
+    LoraConfig.from_params(SMALL | {"lora_r": 12, "learning_rate": 1e-3, "lr_scheduler": "cosine"}),
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def found(configs: Sequence[LoraConfig] = CONFIGS) -> list[Compared]:
+    return compare(configs, lambda done: None)
+
+
+def scaled_in_company(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Let packs of several runs compute with another strength of their adapters."""
+    right = LoraPack.set
+
+    def wrong(self: LoraPack, runs: Sequence[Run]) -> None:
+        right(self, runs)
+        if len(runs) > 1:
+            self._scale *= factor
+
+    monkeypatch.setattr(LoraPack, "set", wrong)
+
+
+def test_runs_are_together_what_they_are_alone() -> None:
+    heard: list[int] = []
+    trained = compare(CONFIGS, heard.append)
+    assert heard == [1, 2, 3]
+    assert all(each.passed and each.identical and each.others for each in trained)
+    assert [each.value is None for each in trained] == [False, True, False]
+    for each in trained:
+        assert each.difference == {"reports": 0.0, "adapter": 0.0} and each.sensitivity is None
+        assert each.allowed == {"reports": 1e-6, "adapter": 1e-6}
+
+
+def test_a_pack_that_computes_something_else_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    scaled_in_company(monkeypatch, 1.001)
+    first, _, last = found()
+    for each in (first, last):
+        assert not each.passed and not each.identical
+        assert each.difference is not None and each.sensitivity is not None
+        assert each.difference["reports"] > 2 * each.allowed["reports"], "and not for its learning rate"
+
+
+def test_a_run_that_another_brings_down_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = LoraPack.tick
+
+    def wrong(self: LoraPack) -> None:
+        right(self)
+        if any(run.trained["lora_B"].isnan().any() for run in self.runs):
+            for run in self.runs:
+                run.trained["lora_B"].mul_(float("nan"))
+
+    monkeypatch.setattr(LoraPack, "tick", wrong)
+    passed = [(each.passed, each.difference) for each in found()]
+    assert passed[0] == passed[2] == (False, None)
+
+
+def test_a_learning_rate_that_is_too_hot_may_make_much_of_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    scaled_in_company(monkeypatch, 1 + 2**-23)  # the next number after 1
+    hot = dataclasses.replace(CONFIGS[0], learning_rate=0.3, max_steps=30, eval_every=10)
+    each, _ = found([hot, dataclasses.replace(hot, seed=2)])
+    assert each.passed and not each.identical
+    assert each.difference is not None and each.sensitivity is not None
+    for part, difference in each.difference.items():
+        assert difference > 1e-6 and each.allowed[part] == 10 * each.sensitivity[part]
