@@ -16,9 +16,10 @@ What looks at a matrix as a whole takes each layer's by itself, not those that a
 Adafactor for its rows, columns and size, Muon for its directions. Each half of an adapter is such a matrix.
 
 Adafactor's learning rate is relative: a step is as large as the rate times the matrix's root mean square (at
-least 0.001), so good ones are 10 to 100 times those of AdamW. Muon's steps are made as large as AdamW's
-usually are (Liu et al. 2025, "Muon is scalable for LLM training", equation 4): one rate does for both of its
-kinds, and the matrix may be written in rows or in columns.
+least 0.001), so good ones are larger: for adapters a hundred times those of AdamW, and more.
+
+Muon's steps are made as large as AdamW's usually are (Liu et al. 2025, "Muon is scalable for LLM training",
+equation 4): one rate does for both of its kinds, and the matrix may be written in rows or in columns.
 
 The classes of `torch.optim` compute the same bits, but load torch's compiler on the way: 1.4 seconds of each
 worker's start. Their functions do not.
