@@ -54,11 +54,16 @@ def told(trial: FrozenTrial) -> Any:
     return trial.state.name, trial.params, trial.value, trial.intermediate_values, attrs
 
 
+_alone: list[Any] = []
+
+
 @pytest.fixture
 def alone(bench: Any) -> list[Any]:
-    """What the trials are when they train one at a time."""
-    bench.search(bench.make_spec(name="alone", **packed(1)))
-    return [told(trial) for trial in bench.trials("alone")]
+    """What the trials are when they train one at a time: for all tests the same, on whichever backend."""
+    if not _alone:
+        bench.run(bench.make_spec(name="alone", **packed(1)), backend="optuna")
+        _alone.extend(told(trial) for trial in bench.trials("alone"))
+    return _alone
 
 
 def workers_of(pid: int) -> list[int]:
@@ -135,6 +140,7 @@ def test_a_trial_that_takes_too_long_leaves_its_pack(bench: Any) -> None:
         assert trial.user_attrs.get("retries", 0) == late
 
 
+@pytest.mark.any_backend
 def test_what_is_wrong_with_a_trial_is_not_its_packs_trouble(bench: Any) -> None:
     """One diverges, one cannot begin, and the others do not notice."""
     parameters = SPACE["parameters"] | {
@@ -200,6 +206,7 @@ def test_auto_measures_and_says_what_it_took(bench: Any, recorder: Any) -> None:
     assert bench.states() == ["COMPLETE"] * 2
 
 
+@pytest.mark.any_backend
 def test_a_pack_that_does_not_fit_into_memory_is_not_taken(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
