@@ -157,6 +157,7 @@ class TrainConfig:
     max_length: int = whole(128, "[2, inf)", "tokens (bytes) of a sequence")
     early_stopping_patience: int = whole(0, "[0, inf)", "stop after so many worse validations; 0: never")
     early_stopping_min_delta: float = real(0.0, "[0, inf)", "what counts as an improvement, in nats")
+    load_best_model_at_end: bool = switch("the value and weights of the best validation, not of the last")
     train_file: str = text("python", (), "text, folder or .jsonl; or what Python carries: english, python")
     validation_file: str | None = optional(
         str, "", "the same to validate on; what it holds is not trained on"
@@ -277,6 +278,11 @@ class TrainConfig:
             return 1
         assert self.samples_per_epoch is not None, "a run sets it where its text is known"
         return self.samples_per_epoch
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the run's value and weights are those of its best validation, and not of its last."""
+        return self.load_best_model_at_end or self.early_stopping_patience > 0
 
     @property
     def eval_interval(self) -> int:

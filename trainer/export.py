@@ -99,7 +99,7 @@ def _pack_of(config: TrainConfig, identity: dict[str, Any]) -> Pack:
 
 def _value(state: dict[str, Any]) -> float:
     value: float = state["reports"][-1]["value"]
-    return float(state["best"]) if state["identity"]["early_stopping_patience"] else value
+    return float(state["best"]) if _config_of(state["identity"]).keeps_best else value
 
 
 def _about_adapter(config: LoraConfig, identity: dict[str, Any]) -> dict[str, Any]:

@@ -41,9 +41,10 @@ from .schedule import learning_rate, report_due
 class Report:
     """One validation: `value` is the loss in nats a token, `step` the place in the run's unit.
 
-    `metrics`: train_loss (mean since the last report, of what is minimised: with `label_smoothing_factor`
-    not comparable to `value`), perplexity, learning_rate and grad_norm (of the last step), tokens_per_second
-    (training alone), host_memory_mb (this process's peak), on CUDA device_memory_mb (this run's peak).
+    `metrics`: train_loss (mean since the last report, of what is minimised: with `label_smoothing_factor` the
+    smoothed loss), overfitting_gap (value - train_loss), perplexity, learning_rate and grad_norm (of the last
+    step), tokens_per_second (training alone), host_memory_mb (this process's peak), on CUDA device_memory_mb
+    (this run's peak).
     """
 
     step: int
@@ -232,6 +233,7 @@ class Run:
         tokens = self.loss_steps * self.config.rows_per_step * self.config.max_length
         metrics = {
             "train_loss": train_loss,
+            "overfitting_gap": value - train_loss,
             "perplexity": math.exp(min(value, 700.0)),
             "learning_rate": self.rate_of(self.step - 1),
             "grad_norm": self.grad_norm.item(),
@@ -251,7 +253,7 @@ class Run:
         patience = self.config.early_stopping_patience
         if value < self.best - self.config.early_stopping_min_delta:
             self.best, self.stale = value, 0
-            if patience:
+            if self.config.keeps_best:
                 self.best_weights = {name: tensor.clone() for name, tensor in self.weights().items()}
         else:
             self.stale += 1

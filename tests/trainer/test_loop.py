@@ -43,8 +43,15 @@ def test_reports_stand_on_the_grid_and_carry_their_metrics(config: TrainConfig) 
     assert result.value == heard[-1].value and result.stopped == "finished"
     assert (result.steps, result.samples) == (12, 48)
     for report in heard:
-        assert set(report.metrics) == CLOCKED | {"train_loss", "perplexity", "learning_rate", "grad_norm"}
+        assert set(report.metrics) == CLOCKED | {
+            "train_loss",
+            "overfitting_gap",
+            "perplexity",
+            "learning_rate",
+            "grad_norm",
+        }
         assert all(type(value) is float and math.isfinite(value) for value in report.metrics.values())
+        assert report.metrics["overfitting_gap"] == report.value - report.metrics["train_loss"]
         assert report.metrics["perplexity"] == pytest.approx(math.exp(report.value))
 
 
@@ -252,3 +259,15 @@ def test_an_epoch_is_as_many_sequences_as_the_text_holds(tiny_lora: LoraConfig) 
     assert [report.step for report in seldom.reports] == [2, 3]
     same = fit(dataclasses.replace(tiny_lora, max_samples=30, eval_every=30), on_report=silent)
     assert same.value == result.value, "30 samples, in whatever unit"
+
+
+def test_the_best_is_kept_where_asked_though_nothing_stops_the_run(tiny_pretrain: PretrainConfig) -> None:
+    wild = dataclasses.replace(tiny_pretrain, learning_rate=0.5, max_samples=96, lr_scheduler="constant")
+    last = fit(wild, on_report=silent)
+    best = fit(dataclasses.replace(wild, load_best_model_at_end=True), on_report=silent)
+    values = [report.value for report in last.reports]
+    assert last.value == values[-1] > min(values)
+    assert best.stopped == "finished" and best.value == min(values)
+    run = Run(wild)
+    run.load_weights(best.weights)
+    assert run.pack.evaluate(run) == best.value
