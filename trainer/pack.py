@@ -35,7 +35,7 @@ from .numerics import Numerics
 if TYPE_CHECKING:
     from .loop import Run
 
-CHUNK = 16  # rows of one forward pass of the validation; more is no faster, and takes more memory
+CHUNK = 8  # rows of one forward pass of the validation; more are slower, and take more memory
 
 
 class Pack:
@@ -208,13 +208,15 @@ class LoraPack(Pack):
         self._drop = (dropout * 65536).round().to(torch.int32).sub_(32768).view(-1, 1, 1)
         self._keep = (1 / (1 - dropout)).view(-1, 1, 1)
 
+    @torch.no_grad()
     def hold(self, config: TrainConfig, trained: Tensors) -> None:
-        stack = {name: _padded(tensor, _lora(config).padded_rank) for name, tensor in trained.items()}
-        self.lora.place([stack], torch.tensor([_lora(config).scale], device=self.device))
+        self.lora.hold(trained, _lora(config).scale)
 
+    @torch.no_grad()
     def merged(self, config: LoraConfig, trained: Tensors) -> Tensors:
         """The state of a plain model that computes what one run has learned."""
-        return self.lora.merged(self.model, trained, config.scale)
+        weights = self.lora.merged(trained, config.scale)
+        return self.model.state_dict() | {f"{name}.weight": weight for name, weight in weights.items()}
 
     def named(self, trained: Tensors) -> Tensors:
         return self.lora.named(trained)
