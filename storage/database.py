@@ -132,7 +132,9 @@ def _opened(url: str, options: dict[str, Any], *, create: bool) -> optuna.storag
             return optuna.storages.RDBStorage(url, engine_kwargs=options, skip_table_creation=not create)
         except exc.SQLAlchemyError as error:
             # Another process makes the tables at the same time: the next look finds them.
-            if not create or "already exists" not in cause(error) or time.monotonic() > deadline:
+            said = cause(error)
+            together = "already exists" in said or "alembic_version" in said
+            if not create or not together or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
-from .config import TrainConfig
+from .config import PASS_TOKENS, TrainConfig
 
 MOST = 4  # sentences; the guides' first ones help most
 RISE = 0.01  # of the best validation, from which a worse one is no noise of a small text
@@ -92,6 +92,11 @@ class _Run:
         self.values = defaults | dict(seen.params)
         self.sign = -1.0 if seen.maximize else 1.0
         self.validations = [report for report in seen.reports if math.isfinite(report.value)]
+
+    @property
+    def cuts_batches(self) -> bool:
+        """Whether a forward pass takes `PASS_TOKENS` at most, whatever the batch."""
+        return self.values.get("finetuning_type") == "lora"
 
     def number(self, name: str) -> float | None:
         """The parameter's value where the run has it and it is a finite number."""
@@ -210,17 +215,19 @@ def _out_of_memory(run: _Run) -> Iterator[str]:
     yield from _smaller_batches(run)
     if run.values.get("gradient_checkpointing") is False:
         yield "set gradient_checkpointing to true: activations are made again, a fifth to a third slower"
+    if run.values.get("precision") in ("auto", "fp32"):
+        yield "set precision to bf16, where the device has it: activations of half the size"
     if run.values.get("bf16") is False and run.values.get("fp16") in (None, False):
         yield "set bf16 to true: numbers of half the size"
     row = run.first(ROW_LENGTHS)
-    if row is not None and row[1] >= 32:
+    if row is not None and row[1] >= (PASS_TOKENS + 1 if run.cuts_batches else 32):
         yield f"lower {row[0]} from {_plain(row[1])} to {int(row[1] // 2)}, where the text allows it"
     yield from _smaller_model(run, "a smaller model")
 
 
 def _smaller_batches(run: _Run) -> Iterator[str]:
     batch = run.first(BATCHES)
-    if batch is None or batch[1] < 2:
+    if batch is None or batch[1] < 2 or run.cuts_batches:
         return
     name, rows = batch[0], int(batch[1])
     halved = f"halve {name} from {rows} to {rows // 2}"

@@ -15,7 +15,8 @@ hundred to a thousand times the size, so:
 | linear; cosine | the same | their rule for shorter and for longer training |
 | batch sizes, patience | the same | |
 | weight_decay 0.01 (production) | the default | 0.01 for a LoRA, and 0.1 from scratch, as they say |
-| fp16, bf16, gradient_checkpointing | left out | our trainer has no such parameters |
+| gradient_checkpointing (memory) | the same | |
+| fp16, bf16 | left out | `precision: auto` takes bf16 where a GPU has it |
 
 The sizes and their dropout are the guides' too. So are the learning rates of medium and large, which are for
 machines with a GPU; small takes that of our base. This module imports no torch.
@@ -66,6 +67,7 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
         "eval_every": EPOCH // 5,
         "batch_size": 2,
         "gradient_accumulation_steps": 8,
+        "gradient_checkpointing": True,
         "learning_rate": 5e-4,
         "lr_scheduler": "linear",
         "warmup_ratio": 0.1,

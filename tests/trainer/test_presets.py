@@ -28,6 +28,7 @@ GUIDES: dict[str, tuple[int, int, int, float, int]] = {
 def test_a_scenario_is_the_guides(name: str, config: type[TrainConfig], factor: float) -> None:
     epochs, batch, parts, rate, patience = GUIDES[name]
     made = config.from_params(preset_values(config, [name]))
+    assert made.gradient_checkpointing == (name == "memory")
     assert (made.max_samples, made.batch_size, made.gradient_accumulation_steps) == (
         epochs * EPOCH,
         batch,

@@ -70,7 +70,7 @@ def neighbours(bench: Any) -> Iterator[list[Neighbours]]:
 def test_many_trials_of_8_workers_beside_a_reader_and_a_writer(
     bench: Any, recorder: Any, neighbours: list[Neighbours]
 ) -> None:
-    count = 200 if bench.backend == "optuna" else 50  # whose workers take ten times as long to start
+    count = 200 if bench.backend == "optuna" else 32  # whose workers take ten times as long to start
 
     def join(driver: Any) -> None:
         if not neighbours:

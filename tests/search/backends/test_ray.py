@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,9 @@ def test_an_actor_that_is_killed_costs_its_trial_an_attempt(bench: Any, recorder
         if running is None or running.reported < 2 or killed:
             return
         for process in psutil.Process().children(recursive=True):
-            if "hpsearch.search.backends.worker" in process.cmdline():
-                killed.append(process.ppid())
+            with suppress(psutil.Error):  # it has just ended
+                if "hpsearch.search.backends.worker" in process.cmdline():
+                    killed.append(process.ppid())
         os.kill(killed[0], 9)
 
     fields = {"budget": {"trials": 3}, "execution": {"workers": 1, "retries": 1}}
@@ -106,7 +108,7 @@ def test_an_actor_that_is_killed_costs_its_trial_an_attempt(bench: Any, recorder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["raylet", "gcs_server"])
+@pytest.mark.parametrize("name", ["gcs_server"])  # the raylet goes the same way
 def test_a_search_whose_ray_is_killed_says_so_and_goes_on_where_it_stood(
     bench: Any, command: Any, name: str
 ) -> None:
