@@ -127,6 +127,7 @@ def test_a_trial_that_is_killed_takes_no_other_along(bench: Any, recorder: Any, 
     assert len(workers) == 1, "and its worker stays"
 
 
+@pytest.mark.any_backend
 def test_a_trial_that_takes_too_long_leaves_its_pack(bench: Any) -> None:
     """And tries again at once, in a place that is free: its worker may not have heard of it yet."""
     space = packed(4, trial_timeout="10s", retries=1) | {"budget": {"trials": 3}}
@@ -198,6 +199,7 @@ def test_a_pause_leaves_the_machine_and_costs_nothing(bench: Any, recorder: Any,
     assert [told(trial) for trial in bench.trials()] == alone
 
 
+@pytest.mark.any_backend
 def test_auto_measures_and_says_what_it_took(bench: Any, recorder: Any) -> None:
     watcher = recorder()
     bench.search(bench.make_spec(**packed("auto") | {"budget": {"trials": 2}}), watcher=watcher)
