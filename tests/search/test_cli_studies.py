@@ -402,3 +402,13 @@ def reported(database: Path) -> bool:
         return any(trial.last_step for trial in trial_rows(open_study("curves", storage=str(database))))
     except (StorageError, SearchError):
         return False  # no study yet
+
+
+def test_what_another_program_wrote_without_the_parameters_is_no_winner(copied: Path) -> None:
+    study = optuna.load_study(study_name="curves", storage=f"sqlite:///{copied}")
+    before = read(copied, "best", "curves")
+    odd = {1: float("nan"), 2: float("inf"), 3: 1.0}
+    study.add_trial(optuna.trial.create_trial(value=float("-inf"), intermediate_values=odd))
+    assert read(copied, "best", "curves") == before
+    assert "another program wrote it" in call(copied, "show", "curves", "--trial", "12").stdout
+    assert call(copied, "show", "curves").exit_code == 0
