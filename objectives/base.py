@@ -165,7 +165,7 @@ def packed(
     """What runs several trials of a built-in objective at once; `within` as `built_in.Packed` has it."""
     from .built_in import Packed
 
-    return Packed(_config_class(described["name"]), within)
+    return Packed(config_class(described["name"]), within)
 
 
 @contextmanager
@@ -214,7 +214,7 @@ def known_parameters(name: str) -> frozenset[str] | None:
         return None
     from ..trainer.config import known_parameters
 
-    return known_parameters(_config_class(name))
+    return known_parameters(config_class(name))
 
 
 def parameter_problems(name: str, params: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -227,7 +227,7 @@ def parameter_problems(name: str, params: Mapping[str, Any]) -> list[tuple[str, 
     from ..trainer.errors import ConfigError
 
     try:
-        _config_class(name).from_params(params)
+        config_class(name).from_params(params)
     except ConfigError as error:
         return [_problem(problem, params) for problem in error.problems]
     return []
@@ -239,7 +239,7 @@ def idle_parameters(name: str, params: Mapping[str, Any]) -> dict[str, str]:
         return {}
     from ..trainer.config import idle_parameters
 
-    return idle_parameters(_config_class(name), params)
+    return idle_parameters(config_class(name), params)
 
 
 def _problem(problem: str, params: Mapping[str, Any]) -> tuple[str, str]:
@@ -249,7 +249,8 @@ def _problem(problem: str, params: Mapping[str, Any]) -> tuple[str, str]:
     return first, message if len(several) == 1 else problem
 
 
-def _config_class(name: str) -> type[TrainConfig]:
+def config_class(name: str) -> type[TrainConfig]:
+    """What a built-in objective can be told. Loads no torch."""
     from ..trainer import config
 
     return {"lora": config.LoraConfig, "pretrain": config.PretrainConfig}[name]

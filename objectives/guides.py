@@ -13,7 +13,7 @@ from ..trainer.config import TrainConfig
 from ..trainer.errors import ConfigError
 from ..trainer.presets import LEARNING, PRESETS
 from ..trainer.presets import preset_values as values_of
-from .base import _config_class, known_parameters
+from .base import config_class, known_parameters
 
 __all__ = ["LEARNING", "PRESETS", "Ending", "Seen", "advice", "preset_values"]
 
@@ -36,4 +36,4 @@ def advice(objective: str | list[str], seen: Seen) -> list[str]:
 
 def _built_in(objective: Any) -> type[TrainConfig] | None:
     known = isinstance(objective, str) and known_parameters(objective) is not None
-    return _config_class(objective) if known else None
+    return config_class(objective) if known else None

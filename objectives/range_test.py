@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..trainer.config import LoraConfig, PretrainConfig
 from ..trainer.range_test import Point, Proposal, RangeTest
 from ..trainer.range_test import range_test as train
-from .base import trainer_errors
+from .base import config_class, trainer_errors
 
 __all__ = ["Point", "Proposal", "RangeTest", "range_test"]
-
-_CONFIGS = {config.objective: config for config in (LoraConfig, PretrainConfig)}
 
 
 def range_test(
@@ -29,5 +26,5 @@ def range_test(
     Raises `ObjectiveError` where it refuses one of them.
     """
     with trainer_errors():
-        config = _CONFIGS[objective].from_params(params)
+        config = config_class(objective).from_params(params)
         return train(config, low=low, high=high, steps=steps, on_point=on_point)

@@ -28,7 +28,7 @@ PROVENANCE = "hpsearch:provenance"  # versions, commit, backend, start
 ELAPSED = "hpsearch:elapsed_seconds"  # searched so far, over all resumes
 FOLDER = "hpsearch:folder"  # the name of its folder under runs
 PAUSED = "hpsearch:paused"  # whether its search waits to be resumed
-ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks every half second
+ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks several times a second
 
 
 @dataclass(frozen=True)

@@ -227,6 +227,17 @@ def mariadb() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Compute with one thread: more than the free cores wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 # Small searches
 
 SMALL: dict[str, Any] = {

@@ -185,6 +185,6 @@ class GPT(nn.Module):
             parameter.normal_(0.0, deviation, generator=generator)
 
 
-def loss_sum(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+def loss_sum(model: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
     """The cross-entropy of `targets`, in nats, summed over all tokens: a scalar."""
     return F.cross_entropy(model(inputs), targets.flatten(), reduction="sum")

@@ -29,7 +29,7 @@ from .checkpoint import Tensors
 from .config import LoraConfig, PretrainConfig, TrainConfig
 from .data import inputs_and_targets
 from .lora import Lora
-from .model import GPT
+from .model import GPT, loss_sum
 from .numerics import Numerics
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ class Pack:
         total = torch.zeros((), dtype=torch.float64)
         with self.numerics.settings():
             for part in torch.split(run.held, CHUNK):
-                inputs, targets = inputs_and_targets(part)
-                total += F.cross_entropy(self._logits(inputs), targets.flatten(), reduction="sum").cpu()
+                total += loss_sum(self._logits, *inputs_and_targets(part)).cpu()
         self.model.train()
         return total.item() / (run.held.shape[0] * (run.held.shape[1] - 1))
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import torch
 
 from hpsearch.objectives.pack_test import Compared, compare
 from hpsearch.trainer.config import LoraConfig
@@ -31,11 +30,8 @@ CONFIGS = [
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def alone(one_thread: None) -> None:
+    """Every test here computes with one thread."""
 
 
 def found(configs: Sequence[LoraConfig] = CONFIGS) -> list[Compared]:
