@@ -6,6 +6,8 @@
 |---|---|---|
 | trial | tokens a second of one LoRA trial | a plain loop over peft's model; Hugging Face's Trainer |
 | together | steps a second of several trials on all cores | each other: the ways to share the cores |
+| memory | megabytes of several trials in a pack | as many processes of one trial each |
+| compiled | tokens a second of one trial with `torch_compile` | the same without |
 | evaluation | the share of a trial's seconds in which it validates, on its space's grid | |
 | checkpoint | milliseconds and bytes of a checkpoint | torch.save of peft's model and the optimizer |
 | where | the parts of a step of one trial, by torch's profiler (wall) | |
@@ -39,6 +41,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 if TYPE_CHECKING:
     from hpsearch.trainer.config import LoraConfig
     from hpsearch.trainer.loop import Run
@@ -60,6 +64,7 @@ class Work:
     device: str = "cpu"
     precision: str = "fp32"
     activation: str = "gelu"  # of the peers
+    params: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the trials, beside all that
 
     @property
     def configs(self) -> list[LoraConfig]:
@@ -75,7 +80,7 @@ class Work:
         }
         if self.precision != "fp32":
             params["precision"] = self.precision
-        return [LoraConfig.from_params(params | {"seed": seed}) for seed in range(self.trials)]
+        return [LoraConfig.from_params(params | self.params | {"seed": s}) for s in range(self.trials)]
 
 
 class Turns:
@@ -98,7 +103,9 @@ class Turns:
 
                 torch.cuda.synchronize()
             wall, cpu = time.perf_counter() - self.began[0], time.process_time() - self.began[1]
-            print(json.dumps({"wall": wall, "cpu": cpu} | self.found), file=self.answers, flush=True)
+            memory = psutil.Process().memory_full_info().pss  # what processes share is each one's part
+            found = {"wall": wall, "cpu": cpu, "memory": memory} | self.found
+            print(json.dumps(found), file=self.answers, flush=True)
         line = sys.stdin.readline()
         if not line:
             raise StopIteration
@@ -118,6 +125,21 @@ def ours(work: Work, turns: Turns) -> None:
     for steps in turns:
         for _ in range(steps):
             run.train()
+
+
+def compiled(work: Work, turns: Turns) -> None:
+    """One trial with compiled blocks, of which nothing is found that another process has compiled."""
+    from hpsearch.trainer.compiled import clock
+    from hpsearch.trainer.loop import Run
+
+    (config,) = work.configs
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        run = Run(dataclasses.replace(config, torch_compile=True))
+        for steps in turns:
+            for _ in range(steps):
+                run.train()
+            turns.found["compiling"] = time.perf_counter() - clock()
 
 
 def pack(work: Work, turns: Turns) -> None:
@@ -312,6 +334,7 @@ ROLES: dict[str, Callable[[Work, Turns], None]] = {
     role.__name__: role
     for role in (
         ours,
+        compiled,
         pack,
         optuna_threads,
         plain_loop,
@@ -459,6 +482,29 @@ def together(options: argparse.Namespace) -> None:
     table(found, [*names, packs], [(packs, name) for name in names])
 
 
+def compiled_trial(options: argparse.Namespace) -> None:
+    """Tokens a second of one trial in one thread, and the seconds before its first step."""
+    kinds = {"": {}, ", DoRA and dropout": {"use_dora": True, "lora_dropout": 0.1}}
+    found, compiling = {}, {}
+    for rows, length in options.sizes or [(1, 64), (4, 128), (8, 128)]:
+        work = Work("ours", rows, length, device=options.device, precision=options.precision)
+        layouts = {
+            name + kind: [dataclasses.replace(work, role=role, params=params)]
+            for kind, params in kinds.items()
+            for name, role in {"plain": "ours", "compiled": "compiled"}.items()
+        }
+        steps = max(1, options.tokens // (rows * length))
+        turns = measure(layouts, steps, options.rounds, f"{rows}x{length}")
+        found[f"{rows}x{length}"] = steps * rows * length, turns
+        compiling[f"{rows}x{length}"] = {kind: turns[f"compiled{kind}"][0]["compiling"] for kind in kinds}
+    where = f"{options.device}, {options.precision}, 1 thread"
+    print(f"one trial, compiled or not: tokens a second; {where}; rounds: {options.rounds}")
+    table(found, list(layouts), [(f"compiled{kind}", f"plain{kind}") for kind in kinds])
+    for kind in kinds:
+        cells = [seconds[kind] for seconds in compiling.values()]
+        print(f"{'seconds to compile' + kind:32}" + "".join(f"{cell:20.1f}" for cell in cells), flush=True)
+
+
 def table(
     found: dict[str, tuple[int, dict[str, list[Turn]]]], names: list[str], ratios: list[tuple[str, str]]
 ) -> None:
@@ -474,6 +520,29 @@ def table(
         cells = [ratio(turns[peer], turns[mine], clock) for _, turns in found.values() for clock in clocks]
         print(f"{mine} / {peer}")
         print(f"{'':32}" + "".join(f"{cell:10.2f}" for cell in cells), flush=True)
+
+
+def memory(options: argparse.Namespace) -> None:
+    """Of several trials in one pack, and in as many processes; pages that processes share count once.
+
+    A worker's allocator keeps what it has had: what a process has at the end of a turn is its peak.
+    """
+    print(f"memory of {options.trials} trials: MB; {options.device}, {options.precision}")
+    for rows, length in options.sizes or [(4, 128)]:
+        work = Work("ours", rows, length, device=options.device, precision=options.precision)
+        layouts = {
+            "a pack": [dataclasses.replace(work, role="pack", trials=options.trials)],
+            f"{options.trials} processes": [work] * options.trials,
+        }
+        found = {}
+        for name, works in layouts.items():  # one after the other: they would share pages
+            (turns,) = measure(
+                {name: works}, 8 * options.trials // len(works), 2, f"{rows}x{length}"
+            ).values()
+            found[name] = max(turn["memory"] for turn in turns) / 1e6
+        packed, apart = found.values()
+        told = ", ".join(f"{name} {size:.0f}" for name, size in found.items())
+        print(f"{rows}x{length}: {told}, ratio {packed / apart:.2f}", flush=True)
 
 
 def evaluation_share(options: argparse.Namespace) -> None:
@@ -521,6 +590,8 @@ def where(options: argparse.Namespace) -> None:
 PARTS = {
     "trial": trial,
     "together": together,
+    "memory": memory,
+    "compiled": compiled_trial,
     "evaluation": evaluation_share,
     "checkpoint": checkpoint,
     "where": where,
@@ -542,6 +613,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tokens", type=int, default=20480, help="of a turn")
     parser.add_argument("--pack-tokens", type=int, default=512, help="of a step of a whole pack")
+    parser.add_argument("--trials", type=int, default=8, help="of the part memory")
     parser.add_argument("--trial-steps", type=int, default=STEPS, help="of a whole trial, at most")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")

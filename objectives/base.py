@@ -13,8 +13,8 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -233,13 +233,62 @@ def parameter_problems(name: str, params: Mapping[str, Any]) -> list[tuple[str, 
     return []
 
 
-def idle_parameters(name: str, params: Mapping[str, Any]) -> dict[str, str]:
-    """What a built-in objective would not use, and the `lr_scheduler` that would. Loads no torch."""
+def identifying(objective: str | list[str], params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that make a run this run; the others may be changed while it goes on."""
+    if objective not in _BUILT_IN:
+        return dict(params)
+    from ..trainer.config import OUTSIDE
+
+    return {name: value for name, value in params.items() if name not in OUTSIDE}
+
+
+def fingerprints(objective: str | list[str], values: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+    """The SHA-256 of each text that a search of these values trains on, by its path. Loads no torch.
+
+    Empty for an objective of the user's, whose texts nobody knows; without those that are not there, which
+    the trials themselves will say.
+    """
+    if objective not in _BUILT_IN:
+        return {}
+    from ..trainer.config import NAMED_CORPORA
+    from ..trainer.errors import DataError
+    from ..trainer.texts import fingerprint
+
+    found = {}
+    for text in (v for name in ("train_file", "validation_file") for v in values.get(name, ())):
+        if isinstance(text, str) and text not in NAMED_CORPORA:
+            with suppress(DataError):
+                found[text] = fingerprint(Path(text))
+    return found
+
+
+def interval_of(objective: str | list[str], parameter: str) -> str | None:
+    """What a number may be, such as `[0, 1)`; None where nobody says so. Loads no torch.
+
+    The names of the built-in objectives are those of Hugging Face, and mean the same in a user's training.
+    """
+    from ..trainer.config import rules
+
+    built_in = isinstance(objective, str) and objective in _BUILT_IN
+    for name in [objective] if built_in else _BUILT_IN:
+        assert isinstance(name, str)
+        rule = rules(config_class(name)).get(parameter if built_in else parameter.rpartition(".")[2])
+        if rule is not None and rule.kind in (int, float):
+            return rule.interval
+    return None
+
+
+def idle_parameters(name: str, params: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """What a built-in objective would not use, and what of the others each needs. Loads no torch.
+
+    The need comes in words, to be read after "unless", and as a space file's `when` has it.
+    """
     if name not in _BUILT_IN:
         return {}
     from ..trainer.config import idle_parameters
 
-    return idle_parameters(config_class(name), params)
+    found = idle_parameters(config_class(name), params)
+    return {parameter: (need.text, need.when) for parameter, need in found.items()}
 
 
 def _problem(problem: str, params: Mapping[str, Any]) -> tuple[str, str]:

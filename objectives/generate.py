@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..trainer.build import pick_device
 from ..trainer.checkpoint import CHECKPOINT
-from ..trainer.export import ADAPTER, MODEL, load_model
+from ..trainer.export import ADAPTER, MODEL, load_kept, load_model
 from ..trainer.generate import Sampling, generate
 from .base import trainer_errors
 
@@ -27,13 +27,16 @@ def text_from(
     top_p: float | None,
     seed: int,
     device: str,
+    checkpoint: str | None = None,
 ) -> Iterator[int]:
     """`count` bytes that the model in a file goes on with; `trainer.generate` tells how they are drawn.
 
-    Raises `ObjectiveError` where the file holds no model of ours, or there is no such device.
+    With `checkpoint`, the place of one or `best`, `model` is the folder of a run's checkpoints.
+    Raises `ObjectiveError` where there is no such model of ours, or no such device.
     """
     with trainer_errors():
-        ready = load_model(model).to(pick_device(device))
+        found = load_model(model) if checkpoint is None else load_kept(model, checkpoint)
+        ready = found.to(pick_device(device))
         yield from generate(
             ready, prompt, count=count, sampling=Sampling(temperature, top_k, top_p), seed=seed
         )

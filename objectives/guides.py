@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ..trainer.advice import Ending, Seen, advise
+from ..trainer.advice import Ending, Seen, advise, advise_overfitted
 from ..trainer.config import TrainConfig
 from ..trainer.errors import ConfigError
 from ..trainer.presets import LEARNING, PRESETS
@@ -32,6 +32,11 @@ def preset_values(objective: Any, names: Sequence[str], given: Collection[str]) 
 def advice(objective: str | list[str], seen: Seen) -> list[str]:
     """What to change after a run like this one, what helps most first."""
     return advise(_built_in(objective), seen)
+
+
+def against_overfitting(objective: str | list[str], seen: Seen) -> list[str]:
+    """What to change after a run like this one, where it overfitted."""
+    return advise_overfitted(_built_in(objective), seen)
 
 
 def _built_in(objective: Any) -> type[TrainConfig] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..objectives.guides import Ending, Seen, advice
+from ..objectives.guides import Ending, Seen, advice, against_overfitting
 from ..spaces import Spec
 from ..storage.files import METRICS
 from .export import config_of, has_config
@@ -22,7 +22,13 @@ def advice_for(
     spec: Spec, params: Mapping[str, Any], reports: Sequence[Report], ended: Ending, best: FrozenTrial | None
 ) -> list[str]:
     """The advice after a trial of these parameters and reports; `best` is the study's best, maybe itself."""
-    seen = Seen(
+    return advice(spec.objective_words, _seen(spec, params, reports, ended, best))
+
+
+def _seen(
+    spec: Spec, params: Mapping[str, Any], reports: Sequence[Report], ended: Ending, best: FrozenTrial | None
+) -> Seen:
+    return Seen(
         params,
         ended,
         reports,
@@ -31,7 +37,6 @@ def advice_for(
         maximize=spec.goal == "maximize",
         best=(best.number, config_of(spec, best)) if best is not None and has_config(spec, best) else None,
     )
-    return advice(spec.objective if isinstance(spec.objective, str) else spec.objective.command, seen)
 
 
 def with_advice(
@@ -40,6 +45,14 @@ def with_advice(
     """The reason why a trial ended, and what would help most."""
     found = advice_for(spec, params, look_at(folder / METRICS), ended, best)
     return "; ".join([reason, *found[:MOST_IN_A_REASON]])
+
+
+def when_overfitted(
+    spec: Spec, params: Mapping[str, Any], folder: Path, best: FrozenTrial | None
+) -> str | None:
+    """What a complete trial calls for that overfitted; None for another."""
+    seen = _seen(spec, params, look_at(folder / METRICS), "complete", best)
+    return "; ".join(against_overfitting(spec.objective_words, seen)[:MOST_IN_A_REASON]) or None
 
 
 def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial | None) -> list[str]:

@@ -24,7 +24,8 @@ from ..spaces import Choice, Range, Space, Spec
 from ..spaces.samplers import TPE
 from ..spaces.stopping import Hyperband, SuccessiveHalving
 from .errors import SearchError
-from .scheduling import hyperband_brackets
+from .rung_view import as_samplers_see_it
+from .scheduling import hyperband_brackets, promotes
 
 ATTEMPTS = 1000  # proposals that violate the constraints before the search gives up
 # Of the proposals that no model makes: the share drawn around a stated prior, and their spread in ranges.
@@ -125,6 +126,7 @@ class SpaceSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, rng: random.Random, labels: dict[str, Any]
     ) -> Callable[[str, Range | Choice], Any]:
         """Suggest values from the inner sampler, and note Optuna's label for each in `labels`."""
+        study = as_samplers_see_it(study, self._spec, len(self._distributions))
         relative = self._inner.sample_relative(study, trial, self._relative_space(study, trial))
 
         def suggest(name: str, parameter: Range | Choice) -> Any:
@@ -217,8 +219,12 @@ def labelled(space: Space, parameters: Mapping[str, Any], config: Mapping[str, A
     return {name: _label(parameters[name], config[name]) for name in space.searched if name in config}
 
 
-def sampler_of(spec: Spec) -> SpaceSampler | GridSampler:
+def sampler_of(spec: Spec) -> BaseSampler:
     """The sampler of a study."""
+    if spec.search.sampler == "rung_gp":
+        from .rung_gp import RungGPSampler
+
+        return RungGPSampler(spec)
     return GridSampler(spec) if spec.search.sampler == "grid" else SpaceSampler(spec)
 
 
@@ -263,14 +269,17 @@ def hyperband_options(stopping: Hyperband) -> dict[str, int]:
     uses the maximum for nothing else.
     """
     count = len(hyperband_brackets(stopping.min, stopping.max, stopping.eta))
-    maximum = stopping.min * stopping.eta ** (count - 1) + 1
+    maximum = stopping.min * stopping.eta ** (count - 1) * (stopping.eta + 1) // 2  # far from any power
     return {"min_resource": stopping.min, "max_resource": maximum, "reduction_factor": stopping.eta}
 
 
 def make_pruner(spec: Spec) -> BasePruner:
     """Optuna's pruner of the name in the space file, with its options."""
     stopping = spec.early_stopping
-    options = stopping.model_dump(exclude={"method", "min", "max", "eta", "resource"}, exclude_none=True)
+    if promotes(spec):
+        return optuna.pruners.NopPruner()  # nothing is stopped for good
+    ours = {"method", "type", "min", "max", "eta", "resource"}
+    options = stopping.model_dump(exclude=ours, exclude_none=True)
     if isinstance(stopping, Hyperband):
         return optuna.pruners.HyperbandPruner(**hyperband_options(stopping))
     if isinstance(stopping, SuccessiveHalving):

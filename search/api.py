@@ -24,6 +24,8 @@ from ..storage.connection import BUSY_SECONDS, patiently
 from . import plan
 from .algorithms import make_pruner
 from .backends import make_backend
+from .confirmation import Confirmed
+from .confirming import outcome, searched
 from .driver import Driver, Watcher
 from .errors import SearchError
 from .export import config_of, has_config
@@ -43,6 +45,7 @@ class Best:
     value: float
     params: dict[str, Any]  # searched, constant and derived values by name
     folder: Path  # its checkpoint, reports and configuration
+    confirmed: Confirmed | None = None  # what training it again told
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class StudyResult:
             raise SearchError(f'no trial of "{self.name}" has run to its end yet, so there is no winner')
         assert trial.value is not None
         folder = files.trial_folder(self.runs, self.folder_name, trial.number)
-        return Best(trial.number, trial.value, config_of(self.spec, trial), folder)
+        return Best(trial.number, trial.value, config_of(self.spec, trial), folder, self.confirmed)
 
     @property
     def folder_name(self) -> str:
@@ -77,10 +80,20 @@ class StudyResult:
     @property
     def best_trial(self) -> FrozenTrial | None:
         """The winner as Optuna's trial; None while no trial is complete."""
+        confirmed = self.confirmed
+        if confirmed is not None:
+            return self._trials[confirmed.winner]
         sign = 1 if self.spec.goal == "minimize" else -1
-        complete = [t for t in self._trials if t.state == TrialState.COMPLETE and t.value is not None]
+        complete = [
+            t for t in searched(self._trials) if t.state == TrialState.COMPLETE and t.value is not None
+        ]
         complete.sort(key=lambda t: (sign * (t.value or 0.0), t.number))
         return next((t for t in complete if has_config(self.spec, t)), None)
+
+    @property
+    def confirmed(self) -> Confirmed | None:
+        """What training the best again told; None where that was not done, or not to an end."""
+        return outcome(self.spec, self._trials)
 
     @property
     def baseline(self) -> FrozenTrial | None:
@@ -165,9 +178,8 @@ def run(
         watcher = LineProgress()
     url = database.resolve_url(storage)
     folder = files.runs_folder(url, runs)
-    words = spec.objective if isinstance(spec.objective, str) else spec.objective.command
     options = {"address": ray_address} if ray_address is not None else {}
-    worker_backend = make_backend(backend, spec, describe(words, objective), **options)
+    worker_backend = make_backend(backend, spec, describe(spec.objective_words, objective), **options)
     studies.quiet_optuna()
     opened = patiently(lambda: database.open_storage(url, create=True, wait=BUSY_SECONDS), watcher.say)
     name = spec.name
@@ -181,14 +193,15 @@ def run(
         with closing(live):
             spec = spec.override(name=live.born)  # brackets go by it
             _refuse_changes(spec, live.attrs[studies.SPEC])
+            _refuse_other_texts(spec, live.attrs.get(studies.TEXTS, {}), about[studies.TEXTS])
             driver = Driver(spec, live, runs=folder, watcher=watcher, pruner=worker_backend.pruner)
-            before = driver.finished
+            before = sum(t.state.is_finished() for t in driver.trials)
             driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
             _explain(driver, named=objective is None)
             interrupted = _drive(driver, worker_backend)
     if driver.fatal:
         raise SearchError(driver.fatal)
-    ran = driver.finished - before
+    ran = sum(t.state.is_finished() for t in driver.trials) - before
     return StudyResult(
         live.name, driver.study, spec, url, folder, ran, driver.stop_reason, driver.stopped, interrupted
     )
@@ -215,17 +228,28 @@ def _about(spec: Spec, backend: str, threads: int) -> dict[str, Any]:
             "space": spec.fingerprint(),
         },
         studies.SPEC: spec.to_json(),
+        studies.TEXTS: plan.texts_of(spec),
     }
 
 
 def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:
-    changed = differences(stored, spec.to_json())
+    before = Spec.from_json(stored).to_json()  # with the defaults of fields that it does not know yet
+    changed = differences(before, spec.to_json())
     if changed:
         lines = "\n".join(f"  {line}" for line in changed)
         raise SearchError(
             f'the space of the study "{spec.name}" has changed since it began:\n{lines}\n'
             f"Its trials would not compare. Search the new space under another --name, or delete the study "
             f"(hpsearch delete {spec.name})."
+        )
+
+
+def _refuse_other_texts(spec: Spec, stored: Mapping[str, str], now: Mapping[str, str]) -> None:
+    changed = [path for path, digest in stored.items() if now.get(path, digest) != digest]
+    if changed:
+        raise SearchError(
+            f'{", ".join(changed)}: changed since the study "{spec.name}" began. Its trials would not '
+            "compare. Search the new text under another --name, or put the old one back"
         )
 
 
@@ -246,6 +270,7 @@ def _drive(driver: Driver, backend: Any) -> bool:
     with _signals(driver) as caught:
         try:
             backend.run(driver)
+            driver.finish()
         except KeyboardInterrupt:
             hurried = bool(caught)
             if not caught:  # none of ours: a notebook's, or a debugger's

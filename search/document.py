@@ -16,7 +16,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..objectives.base import ObjectiveError, check_name, known_parameters, parameter_problems
+from ..objectives.base import (
+    ObjectiveError,
+    check_name,
+    idle_parameters,
+    known_parameters,
+    parameter_problems,
+)
 from ..objectives.guides import LEARNING, preset_values
 from ..spaces import Issue, SpaceError, nested
 from ..spaces.document import Places, read, text_of
@@ -146,6 +152,14 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
             raise SpaceError(faults)
         values[name] = value
     return values
+
+
+def idle_changes(document: Document) -> dict[str, str]:
+    """Those parameters of the command line that change nothing beside the others, and what each needs."""
+    if not isinstance(document.objective, str):
+        return {}
+    idle = idle_parameters(document.objective, document.parameters)
+    return {name: need for name, (need, _) in idle.items() if name in document.overridden}
 
 
 def override(document: Document, values: Mapping[str, Any]) -> Document:

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -24,24 +25,38 @@ from ..objectives.guides import Ending
 from ..spaces import Derived, Spec, nested
 from ..storage import DatabaseUnavailable, StorageError
 from ..storage.connection import patiently
-from ..storage.files import CONFIG, METRICS, artifact_attrs, drop_checkpoint, drop_seal, trial_folder
+from ..storage.files import (
+    CONFIG,
+    METRICS,
+    artifact_attrs,
+    drop_checkpoint,
+    drop_seal,
+    has_checkpoint,
+    trial_folder,
+)
 from ..storage.live import Command, LiveStorage
+from ..storage.states import AT_RUNG, CONFIRMS, CONFIRMS_SEED, at_rung, confirms
 from ..storage.studies import ELAPSED, PAUSED, PROVENANCE, folder_in
-from .advice import with_advice
+from .advice import when_overfitted, with_advice
 from .algorithms import GridSampler, derived_seed, labelled, sampler_of, suggest
+from .confirming import Wish, attrs_of, missing, searched
 from .errors import SearchError
 from .explain import pruning_reason
 from .export import document, render, write
+from .pace import Pace
+from .promoting import EVENTS, Promoting
+from .scheduling import expected_cost
 from .trial import recorded
 
 ELAPSED_SECONDS = 5.0  # of a search that a killed driver may forget
 STOP_SECONDS = 30.0  # that running trials have for one more report when the search is asked to stop
 OWN_ATTRS = frozenset(
-    {"baseline", "error", "reason", "retries", "traceback"}
+    {"baseline", "error", "reason", "retries", "traceback", AT_RUNG, EVENTS, CONFIRMS, CONFIRMS_SEED}
 )  # no metric or parameter takes one
 KILLED = "killed by hpsearch kill"
 OF_A_FAILURE = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without
 SAME_FAILURES = 3  # identical failures from the start on that end a search
+LATE = 1.05  # of the time that is left, what a confirmation may take
 CLOCK_SECONDS = 2.0  # that the machine's clock may be set back without a word
 
 FailureKind = Literal["error", "memory", "lost", "timeout", "disk", "checkpoint"]
@@ -74,6 +89,7 @@ class Running:
     trial: optuna.Trial
     config: dict[str, Any]
     reported: int = 0  # the last step in the study; what an attempt reports again up to here is known
+    begun_at: int = 0  # the step from which this attempt trains
     attempts: int = 1
     metrics: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
@@ -113,6 +129,9 @@ class Driver:
         )
         self.folder_name = folder_in(self.study.user_attrs, spec.name)  # under `runs`
         self.running: dict[int, Running] = {}
+        self._promoting = Promoting.of(spec, storage)
+        self._pace = Pace(spec.early_stopping.max)
+        self._consumed = sum(t.last_step or 0 for t in self.trials)  # counted on: every report asks for it
         self._begun = time.monotonic()
         self._elapsed_before = float(self.study.user_attrs.get(ELAPSED, 0.0))
         self._stop: str | None = None  # why no more trials are asked
@@ -136,8 +155,8 @@ class Driver:
 
     @property
     def finished(self) -> int:
-        """How many trials have ended."""
-        return sum(t.state.is_finished() for t in self.trials)
+        """How many trials of the search have ended."""
+        return sum(t.state.is_finished() for t in searched(self.trials))
 
     @property
     def elapsed(self) -> float:
@@ -147,7 +166,7 @@ class Driver:
     @property
     def consumed(self) -> int:
         """Resource spent so far: the last steps of all trials, summed."""
-        return sum(t.last_step or 0 for t in self.trials)
+        return self._consumed
 
     @property
     def stop_reason(self) -> str | None:
@@ -171,21 +190,34 @@ class Driver:
 
     @property
     def best(self) -> FrozenTrial | None:
-        """The best complete trial."""
-        complete = [t for t in self.trials if t.state == TrialState.COMPLETE]
+        """The best complete trial of the search."""
+        complete = [t for t in searched(self.trials) if t.state == TrialState.COMPLETE]
         return min(complete, key=lambda t: self._loss(t.value), default=None)
 
     # What a backend does
 
     def ask(self) -> Assignment | None:
         """The next trial to run; None when there is none now. None with nothing running means the end."""
-        while self._stop is None and not self.paused:
+        while not self.paused and not self.stopped:
             waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-            if not waiting and self._all_asked():
-                return None
+            if self._stop is not None:
+                waiting = [trial for trial in waiting if confirms(trial) is not None]
+            promoted = self._promoting.next() if self._promoting and self._stop is None else None
+            if not waiting and promoted is None and (self._stop is not None or self._all_asked()):
+                if self.running or not self._confirm():
+                    return None
+                continue
             begun = waiting and waiting[0].datetime_start is not None  # the baseline waits without
             try:
-                running = self._take_up(waiting[0]) if begun else self._begin()
+                if begun:
+                    running = self._take_up(waiting[0])
+                elif promoted is not None and not has_checkpoint(self._folder(promoted)):
+                    self._end_paused(promoted, "paused, and its checkpoint is gone")
+                    continue
+                elif promoted is not None:
+                    running = self._take_up(self.trials[promoted], promoted=True)
+                else:
+                    running = self._begin()
             except _Unusable as error:
                 self._fail_unusable(error)
                 continue
@@ -204,11 +236,17 @@ class Driver:
         if step <= running.reported:
             return None  # an attempt that started again; the study has this report
         running.trial.report(value, step)
+        self._consumed += step - running.reported
         running.reported = step
+        took = time.monotonic() - running.started
+        self._pace.reported(step - running.begun_at, took, len(self.running))
+        pauses = self._promoting is not None and self._promoting.pauses(self.trials[number])
         reason = self._ending(running, step)
         if reason is not None:
             self._end(running, TrialState.PRUNED, reason=reason)
             return reason
+        if pauses:
+            return self._pause_trial(running)
         if self._suspending_since is not None:
             self.suspend(number)
             return "the search is paused" if self.paused else "the search is stopping"
@@ -221,7 +259,10 @@ class Driver:
         if not math.isfinite(value):
             self._end_unusable(running, "diverged", f"diverged: the objective returned {value}")
             return
-        self._end(running, TrialState.COMPLETE, value=value)
+        if running.begun_at == 0:
+            self._pace.completed(time.monotonic() - running.started)
+        told = when_overfitted(self.spec, running.config, self._folder(number), self.best)
+        self._end(running, TrialState.COMPLETE, value=value, reason=told)
         self._check_ends()
 
     def fail(self, number: int, failure: Failure) -> None:
@@ -236,7 +277,7 @@ class Driver:
             self.request_stop(self.fatal)
         elif failure.kind == "checkpoint":  # a kill in the middle of writing leaves one such
             self.say(f"trial {number} cannot go on from its checkpoint ({failure.message}); it starts over")
-            drop_checkpoint(trial_folder(self.runs, self.folder_name, number))
+            drop_checkpoint(self._folder(number))
             self.suspend(number)
         elif failure.kind == "memory":
             self._end_unusable(running, "out_of_memory", f"out of memory: {failure.message}")
@@ -250,6 +291,18 @@ class Driver:
             running.trial.set_user_attr("error", failure.message)
             self._end(running, TrialState.FAIL, reason=failure.message)
             self._check_same_failures()
+
+    def finish(self) -> None:
+        """End what waits, where the search is over."""
+        if not (self.stopped or self.paused or self.fatal):
+            self._end_all_paused()
+
+    def _end_all_paused(self) -> None:
+        if self._promoting is None:
+            return
+        for trial in self.trials:
+            if at_rung(trial):
+                self._end_paused(trial.number, self._promoting.why_not(trial.number))
 
     def suspend(self, number: int) -> None:
         """Put a trial back: it waits, with its reports and checkpoint, for this or a later search."""
@@ -315,7 +368,7 @@ class Driver:
         if number in self.running:
             self._dropped.append(number)
             running = self.running[number]
-        elif trial is not None and trial.state == TrialState.WAITING and trial.datetime_start is not None:
+        elif trial is not None and (at_rung(trial) or _was_put_back(trial)):
             running = self.running[number] = self._take_up(trial)
         else:
             self.say(f"trial {number} does not run, so it cannot be killed")
@@ -412,7 +465,8 @@ class Driver:
     def _put_back(self) -> None:
         """Let what runs in the study, while no worker of ours runs it, wait to be taken up again."""
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            self._storage.suspend(trial.number)
+            if not at_rung(trial):
+                self._storage.suspend(trial.number)
 
     def _enqueue_baseline(self) -> None:
         baseline = self.spec.space.baseline()
@@ -423,13 +477,16 @@ class Driver:
     def _begin(self) -> Running:
         return self._configured(self.study.ask())
 
-    def _take_up(self, waiting: FrozenTrial) -> Running:
+    def _take_up(self, waiting: FrozenTrial, *, promoted: bool = False) -> Running:
         """Go on with a trial of an earlier search or attempt, in place: same number, parameters, reports."""
+        if self._promoting is not None and at_rung(waiting):
+            self._promoting.leave(waiting, promoted=promoted)
         self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
         running = self._configured(optuna.Trial(self.study, waiting._trial_id))
         running.reported = waiting.last_step or 0
+        running.begun_at = running.reported if has_checkpoint(self._folder(waiting.number)) else 0
         running.attempts = 1 + int(waiting.user_attrs.get("retries", 0))
-        folder = trial_folder(self.runs, self.folder_name, waiting.number)
+        folder = self._folder(waiting.number)
         for report in recorded(folder / METRICS):
             if report.step <= running.reported:
                 running.metrics.update(report.metrics)
@@ -455,7 +512,7 @@ class Driver:
         number = trial.number
         provenance = self.study.user_attrs.get(PROVENANCE, {})
         content = document(self.spec, self.trials[number], provenance)
-        path = trial_folder(self.runs, self.folder_name, number) / CONFIG
+        path = self._folder(number) / CONFIG
         try:
             write(path, render(content, "json"))
         except OSError as error:
@@ -469,24 +526,54 @@ class Driver:
 
     def _assignment(self, running: Running) -> Assignment:
         number = running.trial.number
+        confirming = running.trial.user_attrs.get(CONFIRMS_SEED)  # the same for all that are compared
+        what = ("trial", number) if confirming is None else ("confirm", confirming)
         return Assignment(
             number=number,
             params=nested(running.config),
-            seed=derived_seed(self.spec.search.seed, "trial", number),
-            folder=trial_folder(self.runs, self.folder_name, number),
+            seed=derived_seed(self.spec.search.seed, *what),
+            folder=self._folder(number),
             reported=running.reported,
         )
 
     def _all_asked(self) -> bool:
         budget = self.spec.budget
-        if budget.trials is not None and len(self.trials) >= budget.trials:
+        if budget.trials is not None and len(searched(self.trials)) >= budget.trials:
             return True
         return isinstance(self._sampler, GridSampler) and self._sampler.next(self.study) is None
+
+    def _folder(self, number: int) -> Path:
+        return trial_folder(self.runs, self.folder_name, number)
+
+    # Pausing a trial
+
+    def _pause_trial(self, running: Running) -> str:
+        """Let a trial wait at its rung, with its checkpoint, and end those that wait in vain."""
+        assert self._promoting is not None
+        number = running.trial.number
+        if not has_checkpoint(self._folder(number)):
+            reason = self._promoting.why_not(number) + "; it left no checkpoint to go on from"
+            self._promoting.leave(self.trials[number])
+            self._end(running, TrialState.PRUNED, reason=reason)
+            return reason
+        told = self._promoting.pause(self.trials[number])
+        del self.running[number]
+        self._flush()
+        for each in self._promoting.hopeless():
+            self._end_paused(each, self._promoting.why_not(each))
+        return told
+
+    def _end_paused(self, number: int, reason: str) -> None:
+        """End a trial that waits at a rung."""
+        running = self.running[number] = self._take_up(self.trials[number])
+        self._end(running, TrialState.PRUNED, reason=reason)
 
     # Ending a trial
 
     def _ending(self, running: Running, step: int) -> str | None:
         """Why a trial ends at this report, if it does."""
+        if CONFIRMS in running.trial.user_attrs:
+            return None
         baseline = "baseline" in running.trial.user_attrs
         last = self.spec.early_stopping.max
         if last is not None and step >= last:
@@ -506,7 +593,7 @@ class Driver:
 
         Optuna ranks infeasible trials last. Its dashboard reads only the older list of constraints.
         """
-        folder = trial_folder(self.runs, self.folder_name, running.trial.number)
+        folder = self._folder(running.trial.number)
         reason = with_advice(reason, self.spec, running.config, folder, constraint, self.best)
         running.trial.set_constraint(constraint, 1.0)
         self._storage.set_trial_system_attr(running.trial._trial_id, "constraints", [1.0])
@@ -520,8 +607,8 @@ class Driver:
         if reason is not None:
             trial.set_user_attr("reason", reason)
         for name, metric in running.metrics.items():
-            if name not in OWN_ATTRS and name not in running.config:
-                trial.set_user_attr(name, metric)
+            taken = name in OWN_ATTRS or name in running.config
+            trial.set_user_attr(f"last_{name}" if taken else name, metric)
         for key, meta in artifact_attrs(self.runs, self.folder_name, trial.number).items():
             self._storage.set_trial_system_attr(trial._trial_id, key, meta)
         del self.running[trial.number]
@@ -537,29 +624,74 @@ class Driver:
         A failed one keeps its checkpoint: it may be tried again.
         """
         complete = sorted(
-            (t for t in self.trials if t.state == TrialState.COMPLETE), key=lambda t: self._loss(t.value)
+            (t for t in searched(self.trials) if t.state == TrialState.COMPLETE),
+            key=lambda t: self._loss(t.value),
         )
         keep = self.spec.execution.keep
         kept = {t.number for t in complete[:keep]}
         if ended.state != TrialState.FAIL:
-            drop_seal(trial_folder(self.runs, self.folder_name, ended.number))
+            drop_seal(self._folder(ended.number))
         out = [t.number for t in complete[keep : keep + 1]]
         if ended.number not in kept:
             out = [] if ended.state == TrialState.FAIL else [ended.number]
         for number in out:
-            drop_checkpoint(trial_folder(self.runs, self.folder_name, number))
+            drop_checkpoint(self._folder(number))
 
     # Ending the search
 
+    def _confirm(self) -> bool:
+        """Put up the trainings that confirm the best, where the search is over; whether there are any."""
+        self._end_all_paused()
+        wish = self._wish()
+        found = missing(self.spec, wish, self.trials)
+        left = math.inf if self.spec.budget.time is None else self.spec.budget.time - self.elapsed
+        if found and self._pace.seconds_for(len(found)) > left * LATE:
+            self.say("there is no time left to confirm the winner")
+            return False
+        for trial, seed in found:
+            self.study.enqueue_trial(trial.params, user_attrs=attrs_of(trial, seed))
+        if found:
+            self.say(f"the search is over; its best train again, with {wish.seeds} new seeds each")
+        return bool(found)
+
+    def _wish(self) -> Wish:
+        """Who is to be confirmed, as far as the budget allows."""
+        limits = [self._expected_cost]
+        if self.spec.budget.time is not None:
+            limits.append(self._pace.trainings_in(self.spec.budget.time))
+        if self._at_target() is not None:  # a search that ends early has cost no more than it did
+            limits.append(float(self.finished))
+        known = [limit for limit in limits if limit is not None]
+        return Wish.of(self.spec, min(known, default=float(self.finished)))
+
+    @cached_property
+    def _expected_cost(self) -> float | None:
+        return expected_cost(self.spec)  # which counts a grid, and every report asks for it
+
+    def _at_target(self) -> FrozenTrial | None:
+        """The best trial, where it is as good as the budget's target."""
+        target, best = self.spec.budget.target, self.best
+        if target is None or best is None or self._loss(best.value) > self._loss(target):
+            return None
+        return best
+
     def _check_ends(self) -> None:
         budget = self.spec.budget
-        if budget.time is not None and self.elapsed >= budget.time:
-            self.stop(f"the time budget of {budget.time:g} s is spent")
-        if budget.samples is not None and self.consumed >= budget.samples:
-            self.stop(f"the budget of {budget.samples:,} {self.spec.resource} is spent")
-        best = self.best if budget.target is not None else None
-        if budget.target is not None and best and self._loss(best.value) <= self._loss(budget.target):
+        if (budget.time is not None or budget.samples is not None) and not self._is_confirming():
+            trainings = self._wish().trainings(self.spec)
+            kept = ", but for the confirmation" if trainings else ""
+            seconds = self._pace.seconds_for(trainings)
+            samples = trainings * (self.spec.early_stopping.max or 0)
+            if budget.time is not None and self.elapsed + seconds >= budget.time:
+                self.stop(f"the time budget of {budget.time:g} s is spent{kept}")
+            if budget.samples is not None and self.consumed + samples >= budget.samples:
+                self.stop(f"the budget of {budget.samples:,} {self.spec.resource} is spent{kept}")
+        if (best := self._at_target()) is not None:
             self.stop(f"trial {best.number} reached the target {budget.target:g}")
+
+    def _is_confirming(self) -> bool:
+        """Whether the best train again, or wait to."""
+        return any(confirms(trial) is not None for trial in self.trials if not trial.state.is_finished())
 
     def _check_same_failures(self) -> None:
         ended = [t for t in self.trials if t.state.is_finished()]
@@ -582,6 +714,11 @@ class Driver:
     def _loss(self, value: float | None) -> float:
         assert value is not None
         return value if self.spec.goal == "minimize" else -value
+
+
+def _was_put_back(trial: FrozenTrial) -> bool:
+    """Whether a trial has begun and waits to be taken up again."""
+    return trial.state == TrialState.WAITING and trial.datetime_start is not None
 
 
 def _wall_ahead() -> float:

@@ -10,9 +10,15 @@ from optuna.trial import FrozenTrial
 
 from ..spaces import Spec
 from ..spaces.stopping import Rungs
-from .scheduling import brackets_of
+from .scheduling import bracket_of_trial, brackets_of, promotes
 
 RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
+SUGGESTED = "suggested"  # a trial's system attribute that says by what, where the sampler is our own
+
+
+def stopping_in_words(spec: Spec) -> str:
+    """`asha`, or `asha, promotion`."""
+    return spec.early_stopping.method + (", promotion" if promotes(spec) else "")
 
 
 @dataclass(frozen=True)
@@ -26,8 +32,15 @@ class RungResult:
     reached: int  # how many those are
 
 
-def bracket_of(study: optuna.Study, trial: FrozenTrial) -> int:
+def bracket_of(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> int:
     """The number of the trial's bracket; 0 where the study has one or none."""
+    if promotes(spec):
+        return bracket_of_trial(brackets_of(spec), spec.name, trial.number)
+    return hyperband_bracket(study, trial)
+
+
+def hyperband_bracket(study: optuna.Study, trial: FrozenTrial) -> int:
+    """The trial's bracket of Optuna's Hyperband."""
     pruner = study.pruner
     if not isinstance(pruner, HyperbandPruner):
         return 0
@@ -41,8 +54,8 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
     brackets = brackets_of(spec)
     if not brackets:
         return []
-    bracket = bracket_of(study, trial)
-    mates = [t for t in study.get_trials(deepcopy=False) if bracket_of(study, t) == bracket]
+    bracket = bracket_of(study, spec, trial)
+    mates = [t for t in study.get_trials(deepcopy=False) if bracket_of(study, spec, t) == bracket]
     sign = 1 if spec.goal == "minimize" else -1
     found = []
     for index, step in enumerate(brackets[bracket].rungs):
@@ -63,7 +76,7 @@ def pruning_reason(study: optuna.Study, spec: Spec, number: int, step: int) -> s
     results = rung_results(study, spec, trial)
     if not results or not isinstance(spec.early_stopping, Rungs):
         return f"pruned by {spec.early_stopping.method} at {step} {resource}"
-    last, bracket = results[-1], bracket_of(study, trial)
+    last, bracket = results[-1], bracket_of(study, spec, trial)
     rungs_there = brackets_of(spec)[bracket].rungs
     return (
         f"pruned at {step} {resource}: rung {last.index + 1} of {len(rungs_there)} in bracket {bracket}, "

@@ -104,6 +104,7 @@ def put_back(url: str, runs: Path, study: str, *, kept: str) -> None:
     from ..storage.database import open_storage
     from ..storage.files import tidying
     from ..storage.live import LiveStorage
+    from ..storage.states import at_rung
 
     deadline = time.monotonic() + PATIENCE_SECONDS
 
@@ -117,7 +118,8 @@ def put_back(url: str, runs: Path, study: str, *, kept: str) -> None:
         opened = patiently(lambda: open_storage(url), waits)
         live = patiently(lambda: LiveStorage(opened, study), waits)
         for trial in live.get_all_trials(0, deepcopy=False, states=(TrialState.RUNNING,)):
-            live.suspend(trial.number)
+            if not at_rung(trial):
+                live.suspend(trial.number)
         patiently(live.flush, waits)
         live.close()
 

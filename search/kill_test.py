@@ -31,6 +31,7 @@ from optuna.trial import FrozenTrial
 from ..spaces import Spec
 from ..spaces.samplers import GP, TPE
 from ..storage.files import CONFIG, METRICS, study_folder
+from ..storage.states import AT_RUNG
 from .api import StudyResult, open_study
 from .driver import OWN_ATTRS
 from .errors import SearchError
@@ -167,8 +168,11 @@ class Search:
         return bool(process.environ().get(MARK) == self._mark)
 
     def running_trials(self) -> list[int]:
-        """The trials that the study has as running."""
-        query = "SELECT number FROM trials WHERE state = 'RUNNING' ORDER BY number"
+        """The trials that the study has as running, and that do not wait at a rung."""
+        query = (
+            "SELECT number FROM trials WHERE state = 'RUNNING' AND trial_id NOT IN "
+            f"(SELECT trial_id FROM trial_user_attributes WHERE key = '{AT_RUNG}') ORDER BY number"
+        )
         if not self.database.exists():
             return []
         try:

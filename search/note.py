@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..spaces import Spec, describe
+from .explain import stopping_in_words
 from .plan import plan_of
 
 
@@ -21,7 +22,7 @@ def study_note(spec: Spec) -> str:
         "",
         *(f"- constraint: `{constraint}`" for constraint in spec.constraints),
         f"- sampler: {spec.search.sampler}, seed {spec.search.seed}",
-        f"- early stopping: {spec.early_stopping.method}",
+        f"- early stopping: {stopping_in_words(spec)}",
     ]
     for number, bracket in enumerate(plan_of(spec).brackets):
         rungs = ", ".join(map(str, bracket.rungs)) or "none, runs to the end"

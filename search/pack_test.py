@@ -81,7 +81,7 @@ def pack_test(spec: Spec, *, trials: int, seed: int, watch: Watch) -> Outcome:
 
     Raises `SpaceError` where the trials of the space cannot be packed, `SearchError` where one cannot train.
     """
-    objective = spec.objective if isinstance(spec.objective, str) else spec.objective.command
+    objective = spec.objective_words
     if not can_pack(objective):
         theirs = objective if isinstance(objective, str) else " ".join(objective)
         raise SpaceError(

@@ -9,6 +9,7 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -16,16 +17,17 @@ from ..objectives.base import (
     ObjectiveError,
     check_name,
     describe,
+    fingerprints,
     idle_parameters,
     known_parameters,
     parameter_problems,
     resolve,
 )
 from ..objectives.guides import preset_values
-from ..spaces import Constant, Derived, Issue, SpaceError, Spec, load
+from ..spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
 from ..spaces.expressions import Expression
 from ..spaces.stopping import LENGTHS, Rungs
-from .scheduling import Bracket, brackets_of
+from .scheduling import Bracket, brackets_of, expected_saving
 
 MOST_BRACKETS = 5
 TRIED = 20  # random configurations that a built-in objective is asked about
@@ -53,16 +55,18 @@ def plan_of(spec: Spec) -> Plan:
     if not isinstance(stopping, Rungs) or trials is None:
         return Plan(brackets, trials, None, None)
     complete = sum(b.expected_complete(trials, stopping.eta) for b in brackets)
-    spent = sum(b.share * _expected_steps(b, stopping.max, stopping.eta) for b in brackets)
-    return Plan(brackets, trials, max(1.0, complete), 1 - spent / stopping.max)
+    return Plan(brackets, trials, max(1.0, complete), expected_saving(spec))
 
 
-def _expected_steps(bracket: Bracket, maximum: int, eta: int) -> float:
-    stops = [*bracket.rungs, maximum]
-    reached = [float(eta) ** -k for k in range(len(stops))]
-    return sum(
-        share * (stop - before) for share, stop, before in zip(reached, stops, [0, *stops], strict=False)
-    )
+def texts_of(spec: Spec) -> dict[str, str]:
+    """The SHA-256 of each text that trials train on, by its path, as far as it is known."""
+    values: dict[str, list[Any]] = {}
+    for name, parameter in spec.parameters.items():
+        if isinstance(parameter, Constant):
+            values[name] = [parameter.value]
+        elif isinstance(parameter, Choice):
+            values[name] = parameter.choices
+    return fingerprints(spec.objective_words, values)
 
 
 def own_code(spec: Spec) -> str | None:
@@ -126,6 +130,8 @@ def unknown_parameter(name: str, objective: str, known: frozenset[str]) -> str:
     """Says that a built-in objective has no parameter of this name."""
     near = difflib.get_close_matches(name, known, 1)
     hint = f', did you mean "{near[0]}"?' if near else f"; it knows {', '.join(sorted(known))}"
+    if name == "preset":
+        hint = "; a preset is chosen beside `parameters`, not among them"
     return f'the objective "{objective}" knows no such parameter{hint}'
 
 
@@ -226,13 +232,14 @@ def _refused_at_times(spec: Spec) -> list[Issue]:
 
 
 def _idle(spec: Spec) -> list[Issue]:
-    """Options of a scheduler that is never drawn, or that are searched where another one is."""
-    if not isinstance(spec.objective, str):
+    """Options that change nothing beside the others, as of a scheduler that is never drawn.
+
+    A constant may do so in some configurations, a searched one in none. A switch that is off needs nothing.
+    """
+    if not isinstance(spec.objective, str) or known_parameters(spec.objective) is None:
         return []
-    if not idle_parameters(spec.objective, dict.fromkeys(spec.parameters)):
-        return []  # no such option, nothing to draw for
     rng = random.Random(0)
-    unless: dict[str, str] = {}
+    unless: dict[str, tuple[str, str]] = {}
     used: set[str] = set()
     for _ in range(TRIED_FOR_IDLE):
         config = spec.space.sample(rng)
@@ -240,14 +247,15 @@ def _idle(spec: Spec) -> list[Issue]:
         unless |= idle
         used |= config.keys() - idle.keys()
     fixed = {name for name, parameter in spec.parameters.items() if isinstance(parameter, Constant | Derived)}
+    off = {n for n, p in spec.parameters.items() if isinstance(p, Constant) and p.value is False}
     return [
         spec.issue(
             f"parameters.{name}",
-            f"changes nothing unless lr_scheduler is {scheduler}"
-            + (f": add when: {{lr_scheduler: {scheduler}}}" if name in used else ", which it never is here"),
+            f"changes nothing unless {need}"
+            + (f": add when: {when}" if name in used else ", which is never so here"),
         )
-        for name, scheduler in unless.items()
-        if name not in used & fixed
+        for name, (need, when) in unless.items()
+        if name not in off | used & fixed
     ]
 
 

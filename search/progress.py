@@ -19,10 +19,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ..storage.states import confirms, state_of
 from .driver import Driver
 
 _BARS = "▁▂▃▄▅▆▇█"
-_STYLES = {TrialState.COMPLETE: "green", TrialState.PRUNED: "yellow", TrialState.FAIL: "red"}
+STYLES = {  # of the states of trials, in the order in which they are told
+    "complete": "green",
+    "pruned": "yellow",
+    "fail": "red",
+    "running": "cyan",
+    "paused": "blue",
+    "waiting": "dim",
+}
 SAY_AGAIN_SECONDS = 10.0  # between two sayings of the same thing
 
 
@@ -102,7 +110,7 @@ def ending_line(driver: Driver, trial: FrozenTrial) -> Text:
     value = "-" if trial.value is None else _value(trial.value)
     line = Text.assemble(
         f"trial {trial.number:<4}",
-        (f"{trial.state.name.lower():<9}", _STYLES.get(trial.state, "")),
+        (f"{trial.state.name.lower():<9}", STYLES[state_of(trial)]),
         f"{value:>9}",
     )
     best = driver.best
@@ -111,6 +119,8 @@ def ending_line(driver: Driver, trial: FrozenTrial) -> Text:
     elif best is not None:
         line.append(f"  best {_value(best.value)} (trial {best.number})", style="dim")
     line.append(f"  [{driver.finished}/{driver.spec.budget.trials or '-'}]", style="dim")
+    if (confirming := confirms(trial)) is not None:
+        line.append(f"  trains trial {confirming} again", style="dim")
     if trial.state != TrialState.COMPLETE:
         line.append(f"  {trial.user_attrs.get('reason', '')}", style="dim")
     return line
@@ -118,11 +128,9 @@ def ending_line(driver: Driver, trial: FrozenTrial) -> Text:
 
 def picture(driver: Driver) -> Group:
     """The whole search at one glance."""
-    counts = Counter(t.state for t in driver.trials)
+    counts = Counter(map(state_of, driver.trials))
     states = Text("  ").join(
-        Text(f"{counts[state]} {state.name.lower()}", style=_STYLES.get(state, ""))
-        for state in TrialState
-        if counts[state]
+        Text(f"{counts[state]} {state}", style=STYLES[state]) for state in STYLES if counts[state]
     )
     done, total = driver.finished, driver.spec.budget.trials
     head = Table.grid(padding=(0, 2))

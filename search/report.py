@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import re
-import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Choice, Derived, Parameter, Range, Spec, describe
 from ..storage.files import driver_running, trial_folder
+from ..storage.states import state_of
 from ..storage.studies import ELAPSED, PAUSED, trial_of
 from .advice import advice_after
 from .api import StudyResult
+from .confirmation import Confirmed
+from .confirming import searched
 from .driver import OWN_ATTRS
-from .explain import bracket_of, rung_results
+from .edges import Edge, edges_of
+from .explain import bracket_of, rung_results, stopping_in_words
 from .export import config_of
+from .importance import Importance, importances_of
+from .promoting import EVENTS
 from .scheduling import brackets_of
 
-FEWEST_FOR_IMPORTANCE = 10  # complete trials: PED-ANOVA asks what tells the best tenth from the others
-STEADY_IMPORTANCE = 50  # complete trials: Optuna advises five in the best tenth
-AT_THE_END = 0.01  # of a range, from its end
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
 
 
@@ -72,6 +72,7 @@ class TrialReport:
     bracket: int | None
     bracket_rungs: list[int]  # the steps at which trials of its bracket are compared
     rungs: list[Rung]  # those it has reached
+    events: list[str]  # when it paused and went on
     retries: int
     error: str | None
     traceback: str | None
@@ -86,8 +87,8 @@ class ParameterReport:
 
     name: str
     values: str  # in words
-    at_end: bool  # whether the best trial's value lies at an end of the range
-    importance: float | None  # the share of the difference between good and bad trials, 0 to 1
+    edge: Edge | None  # where its best values press against an end
+    importance: Importance | None  # the share of the difference between good and bad trials
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class StudyReport:
     best: TrialRow | None
     baseline: TrialRow | None
     comparison: str | None  # of the best with the baseline, in words
+    confirmation: list[str]  # what training the best again told
     importance: str | None  # how far to trust the importances, in words
     endings: list[Ending]
 
@@ -139,10 +141,10 @@ def study_report(result: StudyResult) -> StudyReport:
     """All there is to say about a study."""
     spec, trials = result.spec, result.study.get_trials(deepcopy=False)
     best, baseline = result.best_trial, result.baseline
-    ended = sum(t.state.is_finished() for t in trials)
+    ended = sum(t.state.is_finished() for t in searched(trials))
     last = spec.early_stopping.max
     importances, trust = importances_of(result)
-    best_row = None if best is None else trial_row(spec, best)
+    edges = {edge.name: edge for edge in edges_of(result).found}
     budget = spec.budget
     return StudyReport(
         name=result.name,
@@ -150,30 +152,54 @@ def study_report(result: StudyResult) -> StudyReport:
         metric=spec.metric,
         goal=spec.goal,
         sampler=f"{spec.search.sampler}, seed {spec.search.seed}",
-        early_stopping=spec.early_stopping.method,
+        early_stopping=stopping_in_words(spec),
         resource=spec.resource,
         searching=driver_running(result.storage, result.runs, result.folder_name),
         paused=bool(result.study.user_attrs.get(PAUSED)),
         parameters=[
-            _parameter(name, parameter, best_row, importances) for name, parameter in spec.parameters.items()
+            ParameterReport(name, describe(parameter), edges.get(name), importances.get(name))
+            for name, parameter in spec.parameters.items()
         ],
         constraints=spec.constraints,
-        states=dict(Counter(t.state.name.lower() for t in trials)),
+        states=dict(Counter(map(state_of, trials))),
         trials=Spent(ended, budget.trials),
         seconds=Spent(float(result.study.user_attrs.get(ELAPSED, 0.0)), budget.time),
         consumed=Spent(sum(t.last_step or 0 for t in trials), budget.samples),
         without_stopping=None if last is None else last * ended,
-        best=best_row,
+        best=None if best is None else trial_row(spec, best),
         baseline=None if baseline is None else trial_row(spec, baseline),
-        comparison=None if best is None else against(baseline, best, spec.goal),
+        comparison=None if best is None else against(baseline, best, spec.goal, result.confirmed),
+        confirmation=[] if result.confirmed is None or best is None else confirmation(result.confirmed, best),
         importance=trust,
         endings=endings(spec, trials),
     )
 
 
-def against(baseline: FrozenTrial | None, best: FrozenTrial, goal: str) -> str:
+def confirmation(confirmed: Confirmed, best: FrozenTrial) -> list[str]:
+    """What training the best again told, in lines."""
+    value, off = confirmed.value, confirmed.optimism
+    lines = [
+        f"trained again with {confirmed.seeds} new seeds: {value.value:.6g} "
+        f"({value.low:.6g} to {value.high:.6g}); its value in the search, {best.value:.6g}, "
+        f"was {abs(off):.3g} too {'good' if off >= 0 else 'bad'}"
+    ]
+    if confirmed.ties:
+        others = ", ".join(map(str, confirmed.ties))
+        lines.append(f"a tie with trial{'s' if len(confirmed.ties) > 1 else ''} {others}")
+    return lines
+
+
+def against(
+    baseline: FrozenTrial | None, best: FrozenTrial, goal: str, confirmed: Confirmed | None = None
+) -> str:
     """How the best trial compares with the baseline."""
     assert best.value is not None
+    if confirmed is not None and confirmed.gain is not None:
+        gained = confirmed.gain
+        interval = f"({gained.low:.4g} to {gained.high:.4g})"
+        if gained.low <= 0:
+            return f"no better than the baseline: by {gained.value:.4g} {interval}"
+        return f"better than the baseline by {gained.value:.4g} {interval}"
     if baseline is None:
         return "the space has no baseline to compare with"
     if baseline.value is None or baseline.state != TrialState.COMPLETE:
@@ -182,21 +208,6 @@ def against(baseline: FrozenTrial | None, best: FrozenTrial, goal: str) -> str:
         return "the baseline itself: nothing was better"
     gain = baseline.value - best.value if goal == "minimize" else best.value - baseline.value
     return f"better than the baseline ({baseline.value:.6g}) by {gain:.4g}"
-
-
-def importances_of(result: StudyResult) -> tuple[dict[str, float], str | None]:
-    """The importance of each searched parameter by Optuna's PED-ANOVA, and how far to trust it."""
-    complete = len(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-    if not result.spec.space.searched:
-        return {}, None
-    if complete < FEWEST_FOR_IMPORTANCE:
-        return {}, f"importance needs {FEWEST_FOR_IMPORTANCE} complete trials, there are {complete}"
-    said = f"importance: PED-ANOVA over {complete} complete trials"
-    if complete < STEADY_IMPORTANCE:
-        said += f", so a rough guess; {STEADY_IMPORTANCE} make it steady"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of few trials, which is said above
-        return optuna.importance.get_param_importances(result.study), said
 
 
 def endings(spec: Spec, trials: Sequence[FrozenTrial]) -> list[Ending]:
@@ -230,7 +241,7 @@ def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
     start = trial.datetime_start
     return TrialRow(
         number=trial.number,
-        state=trial.state.name.lower(),
+        state=state_of(trial),
         value=trial.value,
         baseline="baseline" in attrs,
         last_step=trial.last_step,
@@ -238,7 +249,7 @@ def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
         started=_moment(start),
         ended=_moment(trial.datetime_complete),
         why=why_ended(spec, trial) if trial.state in ENDED_EARLY else None,
-        reason=attrs.get("reason") if trial.state in ENDED_EARLY else None,
+        reason=attrs.get("reason"),
         params=_params(spec, trial),
         metrics={
             name: value
@@ -262,7 +273,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
     """All there is to say about one trial. Raises `StorageError` where there is none of that number."""
     spec, trial = result.spec, trial_of(result.study, number)
     brackets = brackets_of(spec)
-    bracket = bracket_of(result.study, trial) if brackets else None
+    bracket = bracket_of(result.study, spec, trial) if brackets else None
     folder = trial_folder(result.runs, result.folder_name, number)
     return TrialReport(
         study=result.name,
@@ -277,6 +288,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
             Rung(rung.step, rung.value, rung.rank, rung.reached)
             for rung in rung_results(result.study, spec, trial)
         ],
+        events=trial.user_attrs.get(EVENTS, []),
         retries=trial.user_attrs.get("retries", 0),
         error=trial.user_attrs.get("error"),
         traceback=trial.user_attrs.get("traceback"),
@@ -297,27 +309,6 @@ def _params(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:
         return config_of(spec, trial)
     except KeyError:  # it waits and has no parameters yet, or nothing satisfied the constraints
         return {}
-
-
-def _parameter(
-    name: str, parameter: Parameter, best: TrialRow | None, importances: Mapping[str, float]
-) -> ParameterReport:
-    value = None if best is None else best.params.get(name)
-    at_end = isinstance(parameter, Range) and value is not None and is_at_end(parameter, value)
-    return ParameterReport(name, describe(parameter), at_end, importances.get(name))
-
-
-def is_at_end(parameter: Range, value: float) -> bool:
-    """Whether a value lies at an end of its range beyond which there may be better ones.
-
-    Zero is an end that most parameters have for good, and of a few values two are always ends.
-    """
-    if parameter.count is not None and parameter.count <= 3:
-        return False
-    log = parameter.log or parameter.factor is not None
-    low, high, at = (math.log(v) if log else float(v) for v in (parameter.min, parameter.max, value))
-    near = AT_THE_END * (high - low)
-    return (at - low <= near and parameter.min != 0) or (high - at <= near and parameter.max != 0)
 
 
 def _kind(parameter: Parameter) -> str:

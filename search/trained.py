@@ -16,18 +16,25 @@ if TYPE_CHECKING:
 
 
 def find_model(
-    run: str, *, trial: int | None = None, storage: str | None = None, runs: str | Path | None = None
+    run: str,
+    *,
+    trial: int | None = None,
+    checkpoints: bool = False,
+    storage: str | None = None,
+    runs: str | Path | None = None,
 ) -> Path:
-    """The file that holds the model of `run`.
+    """The file that holds the model of `run`; with `checkpoints` the folder of its checkpoints.
 
     That is a file, a folder that `hpsearch train` wrote, or a study: its best trial, or the one of a number.
     Raises `UsageError` where it has no model (yet), and `StorageError` where it is nothing of these.
     """
     path = Path(run)
     if trial is None and path.is_file():
+        if checkpoints:
+            raise UsageError(f"{run}: --checkpoint is for a run's folder or a study; this file is one model")
         return path
     if trial is None and path.is_dir() and (path / CONFIG).is_file():
-        return _of_training(path)
+        return _checkpoints_of_training(path) if checkpoints else _of_training(path)
     from .api import open_study
 
     try:
@@ -37,18 +44,26 @@ def find_model(
             raise
         what = "is no run of hpsearch train" if path.is_dir() else "no such file or folder"
         raise UsageError(f"{run}: {what}, and no study either: {error}") from error
-    return _of_trial(study, trial)
+    found = _of_trial(study, trial)
+    return found.parent if checkpoints else found
+
+
+def _checkpoints_of_training(folder: Path) -> Path:
+    """Of a training that may still be under way."""
+    from ..storage.files import CHECKPOINT
+
+    _check(str(folder), load_document(folder / CONFIG).objective)
+    return folder / CHECKPOINT
 
 
 def _of_training(folder: Path) -> Path:
     from ..objectives.generate import model_file
 
-    objective = load_document(folder / CONFIG).objective
-    _check(str(folder), objective)
+    _check(str(folder), load_document(folder / CONFIG).objective)
     if not (folder / SUMMARY).is_file():
         raise UsageError(
-            f"{folder}: this training is not finished; "
-            f"go on with: hpsearch train {folder / CONFIG} -o {folder}"
+            f"{folder}: this training is not finished; go on with: hpsearch train {folder / CONFIG} "
+            f"-o {folder}, or look at what it is so far with --checkpoint PLACE"
         )
     found = model_file(folder)
     if found is None:
@@ -63,7 +78,7 @@ def _of_trial(study: StudyResult, number: int | None) -> Path:
 
     spec = study.spec
     name = f'the study "{study.name}"'
-    _check(name, spec.objective if isinstance(spec.objective, str) else spec.objective.command)
+    _check(name, spec.objective_words)
     number = study.best.number if number is None else trial_of(study.study, number).number
     found = model_file(trial_folder(study.runs, study.folder_name, number) / CHECKPOINT)
     if found is None:

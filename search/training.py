@@ -25,6 +25,7 @@ from ..objectives.base import (
     TrialStopped,
     describe,
     export,
+    identifying,
     known_parameters,
     reports_again,
     resolve,
@@ -242,13 +243,18 @@ def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> N
     path = folder / CONFIG
     if path.exists():
         there = load_document(path)
-        mine = (document.objective, document.metric, document.parameters, document.seed)
-        if (there.objective, there.metric, there.parameters, there.seed) != mine:
+        if _identity(there) != _identity(document):
             raise UsageError(
                 f"{folder} holds a run of another configuration ({path}); "
                 "--force begins anew, -o takes another folder"
             )
     write(path, to_yaml(document.content()))
+
+
+def _identity(document: Document) -> tuple[object, ...]:
+    """What makes a run this run, and no other."""
+    parameters = identifying(document.objective, document.parameters)
+    return document.objective, document.metric, parameters, document.seed
 
 
 def _clear(folder: Path) -> None:

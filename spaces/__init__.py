@@ -11,15 +11,18 @@ from .ranges import Range
 from .settings import Command
 from .space import Space, nested
 from .spec import Spec, differences
+from .widening import End, Limits, is_ordered, line, widened
 
 __all__ = [
     "Choice",
     "Command",
     "Constant",
     "Derived",
+    "End",
     "Expression",
     "ExpressionError",
     "Issue",
+    "Limits",
     "Parameter",
     "Range",
     "Space",
@@ -27,12 +30,15 @@ __all__ = [
     "Spec",
     "describe",
     "differences",
+    "is_ordered",
     "json_schema",
+    "line",
     "load",
     "loads",
     "log_range",
     "nested",
     "shipped",
     "warnings",
+    "widened",
     "with_log_range",
 ]

@@ -14,12 +14,9 @@ from .model import Model, show
 from .parameters import PARAMETERS
 from .ranges import Prior
 from .samplers import SAMPLERS
-from .settings import Budget, Command, Execution
+from .settings import Budget, Command, Confirm, Execution
 from .stopping import METHODS
 
-LATER = {  # keys of the design that this version does not run
-    "confirm": "this version does not run confirmations; remove it",
-}
 UNIONS = {"search": ("sampler", SAMPLERS, "tpe"), "early_stopping": ("method", METHODS, "hyperband")}
 ALIASES = {  # other libraries' names of methods
     "successive_halving": "asha",
@@ -35,7 +32,12 @@ ALIASES = {  # other libraries' names of methods
 _CHANGES = "changes parameters in the middle of a trial, and a trial of a study has one set of them; "
 _CHANGES += "take hyperband, or search the schedule itself: lr_scheduler, warmup_ratio"
 POPULATIONS = dict.fromkeys(("pbt", "pb2", "pbt_replay", "population_based_training"), _CHANGES)
-SECTIONS: dict[str, type[Model]] = {"budget": Budget, "execution": Execution, "objective": Command}
+SECTIONS: dict[str, type[Model]] = {
+    "budget": Budget,
+    "confirm": Confirm,
+    "execution": Execution,
+    "objective": Command,
+}
 TELLING = {"choice": "choices", "derived": "expr", "constant": "value"}  # kind -> its key
 KINDS = {
     "string": "a text",
@@ -101,7 +103,7 @@ def _issues(detail: Any, root: type[Model], places: Places, missing: set[Locatio
 def _unknown(location: Location, root: type[Model], path: str) -> str:
     *around, key = location
     allowed = _allowed(around, root)
-    known = LATER.get(path) or foreign_key(str(key), allowed)
+    known = foreign_key(str(key), allowed)
     if known is None and len(around) == 3 and any(key in model.model_fields for model in PARAMETERS.values()):
         known = f'does not go with "{TELLING[str(around[2])]}"'
     return known or f"unknown key, {hint(str(key), allowed)}"

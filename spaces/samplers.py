@@ -57,6 +57,12 @@ class GP(Sampler):
     """The objective has no noise."""
 
 
+class RungGP(Sampler):
+    """A Gaussian process for each rung, and a quasi-random sequence: learns from trials that stop early."""
+
+    sampler: Literal["rung_gp"]
+
+
 class CMAES(Sampler):
     """Covariance matrix adaptation: numeric parameters only, larger budgets."""
 
@@ -116,6 +122,7 @@ Search = Annotated[
     Annotated[TPE, Tag("tpe")]
     | Annotated[Random, Tag("random")]
     | Annotated[GP, Tag("gp")]
+    | Annotated[RungGP, Tag("rung_gp")]
     | Annotated[CMAES, Tag("cmaes")]
     | Annotated[QMC, Tag("qmc")]
     | Annotated[Grid, Tag("grid")]

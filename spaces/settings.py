@@ -99,6 +99,15 @@ _AMOUNT_SCHEMA = _WHOLE_ABOVE_ONE | {
 }
 
 
+class Confirm(Model):
+    """The best few of a search train again with new seeds, and the winner is chosen by that."""
+
+    top: NotNegative | None = None
+    """How many of the best; 0: none. By default 3, or 2, or none where it takes a third of the search."""
+    seeds: Annotated[int, Field(ge=2)] | None = None
+    """Trainings of each, with the same seeds for all. By default 3, or 2."""
+
+
 class Execution(Model):
     """How trials run on this machine, or on a cluster."""
 
@@ -128,7 +137,7 @@ class Execution(Model):
         ]
         | None
     ) = None
-    """Memory of a trial and the programs it starts, such as 4GiB; a trial that takes more ends."""
+    """Memory of a trial, each in a pack, and the programs it starts: 4GiB; a trial that takes more ends."""
     retries: NotNegative = 1
     """How often a failed trial is tried again from its checkpoint."""
     trial_timeout: Seconds | None = None

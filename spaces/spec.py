@@ -20,12 +20,12 @@ from .parameters import Parameter
 from .presets import PresetNames, Presets, from_preset
 from .relations import Known, Problem, relations
 from .samplers import TPE, Grid, Search
-from .settings import Budget, Execution, Objective
+from .settings import Budget, Confirm, Execution, Objective
 from .space import Space
 from .stopping import NoStopping, Stopping, Unit, unit_of
 
 MOST_ISSUES = 100  # of one kind; nobody reads more, and each costs a search for what was meant
-ELSEWHERE = ("name", "budget", "execution")  # may change between two runs of one study
+ELSEWHERE = ("name", "budget", "confirm", "execution")  # may change between two runs of one study
 
 
 PARAMETER: TypeAdapter[Any] = TypeAdapter(Parameter)
@@ -85,6 +85,8 @@ class Spec(Model):
     """When a trial stops before its end."""
     budget: Budget = Budget(trials=50)
     """When the search ends."""
+    confirm: Confirm = Confirm()
+    """How the winner is confirmed."""
     execution: Execution = Execution()
     """Workers, retries and what stays on disk."""
 
@@ -95,6 +97,11 @@ class Spec(Model):
     def space(self) -> Space:
         """The parameters as something to draw from."""
         return Space(self.parameters, self.constraints, self.baseline, self.issue)
+
+    @property
+    def objective_words(self) -> str | list[str]:
+        """The objective's name, or the words of its command."""
+        return self.objective if isinstance(self.objective, str) else self.objective.command
 
     @property
     def resource(self) -> Unit:
@@ -169,7 +176,7 @@ class Spec(Model):
         return isinstance(other, Spec) and self.to_json() == other.to_json()  # wherever they were read
 
     def fingerprint(self) -> str:
-        """A short hash of all that defines the search: everything but name, budget and execution."""
+        """A short hash of all that defines the search: everything but name, budget, confirm and execution."""
         text = json.dumps(_defining(self.to_json()), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -45,6 +45,8 @@ class Rungs(EarlyStopping):
     """Resource of a trial that runs to its end."""
     eta: Annotated[int, Field(ge=2)] = 3
     """One in this many trials goes on at each rung."""
+    type: Literal["stopping", "promotion"] = "stopping"
+    """The others end (stopping), or wait to go on when they are among the best (promotion)."""
 
     @model_validator(mode="after")
     def _check(self) -> Rungs:

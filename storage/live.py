@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +89,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self._connection = DriverConnection(database.engine, self._row)
         self._written: dict[int, Written] = {}
         self._open: set[int] = set()  # numbers of trials that may still change
+        self._changed: set[int] = set()  # numbers of trials that did since the last flush
         self._unsure = False  # whether the last flush was written: its answer was lost
         self._news: list[str] = []
         self._early: list[Command] = []  # asked of this process while it began
@@ -108,8 +109,14 @@ class LiveStorage(optuna.storages.InMemoryStorage):
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         trial_id = super().create_new_trial(study_id, template_trial)
-        self._open.add(self.get_trial_number_from_id(trial_id))
+        number = self.get_trial_number_from_id(trial_id)
+        self._open.add(number)
+        self._changed.add(number)
         return trial_id
+
+    def _set_trial(self, trial_id: int, trial: FrozenTrial) -> None:
+        super()._set_trial(trial_id, trial)  # all that changes a trial ends here
+        self._changed.add(trial.number)
 
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
@@ -137,6 +144,13 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self._open.add(number)
         self._expect_waiting()
         self.set_study_user_attr(self._study, REVIVED, self.attrs.get(REVIVED, 0) + 1)
+
+    def forget(self, number: int, attr: str) -> None:
+        """Remove a user attribute of a trial."""
+        trial_id = self.trial_id(number)
+        trial = copy.copy(self._get_trial(trial_id))
+        trial.user_attrs = {k: v for k, v in trial.user_attrs.items() if k != attr}
+        self._set_trial(trial_id, trial)
 
     def _expect_waiting(self) -> None:
         # Optuna remembers where the first waiting trial stood, and expects none to come before it.
@@ -225,25 +239,33 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         for trial in self._their_trials(self._row):
             self.create_new_trial(self._study, trial)
             self._written[trial.number] = Written(row=trial._trial_id, **contents(trial))
-        self._open = {n for n in self._open if not self._trial(n).state.is_finished()}
+        self._changed.clear()
+        self._close_finished(set(self._open))
 
     def _write(self) -> None:
         written: dict[int, Written] = {}
         with self._connection.transaction() as connection:
-            for number in sorted(self._open):
+            for number in sorted(self._changed):
                 written[number] = write_trial(
                     connection, self._row, self._trial(number), self._written.get(number)
                 )
             study_attrs = self._write_study(connection)
-            self._check(connection, self._written | written)  # at the end: the write lock is ours by now
+            new = written.keys() - self._written.keys()
+            self._check(
+                connection, len(self._written) + len(new)
+            )  # at the end: the write lock is ours by now
         self._written.update(written)
         self._study_user, self._study_system = study_attrs
-        self._open = {n for n in self._open if not self._trial(n).state.is_finished()}
+        self._changed.clear()
+        self._close_finished(written.keys())
+
+    def _close_finished(self, numbers: Iterable[int]) -> None:
+        self._open.difference_update(n for n in numbers if self._trial(n).state.is_finished())
 
     def _recall(self) -> None:
-        """Look at what the database holds of the open trials: a server may have written and not said so."""
+        """Look at what the database holds of what changed: a server may have written and not said so."""
         for trial in self._their_trials(self._row):  # the lock is ours again, so what is there is ours
-            if trial.number in self._open:
+            if trial.number in self._changed:
                 self._written[trial.number] = Written(row=trial._trial_id, **contents(trial))
         self._unsure = False
 
@@ -255,12 +277,12 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         except exc.IntegrityError as error:
             raise StorageError(f"the study was changed while it was searched: {cause(error)}") from error
 
-    def _check(self, connection: sqlalchemy.Connection, written: Mapping[int, Written]) -> None:
+    def _check(self, connection: sqlalchemy.Connection, trials: int) -> None:
         """Rows without a study would become those of the next one, which SQLite gives the same key."""
         count = sqlalchemy.select(sqlalchemy.func.count()).where(TRIALS.c.study_id == self._row)
         query = sqlalchemy.select(STUDIES.c.study_name, count.scalar_subquery())
         found = connection.execute(query.where(STUDIES.c.study_id == self._row)).one_or_none()
-        if found is None or tuple(found) != (self.name, len(written)):
+        if found is None or tuple(found) != (self.name, trials):
             raise _Changed
 
     # What others did
@@ -284,7 +306,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             raise StorageError("another program wrote trials into this study while it was searched")
         for number in [n for n, old in self._written.items() if rows.get(n) != old.row]:
             del self._written[number]
-            self._open.add(number)
+            self._changed.add(number)
             self._news.append(f"trial {number} was deleted from the database; it is written again")
 
     def _renamed(self, connection: sqlalchemy.Connection) -> tuple[int, str]:
@@ -306,7 +328,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self._connection.take(row)
         self._row, self.name = row, name
         self._written = {t.number: Written(row=t._trial_id, **contents(t)) for t in there}
-        self._open = {t.number for t in self.get_all_trials(self._study, deepcopy=False)}
+        self._changed = {t.number for t in self.get_all_trials(self._study, deepcopy=False)}
         # The attributes it has stay as its maker wants them.
         self._study_user = {k: v for k, v in self.get_study_user_attrs(self._study).items() if k in user}
         self._study_system = {

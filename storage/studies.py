@@ -22,10 +22,12 @@ from . import StorageError
 from .database import open_storage, readable, resolve_url
 from .files import has_trials, runs_folder, study_folder
 from .live import COMMAND, Command, LiveStorage
+from .states import state_of
 
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
 PROVENANCE = "hpsearch:provenance"  # versions, commit, backend, start
 ELAPSED = "hpsearch:elapsed_seconds"  # searched so far, over all resumes
+TEXTS = "hpsearch:texts"  # the SHA-256 of each text that it trains on, by its path
 FOLDER = "hpsearch:folder"  # the name of its folder under runs
 PAUSED = "hpsearch:paused"  # whether its search waits to be resumed
 ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks several times a second
@@ -196,7 +198,7 @@ def summaries(storage: BaseStorage) -> list[StudySummary]:
                 metric=spec.get("metric", "value"),
                 direction=", ".join(directions),
                 best=best(values, default=None),
-                states=dict(Counter(t.state.name.lower() for t in trials)),
+                states=dict(Counter(map(state_of, trials))),
                 budget=spec.get("budget", {}).get("trials"),
                 paused=bool(study.user_attrs.get(PAUSED)),
             )

@@ -109,6 +109,131 @@ def test_training_is_measured_beside_peft() -> None:
     assert [line[:32].strip() for line in lines[-2:]] == ["hpsearch", "torch.save, peft"]
 
 
+CURVES = '''
+"""Two tasks whose best is known."""
+
+import math
+
+
+def list_tasks():
+    return ["near", "far"]
+
+
+def dev_tasks():
+    return ["near"]
+
+
+def space(task):
+    return {
+        "rate": {"type": "float", "low": 1e-4, "high": 1.0, "log": True, "default": 0.1},
+        "size": {"type": "int", "low": 1, "high": 9, "log": False, "default": 5},
+        "kind": {"type": "choice", "values": ["a", "b"], "default": "a"},
+    }
+
+
+def max_epoch(task):
+    return 9
+
+
+def curve(task, config):
+    off = abs(math.log10(config["rate"]) + (1.5 if task == "near" else 3)) + config["size"] / 9
+    return [off + (config["kind"] == "b") + 1 / epoch for epoch in range(1, 10)]
+
+
+def regret(task, value):
+    return value - 2 / 9
+'''
+SEARCHES = [
+    "hpsearch",
+    "hpsearch-tpe",
+    "hpsearch-prior",
+    "random",
+    "optuna-tpe",
+    "optuna-hyperband",
+    "optuna-median",
+]
+TUNE_SEARCHES = ["ray-asha", "ray-asha-tpe"]
+SYNE_SEARCHES = ["syne-asha", "syne-mobster", "syne-dyhpo"]
+SYNE_TUNE = importlib.util.find_spec("syne_tune") is not None
+
+
+@pytest.fixture
+def curves(tmp_path: Path) -> Path:
+    """A folder of curves like the one that `search.py` is meant for."""
+    (tmp_path / "mfbench.py").write_text(CURVES)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_searches_are_compared_over_curves(curves: Path) -> None:
+    names = [*SEARCHES, *TUNE_SEARCHES, *(SYNE_SEARCHES if SYNE_TUNE else [])]
+    options = ["--data", str(curves), "--tasks", "all", "--seeds", "1", "--budgets", "1", "3", "--each-task"]
+    options += ["--only", *names, "--out", str(curves / "runs.csv")]
+    lines = lines_of("search.py", *options)
+    assert [line for line in lines if " seeds, " in line] == [
+        "2 tasks, 1 seeds, 1 worker",
+        "2 tasks, 1 seeds, 4 workers",
+    ]
+    for heading in (1, lines.index("2 tasks, 1 seeds, 4 workers")):
+        table = lines[heading + 3 : heading + 3 + len(names)]
+        assert sorted(line.split()[0] for line in table) == sorted(names)
+        assert {len(line.split()) for line in table} == {1 + 3 * 2 + 3}
+        tasks = lines[heading + 3 + len(names) :][3:5]
+        assert [(line.split()[0], len(line.split())) for line in tasks] == [
+            (task, 1 + len(names)) for task in ("far", "near")
+        ]
+    *runs, last = (curves / "runs.csv").read_text().splitlines(keepends=True)
+    assert len(runs) == 2 * 2 * len(names)
+    (curves / "runs.csv").write_text("".join(runs))
+    shown = lines_of("search.py", *options, "--show")
+    assert "without 1 of the tasks and seeds, which not all contestants have run" in shown
+    assert len(lines_of("search.py", *options)) == len(lines)
+    *again, made = (curves / "runs.csv").read_text().splitlines(keepends=True)
+    assert again == runs, "what was run is not run again"
+    assert made.split(",")[:5] == last.split(",")[:5]
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The benchmark of searches, which imports its neighbour."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return benchmark("search")
+
+
+def test_searches_that_are_not_installed_are_left_out_loudly(
+    search: Any, curves: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if SYNE_TUNE:
+        assert search.present(None) == [*SEARCHES, *TUNE_SEARCHES, *SYNE_SEARCHES[:2]], "one is an extra"
+        return
+    assert search.present(None) == [*SEARCHES, *TUNE_SEARCHES]
+    said = capsys.readouterr().err
+    assert said.startswith("LEFT OUT: syne-asha: syne_tune is not installed; syne-mobster: ")
+    monkeypatch.setattr(sys, "argv", ["search.py", "--data", str(curves), "--only", "syne-asha"])
+    with pytest.raises(SystemExit, match="2"):
+        search.main()
+    said = capsys.readouterr().err
+    assert said.endswith("--only: syne-asha: syne_tune is not installed (--help says how to install it)\n")
+
+
+def test_searches_are_ranked_by_what_they_found(search: Any) -> None:
+    found = {"a": ([0.1, 0.3], [0.2, 0.2]), "b": ([0.1, 0.2], [0.4, 0.2])}
+    runs = [
+        search.Run(search.Plan(name, task, seed, 1, True), 1.0, 3, 2, (9.0, value))
+        for name, tasks in found.items()
+        for task, values in zip(("x", "y"), tasks, strict=True)
+        for seed, value in enumerate(values)
+    ]
+    unequal = search.Run(search.Plan("a", "x", 2, 1, True), 1.0, 3, 2, (9.0, 0.0))
+    table = search.Table(["a", "b"], [*runs, unequal], lambda task, value: value)
+    assert table.left_out == 1
+    assert table.ranks(1) == {"a": 1.5, "b": 1.5}
+    assert table.ranks(2) == {"a": (1.5 + 2 + 1 + 1.5) / 4, "b": (1.5 + 1 + 2 + 1.5) / 4}
+    assert table.mean_regret("b", 2) == pytest.approx(0.225)
+    assert table.worst("a", 2) == pytest.approx(0.22 / 0.17)
+    assert table.worst("b", 2) == pytest.approx(0.32 / 0.22)
+
+
 # Chaos: what it finds in order, and that it would find what is not.
 
 
@@ -121,11 +246,12 @@ def test_a_search_under_chaos_keeps_its_promises() -> None:
     assert cells["as undisturbed"] == ["-", "ok"]
 
 
-def chaos() -> Any:
-    spec = importlib.util.spec_from_file_location("chaos", BENCHMARKS / "chaos.py")
+def benchmark(name: str) -> Any:
+    """A benchmark as a module."""
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["chaos"] = module  # dataclasses look their module up there
+    sys.modules[name] = module  # dataclasses look their module up there
     spec.loader.exec_module(module)
     return module
 
@@ -205,7 +331,7 @@ def write_twice(found: Any) -> None:
     ],
 )
 def test_chaos_finds_what_went_wrong(tmp_path: Path, harm: Any, checks: set[str]) -> None:
-    module = chaos()
+    module = benchmark("chaos")
     found = evidence(module, tmp_path / "trials.db")
     if harm is not None:
         harm(found)

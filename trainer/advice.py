@@ -3,7 +3,7 @@
 | seen | advised, where it is not so already |
 |---|---|
 | diverged | clip gradients that grew, lower the learning rate, warm up, weaken adapters, let the rate fall |
-| out of memory | smaller batches and accumulation, activations made again, shorter rows, a smaller model |
+| out of memory | smaller batches, lower ranks, activations made again, shorter rows, a smaller model |
 | overfitted | end sooner, stop early, more dropout and weight decay, fewer weights to overfit with |
 | hardly learned | a higher learning rate, more rank |
 | still learning at the end | a longer run, more rank |
@@ -29,6 +29,7 @@ HARDLY = 0.02  # of the first validation: a run that gained less has hardly lear
 WAVER = 0.001  # of a validation: by so much the next may be worse in a run that only learns slowly
 STILL = 0.05  # of a validation, gained in the last quarter of a run: it was not over
 LARGEST = 2**63  # whole number that a parameter may be
+HIGH_RANK = 64  # above which adapters weigh as much as what they adapt
 GROWN = 10.0  # times its first value, from which a gradient's norm is no noise
 
 # The same thing has several names in the objectives that users write.
@@ -81,6 +82,13 @@ def advise(config: type[TrainConfig] | None, seen: Seen) -> list[str]:
     else:
         found = _complete(run)
     return found[:MOST]
+
+
+def advise_overfitted(config: type[TrainConfig] | None, seen: Seen) -> list[str]:
+    """What `advise` says of a run that overfitted; none for another."""
+    run = _Run(config, seen)
+    told = _overfitted(run)
+    return [] if told is None else _told(told, _against_overfitting(run))[:MOST]
 
 
 class _Run:
@@ -213,6 +221,9 @@ def _let_it_fall(run: _Run) -> Iterator[str]:
 
 def _out_of_memory(run: _Run) -> Iterator[str]:
     yield from _smaller_batches(run)
+    rank = run.number("lora_r")
+    if rank is not None and rank > HIGH_RANK and run.values.get("finetuning_type", "lora") == "lora":
+        yield f"lower lora_r from {_plain(rank)} to {int(rank // 2)}: half the adapters"
     if run.values.get("gradient_checkpointing") is False:
         yield "set gradient_checkpointing to true: activations are made again, a fifth to a third slower"
     if run.values.get("precision") in ("auto", "fp32"):
@@ -259,9 +270,13 @@ def _complete(run: _Run) -> list[str]:
     ):
         seen = tell(run)
         if seen is not None:
-            found = list(remedies(run))
-            return [f"{seen}: {found[0]}", *found[1:]] if found else []
+            return _told(seen, remedies(run))
     return []
+
+
+def _told(seen: str, remedies: Iterator[str]) -> list[str]:
+    found = list(remedies)
+    return [f"{seen}: {found[0]}", *found[1:]] if found else []
 
 
 def _overfitted(run: _Run) -> str | None:

@@ -7,6 +7,7 @@ the tensors and travel with them. Nothing in them is ever executed: tensors are 
 |---|---|---|
 | `checkpoint.safetensors` | `weights.*`, `optimizer.*`, `best.*` | config, counters, reports so far |
 | `checkpoint.previous.safetensors` | the one before it | |
+| `checkpoint.1600.safetensors` | older ones, where they are kept: by their place in the run's unit | |
 | `model.safetensors` | the model's own keys | its shape |
 | `adapter.safetensors` | `blocks.0.qkv.lora_A` ... | config, base |
 
@@ -22,6 +23,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import sys
 import zlib
 from collections.abc import Mapping
@@ -39,6 +41,7 @@ from .errors import CheckpointError
 from .model import Shape
 
 CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
+_OLDER = re.compile(r"checkpoint\.(\d+)\.safetensors")
 SHIPPED_BASE = Path(__file__).with_name("base.safetensors")
 ABOUT = "hpsearch"  # the one entry of a header; the order of two would be chance's, and with it the file
 
@@ -60,9 +63,18 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
 
 
 def save_checkpoint(
-    folder: Path, weights: Tensors, optimizer: Tensors, best: Tensors, state: Mapping[str, Any]
+    folder: Path,
+    weights: Tensors,
+    optimizer: Tensors,
+    best: Tensors,
+    state: Mapping[str, Any],
+    *,
+    keep: int = 2,
 ) -> None:
-    """Add a checkpoint to `folder`, which keeps the one before it. `best` is empty without early stopping.
+    """Add a checkpoint to `folder`, which keeps the newest ones: this, the one before it, and older ones.
+
+    `best` is empty where the run does not keep it. Where more than two are kept, `state["reported"]` is the
+    place that an older one is named by.
 
     The run does not wait for the disk, but for the checkpoint before this one to be on it: a power cut may
     cost the newest, and then the one before it is whole.
@@ -73,17 +85,53 @@ def save_checkpoint(
     partial = _write_beside(newest, named, state)
     _disk.wait()
     if newest.exists():
+        if keep > 2:
+            _name_by_place(folder / PREVIOUS)
         os.replace(newest, folder / PREVIOUS)  # killed here, a run finds it under that name
     os.replace(partial, newest)
     _disk.sync(newest)
+    for _, path in _older(folder)[keep - 2 :]:
+        path.unlink(missing_ok=True)
 
 
-def load_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
-    """The newest checkpoint: its tensors by part (`weights`, `optimizer`, `best`) and the state.
+def _name_by_place(previous: Path) -> None:
+    """Let the one before the newest become an older one. A damaged one is not kept, which stderr is told."""
+    if not previous.exists():
+        return
+    try:
+        place, _ = _header(previous)
+    except CheckpointError as error:
+        print(f"{error}; not kept", file=sys.stderr, flush=True)
+    else:
+        os.replace(previous, previous.with_name(f"checkpoint.{place}.safetensors"))
 
-    Raises `CheckpointError` where it is missing or damaged.
+
+def _older(folder: Path) -> list[tuple[int, Path]]:
+    """The checkpoints before the two newest with their places, the newest of them first."""
+    named = ((_OLDER.fullmatch(path.name), path) for path in folder.glob("checkpoint.*"))
+    return sorted(((int(match[1]), path) for match, path in named if match), reverse=True)
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file is a checkpoint by its name."""
+    return path.name in (CHECKPOINT, PREVIOUS) or _OLDER.fullmatch(path.name) is not None
+
+
+def kept_models(folder: Path) -> dict[str, tuple[Path, str]]:
+    """The models in a run's checkpoints: the file and part of each, by place; then the `best`, where kept.
+
+    Raises `CheckpointError` where a file does not even tell its place.
     """
-    return _load(folder / CHECKPOINT)
+    found: dict[str, tuple[Path, str]] = {}
+    best: dict[str, tuple[Path, str]] = {}
+    older = (path for _, path in reversed(_older(folder)))
+    for path in (*older, folder / PREVIOUS, folder / CHECKPOINT):
+        if path.exists():
+            place, names = _header(path)
+            found[str(place)] = path, "weights"
+            if any(name.startswith("best.") for name in names):
+                best = {"best": (path, "best")}
+    return found | best
 
 
 def resume_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]] | None:
@@ -91,22 +139,27 @@ def resume_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]
 
     Says on stderr which file is damaged, and removes it: the next save would keep it in place of a whole one.
     """
+    older = [(path, f"the checkpoint at {place}") for place, path in _older(folder)]
+    newest = [(folder / CHECKPOINT, "the newest"), (folder / PREVIOUS, "the checkpoint before it")]
     damaged = []
-    found = None
-    for path in (folder / CHECKPOINT, folder / PREVIOUS):
+    found, where = None, "the beginning"
+    for path, told in newest + older:
         if found is None and path.exists():
             try:
-                found = _load(path)
+                found, where = load_checkpoint(path), told
             except CheckpointError as error:
                 damaged.append(str(error))
                 path.unlink()
     if damaged:
-        where = "from the beginning" if found is None else "from the checkpoint before it"
-        print(f"{'; '.join(damaged)}; going on {where}", file=sys.stderr, flush=True)
+        print(f"{'; '.join(damaged)}; going on from {where}", file=sys.stderr, flush=True)
     return found
 
 
-def _load(path: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
+def load_checkpoint(path: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
+    """A checkpoint: its tensors by part (`weights`, `optimizer`, `best`) and the state.
+
+    Raises `CheckpointError` where it is missing or damaged.
+    """
     tensors, state = read_tensors(path)
     parts: dict[str, Tensors] = {"weights": {}, "optimizer": {}, "best": {}}
     for name, tensor in tensors.items():
@@ -133,6 +186,16 @@ def _read(path: Path, backend: Literal["mmap", "pread"]) -> tuple[Tensors, dict[
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
             return tensors, file.metadata() or {}
     except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
+
+
+def _header(path: Path) -> tuple[int, list[str]]:
+    """The place of a checkpoint, and the names of its tensors; nothing of it is checked."""
+    try:
+        with safe_open(path, framework="pt", backend="pread") as file:
+            _, _, text = file.metadata()[ABOUT].partition(" ")
+            return int(json.loads(text)["reported"]), list(file.keys())
+    except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
 
 
@@ -223,8 +286,8 @@ def _load_base(path: Path, stamp: int) -> Base:
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     # The base that ships is older than the checksums, and known by its own.
     about = json.loads(header[ABOUT]) if sha256 == _shipped_sha256() else _checked(path, weights, header)
-    if "shape" not in about:
-        raise CheckpointError(f"{path}: no base (it tells no shape); give a model.safetensors")
+    if set(about) != {"shape"}:
+        raise CheckpointError(f"{path}: an adapter or a checkpoint, no base; give a model.safetensors")
     return Base(Shape(**about["shape"]), weights, sha256)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, cast
 
@@ -37,6 +37,7 @@ TARGETS = ("qkv", "out", "up", "down")
 LENGTHS = {"max_samples": "samples", "max_steps": "steps", "num_train_epochs": "epochs"}  # and their units
 FINETUNING = ("lora", "full", "linear")
 NAMED_CORPORA = ("english", "python")
+OUTSIDE = ("device", "save_total_limit")  # say where a run is computed and what is left of it, not what it is
 PASS_TOKENS = 512  # of one run in a forward pass: what more of them need does not stay in a core's cache
 
 
@@ -107,11 +108,92 @@ def optional(kind: type, interval: str, help: str) -> Any:
     return field(default=None, metadata={"rule": Rule(kind, help, interval, optional=True)})
 
 
+@dataclass(frozen=True)
+class Need:
+    """What a parameter needs of the others, or it changes nothing.
+
+    `text` is read after "changes nothing unless"; `when` is how a space file says the same.
+    """
+
+    text: str
+    when: str
+    met: Callable[[Mapping[str, Any]], bool]  # whether values of all parameters meet it
+
+
+def one_of(name: str, *values: str) -> Need:
+    """The parameter `name` has one of these values."""
+    choice = values[0] if len(values) == 1 else f"[{', '.join(values)}]"
+    return Need(
+        f"{name} is {' or '.join(values)}", f"{{{name}: {choice}}}", lambda given: given[name] in values
+    )
+
+
+_ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
+_ADAPTERS = (
+    *("lora_r", "lora_alpha", "alpha_over_r", "lora_dropout", "target_modules"),
+    *("use_rslora", "use_dora", "loraplus_lr_ratio"),
+)
+_NEEDS = {
+    **{name: one_of("lr_scheduler", scheduler) for scheduler, names in OPTIONS.items() for name in names},
+    "min_lr_ratio": Need(
+        "lr_scheduler is another than constant",
+        'lr_scheduler != "constant"',
+        lambda values: values["lr_scheduler"] != "constant",
+    ),
+    **dict.fromkeys(_ADAM, one_of("optimizer", "adamw", "muon")),
+    "momentum": one_of("optimizer", "sgd", "muon"),
+    "nesterov": one_of("optimizer", "sgd"),
+    **dict.fromkeys(("lion_beta1", "lion_beta2"), one_of("optimizer", "lion")),
+    "samples_per_epoch": Need(
+        "num_train_epochs is given",
+        "num_train_epochs != null",
+        lambda values: values["num_train_epochs"] is not None,
+    ),
+    "early_stopping_min_delta": Need(
+        "early_stopping_patience is above 0",
+        "early_stopping_patience > 0",
+        lambda values: values["early_stopping_patience"] > 0,
+    ),
+    "validation_split": Need(
+        "validation_file is left out",
+        "validation_file == null",
+        lambda values: values["validation_file"] is None,
+    ),
+}
+_LORA_NEEDS = {
+    **dict.fromkeys(_ADAPTERS, one_of("finetuning_type", "lora")),
+    # Muon leaves to AdamW what is no matrix of a block, and adapters are such matrices.
+    **dict.fromkeys(
+        _ADAM,
+        Need(
+            "optimizer is adamw, or muon with use_dora or a finetuning_type of full or linear",
+            "{optimizer: adamw}",
+            lambda values: (
+                values["optimizer"] == "adamw"
+                or (
+                    values["optimizer"] == "muon"
+                    and (values["use_dora"] or values["finetuning_type"] != "lora")
+                )
+            ),
+        ),
+    ),
+    "momentum": Need(
+        "optimizer is sgd, or muon with a finetuning_type of lora or full",
+        "{optimizer: sgd}",
+        lambda values: (
+            values["optimizer"] == "sgd"
+            or (values["optimizer"] == "muon" and values["finetuning_type"] != "linear")
+        ),
+    ),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """What every training knows. Exactly one of `max_samples` and `max_steps` is given: the resource."""
 
     objective: ClassVar[str]
+    needs: ClassVar[Mapping[str, Need]] = _NEEDS  # of the parameters that others make idle
 
     learning_rate: float = real(1e-3, "(0, inf)", "peak learning rate")
     batch_size: int = whole(8, "[1, inf)", "sequences of one forward pass")
@@ -156,8 +238,11 @@ class TrainConfig:
     max_grad_norm: float = real(1.0, "[0, inf)", "scale longer gradients down to this norm; 0: leave them")
     max_length: int = whole(128, "[2, inf)", "tokens (bytes) of a sequence")
     early_stopping_patience: int = whole(0, "[0, inf)", "stop after so many worse validations; 0: never")
-    early_stopping_min_delta: float = real(0.0, "[0, inf)", "what counts as an improvement, in nats")
+    early_stopping_min_delta: float = real(0.0, "[0, inf)", "the gain that patience asks for, in nats")
     load_best_model_at_end: bool = switch("the value and weights of the best validation, not of the last")
+    save_total_limit: int = whole(
+        2, "[2, inf)", "checkpoints to keep: the newest ones, older ones are deleted"
+    )
     train_file: str = text("python", (), "text, folder or .jsonl; or what Python carries: english, python")
     validation_file: str | None = optional(
         str, "", "the same to validate on; what it holds is not trained on"
@@ -181,6 +266,7 @@ class TrainConfig:
     precision: str = text("auto", PRECISIONS, "to compute in; auto: bf16 where CUDA has it, else fp32")
     gradient_checkpointing: bool = switch("keep only each block's input, and compute the rest of it again")
     deterministic: bool = switch("use deterministic algorithms alone, on CUDA too")
+    torch_compile: bool = switch("train blocks that torch compiles first: a minute that only long runs repay")
 
     def __post_init__(self) -> None:
         values = {name: getattr(self, name) for name in rules(type(self))}
@@ -299,6 +385,7 @@ class LoraConfig(TrainConfig):
     """
 
     objective: ClassVar[str] = "lora"
+    needs: ClassVar[Mapping[str, Need]] = _NEEDS | _LORA_NEEDS
 
     train_file: str = text("english", (), "text, folder or .jsonl; or what Python carries: english, python")
     lora_r: int = whole(8, "[1, inf)", "rank of the adapters")
@@ -397,11 +484,11 @@ def known_parameters(config: type[TrainConfig]) -> frozenset[str]:
     return frozenset(rules(config))
 
 
-def idle_parameters(config: type[TrainConfig], params: Mapping[str, Any]) -> dict[str, str]:
-    """Those of `params` that change nothing beside the others, and the `lr_scheduler` that would use each."""
-    drawn = params.get("lr_scheduler", config.lr_scheduler)
-    others = {scheduler: names for scheduler, names in OPTIONS.items() if scheduler != drawn}
-    return {name: scheduler for scheduler, names in others.items() for name in names if name in params}
+def idle_parameters(config: type[TrainConfig], params: Mapping[str, Any]) -> dict[str, Need]:
+    """Those of `params` that change nothing beside the others, and what each needs."""
+    values: dict[str, Any] = {entry.name: entry.default for entry in fields(config)}
+    values.update(params)
+    return {name: need for name, need in config.needs.items() if name in params and not need.met(values)}
 
 
 def _plain(rule: Rule, value: Any) -> Any:

@@ -16,6 +16,10 @@ class ConfigError(TrainerError, ValueError):
         return type(self), (self.problems,)  # a worker process sends it to the driver
 
 
+class CompileError(TrainerError):
+    """A run that asks for `torch_compile` where torch cannot compile."""
+
+
 class DataError(TrainerError):
     """A text that cannot be read, is not UTF-8 or is too short to train on."""
 

@@ -12,6 +12,7 @@ A `model.safetensors` is a base for the next run (`LoraConfig.base`).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ import torch
 from .build import base_model
 from .checkpoint import (
     CHECKPOINT,
+    Tensors,
+    is_checkpoint,
+    kept_models,
     load_base,
     load_checkpoint,
     read_tensors,
@@ -43,7 +47,7 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
     """
     if not (checkpoint / CHECKPOINT).exists():
         raise CheckpointError(f"{checkpoint}: no checkpoint to export")
-    parts, state = load_checkpoint(checkpoint)
+    parts, state = load_checkpoint(checkpoint / CHECKPOINT)
     weights = parts["best"] or parts["weights"]
     config = _config_of(state["identity"])
     pack = _pack_of(config, state["identity"])
@@ -64,19 +68,43 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
 def load_model(path: Path) -> GPT:
     """The model in a file that `export` wrote, ready to evaluate; an adapter is put on its base.
 
-    Of a `checkpoint.safetensors` the model that `export` would write. Raises `CheckpointError` where the file
-    cannot be read, or the base of an adapter is another one now.
+    Of a checkpoint the model that `export` would write. Raises `CheckpointError` where the file cannot be
+    read, or the base of an adapter is another one now.
     """
-    if path.name not in (CHECKPOINT, ADAPTER):
-        return base_model(load_base(path)).eval()
-    if path.name == CHECKPOINT:
-        parts, about = load_checkpoint(path.parent)
-        weights = parts["best"] or parts["weights"]
-    else:
+    if is_checkpoint(path):
+        parts, state = load_checkpoint(path)
+        return _model_of(state, parts["best"] or parts["weights"])
+    if path.name == ADAPTER:
         weights, about = read_tensors(path)
+        return _model_of(about, weights, by_layer=True)
+    return base_model(load_base(path)).eval()
+
+
+def load_kept(folder: Path, name: str) -> GPT:
+    """The model of a run as it was at a checkpoint, by its place in the run's unit; or its `best`.
+
+    The run may go on meanwhile. Raises `CheckpointError`, with what there is, where this is not kept.
+    """
+    there = kept_models(folder)
+    if name not in there:
+        more = "load_best_model_at_end keeps it" if name == "best" else "save_total_limit keeps more"
+        raise CheckpointError(
+            f"{folder}: found no checkpoint {name!r}, there are: {', '.join(there)} ({more})"
+            if there
+            else f"{folder}: no checkpoint yet"
+        )
+    path, part = there[name]
+    parts, state = load_checkpoint(path)
+    if part == "weights" and str(state["reported"]) != name:
+        return load_kept(folder, name)  # the run has just renamed its files
+    return _model_of(state, parts[part])
+
+
+def _model_of(about: dict[str, Any], weights: Tensors, *, by_layer: bool = False) -> GPT:
+    """A run's model with some weights of it; `by_layer` with the names that adapters' files have."""
     config = _config_of(about["identity"])
     pack = _pack_of(config, about["identity"])
-    pack.hold(config, pack.gathered(weights) if path.name == ADAPTER else weights)
+    pack.hold(config, pack.gathered(weights) if by_layer else weights)
     return pack.model.eval()
 
 
@@ -88,7 +116,8 @@ def _config_of(identity: dict[str, Any]) -> TrainConfig:
 
 
 def _pack_of(config: TrainConfig, identity: dict[str, Any]) -> Pack:
-    pack = new_pack(config, torch.device("cpu"))
+    # Whatever it trained in: what a run learns is fp32, and a CPU has no tf32.
+    pack = new_pack(dataclasses.replace(config, precision="fp32"), torch.device("cpu"))
     if pack.origin != identity["base_sha256"]:
         path = identity["base"] or "the base that ships"
         raise CheckpointError(

@@ -16,6 +16,7 @@ The run neither knows nor asks who listens: what `on_report` raises passes throu
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Generator
@@ -28,7 +29,8 @@ from torch import Tensor
 
 from . import checkpoint as files
 from .build import pick_device
-from .config import TrainConfig
+from .compiled import clock
+from .config import OUTSIDE, TrainConfig
 from .data import load_corpus, seed_of, train_windows, validation_windows
 from .errors import CheckpointError
 from .memory import peak_memory, reset_peak_memory
@@ -43,8 +45,8 @@ class Report:
 
     `metrics`: train_loss (mean since the last report, of what is minimised: with `label_smoothing_factor` the
     smoothed loss), overfitting_gap (value - train_loss), perplexity, learning_rate and grad_norm (of the last
-    step), tokens_per_second (training alone), host_memory_mb (this process's peak), on CUDA device_memory_mb
-    (this run's peak).
+    step), tokens_per_second (training alone, and no compiling), host_memory_mb (this process's peak), on CUDA
+    device_memory_mb (this run's peak).
     """
 
     step: int
@@ -58,7 +60,7 @@ class FitResult:
 
     `value` is the last validation loss; with early stopping the best, whose weights are kept. `stopped` says
     why it ended: `finished`, `early` or `diverged` (a loss that is no number, reported as it is). `seconds`
-    (training and validation) and `reports` are those of all attempts.
+    (training and validation, not compiling) and `reports` are those of all attempts.
     """
 
     value: float
@@ -169,10 +171,10 @@ class Run:
 
     def train(self) -> None:
         """One optimizer step, alone in its pack."""
-        began, step = time.perf_counter(), self.step
+        began, step = clock(), self.step
         while self.step == step:
             self.pack.tick()
-        self.train_seconds += time.perf_counter() - began
+        self.train_seconds += clock() - began
 
     def next_pass(self) -> tuple[Tensor, Tensor]:
         """The rows of the next pass, uint8 [rows, length + 1], and what the loss of each counts, [rows].
@@ -251,12 +253,12 @@ class Run:
 
     def _decide(self, value: float) -> None:
         patience = self.config.early_stopping_patience
-        if value < self.best - self.config.early_stopping_min_delta:
-            self.best, self.stale = value, 0
+        gained = value < self.best - self.config.early_stopping_min_delta
+        self.stale = 0 if gained else self.stale + 1
+        if value < self.best:
+            self.best = value
             if self.config.keeps_best:
                 self.best_weights = {name: tensor.clone() for name, tensor in self.weights().items()}
-        else:
-            self.stale += 1
         if not math.isfinite(value):
             self.stopped = "diverged"
         elif self.step >= self.config.total_steps:
@@ -293,7 +295,7 @@ class Run:
         generator: batches and dropout are drawn from these two alone.
         """
         state = {
-            "identity": self.identity(),
+            "identity": self.identity,
             "shape": dataclasses.asdict(self.pack.model.shape),
             "step": self.step,
             "reported": self.reported,
@@ -304,7 +306,8 @@ class Run:
             "seconds": self.seconds,
             "loss_scale": self.loss_scale and self.loss_scale.state(),
         }
-        files.save_checkpoint(folder, self.weights(), self.optimizer.tensors(), self.best_weights, state)
+        tensors = self.weights(), self.optimizer.tensors(), self.best_weights
+        files.save_checkpoint(folder, *tensors, state, keep=self.config.save_total_limit)
 
     def resume(self, folder: Path) -> bool:
         """Go on from the checkpoint in `folder`; False where there is none.
@@ -315,7 +318,7 @@ class Run:
         if found is None:
             return False
         parts, state = found
-        mine = self.identity()
+        mine = self.identity
         if differing := [name for name in mine if state["identity"].get(name) != mine[name]]:
             theirs = state["identity"]
             told = "; ".join(f"{name}: {theirs.get(name)!r} there, {mine[name]!r} here" for name in differing)
@@ -330,12 +333,13 @@ class Run:
             setattr(self, name, state[name])
         return True
 
+    @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """What makes this run this run: its configuration, its text and its base, but not its device."""
-        values = {name: value for name, value in dataclasses.asdict(self.config).items() if name != "device"}
+        """What makes this run this run: its configuration but for what is `OUTSIDE`, its text, its base."""
+        values = dataclasses.asdict(self.config)
         listed = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         return {
-            **listed,
+            **{name: value for name, value in listed.items() if name not in OUTSIDE},
             "objective": self.config.objective,
             "corpus_sha256": self.corpus.sha256,
             "base_sha256": self.pack.origin,

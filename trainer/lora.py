@@ -32,6 +32,8 @@ move the base a little each time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -44,31 +46,47 @@ Tensors = dict[str, Tensor]
 Mask = Callable[[Tensor], Tensor]  # x [K, tokens, in] -> what to multiply it with, of the same shape
 
 
+@dataclass(slots=True)
+class Placed:
+    """What a linear computes with in this pass."""
+
+    matrices: list[Tensor] = field(default_factory=list)  # A [k, r, in], B [k, r, out] of each stack in turn
+    lengths: Tensor | None = None  # DoRA's magnitudes of the rows of W + scale * B' A, [K, 1, out]
+    scale: Tensor = field(default_factory=lambda: torch.empty(0))  # [K, 1, 1]
+    mask: Mask | None = None  # of the adapters' input, while they train with dropout
+    merged: Tensor | None = None  # the weight with one run's adapters in it, where nothing trains
+
+
 class LoraLinear(nn.Module):
     """A linear without bias whose `weight` [out, in] is frozen, with the adapters of K runs beside it."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.weight = linear.weight.requires_grad_(False)
-        self.stacks: list[tuple[Tensor, Tensor]] = []  # A [k, r, in] and B [k, r, out]; the k of all are K
-        self.lengths: Tensor | None = None  # DoRA's magnitudes of the rows of W + scale * B' A, [K, 1, out]
-        self.scale = torch.empty(0)  # [K, 1, 1]
-        self.mask: Mask | None = None  # of the adapters' input, while they train with dropout
-        self.merged: Tensor | None = None  # the weight with one run's adapters in it, where nothing trains
+        self.placed = Placed()  # one attribute: a module's own take long to set
+        self.drawn: Tensor | None = None  # the mask of the next `forward`, where it was drawn before
 
     def forward(self, x: Tensor) -> Tensor:
         """x [K * tokens, in] -> x W' + scale * (x * mask) A' B [K * tokens, out], for each run its own."""
-        if self.merged is not None:
-            return F.linear(x, self.merged)
-        packed = x.view(self.scale.shape[0], -1, x.shape[-1])
-        mask = None if self.mask is None else self.mask(packed)
-        matrices = [matrix for stack in self.stacks for matrix in stack]
+        placed = self.placed
+        if placed.merged is not None:
+            return F.linear(x, placed.merged)
+        mask = self.drawn
+        if mask is None and placed.mask is not None:
+            mask = placed.mask(_packed(x.detach(), placed.scale))
         found: Tensor = _LoraProduct.apply(  # type: ignore[no-untyped-call]
-            packed, self.weight, self.scale, mask, *matrices
+            x, self.weight, placed.scale, mask, *placed.matrices
         )
-        if self.lengths is not None:
-            found = found * (self.lengths / self._lengths())
-        return found.view(x.shape[0], -1)
+        if placed.lengths is not None:
+            lengths = placed.lengths / self._lengths()
+            found = (_packed(found, lengths) * lengths).view(found.shape)
+        return found
+
+    def draw(self, x: Tensor) -> None:
+        """Draw already the mask of the next `forward`, with as many tokens as x has."""
+        if self.placed.mask is not None:
+            runs = self.placed.scale.shape[0]
+            self.drawn = self.placed.mask(x.new_empty(runs, len(x) // runs, self.weight.shape[1]))
 
     @torch.no_grad()
     def _lengths(self) -> Tensor:
@@ -78,8 +96,8 @@ class LoraLinear(nn.Module):
         """
         own = self.weight.square().sum(1)
         found = []
-        for runs, A, B in _stacks([matrix for stack in self.stacks for matrix in stack]):
-            scale = self.scale[runs]
+        for part, A, B in _stacks(self.placed.matrices):
+            scale = part(self.placed.scale)
             mixed = 2 * scale * F.linear(A, self.weight) + scale.square() * torch.bmm(torch.bmm(A, A.mT), B)
             found.append((own + (B * mixed).sum(1, keepdim=True)).clamp_(min=0).sqrt_())
         return torch.cat(found)
@@ -102,39 +120,58 @@ class _LoraProduct(torch.autograd.Function):
                 cast = None if mask is None else mask.to(dtype)
                 lower = [matrix.to(dtype) for matrix in matrices]
                 return _LoraProduct.forward(ctx, x.to(dtype), weight.to(dtype), scale, cast, *lower)
-        seen = x if mask is None else x * mask
-        y = F.linear(x, weight)
+        seen = _packed(x, scale)
+        seen = seen if mask is None else seen * mask
+        product = torch.mm(x, weight.T)
+        y = _packed(product, scale)
         lows = []  # [k, tokens, r]
-        for runs, A, B in _stacks(matrices):
-            low = torch.bmm(seen[runs], A.mT).mul_(scale[runs])
-            y[runs].baddbmm_(low, B)
+        for part, A, B in _stacks(matrices):
+            low = torch.bmm(part(seen), A.mT).mul_(part(scale))
+            part(y).baddbmm_(low, B)
             lows.append(low)
         ctx.save_for_backward(seen, weight, scale, mask, *matrices, *lows)
-        return y
+        return product
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (dy,) = gradients
+        (gradient,) = gradients
         seen, weight, scale, mask, *rest = ctx.saved_tensors
         lows = rest[len(rest) // 3 * 2 :]
-        dx = torch.matmul(dy, weight) if ctx.needs_input_grad[0] else None
+        product = torch.mm(gradient, weight) if ctx.needs_input_grad[0] else None
+        dx = None if product is None else _packed(product, scale)
+        dy = _packed(gradient.contiguous(), scale)
         found: list[Tensor] = []
-        for (runs, A, B), low in zip(_stacks(rest[: len(rest) // 3 * 2]), lows, strict=True):
-            dlow = torch.bmm(dy[runs], B.mT).mul_(scale[runs])
-            found += [torch.bmm(dlow.mT, seen[runs]), torch.bmm(low.mT, dy[runs])]
+        for (part, A, B), low in zip(_stacks(rest[: len(rest) // 3 * 2]), lows, strict=True):
+            dlow = torch.bmm(part(dy), B.mT).mul_(part(scale))
+            found += [torch.bmm(dlow.mT, part(seen)), torch.bmm(low.mT, part(dy))]
             if dx is not None and mask is None:
-                dx[runs].baddbmm_(dlow, A)
+                part(dx).baddbmm_(dlow, A)
             elif dx is not None:
-                dx[runs].addcmul_(torch.bmm(dlow, A), mask[runs])
-        return dx, None, None, None, *found
+                part(dx).addcmul_(torch.bmm(dlow, A), part(mask))
+        return product, None, None, None, *found
 
 
-def _stacks(matrices: Sequence[Tensor]) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Which of the K runs, their A and their B."""
+def _packed(x: Tensor, scale: Tensor) -> Tensor:
+    """x [K * tokens, width] as [K, tokens, width], where `scale` is that of K runs."""
+    return x.view(scale.shape[0], -1, x.shape[1])
+
+
+Part = Callable[[Tensor], Tensor]  # of a tensor [K, ...], that of some of the runs
+
+
+def _stacks(matrices: Sequence[Tensor]) -> Iterator[tuple[Part, Tensor, Tensor]]:
+    """For each stack: what takes its runs' part of a tensor, its A and its B."""
+    if len(matrices) == 2:
+        yield _whole, matrices[0], matrices[1]  # a view of all would cost as much as a small product
+        return
     first = 0
     for A, B in zip(matrices[::2], matrices[1::2], strict=True):
-        yield slice(first, first + len(A)), A, B
-        first += len(A)
+        yield itemgetter(slice(first, first + A.shape[0])), A, B
+        first += A.shape[0]
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 class Lora:
@@ -180,11 +217,12 @@ class Lora:
             {name: torch.split(stack[name], widths, -1) for name, widths in self._widths.items()}
             for stack in stacks
         ]
+        scale = scale.view(-1, 1, 1)
         for number, layer in enumerate(self.layers.values()):
-            layer.stacks = [(parts["lora_A"][number], parts["lora_B"][number]) for parts in split]
-            layer.scale, layer.mask, layer.merged = scale.view(-1, 1, 1), mask, None
-            if "lora_M" in self._widths:
-                layer.lengths = torch.cat([parts["lora_M"][number] for parts in split])
+            matrices = [parts[name][number] for parts in split for name in ("lora_A", "lora_B")]
+            dora = "lora_M" in self._widths
+            lengths = torch.cat([parts["lora_M"][number] for parts in split]) if dora else None
+            layer.placed = Placed(matrices, lengths, scale, mask)
 
     def named(self, adapters: Mapping[str, Tensor]) -> Tensors:
         """One run's by layer: `blocks.0.qkv.lora_A` [r, in], `blocks.0.qkv.lora_B` [r, out], ..."""
@@ -200,7 +238,7 @@ class Lora:
     def hold(self, adapters: Mapping[str, Tensor], scale: float) -> None:
         """Let the model compute with one run's adapters, merged: a tenth faster, where nothing trains."""
         for name, weight in self.merged(adapters, scale).items():
-            self.layers[name].merged = weight
+            self.layers[name].placed = Placed(merged=weight)
 
     def merged(self, adapters: Mapping[str, Tensor], scale: float) -> Tensors:
         """By layer, the weight of a plain linear that computes what one run's does, up to rounding.

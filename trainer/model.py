@@ -16,6 +16,7 @@ The pre-norm block and the scaled initialisation of the projections back into th
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -48,14 +49,22 @@ class Dropout(nn.Module):
         super().__init__()
         self.p = p
         self.generator = generator
+        self.drawn: Tensor | None = None  # what x is multiplied with, where it was drawn before
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
+        return x * (self._mask(x) if self.drawn is None else self.drawn.to(x.dtype))
+
+    def draw(self, x: Tensor) -> None:
+        """Draw already what `forward` would, for an x of this shape."""
+        self.drawn = self._mask(x)
+
+    def _mask(self, x: Tensor) -> Tensor:
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
         draws.random_(-(2**63), None, generator=self.generator)  # all 64 bits: `random_()` keeps the sign 0
         kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= round(self.p * 65536) - 32768
-        return x * kept.to(x.dtype).mul_(1 / (1 - self.p))
+        return kept.to(x.dtype).mul_(1 / (1 - self.p))
 
 
 def dropout(p: float, generator: torch.Generator) -> nn.Module:
@@ -100,7 +109,9 @@ class Block(nn.Module):
         return x
 
 
-def computed_twice(block: nn.Module, x: Tensor, time: int, drawing: Sequence[torch.Generator]) -> Tensor:
+def computed_twice(
+    block: Callable[[Tensor, int], Tensor], x: Tensor, time: int, drawing: Sequence[torch.Generator]
+) -> Tensor:
     """`block(x, time)`, of which only x is kept for the gradient: it is computed again in the backward pass.
 
     Chen et al. 2016, "Training deep nets with sublinear memory cost". `drawing` are the generators of its
@@ -140,6 +151,7 @@ class GPT(nn.Module):
         self.shape = shape
         self.generator = generator or torch.Generator()
         self.drawing: Sequence[torch.Generator] | None = None  # who draws in blocks that are computed twice
+        self.train_block: Callable[[nn.Module, Tensor, int], Tensor] = Block.__call__  # or its like
 
         def drop() -> nn.Module:
             return dropout(dropout_p, self.generator)
@@ -155,9 +167,11 @@ class GPT(nn.Module):
         """ids int64 [rows, time], time <= max_length -> logits [rows * time, 256]."""
         time = ids.shape[1]
         x = self.drop(self.token(ids) + self.position.weight[:time]).flatten(0, 1)
+        training = torch.is_grad_enabled()
         for block in self.blocks:
-            again = self.drawing is not None and torch.is_grad_enabled()
-            x = computed_twice(block, x, time, self.drawing or ()) if again else block(x, time)
+            compute = functools.partial(self.train_block, block) if training else block
+            again = self.drawing is not None and training
+            x = computed_twice(compute, x, time, self.drawing or ()) if again else compute(x, time)
         logits: Tensor = self.head(self.norm(x))
         return logits
 

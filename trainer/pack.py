@@ -10,14 +10,16 @@ steps its optimizer every so many ticks, so runs of different batch sizes go tog
 | a loss that is no number stays in its run | no operation mixes the rows of two runs, or their losses |
 
 What runs of a pack have in common is their `pack_key`. Only adapters of a frozen base have one: whole models
-share no weights, so there is nothing to compute together.
+share no weights, so there is nothing to compute together. Nor have runs that are compiled: what the compiler
+writes for one number of runs may round another way than what it writes for the next.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,16 +28,25 @@ from torch import Tensor
 
 from .build import base_model, base_of, new_model, start_of
 from .checkpoint import Tensors
+from .compiled import compiled_block, explained
 from .config import LoraConfig, PretrainConfig, TrainConfig
 from .data import inputs_and_targets
 from .lora import Lora
-from .model import GPT, loss_sum
+from .model import GPT, Block, loss_sum
 from .numerics import Numerics
 
 if TYPE_CHECKING:
     from .loop import Run
 
 CHUNK = 8  # rows of one forward pass of the validation; more are slower, and take more memory
+
+
+class SomeFailedError(Exception):
+    """Some runs of a pack could not take in what a tick computed; the others have, and go on."""
+
+    def __init__(self, errors: Mapping[Run, Exception]) -> None:
+        super().__init__(*errors.values())
+        self.errors = errors
 
 
 class Pack:
@@ -70,8 +81,13 @@ class Pack:
         return named
 
     def tick(self) -> None:
-        """One pass of every run, and an optimizer step of those whose batch is complete."""
-        with self.numerics.settings():
+        """One pass of every run, and an optimizer step of those whose batch is complete.
+
+        Raises `SomeFailedError` where that went wrong for some of several runs.
+        """
+        compiling = self.runs[0].config.torch_compile
+        self.model.train_block = compiled_block if compiling else Block.__call__
+        with self.numerics.settings(), explained() if compiling else nullcontext():
             self._tick()
 
     def _tick(self) -> None:
@@ -85,9 +101,17 @@ class Pack:
         scales = [run.loss_scale.value for run in self.runs if run.loss_scale]  # of all or none
         scaled = losses * torch.tensor(scales, device=self.device) if scales else losses
         gradients = torch.autograd.grad(scaled.sum(), self._leaves())
+        failed: dict[Run, Exception] = {}
         for number, (run, loss) in enumerate(zip(self.runs, losses.detach(), strict=True)):
-            if run.learn(loss, self._part(gradients, number)):
-                self._changed(number)
+            try:
+                if run.learn(loss, self._part(gradients, number)):
+                    self._changed(number)
+            except Exception as error:
+                if len(self.runs) == 1:
+                    raise
+                failed[run] = error
+        if failed:
+            raise SomeFailedError(failed)
 
     def wait(self) -> None:
         """Until the device has done what was asked of it."""
@@ -290,7 +314,7 @@ def new_pack(config: TrainConfig, device: torch.device) -> Pack:
 
 def pack_key(config: TrainConfig) -> tuple[object, ...] | None:
     """What runs have in common that train in one pack; None for a run that trains alone."""
-    if not isinstance(config, LoraConfig) or config.finetuning_type != "lora":
+    if not isinstance(config, LoraConfig) or config.finetuning_type != "lora" or config.torch_compile:
         return None
     dropping = config.lora_dropout > 0  # it costs a third more, for all of a pack
     smoothing = config.label_smoothing_factor > 0  # nor does a run without it compute what those with it do

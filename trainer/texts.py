@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import hashlib
 import json
 import os
 import zlib
@@ -67,12 +68,30 @@ def list_files(path: Path) -> Listing:
     """The file, or all in the folder that is not hidden. Raises `DataError` where there is none."""
     try:
         folder = path.is_dir()
+        if path.exists() and not folder and not path.is_file():  # reading a pipe would wait for ever
+            raise DataError(f"{path}: is no file, but a pipe or a device; write its text into a file")
         files, hidden = _below(path) if folder else ([path], [])
         stats = ((file, file.stat()) for file in files)
         stamped = tuple((file, status.st_mtime_ns, status.st_size) for file, status in stats)
     except OSError as error:
         raise _unreadable(path, error) from error
     return Listing(path, folder, stamped, tuple(hidden))
+
+
+def fingerprint(path: Path) -> str:
+    """The SHA-256 of the file, or of all in the folder with their names. Raises `DataError`."""
+    digest = hashlib.sha256()
+    listing = list_files(path)
+    for file, _, size in listing.files:
+        name = file.relative_to(path) if listing.folder else ""
+        digest.update(f"{name}\0{size}\0".encode())
+        try:
+            with file.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    digest.update(block)
+        except OSError as error:
+            raise _unreadable(file, error) from error
+    return digest.hexdigest()
 
 
 def _below(root: Path) -> tuple[list[Path], list[str]]:

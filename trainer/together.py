@@ -11,16 +11,16 @@ Nobody waits for the slowest: a run that ends leaves, and another may join betwe
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
 from .build import pick_device
+from .compiled import clock
 from .config import TrainConfig
 from .loop import FitResult, Run
-from .pack import Pack, new_pack, pack_key
+from .pack import Pack, SomeFailedError, new_pack, pack_key
 
 Course = Generator[None, None, FitResult]
 Outcome = FitResult | BaseException
@@ -69,9 +69,9 @@ class Together:
         """A tick of every pack; the runs that ended with it, or with what they did by themselves."""
         for pack in {id(run.pack): run.pack for run in self._courses}.values():
             steps = {run: run.step for run in pack.runs}
-            began = time.perf_counter()
+            began = clock()
             failed = _tick(pack)
-            seconds = time.perf_counter() - began
+            seconds = clock() - began
             for run, error in failed:
                 self._courses.pop(run).close()
                 self._over.append((run, error))
@@ -107,11 +107,14 @@ def _tick(pack: Pack) -> list[tuple[Run, BaseException]]:
     """A tick of a pack; the runs that it failed for.
 
     What fails together is tried one by one: memory that is short for all may do for each, and what is wrong
-    with one run is no other's trouble. A tick that fails has changed nothing yet.
+    with one run is no other's trouble. That may only be done as long as nothing has changed: a second tick
+    of a run that has stepped would take it past a report.
     """
     runs = pack.runs
     try:
         pack.tick()
+    except SomeFailedError as error:
+        return list(error.errors.items())
     except Exception as error:
         if len(runs) == 1:
             return [(runs[0], error)]

@@ -36,7 +36,7 @@ class OptunaBackend:
         self._ticked = 0.0  # when the driver last looked at the clock, by the monotonic one
 
     def run(self, driver: Driver) -> None:
-        self._pack, told = pack_size(self._spec, self._share)
+        self._pack, told = pack_size(self._spec, self._share, this_machine().memory)
         if told is not None:
             driver.say(told)
         try:

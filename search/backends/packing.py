@@ -15,7 +15,7 @@ from ..algorithms import derived_seed
 from ..errors import SearchError, UsageError
 from .process import environment
 from .protocol import Message
-from .resources import Share, this_machine
+from .resources import Share, memory_for
 
 if TYPE_CHECKING:
     from ..driver import Driver
@@ -27,28 +27,34 @@ GAIN = 1.05  # that a pack must be faster by: less is the machine's noise
 def check_pack(spec: Spec) -> None:
     """Raise `UsageError` where the trials of a study cannot be packed as it asks."""
     pack = spec.execution.pack
-    if pack not in ("auto", 1) and not can_pack(_objective(spec)):
+    if pack not in ("auto", 1) and not can_pack(spec.objective_words):
         raise UsageError(
             f"execution.pack: found {pack}, but only trials of the objective lora are packed: "
             "they train adapters of the same base"
         )
 
 
-def pack_size(spec: Spec, share: Share) -> tuple[int, str | None]:
-    """How many trials a worker trains at once, and what to tell the user of how that was found."""
+def pack_size(spec: Spec, share: Share, memory: int) -> tuple[int, str | None]:
+    """How many trials a worker trains at once, and what to tell the user of how that was found.
+
+    `auto` takes no more than there is room for in the machine's `memory`: by what was measured, and by what
+    `max_memory` would let them take.
+    """
     asked = spec.execution.pack
     if asked != "auto":
         return asked, None
-    if not can_pack(_objective(spec)):
+    if not can_pack(spec.objective_words):
         return 1, None
     rng = random.Random(derived_seed(0, "pack"))
     configs = [spec.space.sample(rng) for _ in range(SIZES[-1])]
     found = _measured(configs, share)
-    room = this_machine().memory / share.workers / 1e6
+    if not any(found["seconds"].values()):
+        return 1, "each worker trains one trial at a time: what they compute cannot be shared"
+    room = memory / share.workers
     rates = {
         size: found["seconds"]["1"] / found["seconds"][str(size)]
         for size in SIZES
-        if found["memory_mb"][str(size)] <= room
+        if max(found["memory_mb"][str(size)] * 1e6, memory_for(spec.execution, size) or 0) <= room
     }
     best = max(rates, key=lambda size: rates[size], default=1)
     if best == 1 or rates[best] < GAIN:
@@ -67,10 +73,6 @@ def pack_after(messages: Sequence[Message], pack: int, driver: Driver) -> int:
     fewer: int = min(pack, crowded["together"] // 2)
     driver.say(f"{crowded['message']}; each worker trains {fewer} at a time from now on")
     return fewer
-
-
-def _objective(spec: Spec) -> str | list[str]:
-    return spec.objective if isinstance(spec.objective, str) else spec.objective.command
 
 
 def _measured(configs: Sequence[Mapping[str, Any]], share: Share) -> dict[str, dict[str, float]]:

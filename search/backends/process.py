@@ -255,6 +255,7 @@ def environment(threads: int) -> dict[str, str]:
     found.pop("HPSEARCH_STORAGE", None)  # no worker opens the database, and its URL may hold a password
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         found[name] = str(threads)
+    found.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # or torch compiles in a process for each core
     # glibc gives big buffers back to the kernel after every training step and faults them in at the next.
     found.setdefault("MALLOC_MMAP_MAX_", "0")
     found.setdefault("MALLOC_TRIM_THRESHOLD_", "100000000000")

@@ -1,4 +1,8 @@
-"""How many trials run at a time, and which share of the machine each of them has."""
+"""How many workers run at a time, and which share of the machine each of them has.
+
+A worker trains one trial, or a pack of them. Its cores and GPUs are those of one trial, which a pack shares;
+its memory is `max_memory` for each trial in it, for so much may it take before it is ended.
+"""
 
 from __future__ import annotations
 
@@ -32,22 +36,27 @@ class Node:
 
 @dataclass(frozen=True)
 class Share:
-    """How many trials run at a time, and what each has of its node."""
+    """How many workers there are, and what each has of its node."""
 
     workers: int
     cpus: float
     gpus: float
-    memory: int | None  # bytes; None: no limit
+    memory: int | None  # bytes, for all of its trials together; None: no limit
 
     @property
     def threads(self) -> int:
-        """Threads that a trial computes with."""
+        """Threads that a worker computes with."""
         return threads_on(self.cpus)
 
 
 def threads_on(cpus: float) -> int:
     """Threads to compute with on so many cores."""
     return max(1, int(cpus))
+
+
+def memory_for(execution: Execution, pack: int) -> int | None:
+    """Bytes that a worker may take with so many trials in it; None where there is no limit."""
+    return None if execution.max_memory is None else execution.max_memory * pack
 
 
 def this_machine() -> Node:
@@ -65,14 +74,17 @@ def visible_gpus() -> list[str]:
 
 
 def share(execution: Execution, nodes: Sequence[Node], where: str) -> Share:
-    """The share of each trial, from what the space file says and what `where` has.
+    """The share of each worker, from what the space file says and what `where` has.
 
-    What is not said is shared evenly: a GPU per trial where there are some, then cores. Raises `UsageError`
-    where a trial, or the number of workers asked for, does not fit.
+    What is not said is shared evenly: a GPU per worker where there are some, then cores. A pack of `auto`
+    counts as one trial: it is given what room there is later. Raises `UsageError` where a worker, or the
+    number of them asked for, does not fit.
     """
-    wanted, memory = execution.workers, execution.max_memory
+    wanted, pack = execution.workers, 1 if execution.pack == "auto" else execution.pack
+    memory = memory_for(execution, pack)
     count = None if wanted == "auto" else int(wanted)
     _check_one_trial(execution, nodes, where)
+    _check_one_pack(execution, pack, nodes, where)
     gpus = execution.gpus_per_trial
     if gpus is None:
         there = sum(int(node.gpus) for node in nodes)
@@ -93,7 +105,7 @@ def share(execution: Execution, nodes: Sequence[Node], where: str) -> Share:
         count = max(1, _capacity(nodes, least, gpus, memory or (None if gpus else WORKER_MEMORY)))
     elif fit < count:
         raise UsageError(
-            f"execution.workers: {count} trials at a time, each with {_says(least, gpus, memory)}, "
+            f"execution.workers: {_at_a_time(count, pack)}, each with {_says(least, gpus, memory)}, "
             f"do not fit; {where} has {_has(nodes)}, enough for {fit}"
         )
     return Share(count, _even_share(nodes, count, gpus, memory) if cpus is None else cpus, gpus, memory)
@@ -113,8 +125,24 @@ def _check_one_trial(execution: Execution, nodes: Sequence[Node], where: str) ->
             )
 
 
+def _check_one_pack(execution: Execution, pack: int, nodes: Sequence[Node], where: str) -> None:
+    """Refuse a pack whose trials may take more memory than any node has."""
+    asked, there = memory_for(execution, pack), max(node.memory for node in nodes)
+    if asked is not None and execution.max_memory is not None and asked > there:
+        most = "" if len(nodes) == 1 else " on its largest node"
+        each = f"each with a max_memory of {gibibytes(execution.max_memory)}"
+        raise UsageError(
+            f"execution.pack: {pack} trials in a worker, {each}, ask for {gibibytes(asked)}; "
+            f"{where} has {gibibytes(there)}{most}"
+        )
+
+
+def _at_a_time(workers: int, pack: int) -> str:
+    return f"{workers} trials at a time" if pack == 1 else f"{workers} workers of {pack} trials"
+
+
 def _capacity(nodes: Sequence[Node], cpus: float, gpus: float, memory: int | None) -> int:
-    """How many trials of this size run at a time."""
+    """How many workers of this size run at a time."""
     total = 0
     for node in nodes:
         limits = [_times(node.cpus, cpus)]

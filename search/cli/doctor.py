@@ -105,12 +105,13 @@ def doctor(
 
 
 def _default() -> Spec:
-    """The smallest space that ships, with trials of a second or two."""
+    """The smallest space that ships, with trials of a second or two that pause and are confirmed."""
     from ...spaces import load
 
     return load(DEFAULT_SPACE).override(
         parameters={"max_samples": 180, "eval_every": 30},
-        early_stopping={"min": 30, "max": 180},
+        early_stopping={"type": "promotion", "min": 30, "max": 180, "eta": 2},
+        confirm={"top": 2, "seeds": 2},
         execution={"cpus_per_trial": 1},
     )
 
@@ -342,6 +343,8 @@ def _packed_note(each: Trained) -> str:
 
 def _packed_verdict(outcome: Packed) -> tuple[tuple[str, str], str]:
     count = f"{len(outcome.trials)} trials on {outcome.threads} thread{'s' * (outcome.threads != 1)}"
+    if apart := sum(not each.others for each in outcome.trials):
+        count += f", {apart} of which met no other"
     others = "the one that diverges disturbs no other"
     if outcome.passed and outcome.identical:
         return ("exact", "bold green"), f": {count}; together bit for bit what they are alone, and {others}"

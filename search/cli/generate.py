@@ -26,6 +26,14 @@ def generate(
     ],
     prompt: Annotated[str, typer.Option(help="The text to go on from; - reads it from standard input.")],
     trial: Annotated[int | None, typer.Option(min=0, help="Of a study: the trial of this number.")] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="The model as it was at a checkpoint that is kept (save_total_limit): its samples, steps or "
+            "epochs; or best.",
+        ),
+    ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Write so many bytes: a token is a byte.")] = 200,
     temperature: Annotated[
         float, typer.Option(min=0.0, help="Less than 1 sharpens what is likely; 0 takes the likeliest.")
@@ -49,7 +57,8 @@ def generate(
         raise UsageError("--top-p 0 leaves nothing to draw from; --temperature 0 takes the likeliest")
     from ..trained import find_model
 
-    model = find_model(run, trial=trial, storage=storage, runs=runs)
+    kept = checkpoint is not None
+    model = find_model(run, trial=trial, checkpoints=kept, storage=storage, runs=runs)
     from ...objectives.generate import text_from
 
     follows = text_from(
@@ -61,6 +70,7 @@ def generate(
         top_p=top_p,
         seed=seed,
         device=device,
+        checkpoint=checkpoint,
     )
     _print(begin, follows)
 

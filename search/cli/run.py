@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def run(
     space: Annotated[
-        str, typer.Argument(help="A space file, or the name of one that ships (lora, pretrain).")
+        str, typer.Argument(help="A space file, or the name of one that ships (lora, lora_quick, pretrain).")
     ],
     backend: Annotated[str, typer.Option(help="What runs the trials: optuna or ray.")] = "optuna",
     name: Annotated[str | None, typer.Option(help="The study's name, instead of the file's.")] = None,
@@ -34,6 +34,9 @@ def run(
         str | None, typer.Option(help="A Ray cluster to run on: auto on one of its nodes, or host:port.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the search.")] = None,
+    confirm: Annotated[
+        bool, typer.Option("--confirm/--no-confirm", help="Train the best few again with new seeds.")
+    ] = True,
     storage: common.Storage = None,
     runs: common.Runs = None,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live table.")] = False,
@@ -57,6 +60,7 @@ def run(
         budget=budget or None,
         execution=execution or None,
         search={"seed": seed} if seed is not None else None,
+        confirm=None if confirm else {"top": 0},
     )
     console = SteadyConsole(highlight=False)
     live = console.is_terminal and not plain
@@ -80,7 +84,7 @@ def run(
 
 def _conclude(console: Console, result: StudyResult, options: Sequence[str], extend: Sequence[str]) -> None:
     """The winner, what it beat, and the next commands."""
-    from ..report import against
+    from ..report import against, confirmation
 
     if not result.ran and not result.stopped:
         console.print(_finished(result, extend), soft_wrap=True, markup=False)
@@ -94,7 +98,10 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
         console.print(f"best {result.spec.metric} [bold green]{best.value:.6g}[/] by trial {best.number}")
         for name, value in result.best.params.items():
             console.print(f"  {name}: {common.text(value)}", markup=False, soft_wrap=True)
-        console.print(against(result.baseline, best, result.spec.goal))
+        confirmed = result.confirmed
+        for line in [] if confirmed is None else confirmation(confirmed, best):
+            console.print(line, markup=False, soft_wrap=True)
+        console.print(against(result.baseline, best, result.spec.goal, confirmed), markup=False)
     if result.stopped:
         renamed = result.name != result.spec.name and "--name" not in sys.argv  # by somebody, meanwhile
         again = [*sys.argv[1:], *(["--name", result.name] if renamed else [])]
@@ -116,13 +123,16 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
 
 def _finished(result: StudyResult, extend: Sequence[str]) -> str:
     """That there was nothing left to do, and how to go on all the same."""
-    spent = result.stop_reason or f"all {len(result.study.get_trials(deepcopy=False))} trials have run"
+    from ..confirming import searched
+
+    trials = len(searched(result.study.get_trials(deepcopy=False)))
+    spent = result.stop_reason or f"all {trials} trials have run"
     budget = result.spec.budget
     if budget.time is not None and result.stop_reason is not None:
         more = ("--time", f"{2 * budget.time:g}s")
     elif budget.samples is not None and result.stop_reason is not None:
         more = ("--samples", str(2 * budget.samples))
     else:
-        more = ("--trials", str(2 * (budget.trials or result.study.trials[-1].number + 1)))
+        more = ("--trials", str(2 * (budget.trials or trials)))
     words = common.command("run", *extend, *more)
     return f'the study "{result.name}" is finished: {spent}. To extend it: {words}'

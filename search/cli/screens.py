@@ -12,11 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ...storage.studies import StudySummary
-from ..progress import sparkline
-from ..report import Ending, ParameterReport, Spent, StudyReport, TrialReport, TrialRow, budget_spent
+from ..edges import FEWEST as FEWEST_FOR_EDGES
+from ..edges import Edges
+from ..progress import STYLES, sparkline
+from ..report import Ending, Spent, StudyReport, TrialReport, TrialRow, budget_spent
+from ..story import Story, tried
 from .common import about_password, brief, command, duration, text
 
-STYLES = {"complete": "green", "pruned": "yellow", "fail": "red", "running": "cyan", "waiting": "dim"}
 PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut
 GAP = 2  # between columns
 BAR = 12  # characters of the longest importance
@@ -38,7 +40,7 @@ def show(content: RenderableType) -> None:
     """Print to the terminal's width; to a pipe or a file as wide as it is."""
     console = Console(highlight=False)
     if console.is_terminal:
-        console.print(content)
+        console.print(content, crop=False)  # what is too wide and may not be broken goes on in the next line
         return
     wide = Console(highlight=False, width=PIPED_WIDTH)
     with wide.capture() as captured:
@@ -125,11 +127,10 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
     if row.baseline:
         head.append("  the baseline", style="cyan")
     parts: list[RenderableType] = [head]
-    if row.reason:
+    if row.reason and row.why:  # of a complete one the advice below says it
         parts.append(Text(row.reason))
     if report.retries:
-        before = f"; before it: {report.error}" if report.error != row.reason else ""
-        parts.append(Text(f"tried {report.retries + 1} times{before}", style="dim"))
+        parts.append(Text(tried(report.retries, report.error, row.reason), style="dim"))
     parts += ["", _params(report)]
     if report.curve:
         parts += ["", *_curve(report, most)]
@@ -147,6 +148,51 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
     if report.traceback:
         parts += ["", Text("traceback", style="dim"), Padding(Text(report.traceback), (0, 0, 0, 2))]
     return Group(*parts)
+
+
+def story_screen(story: Story) -> Group:
+    """Why a trial is what it is, in the order of its life."""
+    head = Text.assemble(
+        (f"{story.study} trial {story.number}", "bold"), "  ", (story.state, STYLES.get(story.state, ""))
+    )
+    parts = [
+        ("suggested", [story.suggested]),
+        ("then", story.events),
+        ("by now", story.by_now),
+        ("attempts", story.attempts),
+        ("waits", story.waits),
+        ("end", [story.end] if story.end else []),
+    ]
+    rows = [(title, "\n".join(lines)) for title, lines in parts if lines]
+    return Group(head, "", _grid(rows))
+
+
+def edges_screen(edges: Edges, options: Sequence[str]) -> Group:
+    """The parameters whose best values press against an end, and wider ones to try."""
+    where = "complete trials" if edges.step is None else f"trials at {edges.step:,} {edges.resource}"
+    compared = f"{edges.compared} {where}"
+    if edges.compared < FEWEST_FOR_EDGES:
+        return Group(Text(f"{FEWEST_FOR_EDGES} trials have to compare; so far there are {compared}"))
+    if not edges.found:
+        return Group(Text(f"the best of {compared} press against no end that could be further out"))
+    table = Table.grid(padding=(0, GAP, 0, 0))
+    for edge in edges.found:
+        said = f"{edge.at} of the best {edge.best}" if edge.at else "the best trial"
+        said += " and the best trial" if edge.at and edge.winner else ""
+        said += f" at the {edge.end} end"
+        table.add_row(Text(edge.name, style="bold"), said, Text(edge.values, style="dim"))
+    head = Text(f"the best of {compared} press against an end:", style="dim")
+    parts: list[RenderableType] = [head, Padding(table, (0, 0, 0, 2))]
+    parts += ["", Text("wider, for the space file:", style="dim")]
+    # A terminal may break these lines: broken here, they could not be pasted.
+    parts += [Text(f"  {edge.line}", no_wrap=True, overflow="ignore") for edge in edges.found]
+    wider = command("run", "SPACE", "--name", f"{edges.study}_wider", *options)
+    return Group(
+        *parts,
+        "",
+        Text("a study keeps its ranges; wider ones are another's:", style="dim"),
+        Text(f"  {wider}"),
+    )
 
 
 def trials_table(
@@ -192,6 +238,7 @@ def _facts(report: StudyReport) -> Table:
     else:
         best = Text.assemble((number(report.best.value), "bold green"), f" by trial {report.best.number}")
         rows.append(("best", best.append(f", {report.comparison}" if report.comparison else "")))
+        rows += [("", Text(line)) for line in report.confirmation]
     trials = Text(f"{_of(report.trials, '{:.0f}'.format)}").append("  ").append_text(_states(report.states))
     consumed = _of(report.consumed, "{:,.0f}".format)
     saved = report.without_stopping
@@ -217,17 +264,14 @@ def _space(report: StudyReport) -> Group:
             cells.append(brief(best[parameter.name]) if parameter.name in best else "")
         importance = parameter.importance
         if importance is not None:
-            cells.append(f"{bar(importance, BAR):<{BAR}} {importance:4.0%}")
+            interval = f"({importance.low:.2f} to {importance.high:.2f})"
+            cells.append(f"{bar(importance.middle, BAR):<{BAR}} {importance.middle:.2f} {interval}")
         table.add_row(*cells)
     notes = [f"constraint: {constraint}" for constraint in report.constraints]
-    notes += [_at_end(report.parameters)] if any(p.at_end for p in report.parameters) else []
+    pressed = ", ".join(parameter.name for parameter in report.parameters if parameter.edge)
+    notes += [f"at the end of its range: {pressed}; --edges shows wider ones"] if pressed else []
     notes += [report.importance] if report.importance else []
     return Group(table, *([""] if notes else []), *(Text(note, style="dim") for note in notes))
-
-
-def _at_end(parameters: Iterable[ParameterReport]) -> str:
-    names = ", ".join(parameter.name for parameter in parameters if parameter.at_end)
-    return f"at the end of its range: the best {names}; a wider one may hold better"
 
 
 def bar(share: float, width: int) -> str:
@@ -292,7 +336,7 @@ def _curve(report: TrialReport, most: int | None) -> list[RenderableType]:
     parts += ["", table]
     if len(shown) < len(report.curve):
         parts.append(Text(f"{len(shown)} of {len(report.curve)} reports; --json has all", style="dim"))
-    return parts
+    return [*parts, *(Text(event, style="dim") for event in report.events)]
 
 
 def thinned(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..report import TrialRow
 
 Study = Annotated[str, typer.Argument(help="The name of a study.")]
-State = Literal["complete", "pruned", "fail", "running", "waiting"]
+State = Literal["complete", "pruned", "fail", "running", "paused", "waiting"]
 
 
 def register(app: typer.Typer) -> None:
@@ -56,20 +56,39 @@ def list_studies(
 
 def show(
     study: Study,
-    trial: Annotated[int | None, typer.Option(min=0, help="Explain this trial instead.")] = None,
+    trial: Annotated[int | None, typer.Option(min=0, help="What this trial was and did.")] = None,
+    why: Annotated[
+        int | None, typer.Option(min=0, help="Why this trial was suggested, paused, taken up or ended.")
+    ] = None,
+    edges: Annotated[
+        bool, typer.Option("--edges", help="Where the best values press against an end, and wider ranges.")
+    ] = False,
     storage: common.Storage = None,
     runs: common.Runs = None,
     as_json: common.Json = False,
 ) -> None:
     """Explain a study, or one trial: what was found, what it rests on, why trials ended.
 
-    Example: hpsearch show lora --trial 12
+    Example: hpsearch show lora --why 12
     """
+    if (trial is not None) + (why is not None) + edges > 1:
+        raise UsageError("one of --trial, --why and --edges at a time")
     from ..api import open_study
+    from ..edges import edges_of
     from ..report import study_report, trial_report
+    from ..story import story_of
     from . import screens
 
     result = open_study(study, storage=storage, runs=runs)
+    if why is not None:
+        story = story_of(result, why)
+        common.print_json(asdict(story)) if as_json else screens.show(screens.story_screen(story))
+        return
+    if edges:
+        found = edges_of(result)
+        options = common.finding(storage, runs)
+        common.print_json(asdict(found)) if as_json else screens.show(screens.edges_screen(found, options))
+        return
     if trial is not None:
         about = trial_report(result, trial)
         if as_json:
@@ -126,7 +145,7 @@ def best(
     Example: hpsearch best lora --json
     """
     from ..api import open_study
-    from ..report import against
+    from ..report import against, confirmation
 
     result = open_study(study, storage=storage, runs=runs)
     winner, trial = result.best, result.best_trial
@@ -134,8 +153,10 @@ def best(
     if as_json:
         common.print_json({"study": study, "metric": result.spec.metric} | asdict(winner))
         return
-    compared = against(result.baseline, trial, result.spec.goal)
+    compared = against(result.baseline, trial, result.spec.goal, winner.confirmed)
     typer.echo(f"{result.spec.metric} {winner.value:.6g} by trial {winner.number}, {compared}")
+    for line in [] if winner.confirmed is None else confirmation(winner.confirmed, trial):
+        typer.echo(line)
     for name, value in winner.params.items():
         typer.echo(f"  {name}: {common.text(value)}")
 

@@ -64,7 +64,7 @@ def train(
 
     Example: hpsearch train best.yaml --max-samples 20000 --merge
     """
-    from ..document import load_document, override, parse_assignments, with_presets
+    from ..document import idle_changes, load_document, override, parse_assignments, with_presets
     from ..training import default_folder
     from ..training import train as run
 
@@ -77,6 +77,8 @@ def train(
     document = override(document, assignments)
     folder = output or default_folder(document)
     progress = Progress(document, folder, to_stderr=as_json)
+    for name, need in idle_changes(document).items():
+        progress.say(f"--set {name}: changes nothing unless {need}")
     try:
         summary = run(
             document,

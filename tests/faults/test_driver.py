@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from optuna.trial import FrozenTrial
 
 from hpsearch.search import open_study
 from hpsearch.storage.files import driver_running
@@ -89,6 +90,37 @@ def test_the_same_command_may_follow_a_kill_at_once(bench: Any, command: Any) ->
     process.kill()
     process.wait()
     goes_on(bench, search)
+
+
+@pytest.mark.any_backend
+def test_a_search_that_promotes_goes_on_after_kills_as_if_nothing_had_been(bench: Any, command: Any) -> None:
+    """And confirms: the same trials with the same reports and ends as in a search that nobody killed."""
+    promotion = fields(
+        bench,
+        early_stopping={"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3},
+        budget={"trials": 9},
+        confirm={"top": 2, "seeds": 2},
+        execution={"workers": 1, "retries": 0},
+    )
+    promotion["parameters"]["pause"] = 0.1
+    search = command(**promotion)
+    for number in (1, 4, 7, 10):
+        process = search.start()
+        search.begun(number)
+        process.kill()
+        process.communicate()
+        paused = [t.number for t in bench.trials() if "paused" in t.user_attrs]
+        assert bool(paused) == (number < 9), "who waits ends before the best train again"
+    output, _ = search.start().communicate(timeout=240)
+    trained = [note["step"] for n in range(13) for note in bench.notes(n) if "step" in note]
+    command(**promotion, name="undisturbed").start().communicate(timeout=240)
+    ours, theirs = bench.trials(), bench.trials("undisturbed")
+
+    def rows(trials: list[FrozenTrial]) -> list[Any]:
+        return [(t.params, t.state, t.value, t.intermediate_values) for t in trials]
+
+    assert rows(ours) == rows(theirs), output
+    assert len(trained) - sum(len(t.intermediate_values) for t in ours) <= 4, "at most a step for each kill"
 
 
 def in_a_terminal(bench: Any, *, output: str) -> tuple[subprocess.Popen[bytes], int]:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from hpsearch.search.backends import process
@@ -104,6 +105,60 @@ def test_a_worker_that_the_kernel_kills_for_memory_is_tried_again(bench: Any, gr
     went_on_from_its_checkpoint(bench)
     error = bench.trials()[1].user_attrs["error"]
     assert error == "the worker process was killed by SIGKILL; the machine may have run out of memory"
+
+
+ENDLESS_COMPILER = """\
+#!/bin/sh
+case "$*" in *--version*) exec c++ --version;; esac
+sleep 600 &
+echo $$ $! > {begun}.part
+mv {begun}.part {begun}
+wait
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_a_worker_that_is_killed_while_it_compiles_takes_its_compiler_along(
+    bench: Any, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, compiler = tmp_path / "begun", tmp_path / "compiler"
+    compiler.write_text(ENDLESS_COMPILER.format(begun=begun))
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    below: list[list[str]] = []
+
+    def kill(driver: Any) -> None:
+        if begun.exists() and not below:
+            [worker] = [p for p in psutil.Process().children() if str(compiler) in commands_below(p)]
+            below.append(commands_below(worker))
+            worker.kill()
+
+    spec = bench.make_spec(
+        objective="lora",
+        metric="val_loss",
+        parameters={"lora_r": [2, 4], "torch_compile": True, "max_samples": 40, "max_length": 16},
+        budget={"trials": 1},
+    )
+    bench.search(spec, watcher=recorder(at_tick=kill))
+    reason = bench.trials()[0].user_attrs["reason"]
+    assert reason.startswith("the worker process was killed by SIGKILL")
+    assert below == [[str(compiler), "sleep"]]
+    assert all(gone(int(pid)) for pid in begun.read_text().split())
+
+
+def commands_below(process: psutil.Process) -> list[str]:
+    """What a process has started: scripts, or the names of programs."""
+    lines = [child.cmdline() for child in process.children(recursive=True)]
+    return [line[1] if line[0] == "/bin/sh" else line[0] for line in lines]
+
+
+def gone(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_trial_that_prints_without_end_does_not_fill_the_disk(bench: Any) -> None:

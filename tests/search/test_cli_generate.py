@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,14 +26,15 @@ name: small
 objective: pretrain
 metric: val_loss
 parameters:
-  learning_rate: [1e-2, 1e-3]
+  learning_rate: [1e-1, 1e-2]
   width: 8
   depth: 1
   heads: 2
   max_length: 16
   batch_size: 4
   max_steps: 8
-  eval_every: 4
+  eval_every: 2
+  save_total_limit: 3
   eval_samples: 4
   device: cpu
   train_file: "{text}"
@@ -52,6 +54,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "small.yaml").write_text(SPACE.format(text=text), encoding="utf-8")
     run(folder / "small.yaml", storage=str(folder / "hpsearch.db"))
     size = {"max_length": 16, "batch_size": 4, "eval_samples": 4, "max_steps": 8, "device": "cpu"}
+    size |= {"eval_every": 2, "save_total_limit": 3, "load_best_model_at_end": True, "learning_rate": 0.03}
     for name, more in (("lora", {"lora_r": 2}), ("pretrain", {"width": 8, "depth": 1, "heads": 2})):
         content = {"objective": name, "parameters": {**size, **more, "train_file": str(text)}}
         (folder / f"{name}.yaml").write_text(json.dumps(content), encoding="utf-8")
@@ -123,6 +126,27 @@ def test_the_database_and_the_files_are_found_where_they_are_said_to_be(
     assert code == 2 and "has no checkpoint here" in error
 
 
+@pytest.mark.parametrize(
+    ("run", "places"),
+    [("trained/lora", "4 6 8 best"), ("trained/pretrain", "4 6 8 best"), ("small --trial 0", "4 6 8")],
+)
+def test_a_run_can_be_seen_as_it_was(text: Text, cli: Cli, run: str, places: str) -> None:
+    short = [*run.split(), "--max-tokens", "60"]
+    found = [text(*short, "--checkpoint", place) for place in places.split()]
+    assert len(set(found[:3])) == 3 and text(*short) in (found[2], found[-1])
+    code, _, error = cli(*run.split(), "--prompt", "x", "--checkpoint", "2")
+    told = f"found no checkpoint '2', there are: {places.replace(' ', ', ')} (save_total_limit keeps more)"
+    assert code == 2 and told in error
+
+
+def test_a_training_can_be_seen_before_it_is_finished(cli: Cli, here: Path, tmp_path: Path) -> None:
+    shutil.copytree(here / "trained" / "lora", tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    code, _, error = cli(str(tmp_path / "run"), "--prompt", "x")
+    assert code == 2 and "or look at what it is so far with --checkpoint PLACE" in error
+    assert cli(str(tmp_path / "run"), "--prompt", "x", "--checkpoint", "4")[0] == 0
+
+
 def test_what_each_option_does(text: Text) -> None:
     run = "trained/lora"
     plain = text(run, "--max-tokens", "60")
@@ -160,6 +184,10 @@ def test_the_prompt_comes_from_standard_input(text: Text) -> None:
         (["trained/lora", "--prompt", "x", "--top-p", "nan"], "--top-p"),
         (["text.txt", "--prompt", "x"], "text.txt: cannot be read"),
         (["trained/lora"], "--prompt"),
+        (
+            ["trained/lora/adapter.safetensors", "--prompt", "x", "--checkpoint", "4"],
+            "this file is one model",
+        ),
         (["trained/lora", "--prompt", "x", "--top-k", "0"], "--top-k"),
         (["trained/lora", "--prompt", "x", "--temperature", "-1"], "--temperature"),
         (["trained/lora", "--prompt", "x", "--max-tokens", "0"], "--max-tokens"),

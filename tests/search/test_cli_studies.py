@@ -130,7 +130,7 @@ def test_show_study(database: Path) -> None:
         "12 of 12",
         "float -1 .. 1",
         "choice [1, 2] | [3]",
-        "importance needs 10 complete trials",
+        "importance: PED-ANOVA over 10 trials at 3 steps",
         "trial 2: no such data",
         "trial 3",
         "hpsearch show curves --trial 2",
@@ -151,6 +151,44 @@ def test_show_trial(database: Path) -> None:
     failed = call(database, "show", "curves", "--trial", "2").stdout
     assert "ValueError: no such data" in failed and "Traceback (most recent call last)" in failed
     assert "tried 2 times" in failed
+
+
+def test_show_why(database: Path) -> None:
+    story = read(database, "show", "curves", "--why", "9")
+    trial = read(database, "show", "curves", "--trial", "9")
+    assert (story["study"], story["number"], story["state"]) == ("curves", 9, "pruned")
+    assert story["end"] == trial["reason"] and story["waits"] == []
+    shown = call(database, "show", "curves", "--why", "9").stdout
+    for said in [story["suggested"], *story["by_now"], story["end"]]:
+        assert said in shown
+    failed = call(database, "show", "curves", "--why", "2").stdout
+    assert "ValueError: no such data" in failed and "tried 2 times" in failed
+    with pytest.raises(StorageError, match="no trial 99"):
+        call(database, "show", "curves", "--why", "99")
+    with pytest.raises(UsageError, match="one of --trial, --why and --edges"):
+        call(database, "show", "curves", "--why", "1", "--edges")
+
+
+def test_show_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = SPACE.replace("{{x: 0.9}}", "{{x: 0.5}}").replace("min: -1.0, max: 1.0", "min: 0.5, max: 0.9")
+    database = search(tmp_path, space)
+    found = read(database, "show", "curves", "--edges")
+    assert (found["compared"], found["step"]) == (10, 3)
+    (edge,) = found["found"]
+    assert (edge["name"], edge["end"], edge["winner"]) == ("x", "lower", True)
+    assert edge["line"] == "x: {min: 0.3, max: 0.9}"
+    shown = call(database, "show", "curves", "--edges").stdout
+    assert "lower end" in shown and "hpsearch run SPACE --name curves_wider" in shown
+    assert "at the end of its range: x" in call(database, "show", "curves").stdout
+    assert read(database, "show", "curves")["parameters"][0]["edge"] == edge
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "20")
+    line = f"  {edge['line']}\n"
+    assert line in call(database, "show", "curves", "--edges").stdout, "a narrow terminal does not break it"
+    (tmp_path / "wider.yaml").write_text(
+        space.format(folder=tmp_path).replace("  x: {min: 0.5, max: 0.9}\n", line)
+    )
+    assert run(tmp_path / "wider.yaml", name="wider", budget={"trials": 1}, storage=str(database)).ran == 1
 
 
 def test_trials_csv_has_every_column_and_full_values(database: Path) -> None:

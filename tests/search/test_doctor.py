@@ -434,6 +434,9 @@ def test_verdicts_on_packs() -> None:
         "and the one that diverges disturbs no other",
         "the same trials again: hpsearch doctor --pack-test --seed 3",
     ]
+    assert told(packed(), packed(others=0), wild)[4].startswith(
+        "exact: 3 trials on 1 thread, 1 of which met no other; together"
+    )
     gaps = {"difference": (2e-5, 3e-4), "sensitivity": (4e-6, 5e-5), "allowed": (4e-5, 5e-4)}
     hot = {name: {"reports": gap[0], "adapter": gap[1]} for name, gap in gaps.items()}
     lines = told(packed(identical=False, **hot), wild)

@@ -17,8 +17,11 @@ from optuna.trial import FrozenTrial
 
 from hpsearch.search import driver as driver_module
 from hpsearch.search.algorithms import make_pruner
+from hpsearch.search.confirming import Wish, outcome
 from hpsearch.search.driver import Assignment, Driver, Failure
 from hpsearch.search.errors import SearchError
+from hpsearch.search.rung_view import as_samplers_see_it
+from hpsearch.search.scheduling import expected_cost
 from hpsearch.spaces import Spec
 from hpsearch.storage import connection, database
 from hpsearch.storage.database import open_storage
@@ -123,8 +126,9 @@ def test_a_metric_does_not_pass_for_what_the_driver_says_of_a_trial(table: Table
         "reason": ERROR.message,
         "traceback": ERROR.traceback,
         "accuracy": 0.25,
+        **{f"last_{name}": value for name, value in metrics.items()},
     }
-    assert complete.user_attrs == {}
+    assert complete.user_attrs == {f"last_{name}": value for name, value in metrics.items()}
 
 
 def test_the_trials_of_a_dead_driver_are_taken_up_in_place(table: Table, make_spec: Any) -> None:
@@ -428,3 +432,250 @@ def test_what_another_program_puts_up_wrongly_fails_and_the_search_goes_on(
     assert failed.state.name == "FAIL" and failed.user_attrs["reason"].startswith("cannot begin: ")
     assert 0 <= asked(driver).params["x"] <= 1
     assert driver.ask() is None, "it counts"
+
+
+def test_a_budget_of_the_resource_counts_each_step_once_over_attempts_and_resumes(
+    table: Table, make_spec: Any
+) -> None:
+    spec = make_spec(budget={"samples": 9}, execution={"workers": 2, "retries": 1})
+    driver = table.driver(spec)
+    for _ in range(2):
+        asked(driver)
+    driver.report(0, 0.5, 2, {})
+    driver.report(1, 0.5, 1, {})
+    driver.report(1, 0.4, 3, {})
+    driver.fail(0, ERROR)
+    assert asked(driver).number == 0
+    driver.report(0, 0.5, 2, {})
+    assert driver.consumed == 5
+    driver = table.driver(spec)
+    assert driver.consumed == 5
+    for _ in range(2):
+        asked(driver)
+    assert driver.report(1, 0.3, 3, {}) is None
+    assert driver.report(0, 0.3, 5, {}) is None
+    assert driver.consumed == sum(t.last_step or 0 for t in table.read()) == 8
+    assert driver.report(1, 0.3, 4, {}) == "the budget of 9 steps is spent"
+    assert driver.ask() is None
+
+
+PROMOTION = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
+
+
+def to_rung(driver: Driver, step: int, value: float, *, checkpoint: bool = True) -> tuple[int, str | None]:
+    """The next trial, trained to a step: its number and the driver's answer."""
+    given = asked(driver)
+    if checkpoint:
+        (given.folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
+        (given.folder / CHECKPOINT / "weights").touch()
+    return given.number, driver.report(given.number, value, step, {})
+
+
+def test_a_trial_pauses_at_a_rung_and_goes_on_when_it_is_among_the_best(table: Table, make_spec: Any) -> None:
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
+    assert to_rung(driver, 1, 5.0) == (0, "paused at 1 steps, ranked 1 of 1")
+    assert to_rung(driver, 1, 6.0) == (1, "paused at 1 steps, ranked 2 of 2")
+    assert to_rung(driver, 1, 4.0) == (2, None), "the best of three goes on at once"
+    assert driver.report(2, 4.0, 3, {}) == "paused at 3 steps, ranked 1 of 1"
+    paused = table.read()
+    assert [t.state.name for t in paused] == ["RUNNING"] * 3
+    assert [t.user_attrs["paused"] for t in paused] == [1, 1, 3]
+    assert paused[2].user_attrs["events"] == [
+        "goes on at 1 steps, ranked 1 of 3",
+        "paused at 3 steps, ranked 1 of 1",
+    ]
+    for number in (3, 4, 5):
+        to_rung(driver, 1, 7.0 + number)
+    given = asked(driver)  # before a new one: the second of six
+    assert (given.number, given.reported) == (0, 1)
+    assert "paused" not in table.read()[0].user_attrs
+    assert table.read()[0].user_attrs["events"][-1] == "taken up at 1 steps, ranked 2 of 6"
+
+
+def test_a_search_that_was_killed_knows_who_waits(table: Table, make_spec: Any) -> None:
+    spec = make_spec(early_stopping=PROMOTION, budget={"trials": 20})
+    dead = table.driver(spec)
+    for value in (5.0, 6.0):
+        to_rung(dead, 1, value)
+    asked(dead)
+    driver = table.driver(spec)
+    assert table.states() == ["RUNNING", "RUNNING", "WAITING"], "who waits at a rung is not put back"
+    assert to_rung(driver, 1, 7.0) == (2, "paused at 1 steps, ranked 3 of 3")
+    assert asked(driver).number == 0
+
+
+def test_those_who_wait_end_with_the_search_and_not_when_it_is_stopped(table: Table, make_spec: Any) -> None:
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 9}))
+    for value in (5.0, 6.0):
+        to_rung(driver, 1, value)
+    driver.request_stop("interrupted")
+    driver.finish()
+    driver.close()
+    assert table.states() == ["RUNNING", "RUNNING"]
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 2}))
+    assert driver.ask() is None
+    driver.finish()
+    assert [t.user_attrs["reason"] for t in table.read()] == [
+        "paused at 1 steps: ranked 1 of 2, one in 3 goes on",
+        "paused at 1 steps: ranked 2 of 2, one in 3 goes on",
+    ]
+
+
+def test_a_trial_that_will_never_go_on_ends_at_once(table: Table, make_spec: Any) -> None:
+    """Of six trials two go on, and two are better already: its checkpoint is room for others."""
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 6}))
+    to_rung(driver, 1, 6.0)
+    to_rung(driver, 1, 5.0)
+    folder = trial_folder(table.runs, "study", 0)
+    assert (folder / CHECKPOINT).exists()
+    assert to_rung(driver, 1, 4.0) == (2, None)
+    assert driver.report(2, 4.0, 3, {}) is not None
+    assert table.states() == ["PRUNED", "RUNNING", "RUNNING"]
+    assert not (folder / CHECKPOINT).exists()
+
+
+def test_a_trial_without_a_checkpoint_ends_at_its_rung(table: Table, make_spec: Any) -> None:
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
+    _, answer = to_rung(driver, 1, 5.0, checkpoint=False)
+    assert answer == (
+        "paused at 1 steps: ranked 1 of 1, one in 3 goes on; it left no checkpoint to go on from"
+    )
+    assert table.states() == ["PRUNED"]
+
+
+def test_the_baseline_takes_nobodys_place_and_never_pauses(table: Table, make_spec: Any) -> None:
+    driver = table.driver(make_spec(early_stopping=PROMOTION, baseline={"x": 0.5}, budget={"trials": 20}))
+    assert to_rung(driver, 1, 9.0) == (0, None)
+    assert to_rung(driver, 1, 5.0) == (1, "paused at 1 steps, ranked 1 of 1")
+    assert driver.report(0, 9.0, 3, {}) is None
+
+
+def test_a_paused_trial_can_be_killed(table: Table, make_spec: Any) -> None:
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
+    to_rung(driver, 1, 5.0)
+    driver.kill(0, "killed by hpsearch kill")
+    assert table.states() == ["FAIL"]
+    assert "paused" not in table.read()[0].user_attrs
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_search_that_is_stopping_pauses_who_comes_to_a_rung(
+    table: Table, make_spec: Any, stops: bool
+) -> None:
+    """Put back, it would be trained past the rung by the next search."""
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
+    given = asked(driver)
+    (given.folder / CHECKPOINT).mkdir(parents=True)
+    (given.folder / CHECKPOINT / "weights").touch()
+    if stops:
+        driver.request_stop("interrupted")
+    driver.report(0, 5.0, 1, {})
+    assert table.states() == ["RUNNING"]
+    assert table.read()[0].user_attrs["paused"] == 1
+
+
+def trained(driver: Driver, value: float) -> Assignment:
+    """The next trial, trained to its end."""
+    given = asked(driver)
+    driver.report(given.number, value, 9, {})
+    driver.complete(given.number, value)
+    return given
+
+
+CONFIRM = {"baseline": {"x": 0.5}, "budget": {"trials": 4}, "confirm": {"top": 2, "seeds": 2}}
+
+
+def test_the_best_train_again_with_the_same_new_seeds(table: Table, make_spec: Any) -> None:
+    driver = table.driver(make_spec(**CONFIRM))
+    first = [trained(driver, value) for value in (0.9, 0.3, 0.1, 0.2)]
+    again = [asked(driver) for _ in range(6)]
+    assert driver.ask() is None
+    confirms = [t.user_attrs["confirms"] for t in table.read()[4:]]
+    assert confirms == [2, 3, 0] * 2, "a seed of all, then the next"
+    assert [a.params for a in again] == [first[number].params for number in confirms]
+    seeds = [a.seed for a in again]
+    assert len(set(seeds)) == 2 and seeds[:3] == [seeds[0]] * 3, "the same for all that are compared"
+    assert not set(seeds) & {a.seed for a in first}
+    for assignment, value in zip(again, (0.25, 0.21, 0.9, 0.25, 0.22, 0.9), strict=True):
+        driver.complete(assignment.number, value)
+    assert driver.ask() is None and driver.finished == 4
+    found = outcome(driver.spec, driver.trials)
+    assert found is not None and found.winner == 3
+    assert found.value.value == pytest.approx(0.215) and found.optimism == pytest.approx(0.015)
+    assert found.gain is not None and found.gain.value == pytest.approx(0.685)
+    assert driver.best is not None and driver.best.number == 2, "the search's own"
+
+
+def test_a_killed_search_goes_on_confirming(table: Table, make_spec: Any) -> None:
+    spec = make_spec(**CONFIRM)
+    dead = table.driver(spec)
+    for value in (0.9, 0.3, 0.1, 0.2):
+        trained(dead, value)
+    given = asked(dead)
+    driver = table.driver(spec)
+    again = [asked(driver) for _ in range(6)]
+    assert (again[0].number, again[0].seed) == (given.number, given.seed)
+    assert driver.ask() is None
+    assert [t.user_attrs["confirms_seed"] for t in table.read()[4:]] == [0, 0, 0, 1, 1, 1]
+
+
+def test_what_was_confirmed_is_not_again_when_a_search_goes_on(table: Table, make_spec: Any) -> None:
+    """Two trials more, one of them the best: only that trains again."""
+    driver = table.driver(make_spec(**CONFIRM))
+    for value in (0.9, 0.3, 0.1, 0.2, *[0.2] * 6):
+        trained(driver, value)
+    driver = table.driver(make_spec(**CONFIRM | {"budget": {"trials": 6}}))
+    for value in (0.05, 0.8, 0.06, 0.06):
+        trained(driver, value)
+    assert driver.ask() is None
+    assert [t.user_attrs.get("confirms") for t in table.read()[10:]] == [None, None, 10, 10]
+
+
+def test_a_confirmation_neither_stops_early_nor_teaches(table: Table, make_spec: Any) -> None:
+    stopping = {"method": "threshold", "upper": 0.0, "max": 9}
+    fields = CONFIRM | {"early_stopping": stopping, "budget": {"trials": 3}, "search": {"sampler": "random"}}
+    driver = table.driver(make_spec(**fields))
+    trained(driver, 0.5)
+    trained(driver, -0.5)
+    assert driver.report(asked(driver).number, 0.5, 1, {}) is not None
+    given = asked(driver)
+    assert table.read()[given.number].user_attrs["confirms"] == 1
+    assert driver.report(given.number, 0.5, 1, {}) is None
+    seen = as_samplers_see_it(driver.study, driver.spec, 1)
+    assert [t.number for t in seen.get_trials()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("trials", "baseline", "wish"),
+    [(8, None, (0, 0)), (12, None, (2, 2)), (18, None, (3, 2)), (27, None, (3, 3)), (27, {"x": 0.5}, (3, 2))],
+)
+def test_a_confirmation_that_nobody_asked_for_takes_a_third_of_the_search(
+    make_spec: Any, trials: int, baseline: Any, wish: tuple[int, int]
+) -> None:
+    spec = make_spec(budget={"trials": trials}, baseline=baseline, confirm={})
+    assert Wish.of(spec, expected_cost(spec) or 0) == Wish(*wish)
+    assert Wish.of(spec.override(confirm={"top": 0}), 100.0).trainings(spec) == 0
+    assert Wish.of(spec.override(confirm={"top": 5}), 1.0) == Wish(5, 3)
+
+
+def test_a_search_that_reached_its_target_confirms_no_more_than_it_cost(table: Table, make_spec: Any) -> None:
+    driver = table.driver(make_spec(budget={"trials": 60, "target": 0.2}, confirm={}))
+    trained(driver, 0.5)
+    trained(driver, 0.1)
+    assert driver.ask() is None
+    assert driver.stop_reason == "trial 1 reached the target 0.2"
+
+
+def test_the_confirmation_is_kept_back_of_a_budget_of_samples(table: Table, make_spec: Any) -> None:
+    """Of 90 samples 4 trainings of 9 are kept, so the search ends after 6."""
+    stopping = {"method": "none", "max": 9, "resource": "samples"}
+    spec = make_spec(
+        budget={"samples": 90}, early_stopping=stopping, confirm={"top": 2, "seeds": 2}, baseline=None
+    )
+    driver = table.driver(spec)
+    first = [trained(driver, 0.1 * n) for n in range(6)]
+    again = [trained(driver, 0.1) for _ in range(4)]
+    assert driver.ask() is None
+    assert [t.user_attrs.get("confirms") for t in table.read()] == [None] * 6 + [0, 1, 0, 1]
+    assert driver.consumed == 90 and len(first) + len(again) == 10
+    assert driver.stop_reason == "the budget of 90 samples is spent, but for the confirmation"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,16 @@ from hpsearch.search import plan
 from hpsearch.search.cli.spaces import all_warnings
 from hpsearch.search.scheduling import Bracket
 from hpsearch.spaces import SpaceError, Spec, loads
-from hpsearch.trainer.config import SCHEDULERS
+from hpsearch.spaces.document import read
+from hpsearch.trainer.config import (
+    FINETUNING,
+    OPTIMIZERS,
+    SCHEDULERS,
+    LoraConfig,
+    PretrainConfig,
+    TrainConfig,
+    rules,
+)
 
 MakeSpec = Callable[..., Spec]
 
@@ -108,17 +118,67 @@ WARNED: dict[str, tuple[dict[str, Any], str, str]] = {
     "an option of another scheduler": (
         {"parameters": parameters(lr_scheduler="cosine", lr_cycles=3)},
         "parameters.lr_cycles",
-        "unless lr_scheduler is cosine_with_restarts, which it never is here",
+        "unless lr_scheduler is cosine_with_restarts, which is never so here",
     ),
     "an option of the scheduler that stands when none is named": (
         {"parameters": parameters(lr_power=[1.0, 2.0])},
         "parameters.lr_power",
-        "unless lr_scheduler is polynomial, which it never is here",
+        "unless lr_scheduler is polynomial, which is never so here",
     ),
     "an option that is searched for schedulers without it": (
         {"parameters": parameters(lr_scheduler=["cosine", "polynomial"], lr_power={"min": 0.5, "max": 3.0})},
         "parameters.lr_power",
         "add when: {lr_scheduler: polynomial}",
+    ),
+    "an option of another optimizer": (
+        {"parameters": parameters(optimizer="lion", momentum=0.9)},
+        "parameters.momentum",
+        "unless optimizer is sgd, or muon with a finetuning_type of lora or full, which is never so here",
+    ),
+    "an option of the optimizer that is searched beside others": (
+        {"parameters": parameters(optimizer=["adamw", "lion"], lion_beta2=[0.98, 0.99])},
+        "parameters.lion_beta2",
+        "unless optimizer is lion: add when: {optimizer: lion}",
+    ),
+    "an adapter where none is": (
+        {"parameters": parameters(finetuning_type=["full", "linear"], lora_r=[2, 4])},
+        "parameters.lora_r",
+        "unless finetuning_type is lora, which is never so here",
+    ),
+    "an alpha derived for no adapter": (
+        {"parameters": parameters(finetuning_type="full", lora_alpha={"expr": "2 * batch_size"})},
+        "parameters.lora_alpha",
+        "unless finetuning_type is lora, which is never so here",
+    ),
+    "a patience that is not there": (
+        {"parameters": parameters(early_stopping_min_delta=0.01)},
+        "parameters.early_stopping_min_delta",
+        "unless early_stopping_patience is above 0, which is never so here",
+    ),
+    "a patience that is there at times": (
+        {"parameters": parameters(early_stopping_min_delta=[0.01, 0.1], early_stopping_patience=[0, 2])},
+        "parameters.early_stopping_min_delta",
+        "add when: early_stopping_patience > 0",
+    ),
+    "a floor that is never reached": (
+        {"parameters": parameters(lr_scheduler="constant", min_lr_ratio=0.1)},
+        "parameters.min_lr_ratio",
+        "unless lr_scheduler is another than constant, which is never so here",
+    ),
+    "an epoch of a run that is not measured in any": (
+        {"parameters": parameters(samples_per_epoch=900)},
+        "parameters.samples_per_epoch",
+        "unless num_train_epochs is given, which is never so here",
+    ),
+    "a share beside a file": (
+        {"parameters": parameters(train_file="a.txt", validation_file="b.txt", validation_split=0.2)},
+        "parameters.validation_split",
+        "unless validation_file is left out, which is never so here",
+    ),
+    "a switch that is searched for nothing": (
+        {"parameters": parameters(nesterov=[True, False])},
+        "parameters.nesterov",
+        "unless optimizer is sgd, which is never so here",
     ),
     "a choice that the objective refuses": (
         {"parameters": parameters(lr_scheduler=["linear", "cosin"])},
@@ -146,13 +206,66 @@ def test_warns(make_spec: MakeSpec, name: str) -> None:
             "lr_power": {"min": 0.5, "max": 3.0, "when": {"lr_scheduler": "polynomial"}},
             "lr_plateau_factor": {"min": 0.1, "max": 0.9, "when": 'lr_scheduler == "reduce_on_plateau"'},
         },
+        {
+            "optimizer": list(OPTIMIZERS),
+            "momentum": {"min": 0.5, "max": 0.9, "when": {"optimizer": ["sgd", "muon"]}},
+            "nesterov": {"value": True, "when": {"optimizer": "sgd"}},
+            "lion_beta1": 0.8,
+            "adam_beta2": {"min": 0.9, "max": 0.99, "when": {"optimizer": "adamw"}},
+        },
+        {
+            "finetuning_type": ["lora", "full"],
+            "lora_r": {"min": 2, "max": 8, "when": {"finetuning_type": "lora"}},
+            "lora_alpha": {"expr": "2 * lora_r"},
+            "use_rslora": True,
+            "min_lr_ratio": 0.1,
+            "lr_scheduler": ["constant", "linear"],
+        },
+        {"early_stopping_patience": [0, 2], "early_stopping_min_delta": 0.1, "nesterov": False},
+        {
+            "early_stopping_patience": [0, 2],
+            "early_stopping_min_delta": {"min": 0.0, "max": 0.1, "when": "early_stopping_patience > 0"},
+        },
     ],
-    ids=["plain", "every scheduler"],
+    ids=[
+        "plain",
+        "every scheduler",
+        "every optimizer",
+        "with adapters and without",
+        "constants",
+        "a patience",
+    ],
 )
 def test_a_sound_space_has_no_warning(make_spec: MakeSpec, options: dict[str, Any]) -> None:
     spec = make_spec(**LORA | {"parameters": parameters(**options)})
     plan.check_objective(spec)
     assert found(spec) == []
+
+
+@pytest.mark.parametrize("config", [LoraConfig, PretrainConfig])
+def test_what_a_warning_tells_to_add_is_what_the_trainer_needs(
+    make_spec: MakeSpec, config: type[TrainConfig]
+) -> None:
+    """Each `when` is one that a space takes, and where it holds the parameter is used."""
+    others: dict[str, Any] = {
+        "lr_scheduler": list(SCHEDULERS),
+        "optimizer": list(OPTIMIZERS),
+        "finetuning_type": list(FINETUNING),
+        "use_dora": [False, True],
+        "load_best_model_at_end": [False, True],
+        "early_stopping_patience": [0, 2],
+        "num_train_epochs": [None, 3],
+        "validation_file": [None, "held.txt"],
+    }
+    assert config.needs.keys() < rules(config).keys()
+    for name, need in config.needs.items():
+        when, _, faults = read(need.when, name)
+        assert not faults
+        space = make_spec(parameters=others | {"x": {"value": 1, "when": when}}).space
+        rng = random.Random(0)
+        drawn = [space.sample(rng) for _ in range(100)]
+        assert {"x" in values for values in drawn} == {True, False}, name
+        assert all(need.met(values) for values in drawn if "x" in values), name
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -190,6 +303,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "eval_every: 100",
     ),
     "no such objective": ({"objective": "loar"}, "objective", 'did you mean "lora"?'),
+    "a preset among the parameters": (
+        {"parameters": LORA["parameters"] | {"preset": "quick"}},
+        "parameters.preset",
+        "a preset is chosen beside `parameters`",
+    ),
 }
 
 

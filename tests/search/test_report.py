@@ -1,6 +1,5 @@
 """Reports are made of a real search whose trials complete, fail, diverge and are pruned."""
 
-import warnings
 from pathlib import Path
 
 import optuna
@@ -8,12 +7,10 @@ import pytest
 
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.report import (
-    is_at_end,
     study_report,
     trial_report,
     trial_rows,
 )
-from hpsearch.spaces import Range
 from hpsearch.storage import StorageError, files, studies
 
 OBJECTIVE = """
@@ -88,25 +85,6 @@ def test_endings_are_grouped_failures_first(searched: StudyResult) -> None:
     assert {10, 11, 12, 13} <= set(pruned.trials)
     ended_early = [row.number for row in trial_rows(searched) if row.state in ("pruned", "fail")]
     assert sorted(number for e in endings for number in e.trials) == ended_early
-
-
-def test_importance_waits_for_enough_complete_trials(searched: StudyResult) -> None:
-    report = study_report(searched)
-    complete = report.states["complete"]
-    assert complete < 10
-    assert report.importance == f"importance needs 10 complete trials, there are {complete}"
-    assert all(parameter.importance is None for parameter in report.parameters)
-
-
-def test_importance_is_optunas(searched: StudyResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpsearch.search.report.FEWEST_FOR_IMPORTANCE", 2)
-    report = study_report(searched)
-    assert report.importance is not None and "so a rough guess" in report.importance
-    with warnings.catch_warnings(action="ignore"):  # of too few trials
-        wanted = optuna.importance.get_param_importances(searched.study)
-    found = {p.name: p.importance for p in report.parameters if p.importance is not None}
-    assert found == wanted and set(found) >= {"x", "layers", "width"}
-    assert sum(found.values()) == pytest.approx(1.0)
 
 
 def test_pruned_trial_shows_its_rung(searched: StudyResult) -> None:
@@ -189,19 +167,3 @@ def test_a_waiting_trial_has_no_parameters(searched: StudyResult, tmp_path: Path
     assert report.best is None and report.comparison is None
     (row,) = trial_rows(waiting)
     assert (row.state, row.params, row.value) == ("waiting", {}, None)
-
-
-@pytest.mark.parametrize(
-    ("bounds", "value", "at_end"),
-    [
-        ({"min": 1.0, "max": 2.0}, 1.999, True),
-        ({"min": 1.0, "max": 2.0}, 1.5, False),
-        ({"min": 0.0, "max": 2.0}, 0.0, False),  # zero is an end for good
-        ({"min": 1e-4, "max": 1e-1, "log": True}, 1.01e-4, True),
-        ({"min": 1e-4, "max": 1e-1, "log": True}, 1e-3, False),  # near the end, were it not in ratio
-        ({"min": 2, "max": 32, "factor": 2}, 32, True),
-        ({"min": 1, "max": 3}, 3, False),  # of three values two are ends
-    ],
-)
-def test_at_the_end_of_a_range(bounds: dict[str, float], value: float, at_end: bool) -> None:
-    assert is_at_end(Range.model_validate(bounds), value) is at_end

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from hpsearch.search.seal import Seal
 from hpsearch.storage.files import CHECKPOINT, SEALED
+from hpsearch.trainer.checkpoint import kept_models, load_checkpoint, save_checkpoint
 
 
 def write(folder: Path, **files: str) -> None:
@@ -36,6 +38,21 @@ def test_an_attempt_finds_the_checkpoint_of_the_last_report(tmp_path: Path) -> N
     for _ in range(2):  # an attempt that is killed at once changes nothing
         Seal(tmp_path).restore()
         assert read(tmp_path) == {"step": "1", "model/weights": "a"}
+
+
+def test_all_that_the_trainer_keeps_comes_back(tmp_path: Path) -> None:
+    """It renames its files, so that a name stands for another file at every report."""
+    seal = Seal(tmp_path)
+    seal.restore()
+    for number in range(1, 6):
+        weights = {"a": torch.full((9,), float(number))}
+        save_checkpoint(tmp_path / CHECKPOINT, weights, {}, {}, {"reported": number}, keep=4)
+        if number < 5:  # and killed before the last is reported
+            seal.take()
+    Seal(tmp_path).restore()
+    assert list(kept_models(tmp_path / CHECKPOINT)) == ["1", "2", "3", "4"]
+    for place, (path, part) in kept_models(tmp_path / CHECKPOINT).items():
+        assert torch.equal(load_checkpoint(path)[0][part]["a"], torch.full((9,), float(place)))
 
 
 def test_what_was_not_reported_is_not_gone_on_from(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from hpsearch.search.cli import main
 from hpsearch.search.document import Document, load_document, override, parse_assignments, with_presets
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.training import Summary, train
+from hpsearch.search.trial import Report
 from hpsearch.trainer.presets import SCENARIOS, weights_of
 
 COUNTING = """\
@@ -261,6 +262,24 @@ def test_an_unfinished_run_of_another_configuration_is_kept() -> None:
     assert steps("trained/best") == [1, 2]
 
 
+def test_how_many_checkpoints_are_kept_may_be_changed_under_way() -> None:
+    """It says nothing of what the run is; the run goes on."""
+
+    def interrupt(report: Report) -> None:
+        if report.step == 4:
+            raise KeyboardInterrupt
+
+    document = lora(max_length=16, batch_size=2, eval_samples=2, max_steps=8, eval_every=2, device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        train(document, on_report=interrupt)
+    summary = train(override(document, {"save_total_limit": 3}))
+    assert summary.resumed_at == 4
+    kept = sorted(path.name for path in (summary.folder / "checkpoint").iterdir())
+    names = ["checkpoint.4.safetensors", "checkpoint.previous.safetensors", "checkpoint.safetensors"]
+    assert kept == names
+    assert load_document(summary.folder / "config.yaml").parameters["save_total_limit"] == 3
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_a_folder_of_other_files_is_left_alone(force: bool) -> None:
     Path("data").mkdir()
@@ -422,6 +441,14 @@ def test_a_training_takes_the_preset_of_its_command_line(cli: Cli) -> None:
     assert " for 64 samples (with batch_size, " in shown
     trained = load_document("trained/lora/config.yaml").parameters
     assert (trained["batch_size"], trained["learning_rate"], trained["max_samples"]) == (32, 0.01, 64)
+
+
+def test_a_change_that_changes_nothing_is_told(cli: Cli) -> None:
+    lora(max_length=16, eval_samples=2, max_samples=8, device="cpu")
+    words = ("--set", "finetuning_type=linear", "--set", "lora_r=4")
+    code, shown, _ = cli("train", "lora.json", *words)
+    assert code == 0
+    assert "--set lora_r: changes nothing unless finetuning_type is lora" in shown
 
 
 def test_the_help_counts_the_weights_of_each_size(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -596,6 +623,20 @@ def test_a_killed_training_goes_on_to_the_same_value() -> None:
     assert killed["value"] == whole["value"]
     assert steps("killed") == steps("whole")
     assert Path("killed/adapter.safetensors").read_bytes() == Path("whole/adapter.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_training_that_cannot_be_compiled_says_what_is_missing(tmp_path: Path) -> None:
+    Path("long.yaml").write_text(LONG)
+    env = os.environ | {"CXX": "no-such-compiler", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    words = command("train", "long.yaml", "--set", "torch_compile=true")
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "hpsearch: torch_compile: found no C++ compiler ('no-such-compiler' does not run), which torch compiles "
+        "with; install one (Debian: apt-get install g++), name yours in the environment's CXX, "
+        "or set torch_compile to false\n"
+    )
 
 
 @pytest.mark.slow

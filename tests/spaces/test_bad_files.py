@@ -148,7 +148,12 @@ SETTINGS = {
     "execution: {max_memory: true}": "7:25 execution.max_memory: must be a number, not true",
     "execution: {pack: many}": '7:19 execution.pack: must be "auto" or a number of trials, not "many"',
     "execution: {pack: 0}": '7:19 execution.pack: must be "auto" or a number of trials, not 0',
-    "confirm: {top: 3}": "7:1 confirm: this version does not run confirmations; remove it",
+    "confirm: {seeds: 1}": "7:18 confirm.seeds: must be at least 2, not 1",
+    "confirm: {top: -1}": "7:16 confirm.top: must be at least 0, not -1",
+    "confirm: 3": "7:10 confirm: must be a mapping, not 3",
+    "early_stopping: {method: asha, type: pausing, min: 1, max: 9}": (
+        '7:38 early_stopping.type: must be "stopping" or "promotion", not "pausing"'
+    ),
     "goal: min": '7:7 goal: must be "minimize" or "maximize", not "min"',
     "metirc: a": '7:1 metirc: unknown key, did you mean "metric"?',
     "version: 1": '7:1 version: duplicate key "version", first at 1:1',

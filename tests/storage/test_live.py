@@ -366,6 +366,38 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+class Watched(LiveStorage):
+    """Remembers which trials it looks at one by one."""
+
+    def __init__(self, database: optuna.storages.RDBStorage, name: str) -> None:
+        self.looked: list[int] = []
+        super().__init__(database, name)
+
+    def _trial(self, number: int) -> FrozenTrial:
+        self.looked.append(number)
+        return super()._trial(number)
+
+
+def test_a_flush_looks_at_what_changed_however_many_trials_are_open(opened: Any) -> None:
+    """A search with promotion has hundreds that wait at their rungs."""
+    live = Watched(opened(), "s")
+    study = optuna.load_study(study_name="s", storage=live)
+    trials = [study.ask() for _ in range(9)]
+    live.flush()
+    live.looked.clear()
+    live.flush()
+    assert not live.looked
+    trials[4].report(0.5, 1)
+    study.tell(trials[7], 0.25)
+    live.flush()
+    assert set(live.looked) == {4, 7}
+    live.forget(3, "none such")
+    live.suspend(8)
+    live.looked.clear()
+    live.flush()
+    assert set(live.looked) == {3, 8}
+
+
 def test_a_trial_suspended_and_taken_up_between_two_flushes_is_written(opened: Any) -> None:
     live = LiveStorage(opened(), "s")
     study = optuna.load_study(study_name="s", storage=live)

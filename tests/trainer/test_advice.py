@@ -115,6 +115,12 @@ MEMORY: list[tuple[type[TrainConfig] | None, dict[str, Any], list[str]]] = [
     (LoraConfig, {"batch_size": 16}, [TWICE, HALF]),  # whose passes are small, whatever the batch
     (
         LoraConfig,
+        {"lora_r": 512, "gradient_checkpointing": True, "precision": "bf16"},
+        ["lower lora_r from 512 to 256: half the adapters"],
+    ),
+    (LoraConfig, {"lora_r": 64}, [TWICE, HALF]),
+    (
+        LoraConfig,
         {"max_length": 2048, "precision": "bf16"},
         [TWICE, "lower max_length from 2048 to 1024, where the text allows it"],
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import pickle
@@ -24,6 +25,7 @@ from hpsearch.trainer.checkpoint import (
     SHIPPED_BASE,
     Tensors,
     load_base,
+    load_checkpoint,
     read_tensors,
     resume_checkpoint,
     save_checkpoint,
@@ -135,10 +137,15 @@ def test_the_base_that_ships_is_checked_too(tmp_path: Path) -> None:
 # The one before it is used
 
 
-def saved(folder: Path, *numbers: int) -> Path:
+def saved(folder: Path, *numbers: int, keep: int = 2) -> Path:
     for number in numbers:
-        save_checkpoint(folder, {"a": torch.full((9,), float(number))}, {}, {}, {"number": number})
+        state = {"number": number, "reported": number * 10}
+        save_checkpoint(folder, {"a": torch.full((9,), float(number))}, {}, {}, state, keep=keep)
     return folder
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def number_in(folder: Path) -> int | None:
@@ -170,9 +177,49 @@ damages = pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_the_newest_two_are_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert number_in(tmp_path) is None
     assert number_in(saved(tmp_path, 1, 2, 3)) == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == [PREVIOUS, CHECKPOINT]
-    assert read_tensors(tmp_path / PREVIOUS)[1] == {"number": 2}
+    assert names_in(tmp_path) == [PREVIOUS, CHECKPOINT]
+    assert read_tensors(tmp_path / PREVIOUS)[1]["number"] == 2
     assert capfd.readouterr().err == ""
+
+
+def test_as_many_are_kept_as_are_asked_for(tmp_path: Path) -> None:
+    assert names_in(saved(tmp_path, 1, 2, 3, keep=4)) == ["checkpoint.10.safetensors", PREVIOUS, CHECKPOINT]
+    older = [f"checkpoint.{place}.safetensors" for place in (100, 110)]  # by number: as text, 90 is the last
+    assert names_in(saved(tmp_path, *range(4, 14), keep=4)) == [*older, PREVIOUS, CHECKPOINT]
+    assert [load_checkpoint(tmp_path / name)[1]["number"] for name in names_in(tmp_path)] == [10, 11, 12, 13]
+    assert names_in(saved(tmp_path, 14, keep=3)) == ["checkpoint.120.safetensors", PREVIOUS, CHECKPOINT]
+    assert names_in(saved(tmp_path, 15)) == [PREVIOUS, CHECKPOINT]
+
+
+def test_where_the_newest_two_are_damaged_an_older_one_is_used(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    saved(tmp_path, 1, 2, 3, 4, keep=9)
+    for name in (CHECKPOINT, PREVIOUS, "checkpoint.20.safetensors"):
+        flipped(tmp_path / name)
+    assert number_in(tmp_path) == 1
+    assert capfd.readouterr().err.endswith("; going on from the checkpoint at 10\n")
+    assert names_in(saved(tmp_path, 2, 3, 4, keep=9)) == [
+        *("checkpoint.10.safetensors", "checkpoint.20.safetensors"),
+        *(PREVIOUS, CHECKPOINT),
+    ]
+
+
+@damages
+def test_what_is_damaged_is_not_kept_as_an_older_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], object]
+) -> None:
+    """A flipped bit of a tensor is not looked for: it is found where the file is used."""
+    damage(saved(tmp_path, 1, 2, keep=3) / PREVIOUS)
+    saved(tmp_path, 3, keep=3)
+    told = capfd.readouterr().err
+    if "checkpoint.10.safetensors" in names_in(tmp_path):
+        assert damage is flipped and told == ""
+        with pytest.raises(CheckpointError, match="damaged"):
+            load_checkpoint(tmp_path / "checkpoint.10.safetensors")
+    else:
+        assert told.startswith(f"{tmp_path / PREVIOUS}: cannot be read") and told.endswith("; not kept\n")
+    assert number_in(tmp_path) == 3
 
 
 @damages
@@ -205,12 +252,12 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize(("place", "keep"), [*((n, 2) for n in range(3)), *((n, 4) for n in range(4))])
 def test_a_save_cut_short_anywhere_leaves_a_whole_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool, place: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool, place: int, keep: int
 ) -> None:
     """Also where the newest had been damaged: it does not take the place of the one before it."""
-    saved(tmp_path, 1, 2)
+    saved(tmp_path, 1, 2, keep=keep)
     if damaged:
         flipped(tmp_path / CHECKPOINT)
     left = number_in(tmp_path)
@@ -227,12 +274,15 @@ def test_a_save_cut_short_anywhere_leaves_a_whole_one(
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", counted)
         try:
-            saved(tmp_path, 3)
+            saved(tmp_path, 3, keep=keep)
         except Killed:
             assert number_in(tmp_path) in (left, 3)
         else:
             assert number_in(tmp_path) == 3
-    assert number_in(saved(tmp_path, 4)) == 4
+    assert number_in(saved(tmp_path, 4, keep=keep)) == 4
+    if keep == 4:
+        numbers = {load_checkpoint(path)[1]["number"] for path in tmp_path.glob("checkpoint*")}
+        assert numbers >= ({1, 4} if damaged else {1, 2, 4})  # whatever was cut short, none is lost
 
 
 def test_a_disk_that_refuses_a_checkpoint_is_told_by_the_next_save(
@@ -308,6 +358,22 @@ def test_a_run_with_damaged_checkpoints_has_the_same_curve(
     for name, tensor in whole.weights.items():
         assert torch.equal(result.weights[name], tensor), name
     assert said in capfd.readouterr().err
+
+
+def test_how_many_are_kept_changes_neither_the_run_nor_what_it_is(
+    tiny_lora: LoraConfig, tmp_path: Path
+) -> None:
+    """And it may be changed while the run goes on."""
+    whole, _ = run(tiny_lora, tmp_path / "whole")
+    assert run(dataclasses.replace(tiny_lora, save_total_limit=9), tmp_path / "run", stop=32)[0] is None
+    assert len(names_in(tmp_path / "run")) == 4
+    result, heard = run(dataclasses.replace(tiny_lora, save_total_limit=3), tmp_path / "run")
+    assert heard == [32, 40, 48]
+    assert names_in(tmp_path / "run") == ["checkpoint.32.safetensors", PREVIOUS, CHECKPOINT]
+    assert whole is not None and result is not None
+    assert values(result) == values(whole) and result.value == whole.value
+    states = [load_checkpoint(tmp_path / name / CHECKPOINT)[1]["identity"] for name in ("whole", "run")]
+    assert states[0] == states[1]
 
 
 def test_a_damaged_checkpoint_is_not_exported_nor_the_one_before_it(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpsearch.trainer.checkpoint import read_tensors
+from hpsearch.trainer.checkpoint import CHECKPOINT, load_checkpoint, read_tensors, save_checkpoint
 from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import CheckpointError
 from hpsearch.trainer.export import export, load_model
@@ -41,6 +41,19 @@ def test_lora_leaves_an_adapter_and_a_merged_model_of_the_same_loss(
     assert set(tensors) == set(Run(tiny_lora).pack.named(result.weights))
     about = json.loads(written[1].read_text())
     assert (about["r"], about["lora_alpha"], about["val_loss"]) == (2, 4.0, result.value)
+
+
+def test_what_was_trained_in_a_precision_of_another_device_is_exported(
+    tiny_lora: LoraConfig, tmp_path: Path
+) -> None:
+    result = fit(tiny_lora, on_report=silent, checkpoint=tmp_path / "run")
+    parts, state = load_checkpoint(tmp_path / "run" / CHECKPOINT)
+    state["identity"]["precision"] = "tf32"
+    save_checkpoint(tmp_path / "run", parts["weights"], parts["optimizer"], parts["best"], state)
+    for path in export(tmp_path / "run", tmp_path / "out", merge=True)[::2]:
+        assert evaluate(load_model(path), tiny_lora) == pytest.approx(result.value, abs=1e-5)
+    about = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert about["identity"]["precision"] == "tf32"
 
 
 def test_without_merge_there_is_the_adapter_alone(tiny_lora: LoraConfig, tmp_path: Path) -> None:
@@ -77,6 +90,14 @@ def test_a_pretrained_model_is_a_base(tiny_pretrain: PretrainConfig, tmp_path: P
     )
     run = Run(lora)
     assert run.pack.evaluate(run) == result.value
+
+
+def test_what_a_run_leaves_beside_a_model_is_no_base(tiny_lora: LoraConfig, tmp_path: Path) -> None:
+    fit(tiny_lora, on_report=silent, checkpoint=tmp_path / "run")
+    adapter, _ = export(tmp_path / "run", tmp_path / "out")
+    for path in (adapter, tmp_path / "run" / CHECKPOINT):
+        with pytest.raises(CheckpointError, match=r"an adapter or a checkpoint, no base; give a model\."):
+            Run(dataclasses.replace(tiny_lora, base=str(path)))
 
 
 def test_an_adapter_is_refused_where_its_base_has_changed(tiny_lora: LoraConfig, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from pathlib import Path
@@ -9,12 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpsearch.trainer.config import LoraConfig, PretrainConfig
+from hpsearch.trainer import export as module
+from hpsearch.trainer.checkpoint import CHECKPOINT, kept_models
+from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.data import inputs_and_targets, load_corpus, validation_windows
 from hpsearch.trainer.errors import CheckpointError
-from hpsearch.trainer.export import export, load_model
+from hpsearch.trainer.export import export, load_kept, load_model
 from hpsearch.trainer.generate import Sampling, draw, generate, probabilities
 from hpsearch.trainer.loop import fit
-from hpsearch.trainer.model import GPT, Shape
+from hpsearch.trainer.model import GPT, Shape, loss_sum
 
 LOGITS = torch.tensor([math.log(share) for share in (0.125, 0.5, 0.0625, 0.25, 0.0625)])
 
@@ -109,3 +113,57 @@ def test_a_checkpoint_loads_as_what_it_exports(
         assert not any(model.training for model in loaded)
         first, second = (text(model, b"12 and ") for model in loaded)
         assert first == second
+
+
+def test_a_run_is_seen_as_it_was_at_each_checkpoint_and_at_its_best(
+    tiny_lora: LoraConfig, tiny_pretrain: PretrainConfig, tmp_path: Path
+) -> None:
+    """By the loss that it reported there."""
+    made: tuple[tuple[TrainConfig, float], ...] = ((tiny_lora, 10.0), (tiny_pretrain, 0.5))
+    for tiny, rate in made:
+        kept = dataclasses.replace(tiny, save_total_limit=4, load_best_model_at_end=True)
+        config = dataclasses.replace(kept, learning_rate=rate, lr_scheduler="constant")
+        folder = tmp_path / config.objective
+        result = fit(config, on_report=lambda report: None, checkpoint=folder)
+        values = {str(report.step): report.value for report in result.reports[2:]} | {"best": result.value}
+        assert list(kept_models(folder)) == ["24", "32", "40", "48", "best"] == list(values)
+        assert result.value < result.reports[-1].value, "the best is to be another than the last"
+        for name, value in values.items():
+            assert loss_of(load_kept(folder, name), config) == pytest.approx(value, rel=1e-6), name
+
+
+def loss_of(model: GPT, config: TrainConfig) -> float:
+    corpus = load_corpus(config.train_file, max_length=config.max_length)
+    windows = validation_windows(corpus.validation, config.eval_samples, config.max_length)
+    with torch.inference_mode():
+        total = loss_sum(model, *inputs_and_targets(windows))
+    return total.item() / (len(windows) * config.max_length)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("16", "found no checkpoint '16', there are: 40, 48 (save_total_limit keeps more)"),
+        ("best", "found no checkpoint 'best', there are: 40, 48 (load_best_model_at_end keeps it)"),
+    ],
+)
+def test_what_is_not_kept_is_told_with_what_is(
+    tiny_lora: LoraConfig, tmp_path: Path, name: str, told: str
+) -> None:
+    with pytest.raises(CheckpointError, match="no checkpoint yet"):
+        load_kept(tmp_path / "nowhere", name)
+    fit(tiny_lora, on_report=lambda report: None, checkpoint=tmp_path)
+    with pytest.raises(CheckpointError) as caught:
+        load_kept(tmp_path, name)
+    assert str(caught.value) == f"{tmp_path}: {told}"
+
+
+def test_a_file_that_the_run_has_renamed_meanwhile_is_found_again(
+    tiny_lora: LoraConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = fit(tiny_lora, on_report=lambda report: None, checkpoint=tmp_path)
+    answers = iter(
+        [{"40": (tmp_path / CHECKPOINT, "weights")}, kept_models(tmp_path)]
+    )  # first as it was before 48
+    monkeypatch.setattr(module, "kept_models", lambda folder: next(answers))
+    assert loss_of(load_kept(tmp_path, "40"), tiny_lora) == pytest.approx(result.reports[4].value, rel=1e-6)

@@ -197,6 +197,8 @@ def test_small_gains_are_no_improvement(tiny_lora: LoraConfig) -> None:
     config = dataclasses.replace(tiny_lora, early_stopping_patience=2, early_stopping_min_delta=10.0)
     result = fit(config, on_report=silent)
     assert result.stopped == "early" and len(result.reports) == 3
+    values = [report.value for report in result.reports]
+    assert result.value == min(values) < values[0], "but the best is the best"
 
 
 def test_a_diverging_run_reports_what_it_found_and_stops(tiny_pretrain: PretrainConfig) -> None:

@@ -43,17 +43,20 @@ def layer_of(stacks: int, *, dtype: torch.dtype = torch.float32) -> LoraLinear:
     generator = torch.Generator().manual_seed(0)
     for k, r in [(2, 2), (1, 3)][:stacks]:
         A, B = (torch.randn(k, r, width, generator=generator, dtype=dtype) for width in (6, 4))
-        layer.stacks.append((A, B))
-    layer.scale = torch.tensor([1.5, 0.5, 2.0][: 2 if stacks == 1 else 3], dtype=dtype).view(-1, 1, 1)
+        layer.placed.matrices += [A, B]
+    layer.placed.scale = torch.tensor([1.5, 0.5, 2.0][: 2 if stacks == 1 else 3], dtype=dtype).view(-1, 1, 1)
     return layer
 
 
 def formula(layer: LoraLinear, x: Tensor, mask: Tensor | None = None) -> Tensor:
     """x W' + scale (x mask) A' B, of each run by itself."""
-    runs = [(A[k], B[k]) for A, B in layer.stacks for k in range(len(A))]
+    As, Bs = layer.placed.matrices[::2], layer.placed.matrices[1::2]
+    runs = [(A[k], B[k]) for A, B in zip(As, Bs, strict=True) for k in range(len(A))]
     parts = x.view(len(runs), -1, x.shape[-1])
     seen = parts if mask is None else parts * mask
-    added = [s * (seen[k] @ A.T) @ B for k, ((A, B), s) in enumerate(zip(runs, layer.scale, strict=True))]
+    added = [
+        s * (seen[k] @ A.T) @ B for k, ((A, B), s) in enumerate(zip(runs, layer.placed.scale, strict=True))
+    ]
     return x @ layer.weight.T + torch.cat(added)
 
 
@@ -106,9 +109,9 @@ def test_names_and_back(base_file: Path) -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_layer_is_the_formula(stacks: int, masked: bool) -> None:
     layer = layer_of(stacks)
-    x = torch.randn(len(layer.scale) * 5, 6)
-    mask = (torch.rand(len(layer.scale), 5, 6) > 0.5).float() * 2 if masked else None
-    layer.mask = None if mask is None else lambda _: mask
+    x = torch.randn(len(layer.placed.scale) * 5, 6)
+    mask = (torch.rand(len(layer.placed.scale), 5, 6) > 0.5).float() * 2 if masked else None
+    layer.placed.mask = None if mask is None else lambda _: mask
     torch.testing.assert_close(layer(x), formula(layer, x, mask))
 
 
@@ -116,13 +119,13 @@ def test_the_layer_is_the_formula(stacks: int, masked: bool) -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_gradient_is_that_of_the_function(stacks: int, masked: bool) -> None:
     layer = layer_of(stacks, dtype=torch.float64)
-    x = torch.randn(len(layer.scale) * 3, 6, dtype=torch.float64, requires_grad=True)
-    mask = (torch.rand(len(layer.scale), 3, 6) > 0.5).double() * 2 if masked else None
-    layer.mask = None if mask is None else lambda _: mask
-    matrices = [matrix.requires_grad_() for stack in layer.stacks for matrix in stack]
+    x = torch.randn(len(layer.placed.scale) * 3, 6, dtype=torch.float64, requires_grad=True)
+    mask = (torch.rand(len(layer.placed.scale), 3, 6) > 0.5).double() * 2 if masked else None
+    layer.placed.mask = None if mask is None else lambda _: mask
+    matrices = [matrix.requires_grad_() for matrix in layer.placed.matrices]
 
     def forward(x: Tensor, *matrices: Tensor) -> Tensor:
-        layer.stacks = list(zip(matrices[::2], matrices[1::2], strict=True))
+        layer.placed.matrices = list(matrices)
         out: Tensor = layer(x)
         return out
 
@@ -146,9 +149,9 @@ def test_merged_computes_the_same(base_file: Path) -> None:
 def dora_of(layer: LoraLinear) -> Tensor:
     """Give a layer lengths of its own, and return them."""
     generator = torch.Generator().manual_seed(1)
-    shape = len(layer.scale), 1, len(layer.weight)
-    layer.lengths = torch.rand(shape, generator=generator, dtype=layer.weight.dtype) + 0.5
-    return layer.lengths
+    shape = len(layer.placed.scale), 1, len(layer.weight)
+    layer.placed.lengths = torch.rand(shape, generator=generator, dtype=layer.weight.dtype) + 0.5
+    return layer.placed.lengths
 
 
 @pytest.mark.parametrize("stacks", [1, 2])
@@ -156,11 +159,12 @@ def test_dora_is_its_paper_s_equation(stacks: int) -> None:
     """x (m V / |V|)' with V = W + scale B' A, of each run by itself."""
     layer = layer_of(stacks, dtype=torch.float64)
     lengths = dora_of(layer)
-    x = torch.randn(len(layer.scale) * 5, 6, dtype=torch.float64)
-    runs = [(A[k], B[k]) for A, B in layer.stacks for k in range(len(A))]
+    x = torch.randn(len(layer.placed.scale) * 5, 6, dtype=torch.float64)
+    As, Bs = layer.placed.matrices[::2], layer.placed.matrices[1::2]
+    runs = [(A[k], B[k]) for A, B in zip(As, Bs, strict=True) for k in range(len(A))]
     wanted = []
     for k, (A, B) in enumerate(runs):
-        V = layer.weight + layer.scale[k] * B.T @ A
+        V = layer.weight + layer.placed.scale[k] * B.T @ A
         wanted.append(x.view(len(runs), -1, 6)[k] @ (lengths[k].T * V / V.norm(dim=1, keepdim=True)).T)
     torch.testing.assert_close(layer(x), torch.cat(wanted))
 
@@ -170,12 +174,12 @@ def test_the_gradient_of_dora_takes_the_length_as_a_constant() -> None:
     lengths = dora_of(layer)
     held = layer._lengths()
     layer._lengths = lambda: held  # type: ignore[method-assign]   # or the numbers would see it change
-    x = torch.randn(len(layer.scale) * 3, 6, dtype=torch.float64, requires_grad=True)
-    matrices = [matrix.requires_grad_() for stack in layer.stacks for matrix in stack]
+    x = torch.randn(len(layer.placed.scale) * 3, 6, dtype=torch.float64, requires_grad=True)
+    matrices = [matrix.requires_grad_() for matrix in layer.placed.matrices]
 
     def forward(x: Tensor, lengths: Tensor, *matrices: Tensor) -> Tensor:
-        layer.stacks = list(zip(matrices[::2], matrices[1::2], strict=True))
-        layer.lengths = lengths
+        layer.placed.matrices = list(matrices)
+        layer.placed.lengths = lengths
         out: Tensor = layer(x)
         return out
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.loop import Run
-from hpsearch.trainer.lora import LoraLinear
+from hpsearch.trainer.lora import LoraLinear, Placed
 from hpsearch.trainer.numerics import LossScale, Numerics
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -89,16 +89,16 @@ def test_the_product_of_adapters_has_the_gradients_of_autocast(masked: bool) -> 
     torch.manual_seed(0)
     linear = torch.nn.Linear(16, 24, bias=False)
     layer = LoraLinear(linear)
-    layer.scale = torch.tensor([0.5, 2.0]).view(-1, 1, 1)
     A, B = (torch.randn(2, 8, width, requires_grad=True) for width in (16, 24))
     x = torch.randn(2 * 40, 16, requires_grad=True)
     mask = torch.randint(2, (2, 40, 16)).float() * 2 if masked else None
-    layer.stacks, layer.mask = [(A, B)], (lambda _: mask) if mask is not None else None
+    draw = None if mask is None else (lambda _: mask)
+    layer.placed = Placed([A, B], None, torch.tensor([0.5, 2.0]).view(-1, 1, 1), draw)
 
     def plain(x: Tensor) -> Tensor:
         packed = x.view(2, 40, 16)
         low = torch.bmm(packed if mask is None else packed * mask, A.mT)
-        return (F.linear(packed, layer.weight) + layer.scale * torch.bmm(low, B)).view(80, 24)
+        return (F.linear(packed, layer.weight) + layer.placed.scale * torch.bmm(low, B)).view(80, 24)
 
     dy = torch.randn(80, 24)
     found = []

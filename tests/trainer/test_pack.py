@@ -253,6 +253,7 @@ def test_runs_that_differ_in_what_a_pack_shares_train_apart(
     for change in ({"lora_r": 16}, {"learning_rate": 1.0}, {"seed": 9}, {"lora_dropout": 0.5}):
         changed = change
         assert pack_key(dataclasses.replace(tiny_lora, **changed)) == key, change
+    assert pack_key(dataclasses.replace(tiny_lora, torch_compile=True)) is None
     assert pack_key(tiny_pretrain) is None
     for kind in ("full", "linear"):
         assert pack_key(dataclasses.replace(tiny_lora, finetuning_type=kind)) is None

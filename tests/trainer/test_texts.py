@@ -156,3 +156,10 @@ def test_a_record_without_text_is_told_with_its_line(tmp_path: Path, line: str, 
         read(path)
     assert str(told.value).startswith(f"{path}, line 3: ") and message in str(told.value)
     assert "\n" not in str(told.value)
+
+
+def test_a_pipe_is_no_text(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(DataError, match="is no file, but a pipe or a device"):
+            list_files(path)

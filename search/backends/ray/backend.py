@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ..base import as_message, deliver
 from ..packing import check_pack, pack_size
 from ..process import TICK_SECONDS, Limits
 from ..protocol import Message
-from ..resources import Share, share, this_machine, threads_on
+from ..resources import Share, memory_for, share, this_machine, threads_on
 from .actor import ASSIGNMENT, MESSAGES, PackActor, Setting, TrialActor
 from .cluster import check_importable, connected, dead_processes, found, nodes, scratch
 from .files import Home
@@ -67,6 +68,7 @@ class RayBackend:
             if not own:
                 check_importable()
             pack = self._pack(driver, mine)
+            mine = replace(mine, memory=memory_for(self._execution, pack))  # now that `auto` is a number
             setup = {**self._setup, "pack": pack}
             setting = Setting(setup, self._limits, self.threads, mine.gpus, _home())
             hooks = Hooks(driver, mine.workers, pack)
@@ -88,7 +90,7 @@ class RayBackend:
                 "each worker trains one trial at a time: `pack: auto` cannot measure a cluster's nodes"
             )
             return 1
-        pack, told = pack_size(self._spec, mine)
+        pack, told = pack_size(self._spec, mine, nodes()[0].memory)
         if told is not None:
             driver.say(told)
         return pack

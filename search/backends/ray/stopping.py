@@ -24,8 +24,8 @@ from ....spaces import Spec
 from ....spaces.stopping import Hyperband, Median, SuccessiveHalving
 from ...algorithms import hyperband_options, make_pruner
 from ...errors import UsageError
-from ...explain import RUNG, bracket_of
-from ...scheduling import Bracket, brackets_of
+from ...explain import RUNG, hyperband_bracket
+from ...scheduling import Bracket, brackets_of, promotes
 
 STEP, VALUE = "step", "value"  # what our results call the resource and the metric
 NEVER = math.inf  # steps after which Tune's median rule would yield to other trials: it cannot, here
@@ -115,7 +115,7 @@ class TuneHyperband(HyperbandPruner):
         self._ashas = [_asha(spec, bracket) for bracket in brackets_of(spec)]
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        bracket = bracket_of(study, trial)
+        bracket = hyperband_bracket(study, trial)
         mates = self._create_bracket_study(study, bracket)
         return self._ashas[bracket].prune(mates, trial)
 
@@ -123,6 +123,8 @@ class TuneHyperband(HyperbandPruner):
 def tune_pruner(spec: Spec) -> BasePruner:
     """What decides on early stopping: Tune's scheduler of that name; Optuna's pruner where Tune has none."""
     stopping = spec.early_stopping
+    if promotes(spec):
+        return make_pruner(spec)
     if isinstance(stopping, Hyperband):
         return TuneHyperband(spec, stopping)
     if isinstance(stopping, SuccessiveHalving):

@@ -60,6 +60,7 @@ def test_a_killed_search_with_damaged_checkpoints_is_the_undisturbed_one(command
         process.communicate()
         for name in damaged:
             path = runs / str(number) / "checkpoint" / name
+            search.wait_for(path.exists)  # the worker, which ends a moment later, may be putting it there
             os.truncate(path, path.stat().st_size - 1)
     output, _ = search.start().communicate(timeout=120)
     found = bench.trials()

@@ -66,6 +66,30 @@ def test_a_pruned_trial_says_at_which_rung_and_rank_of_which_bracket(bench: Any)
         assert 1 <= int(found[1]) <= int(found[2])
 
 
+def test_who_pauses_at_a_rung_goes_on_there_and_no_step_is_trained_twice(bench: Any) -> None:
+    stopping = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
+    bench.search("steady", budget={"trials": 12}, early_stopping=stopping, execution=TWO_WORKERS)
+    trials = bench.trials()
+    assert len(trials) == 12 and {t.state.name for t in trials} == {"COMPLETE", "PRUNED"}
+    best = min(trials, key=lambda t: t.params["x"])
+    assert best.state.name == "COMPLETE"
+    for trial in trials:
+        notes = bench.notes(trial.number)
+        trained = [note["step"] for note in notes if "step" in note]
+        assert trained == list(range(1, trial.last_step + 1)) == sorted(trial.intermediate_values)
+        begins = [note["begins"] for note in notes if "begins" in note]
+        assert begins[0] == 0 and set(begins) <= {0, 1, 3}
+        assert "paused" not in trial.user_attrs
+        if trial.state.name == "PRUNED":
+            assert trial.last_step in (1, 3)
+            reason = rf"paused at {trial.last_step} steps: ranked \d+ of \d+, one in 3 goes on"
+            assert re.fullmatch(reason, trial.user_attrs["reason"])
+            assert trial.user_attrs["events"][-1].startswith(f"paused at {trial.last_step} steps")
+    assert any(len([note for note in bench.notes(t.number) if "begins" in note]) > 1 for t in trials), (
+        "some were taken up"
+    )
+
+
 def test_the_last_step_is_never_pruned(bench: Any) -> None:
     stopping = PRUNE_ALL | {"n_warmup_steps": 9}
     bench.search(budget={"trials": 2}, early_stopping=stopping)

@@ -209,15 +209,28 @@ def test_auto_measures_and_says_what_it_took(bench: Any, recorder: Any) -> None:
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("alone", [{"finetuning_type": "full"}, {"torch_compile": True}])
+def test_auto_does_not_measure_what_trains_alone(bench: Any, alone: dict[str, Any]) -> None:
+    spec: Spec = bench.make_spec(**packed("auto") | {"parameters": SPACE["parameters"] | alone})
+    told = "each worker trains one trial at a time: what they compute cannot be shared"
+    assert pack_size(spec, Share(1, 1.0, 0.0, None), 16 << 30) == (1, told)
+
+
+@pytest.mark.any_backend
 def test_a_pack_that_does_not_fit_into_memory_is_not_taken(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec: Spec = bench.make_spec(**packed("auto"))
     peaks = {"1": 300.0, "2": 400.0, "4": 500.0, "8": 1e9}
     seconds = {"1": 8.0, "2": 5.0, "4": 4.0, "8": 1.0}
     measured = {"seconds": seconds, "memory_mb": peaks}
     monkeypatch.setattr("hpsearch.search.backends.packing._measured", lambda configs, share: measured)
-    assert pack_size(spec, Share(1, 1.0, 0.0, None))[0] == 4
+
+    def size(workers: int, **execution: Any) -> int:
+        spec: Spec = bench.make_spec(**packed("auto", **execution))
+        return pack_size(spec, Share(workers, 1.0, 0.0, None), 16 << 30)[0]
+
+    assert (size(1), size(1, max_memory="4GiB"), size(2, max_memory="4GiB")) == (4, 4, 2)
+    assert (size(40), size(1, max_memory="9GiB")) == (2, 1)
 
 
 def test_a_pack_that_takes_too_much_memory_becomes_smaller_until_one_trial_is_to_blame(
@@ -240,8 +253,8 @@ def test_a_pack_that_takes_too_much_memory_becomes_smaller_until_one_trial_is_to
 def test_trials_that_are_too_many_for_the_memory_lose_nothing(
     bench: Any, alone: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Worker, "_memory", lambda self: len(self.numbers) ** 2 << 30)
-    bench.search(bench.make_spec(**packed(4, max_memory="1GiB", retries=0)))
+    monkeypatch.setattr(Worker, "_memory", lambda self: len(self.numbers) ** 2 << 26)
+    bench.search(bench.make_spec(**packed(4, max_memory="64MiB", retries=0)))
     assert [told(trial) for trial in bench.trials()] == alone
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import ray
+import torch
 
 from hpsearch.search.backends.ray import files
 from hpsearch.search.backends.ray.files import RemoteFolder, files_in, temporary_folder
+from hpsearch.trainer.checkpoint import kept_models, save_checkpoint
 
 pytestmark = pytest.mark.ray
 
@@ -63,6 +65,20 @@ def test_only_what_changed_is_sent(node: str, tmp_path: Path) -> None:
     (here.path / "small").write_bytes(b"3")
     here.send_home()
     assert content(home) == {"large": b"2" * 10, "small": b"3"}
+
+
+def test_checkpoints_come_home_under_the_names_they_have_here(node: str, tmp_path: Path) -> None:
+    """The trainer renames them, so that a name stands for another file at every report."""
+    home = tmp_path / "home"
+    home.mkdir()
+    here = RemoteFolder.fetch(home, node)
+    for number in range(1, 6):
+        weights = {"a": torch.full((9,), float(number))}
+        save_checkpoint(here.path / "checkpoint", weights, {}, {}, {"reported": number}, keep=4)
+        here.send_home()
+        assert content(home) == content(here.path)
+    assert list(kept_models(home / "checkpoint")) == ["2", "3", "4", "5"]
+    assert content(RemoteFolder.fetch(home, node).path) == content(home)
 
 
 def test_growing_files_that_began_anew_are_sent_whole(node: str, tmp_path: Path) -> None:

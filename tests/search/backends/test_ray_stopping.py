@@ -20,7 +20,7 @@ from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.backends.ray.stopping import TuneHyperband, TunePruner, tune_pruner
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import UsageError
-from hpsearch.search.explain import RUNG, bracket_of
+from hpsearch.search.explain import RUNG, hyperband_bracket
 from hpsearch.search.scheduling import brackets_of
 from hpsearch.spaces import Spec
 from hpsearch.spaces.stopping import METHODS
@@ -279,7 +279,7 @@ def test_the_brackets_of_hyperband_are_optunas() -> None:
     for play in (tune, optunas):
         for _ in range(100):
             play.study.ask()
-    found = [[bracket_of(play.study, trial) for trial in play.trials] for play in (tune, optunas)]
+    found = [[hyperband_bracket(play.study, trial) for trial in play.trials] for play in (tune, optunas)]
     assert found[0] == found[1] and set(found[0]) == {0, 1, 2, 3}
 
 
@@ -289,7 +289,7 @@ def test_each_bracket_of_hyperband_compares_its_own_trials() -> None:
         play.study.ask()
     members: dict[int, list[int]] = {bracket: [] for bracket in range(4)}
     for trial in play.trials:
-        members[bracket_of(play.study, trial)].append(trial.number)
+        members[hyperband_bracket(play.study, trial)].append(trial.number)
     for bracket, first in enumerate([1, 3, 9, None]):
         best, worst = members[bracket][:2]
         steps = [1, 2, 3, 8, 9, 20]
@@ -365,7 +365,7 @@ def test_a_trial_that_was_to_stop_can_go_on_and_is_judged_again(stopping: dict[s
     play = Play(spec_of(**stopping | {"max": 27}))
     for _ in range(40):
         play.study.ask()
-    mates = [t.number for t in play.trials if bracket_of(play.study, t) == 0][:4]
+    mates = [t.number for t in play.trials if hyperband_bracket(play.study, t) == 0][:4]
     for number in mates[:3]:
         play.run(number, {step: 1.0 for step in range(1, 27)})
     stops = play.run(mates[3], {step: 5.0 for step in range(1, 28)})

@@ -15,6 +15,7 @@ from hpsearch.search.backends.resources import (
     WORKER_MEMORY,
     Node,
     Share,
+    memory_for,
     share,
     this_machine,
     visible_gpus,
@@ -23,7 +24,7 @@ from hpsearch.search.errors import UsageError
 from hpsearch.spaces.settings import Execution
 
 GIB = 1 << 30
-FIELDS = ("workers", "cpus_per_trial", "gpus_per_trial", "max_memory")
+FIELDS = ("workers", "pack", "cpus_per_trial", "gpus_per_trial", "max_memory")
 
 
 def node(cpus: float, gpus: float = 0, gibs: float = 64) -> Node:
@@ -96,13 +97,20 @@ ONE, FOUR = [node(2)], [node(16, gpus=4)]
         ([node(8, gibs=9)], {"max_memory": 4 * GIB}, 2, 4, 0),
         ([node(8, gibs=3), node(8, gibs=9)], {"max_memory": 4 * GIB}, 2, 4, 0),
         ([node(16, gibs=9, gpus=4)], {"max_memory": 4 * GIB}, 2, 8, 1),
+        ([node(8)], {"pack": 4}, 8, 1, 0),
+        ([node(8, gibs=17)], {"max_memory": 4 * GIB, "pack": 2}, 2, 4, 0),
+        ([node(8, gibs=17)], {"max_memory": 4 * GIB, "pack": 4}, 1, 8, 0),
+        ([node(8, gibs=17)], {"max_memory": 4 * GIB, "pack": "auto"}, 4, 2, 0),  # counted as one until it is measured
+        ([node(8, gibs=17), node(2, gibs=9)], {"max_memory": 4 * GIB, "pack": 2}, 3, 2, 0),
     ],
 )  # fmt: skip
 def test_what_is_not_said_is_shared_evenly(
     nodes: list[Node], asked: dict[str, Any], workers: int, cpus: float, gpus: float
 ) -> None:
     found = share(Execution(**asked), nodes, "this machine")
-    assert found == Share(workers, cpus, gpus, asked.get("max_memory"))
+    pack = asked.get("pack", 1)
+    memory = asked["max_memory"] * (1 if pack == "auto" else pack) if "max_memory" in asked else None
+    assert found == Share(workers, cpus, gpus, memory)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +143,10 @@ def test_what_is_not_said_is_shared_evenly(
          "execution.cpus_per_trial: a trial asks for 4 CPUs and 1 GPU; the place has 9 CPUs, 1 GPU, 128 GiB, but no node has all that a trial asks for"),
         ([node(8, gibs=64), node(8, gibs=1, gpus=1)], {"workers": 1, "max_memory": 4 * GIB},
          "execution.max_memory: a trial asks for 1 GPU and 4 GiB; the place has 16 CPUs, 1 GPU, 65 GiB, but no node has all that a trial asks for"),
+        (ONE, {"max_memory": 20 * GIB, "pack": 4},
+         "execution.pack: 4 trials in a worker, each with a max_memory of 20 GiB, ask for 80 GiB; the place has 64 GiB"),
+        (ONE, {"workers": 2, "max_memory": 20 * GIB, "pack": 2},
+         "execution.workers: 2 workers of 2 trials, each with 40 GiB, do not fit; the place has 2 CPUs, 64 GiB, enough for 1"),
         ([node(0)], {},
          "execution.workers: a trial asks for 0.0001 CPUs; the place has 0 CPUs, 64 GiB, but no node has all that a trial asks for"),
     ],
@@ -164,6 +176,7 @@ EXECUTIONS = st.builds(
     cpus_per_trial=st.none() | HUNDREDTHS | st.integers(1, 8).map(float),
     gpus_per_trial=st.none() | st.just(0.0) | HUNDREDTHS | st.integers(1, 4).map(float),
     max_memory=st.none() | st.sampled_from([GIB // 4, GIB // 2, GIB, 3 * GIB, 4 * GIB]),
+    pack=st.just(1) | st.integers(2, 6),
 )
 
 
@@ -187,7 +200,7 @@ def test_what_is_not_refused_fits(execution: Execution, nodes: list[Node]) -> No
         assert execution.workers in ("auto", found.workers)
         assert execution.cpus_per_trial in (None, found.cpus)
         assert execution.gpus_per_trial in (None, found.gpus)
-        assert found.memory == execution.max_memory
+        assert found.memory == memory_for(execution, int(execution.pack))
         assert found.threads >= 1 and found.threads <= max(1, found.cpus)
         assert round(found.gpus, 4) == found.gpus and round(found.cpus, 4) == found.cpus, "Ray's precision"
 
@@ -202,7 +215,13 @@ def test_what_fits_is_not_refused(execution: Execution, nodes: list[Node]) -> No
             gpus = min(1.0, sum(n.gpus for n in nodes) / count)  # the most; a trial has some of a GPU
             fewest = next(k for k in range(1, 41) if 1 / k <= gpus)
             gpus = int(10_000 / fewest) / 10_000
-        assert not fits(nodes, count, execution.cpus_per_trial or SLIVER, gpus or 0.0, execution.max_memory)
+        assert not fits(
+            nodes,
+            count,
+            execution.cpus_per_trial or SLIVER,
+            gpus or 0.0,
+            memory_for(execution, int(execution.pack)),
+        )
 
 
 @given(EXECUTIONS, NODES)

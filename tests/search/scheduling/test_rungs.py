@@ -9,7 +9,7 @@ from typing import Any
 
 import optuna
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from hpsearch.search.algorithms import make_pruner
@@ -58,6 +58,7 @@ ETAS = st.integers(2, 12)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 12), ETAS, st.integers(-1, 1) | st.integers(0, 10**6))
+@example(986_896, 9, 10, 0)
 def test_optuna_has_the_same_brackets(minimum: int, power: int, eta: int, beside: int) -> None:
     """Near powers of eta above all, where a float logarithm goes wrong."""
     maximum = minimum * eta**power + beside
@@ -78,7 +79,7 @@ def test_rungs_rise_by_eta_below_the_maximum(first: int, maximum: int, eta: int)
     found = rungs(first, maximum, eta)
     assert all(step < maximum for step in found)
     assert all(b == a * eta for a, b in pairwise(found))
-    assert (found[-1] if found else first / eta) * eta >= maximum
+    assert (found[-1] * eta if found else first) >= maximum
 
 
 def test_successive_halving_is_one_bracket_that_may_start_later() -> None:

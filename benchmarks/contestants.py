@@ -1,0 +1,358 @@
+"""Searches that `search.py` compares: each is asked for what to train next, and hears of every epoch.
+
+Ours is the real driver over a real study in SQLite, with this program in the place of a backend. The peers
+are their own objects behind the calls that their own loops make: Optuna's `ask` and `tell`, Tune's scheduler
+and searcher, Syne Tune's scheduler. All get the same space, and the task's default configuration as the first
+that they try, unless nobody gets it. Peers with rungs get ours: the first at a 25th of a full training, one
+in three goes on. What else they can be told stays as they have it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import importlib.util
+import itertools
+import json
+import logging
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.trial import TrialState
+
+from hpsearch.search.algorithms import make_pruner
+from hpsearch.search.driver import Driver
+from hpsearch.spaces import loads
+from hpsearch.storage.database import open_storage
+from hpsearch.storage.files import CHECKPOINT
+from hpsearch.storage.studies import SPEC, open_live
+
+ETA = 3
+LOSS, EPOCH, LAST = "loss", "epoch", "epochs"  # what peers call the metric, the resource and its most
+TIME = "training_iteration"  # Tune's own name of the resource
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Learning curves over a space of configurations; lower is better."""
+
+    name: str
+    parameters: dict[str, dict[str, Any]]  # as mfbench.py tells them
+    epochs: int  # of a full training
+    curve: Callable[[str, Config], Any]
+    first: Config | None  # the configuration that every search tries first, if any
+
+    @property
+    def first_rung(self) -> int:
+        return max(1, self.epochs // 25)
+
+    def value(self, config: Config, epoch: int) -> float:
+        return float(self.curve(self.name, config)[epoch - 1])
+
+
+@dataclass
+class Job:
+    """A configuration in training."""
+
+    key: Any  # what the search knows it by
+    config: Config
+    done: int = 0  # epochs
+
+
+class Search(Protocol):
+    """One search of one task."""
+
+    def next(self) -> Job | None:
+        """What a free worker trains now; None where there is nothing before somebody else reports."""
+
+    def goes_on(self, job: Job, value: float) -> bool:
+        """Whether a worker goes on with what it trains, after an epoch that gave this value."""
+
+    def close(self, spent: int) -> None:
+        """The budget is spent: so many epochs."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A search by its name on the command line."""
+
+    begin: Callable[[Task, int, int], Search]  # with a seed and a budget in epochs
+    needs: str | None = None  # the package that it is left out without
+    extra: bool = False  # whether it runs only where it is named
+
+
+class Silence:
+    """Watches and says nothing but warnings."""
+
+    def trial_ended(self, driver: Driver, trial: optuna.trial.FrozenTrial) -> None: ...
+
+    def tick(self, driver: Driver) -> None: ...
+
+    def say(self, message: str) -> None:
+        print(message, file=sys.stderr)
+
+
+class Ours:
+    """The driver and a study of it, asked and told as a backend does."""
+
+    def __init__(self, task: Task, seed: int, budget: int, *, prior: bool = False, **search: Any) -> None:
+        self._task = task
+        self._folder = tempfile.TemporaryDirectory()
+        folder = Path(self._folder.name)
+        spec = loads(json.dumps(space_file(task, budget, prior=prior, search={"seed": seed, **search})))
+        self._storage = open_storage(f"sqlite:///{folder / 'study.db'}", create=True)
+        live = open_live(self._storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
+        self._driver = Driver(spec, live, runs=folder / "runs", watcher=Silence(), pruner=make_pruner(spec))
+
+    def next(self) -> Job | None:
+        given = self._driver.ask()
+        if given is None:
+            return None
+        checkpoint = given.folder / CHECKPOINT  # without one a trial cannot pause
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        (checkpoint / "weights").touch()
+        return Job(given.number, given.params, given.reported)
+
+    def goes_on(self, job: Job, value: float) -> bool:
+        if self._driver.report(job.key, value, job.done, {}) is not None:
+            return False
+        if job.done < self._task.epochs:
+            return True
+        self._driver.complete(job.key, value)
+        return False
+
+    def close(self, spent: int) -> None:
+        trained = sum(trial.last_step or 0 for trial in self._driver.trials)
+        assert trained == spent == self._driver.consumed, "the study has every epoch, once"
+        self._driver.finish()
+        self._driver.close()
+        self._storage.engine.dispose()
+        self._folder.cleanup()
+
+
+def space_file(task: Task, budget: int, *, prior: bool, search: dict[str, Any]) -> dict[str, Any]:
+    """The space file that a user would write for a task."""
+    parameters: dict[str, Any] = {}
+    for name, p in task.parameters.items():
+        if p["type"] == "choice":
+            parameters[name] = {"choices": p["values"]}
+        else:
+            parameters[name] = {"min": p["low"], "max": p["high"], "log": p["log"]}
+        if prior:
+            parameters[name]["prior"] = {"at": p["default"]}
+    stopping = {"method": "asha", "type": "promotion", "min": task.first_rung, "max": task.epochs, "eta": ETA}
+    return {
+        "version": 1,
+        "name": "bench",
+        "objective": "bench:train",
+        "metric": LOSS,
+        "parameters": parameters,
+        **({} if task.first is None else {"baseline": task.first}),
+        "search": search,
+        "early_stopping": {**stopping, "resource": "samples"},
+        "budget": {"samples": budget},
+        "confirm": {"top": 0},  # what a search finds is the question here
+    }
+
+
+def distributions(task: Task) -> dict[str, BaseDistribution]:
+    """A task's space in Optuna's words."""
+    found: dict[str, BaseDistribution] = {}
+    for name, p in task.parameters.items():
+        match p["type"]:
+            case "choice":
+                found[name] = CategoricalDistribution(p["values"])
+            case "int":
+                found[name] = IntDistribution(p["low"], p["high"], log=p["log"])
+            case _:
+                found[name] = FloatDistribution(p["low"], p["high"], log=p["log"])
+    return found
+
+
+class Optuna:
+    """A study of Optuna's in memory, by `ask` and `tell`."""
+
+    def __init__(
+        self,
+        task: Task,
+        seed: int,
+        budget: int,
+        *,
+        sampler: Callable[..., BaseSampler] = TPESampler,
+        pruner: Callable[[Task], BasePruner],
+    ) -> None:
+        self._task = task
+        self._study = optuna.create_study(sampler=sampler(seed=seed), pruner=pruner(task))
+        self._distributions = distributions(task)
+        if task.first is not None:
+            self._study.enqueue_trial(task.first)
+
+    def next(self) -> Job:
+        trial = self._study.ask(self._distributions)
+        return Job(trial, trial.params)
+
+    def goes_on(self, job: Job, value: float) -> bool:
+        job.key.report(value, job.done)
+        if job.key.should_prune():
+            self._study.tell(job.key, state=TrialState.PRUNED)
+            return False
+        if job.done == self._task.epochs:
+            self._study.tell(job.key, value)
+            return False
+        return True
+
+    def close(self, spent: int) -> None: ...
+
+
+class Ray:
+    """Tune's ASHA, which stops, and a searcher of Tune's; called as Tune's controller calls them."""
+
+    def __init__(self, task: Task, seed: int, budget: int, *, sampler: Callable[..., BaseSampler]) -> None:
+        from ray.tune.schedulers import ASHAScheduler
+        from ray.tune.search.optuna import OptunaSearch
+
+        self._searcher = OptunaSearch(
+            distributions(task),
+            metric=LOSS,
+            mode="min",
+            sampler=sampler(seed=seed),
+            points_to_evaluate=None if task.first is None else [task.first],
+        )
+        # Its controller is not here, and only a trial's name is asked for.
+        self._scheduler: Any = ASHAScheduler(
+            metric=LOSS,
+            mode="min",
+            max_t=task.epochs,
+            grace_period=task.first_rung,
+            reduction_factor=ETA,
+        )
+        self._numbers = itertools.count()
+
+    def next(self) -> Job:
+        trial = SimpleNamespace(trial_id=str(next(self._numbers)))
+        config = self._searcher.suggest(trial.trial_id)
+        assert config is not None
+        self._scheduler.on_trial_add(None, trial)
+        return Job(trial, config)
+
+    def goes_on(self, job: Job, value: float) -> bool:
+        result = {LOSS: value, TIME: job.done}
+        if self._scheduler.on_trial_result(None, job.key, result) == "STOP":
+            self._scheduler.on_trial_complete(None, job.key, result)
+            self._searcher.on_trial_complete(job.key.trial_id, result)
+            return False
+        self._searcher.on_trial_result(job.key.trial_id, result)
+        return True
+
+    def close(self, spent: int) -> None: ...
+
+
+class SyneTune:
+    """A scheduler of Syne Tune's that pauses and promotes, called as its tuner calls it."""
+
+    def __init__(self, task: Task, seed: int, budget: int, *, scheduler: str) -> None:
+        logging.getLogger("syne_tune").setLevel(logging.ERROR)
+        baselines = importlib.import_module("syne_tune.optimizer.legacy_baselines")
+        # Syne Tune's DyHPO decides at rungs that are evenly spaced.
+        rungs = {"rung_increment": task.first_rung} if scheduler == "DyHPO" else {"reduction_factor": ETA}
+        kind = {} if scheduler == "DyHPO" else {"type": "promotion"}
+        self._scheduler = getattr(baselines, scheduler)(
+            {**syne_space(task), LAST: task.epochs},
+            metric=LOSS,
+            mode="min",
+            resource_attr=EPOCH,
+            max_resource_attr=LAST,
+            grace_period=task.first_rung,
+            random_seed=seed,
+            points_to_evaluate=[] if task.first is None else [task.first],
+            search_options={"debug_log": False},
+            **rungs,
+            **kind,
+        )
+        self._task = task
+        self._jobs: dict[int, Job] = {}
+
+    def next(self) -> Job:
+        trial = importlib.import_module("syne_tune.backend.trial_status").Trial
+        number = len(self._jobs)
+        suggested = self._scheduler.suggest(number)
+        if not suggested.spawn_new_trial_id:
+            job = self._jobs[suggested.checkpoint_trial_id]
+            if suggested.config is not None:
+                job.key.config = suggested.config
+            return job
+        begun = trial(number, dict(suggested.config), datetime.datetime.now())
+        self._scheduler.on_trial_add(begun)
+        self._jobs[number] = Job(begun, {name: begun.config[name] for name in self._task.parameters})
+        return self._jobs[number]
+
+    def goes_on(self, job: Job, value: float) -> bool:
+        decision = self._scheduler.on_trial_result(job.key, {LOSS: value, EPOCH: job.done})
+        if decision != "CONTINUE":
+            self._scheduler.on_trial_remove(job.key)
+            return False
+        return True
+
+    def close(self, spent: int) -> None: ...
+
+
+def syne_space(task: Task) -> dict[str, Any]:
+    """A task's space in Syne Tune's words."""
+    words = importlib.import_module("syne_tune.config_space")
+    found = {}
+    for name, p in task.parameters.items():
+        if p["type"] == "choice":
+            found[name] = words.choice(p["values"])
+            continue
+        kind = {"int": "randint", "float": "uniform"}[p["type"]]
+        found[name] = getattr(words, "log" + kind if p["log"] else kind)(p["low"], p["high"])
+    return found
+
+
+SYNE_TUNE = "syne_tune"
+CONTESTANTS = {
+    "hpsearch": Contestant(partial(Ours, sampler="rung_gp")),
+    "hpsearch-tpe": Contestant(partial(Ours, sampler="tpe")),
+    "hpsearch-prior": Contestant(partial(Ours, sampler="rung_gp", prior=True)),
+    "hpsearch-random": Contestant(partial(Ours, sampler="random"), extra=True),
+    "random": Contestant(partial(Optuna, sampler=RandomSampler, pruner=lambda task: NopPruner())),
+    "optuna-tpe": Contestant(partial(Optuna, pruner=lambda task: NopPruner())),
+    "optuna-hyperband": Contestant(
+        partial(Optuna, pruner=lambda task: HyperbandPruner(max_resource=task.epochs))
+    ),
+    "optuna-median": Contestant(partial(Optuna, pruner=lambda task: MedianPruner())),
+    "ray-asha": Contestant(partial(Ray, sampler=RandomSampler)),
+    "ray-asha-tpe": Contestant(partial(Ray, sampler=TPESampler)),
+    "syne-asha": Contestant(partial(SyneTune, scheduler="ASHA"), SYNE_TUNE),
+    "syne-mobster": Contestant(partial(SyneTune, scheduler="MOBSTER"), SYNE_TUNE),
+    "syne-dyhpo": Contestant(partial(SyneTune, scheduler="DyHPO"), SYNE_TUNE, extra=True),
+}
+
+
+def missing(name: str) -> str | None:
+    """The package that a contestant needs and that is not installed."""
+    needs = CONTESTANTS[name].needs
+    return needs if needs is not None and importlib.util.find_spec(needs) is None else None
+
+
+def quiet() -> None:
+    """Leave the talking to the benchmark."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

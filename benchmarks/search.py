@@ -1,0 +1,362 @@
+"""Which search finds better configurations for the same compute, over learning curves that were recorded.
+
+    pip install 'hpsearch[bench-search]' && pip install --no-deps syne-tune==0.14.2
+    python benchmarks/search.py --data FOLDER [--tasks dev|judge|all|NAME ...] [--seeds 10] [--workers 1 4]
+        [--budgets 5 10 20] [--only CONTESTANT ...] [--out runs.csv] [--jobs 2] [--each-task] [--no-default]
+
+The clock is simulated: an epoch costs every search one unit of time on one of its workers, and a trial that
+was paused goes on from where it stood. Budgets are in full trainings, summed over the workers. What a search
+has found is the best value that any of its trials has reported, whether that one came to its end or not.
+
+The folder has `mfbench.py`, which answers `list_tasks`, `dev_tasks`, `space`, `max_epoch`, `curve` and
+`regret`, and its data. LCBench, by the surrogate of YAHPO Gym 1.0.2 (github.com/slds-lmu/yahpo_data,
+Apache-2.0): perceptrons on 34 sets of OpenML, 7 parameters, 52 epochs. TaskSet, as packed by the repository
+of DyHPO (github.com/releaunifreiburg/DyHPO, Apache-2.0): the curves of 1,000 configurations of Adam on
+networks that classify texts, 8 parameters, 50 epochs. Searches are tuned on `dev`; `judge` has the others.
+
+    hpsearch          promotion at rungs and `rung_gp`; the task's default configuration is the baseline
+    hpsearch-tpe      the same with TPE at the best rung
+    hpsearch-prior    the same, and the default of each parameter is its prior
+    hpsearch-random   promotion at rungs and random search: what the model adds; only by --only
+    random            random search without early stopping
+    optuna-tpe        Optuna's default sampler, on an objective that reports nothing
+    optuna-hyperband  the same, and HyperbandPruner as it is but for its maximum
+    optuna-median     the same, and MedianPruner as it is: Optuna's default where an objective reports
+    ray-asha          Ray Tune's ASHAScheduler, which stops, and random search
+    ray-asha-tpe      the same, and Ray Tune's OptunaSearch
+    syne-asha         Syne Tune's ASHA of the type promotion
+    syne-mobster      Syne Tune's MOBSTER, the same with a Gaussian process
+    syne-dyhpo        Syne Tune's DyHPO with evenly spaced rungs; takes minutes a run, so only by --only
+
+All try the task's default configuration first (`--no-default`: nobody does). Those with rungs have the same:
+the first at a 25th of a full training, one in three goes on. Syne Tune 0.14.2 is the last with these three;
+it asks for an older numpy than we do, and works with ours.
+
+Regret is normalized: 0 is the best value known of a task, 1 the median of random configurations trained to
+the end. Ranks are over each task and seed among the contestants of the table; equal values share the mean of
+their ranks. `worst` is the largest ratio, over the tasks, of a search's mean regret to that of the best
+search there, with 0.02 added to both: ten seeds tell no smaller difference. A table has only those tasks and
+seeds that all its contestants have run.
+
+With `--out` every run becomes a line of that file, and what it has is not run again: the same command goes
+on where it was stopped. `--show` prints what is there so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import heapq
+import importlib
+import itertools
+import math
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from contestants import CONTESTANTS, Job, Search, Task, missing, quiet
+from scipy.stats import rankdata
+
+FLOOR = 0.02  # added to regrets before they are divided: the standard error of a task's mean over 10 seeds
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class WrongUse(Exception):
+    """The command line asks for something that is not there."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run to make."""
+
+    contestant: str
+    task: str
+    seed: int
+    workers: int
+    default: bool  # whether the task's default configuration is tried first
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it was."""
+
+    plan: Plan
+    seconds: float  # by the clock on the wall
+    trials: int
+    finished: int  # that were trained to the end
+    best: tuple[float, ...]  # the best value after 1, 2, ... full trainings
+
+
+@dataclass
+class Simulated:
+    """What a simulated search did."""
+
+    trials: int
+    finished: int
+    best: list[float]  # after each epoch
+
+
+def simulate(search: Search, task: Task, workers: int, budget: int) -> Simulated:
+    """Let workers train for a search until so many epochs are spent."""
+    told = Simulated(0, 0, [])
+    clock: list[tuple[int, int, Job]] = []  # when an epoch ends, in which order, of what
+    turns = itertools.count()
+    now, idle, best = 0, workers, math.inf
+    while len(told.best) < budget:
+        while idle and (job := search.next()) is not None:
+            heapq.heappush(clock, (now + 1, next(turns), job))
+            told.trials += job.done == 0
+            idle -= 1
+        now, _, job = heapq.heappop(clock)
+        job.done += 1
+        value = task.value(job.config, job.done)
+        best = min(best, value)
+        told.best.append(best)
+        told.finished += job.done == task.epochs
+        if search.goes_on(job, value):
+            heapq.heappush(clock, (now + 1, next(turns), job))
+        else:
+            idle += 1
+    search.close(budget)
+    return told
+
+
+def data_in(folder: Path) -> Any:
+    """The module that answers for the data."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    return importlib.import_module("mfbench")
+
+
+def run(plan: Plan, folder: Path, longest: int) -> Run:
+    """Run a search of as many full trainings as the longest budget has."""
+    quiet()
+    data = data_in(folder)
+    space = data.space(plan.task)
+    first = {name: p["default"] for name, p in space.items()} if plan.default else None
+    task = Task(plan.task, space, data.max_epoch(plan.task), data.curve, first)
+    begun = time.perf_counter()
+    budget = longest * task.epochs
+    search = CONTESTANTS[plan.contestant].begin(task, plan.seed, budget)
+    told = simulate(search, task, plan.workers, budget)
+    seconds = time.perf_counter() - begun
+    best = tuple(told.best[task.epochs - 1 :: task.epochs])
+    return Run(plan, seconds, told.trials, told.finished, best)
+
+
+class Runs:
+    """The runs made so far, in memory and, where a file is named, in lines of it."""
+
+    def __init__(self, file: Path | None, longest: int) -> None:
+        self._file = file
+        self._header = [field.name for field in fields(Plan)] + ["seconds", "trials", "finished"]
+        self._header += [f"best_{number}" for number in range(1, longest + 1)]
+        self.made: dict[Plan, Run] = {}
+        if file is not None and file.exists():
+            with file.open(newline="") as stream:
+                header, *rows = csv.reader(stream)
+            if header != self._header:
+                raise WrongUse(f"--out: {file} was made with other --budgets; name another file")
+            for row in rows:
+                self._add(self._read(row))
+        elif file is not None:
+            self._write(self._header)
+
+    def take(self, made: Run) -> None:
+        self._add(made)
+        rest = (round(made.seconds, 3), made.trials, made.finished, *made.best)
+        self._write([*astuple(made.plan), *rest])
+
+    def _add(self, made: Run) -> None:
+        self.made[made.plan] = made
+
+    def _write(self, row: Sequence[object]) -> None:
+        if self._file is not None:
+            with self._file.open("a", newline="") as stream:
+                csv.writer(stream).writerow(row)
+
+    @staticmethod
+    def _read(row: list[str]) -> Run:
+        contestant, task, seed, workers, default, seconds, trials, finished, *best = row
+        plan = Plan(contestant, task, int(seed), int(workers), default == "True")
+        return Run(plan, float(seconds), int(trials), int(finished), tuple(map(float, best)))
+
+
+def make(plans: Sequence[Plan], runs: Runs, folder: Path, longest: int, jobs: int) -> int:
+    """Make the runs, several at once; how many failed."""
+    failed = 0
+    for name in THREADS:
+        os.environ[name] = "1"  # a run is one core's work
+    # Spawned: neither numpy nor Ray likes to be forked.
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        waiting = {pool.submit(run, plan, folder, longest): plan for plan in plans}
+        try:
+            for number, done in enumerate(as_completed(waiting), start=1):
+                plan = waiting[done]
+                told = f"{number}/{len(plans)} {plan.contestant}, {plan.task}, seed {plan.seed}"
+                if (error := done.exception()) is not None:
+                    failed += 1
+                    print(f"{told}: FAILED, {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                    continue
+                runs.take(done.result())
+                print(f"{told}: {done.result().seconds:.1f} s", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return failed
+
+
+class Table:
+    """What contestants found on the same tasks, with the same seeds and as many workers."""
+
+    def __init__(self, names: Sequence[str], runs: Iterable[Run], regret: Any) -> None:
+        self.names = names
+        self._regret = regret
+        cells: dict[tuple[str, int], dict[str, Run]] = defaultdict(dict)
+        for made in runs:
+            cells[made.plan.task, made.plan.seed][made.plan.contestant] = made
+        self.cells = {key: row for key, row in cells.items() if len(row) == len(names)}
+        self.left_out = len(cells) - len(self.cells)
+        self.tasks = sorted({task for task, _ in self.cells})
+
+    def of(self, name: str) -> list[Run]:
+        return [row[name] for row in self.cells.values()]
+
+    def regret_on(self, task: str, name: str, budget: int) -> float:
+        """The mean regret on one task."""
+        found = [row[name].best[budget - 1] for (its, _), row in self.cells.items() if its == task]
+        return statistics.fmean(self._regret(task, value) for value in found)
+
+    def mean_regret(self, name: str, budget: int) -> float:
+        """The mean over all tasks and seeds."""
+        found = [self._regret(task, row[name].best[budget - 1]) for (task, _), row in self.cells.items()]
+        return statistics.fmean(found)
+
+    def ranks(self, budget: int) -> dict[str, float]:
+        """The mean rank of each."""
+        rows = [[row[name].best[budget - 1] for name in self.names] for row in self.cells.values()]
+        found = zip(*(rankdata(values) for values in rows), strict=True)
+        return {name: statistics.fmean(ranks) for name, ranks in zip(self.names, found, strict=True)}
+
+    def worst(self, name: str, budget: int) -> float:
+        """The largest ratio to the best on a task."""
+        return max(self._ratios(name, budget))
+
+    def _ratios(self, name: str, budget: int) -> Iterator[float]:
+        for task in self.tasks:
+            regrets = {each: max(0.0, self.regret_on(task, each, budget)) for each in self.names}
+            yield (regrets[name] + FLOOR) / (min(regrets.values()) + FLOOR)
+
+
+def show(table: Table, budgets: Sequence[int], *, each_task: bool) -> None:
+    """Print the means over all tasks, and those of each task at the longest budget if asked for."""
+    groups = [f"{title:>{8 * len(budgets)}}" for title in ("regret", "rank", "worst")]
+    print(f"{'':18}" + "".join(groups) + f"{'s a run':>10}{'trials':>8}{'to end':>8}")
+    print(f"{'full trainings':18}" + "".join(f"{budget:8}" for _ in groups for budget in budgets))
+    ranks = {budget: table.ranks(budget) for budget in budgets}
+    for name in sorted(table.names, key=lambda name: ranks[budgets[-1]][name]):
+        cells = [f"{table.mean_regret(name, budget):8.3f}" for budget in budgets]
+        cells += [f"{ranks[budget][name]:8.2f}" for budget in budgets]
+        cells += [f"{table.worst(name, budget):8.1f}" for budget in budgets]
+        mine = table.of(name)
+        trials = [statistics.fmean(each) for each in ([r.trials for r in mine], [r.finished for r in mine])]
+        seconds = statistics.fmean(r.seconds for r in mine)
+        print(f"{name:18}" + "".join(cells) + f"{seconds:10.1f}{trials[0]:8.0f}{trials[1]:8.0f}")
+    if each_task:
+        print(f"\nmean regret of each task after {budgets[-1]} full trainings, in the order of")
+        print(", ".join(table.names))
+        for task in table.tasks:
+            row = "".join(f"{table.regret_on(task, name, budgets[-1]):8.3f}" for name in table.names)
+            print(f"{task:48}{row}")
+
+
+def chosen(wanted: Sequence[str], data: Any) -> list[str]:
+    """The names of tasks; those that have no curve are none. Raises `WrongUse` with what there is."""
+    try:
+        every = [task for task in data.list_tasks() if data.max_epoch(task) > 1]
+    except ModuleNotFoundError as error:
+        raise WrongUse(f"--data: needs {error.name}: pip install 'hpsearch[bench-search]'") from error
+    dev = [task for task in data.dev_tasks() if task in every]
+    groups = {"all": every, "dev": dev, "judge": [task for task in every if task not in dev]}
+    unknown = [name for name in wanted if name not in groups and name not in every]
+    if unknown:
+        raise WrongUse(f"--tasks: no {', '.join(unknown)}; there are {', '.join([*groups, *every])}")
+    named = [task for name in wanted for task in groups.get(name, [name])]
+    return list(dict.fromkeys(named))
+
+
+def present(wanted: Sequence[str] | None) -> list[str]:
+    """The contestants that can run; says which cannot. Raises `WrongUse` where one of these was named."""
+    named = wanted or [name for name, contestant in CONTESTANTS.items() if not contestant.extra]
+    out = {name: package for name in named if (package := missing(name)) is not None}
+    if out:
+        told = "; ".join(f"{name}: {package} is not installed" for name, package in out.items())
+        told += " (--help says how to install it)"
+        if wanted is not None:
+            raise WrongUse(f"--only: {told}")
+        print(f"LEFT OUT: {told}", file=sys.stderr)
+    return [name for name in named if name not in out]
+
+
+def compare(options: argparse.Namespace, data: Any) -> int:
+    """Make the runs that are missing and print a table for each number of workers; how many runs failed."""
+    names, tasks = present(options.only), chosen(options.tasks, data)
+    budgets = sorted(options.budgets)
+    runs = Runs(options.out, budgets[-1])
+    plans = [
+        Plan(name, task, seed, workers, not options.no_default)
+        for workers in options.workers
+        for seed in range(options.seeds)
+        for task in tasks
+        for name in names
+    ]
+    to_make = [plan for plan in plans if plan not in runs.made and not options.show]
+    failed = make(to_make, runs, options.data, budgets[-1], options.jobs) if to_make else 0
+    for workers in options.workers:
+        made = [runs.made[plan] for plan in plans if plan.workers == workers and plan in runs.made]
+        table = Table(names, made, data.regret)
+        print(f"\n{len(table.tasks)} tasks, {options.seeds} seeds, {workers} worker{'s' * (workers > 1)}")
+        if table.left_out:
+            print(f"without {table.left_out} of the tasks and seeds, which not all contestants have run")
+        if table.cells:
+            show(table, budgets, each_task=options.each_task)
+    return failed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--tasks", nargs="+", default=["dev"], metavar="NAME")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--budgets", type=int, nargs="+", default=[5, 10, 20], help="in full trainings")
+    parser.add_argument("--only", nargs="+", choices=CONTESTANTS, metavar="CONTESTANT")
+    parser.add_argument("--out", type=Path, metavar="FILE")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--each-task", action="store_true")
+    parser.add_argument("--no-default", action="store_true")
+    parser.add_argument("--show", action="store_true", help="run nothing, print what --out has")
+    options = parser.parse_args()
+    if not (options.data / "mfbench.py").is_file():
+        parser.error(f"--data: there is no mfbench.py in {options.data}")
+    if min(options.budgets) < 1:
+        parser.error("--budgets: a budget is at least one full training")
+    try:
+        failed = compare(options, data_in(options.data))
+    except WrongUse as error:
+        parser.error(str(error))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

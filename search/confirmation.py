@@ -1,0 +1,98 @@
+"""How good the winner is: the best few of a search, trained again with fresh seeds.
+
+The best of many noisy values is better than the configuration that it belongs to: the luckiest was picked.
+So the best few are trained again, each with the same new seeds, and judged by these values alone. The model
+is the two-way one, value = configuration + seed + noise: what a seed does to all configurations alike is no
+difference between them. The intervals hold for all candidates at once (Bonferroni), so also for the one
+that was picked.
+
+| interval | spread | degrees of freedom |
+|---|---|---|
+| of a difference | sqrt(2 noise / seeds) | those of the noise, (candidates - 1) (seeds - 1) |
+| of a mean | sqrt((seed + noise) / seeds) | Satterthwaite 1946, of (MS_seed + (candidates - 1) MS_noise) |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+LEVEL = 0.95  # of every interval
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value that was estimated, and between which it lies at `LEVEL`."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, value: float, half: float) -> Interval:
+        return cls(value, value - half, value + half)
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What training again told. Numbers are those of the trials whose configurations were trained."""
+
+    winner: int
+    value: Interval
+    optimism: float  # how much better the value of the search was; negative where it was worse
+    gain: Interval | None  # how much better than the baseline; None where there is none
+    ties: tuple[int, ...]  # candidates that may be as good as the winner
+    seeds: int
+
+
+def confirmed(
+    values: Mapping[int, Sequence[float]],
+    searched: Mapping[int, float],
+    *,
+    baseline: int | None = None,
+    minimize: bool = True,
+) -> Confirmed:
+    """The winner among candidates that were trained again, each with the same seeds (at least two).
+
+    `values` are those of the new trainings by candidate, the baseline's among them where there is one;
+    `searched` what each candidate had in the search. A candidate with a value that is no number is out.
+    """
+    sign = 1.0 if minimize else -1.0
+    numbers = [number for number, row in values.items() if all(map(math.isfinite, row))]
+    candidates = [number for number in numbers if number != baseline] or numbers
+    table = sign * np.array([values[number] for number in numbers])
+    means = dict(zip(numbers, table.mean(1), strict=True))
+    winner = min(candidates, key=lambda number: (means[number], sign * searched[number]))
+    others = max(1, len(numbers) - 1)
+    mean_half, difference_half = _halves(table, picked_from=len(candidates), compared=others)
+    value = Interval.around(sign * means[winner], mean_half)
+    gain = None
+    if baseline is not None and baseline in means and baseline != winner:
+        gain = Interval.around(means[baseline] - means[winner], difference_half)
+    ties = [n for n in candidates if n != winner and means[n] - means[winner] <= difference_half]
+    optimism = means[winner] - sign * searched[winner]
+    return Confirmed(winner, value, optimism, gain, tuple(ties), table.shape[1])
+
+
+def _halves(table: np.ndarray, *, picked_from: int, compared: int) -> tuple[float, float]:
+    """Half the lengths of the intervals of a mean and of a difference; `table` [candidates, seeds]."""
+    count, seeds = table.shape
+    seed_effect = table.mean(0) - table.mean()
+    ms_seed = count * float(seed_effect @ seed_effect) / (seeds - 1)
+    alone = 1 - (1 - LEVEL) / (2 * picked_from)
+    if count == 1:  # seeds and noise are one
+        return float(stdtrit(seeds - 1, alone)) * math.sqrt(ms_seed / seeds), math.inf
+    noise = table - table.mean(1, keepdims=True) - seed_effect
+    freedom = (count - 1) * (seeds - 1)
+    ms_noise = float((noise * noise).sum()) / freedom
+    both = ms_seed + (count - 1) * ms_noise
+    if both == 0:  # seeds change nothing
+        return 0.0, 0.0
+    mean_freedom = both**2 / (ms_seed**2 / (seeds - 1) + ((count - 1) * ms_noise) ** 2 / freedom)
+    mean = float(stdtrit(mean_freedom, alone)) * math.sqrt(both / count / seeds)
+    together = 1 - (1 - LEVEL) / (2 * compared)
+    return mean, float(stdtrit(freedom, together)) * math.sqrt(2 * ms_noise / seeds)

@@ -1,0 +1,92 @@
+"""The confirmation of a study: which trials are trained again, and what came of it.
+
+Trainings that confirm are trials of the study, with an attribute that names the trial whose configuration
+they have. They run to their end, and neither samplers nor schedulers learn from them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from optuna.trial import FrozenTrial, TrialState
+
+from ..spaces import Spec
+from ..storage.states import CONFIRMS, CONFIRMS_SEED, confirms
+from .confirmation import Confirmed, confirmed
+
+SHARE = 1 / 3  # of a search's cost that its confirmation takes, where the space does not say how much
+CHOICES = ((3, 3), (3, 2), (2, 2))  # of the best and of seeds, where the space leaves them open
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How many of the best are trained again, and how often."""
+
+    top: int
+    seeds: int
+
+    @classmethod
+    def of(cls, spec: Spec, cost: float) -> Wish:
+        """What a space asks for, or what suits a search that costs so many whole trainings.
+
+        Nobody where that would cost too much.
+        """
+        asked = spec.confirm
+        for top, seeds in CHOICES:
+            wish = cls(top if asked.top is None else asked.top, seeds if asked.seeds is None else asked.seeds)
+            if asked.top is not None or wish.trainings(spec) <= SHARE * cost:
+                return wish
+        return cls(0, 0)
+
+    def trainings(self, spec: Spec) -> int:
+        """How many that is; the baseline is trained as often as the best."""
+        return (self.top + (spec.baseline is not None)) * self.seeds if self.top else 0
+
+
+def searched(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials of the search itself."""
+    return [trial for trial in trials if confirms(trial) is None]
+
+
+def missing(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[tuple[FrozenTrial, int]]:
+    """What is still to be put up: a trial and the number of the seed, one seed of all after the other."""
+    sign = 1 if spec.goal == "minimize" else -1
+    complete = [t for t in searched(trials) if t.state == TrialState.COMPLETE]
+    complete.sort(key=lambda t: (sign * (t.value or 0.0), t.number))
+    chosen = [t for t in complete if "baseline" not in t.user_attrs][: wish.top]
+    chosen += [t for t in complete if chosen and "baseline" in t.user_attrs]
+    there = {(confirms(t), t.user_attrs[CONFIRMS_SEED]) for t in trials if confirms(t) is not None}
+    return [(t, k) for k in range(wish.seeds) for t in chosen if (t.number, k) not in there]
+
+
+def outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Confirmed | None:
+    """What the trainings that confirm say; None where there are too few yet."""
+    rows: dict[int, dict[int, float]] = {}
+    failed: set[int] = set()
+    for trial in trials:
+        number = confirms(trial)
+        if number is None:
+            continue
+        row, seed = rows.setdefault(number, {}), trial.user_attrs[CONFIRMS_SEED]
+        if trial.state == TrialState.COMPLETE and trial.value is not None:
+            row[seed] = trial.value
+        elif any(trial.constraints.values()):
+            row[seed] = math.inf  # it cannot be trained with every seed
+        elif trial.state.is_finished():
+            failed.add(number)
+    rows = {number: row for number, row in rows.items() if number not in failed}
+    seeds = set.intersection(*(set(row) for row in rows.values())) if rows else set()
+    values = {number: [row[seed] for seed in sorted(seeds)] for number, row in rows.items()}
+    baseline = next((n for n in values if "baseline" in trials[n].user_attrs), None)
+    finite = [n for n, row in values.items() if n != baseline and all(map(math.isfinite, row))]
+    if len(seeds) < 2 or not finite:
+        return None
+    before = {number: trials[number].value or 0.0 for number in values}
+    return confirmed(values, before, baseline=baseline, minimize=spec.goal == "minimize")
+
+
+def attrs_of(trial: FrozenTrial, seed: int) -> dict[str, int]:
+    """The attributes of a training that confirms a trial."""
+    return {CONFIRMS: trial.number, CONFIRMS_SEED: seed}

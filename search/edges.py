@@ -1,0 +1,91 @@
+"""Parameters whose best values press against an end of what is searched, and what to search instead."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from optuna.trial import FrozenTrial
+
+from ..objectives.base import interval_of
+from ..spaces import Choice, End, Limits, Range, Spec, describe, is_ordered, line, widened
+from .api import StudyResult
+from .cube import coordinate
+from .rung_view import compared
+
+FEWEST = 10  # trials that compare, of those that have the parameter
+SHARE = 0.1  # of them that are the best
+FEWEST_BEST = 3
+OUTERMOST = 0.05  # of a range
+FEW_VALUES = 3  # of so few most are ends, so that one value at an end says nothing
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A parameter whose best values lie at an end."""
+
+    name: str
+    values: str  # in words
+    end: End
+    at: int  # how many of the best lie there
+    best: int  # and how many these are
+    winner: bool  # whether the best trial itself does
+    line: str  # a wider parameter, for the space file
+
+
+@dataclass(frozen=True)
+class Edges:
+    """What a study says about the ends of its ranges."""
+
+    study: str
+    compared: int  # trials that were compared
+    step: int | None  # and where; None at their ends
+    resource: str
+    found: list[Edge]
+
+
+def edges_of(result: StudyResult) -> Edges:
+    """Where the best values of a study press against an end."""
+    spec = result.spec
+    sign = 1 if spec.goal == "minimize" else -1
+    step, trials = compared(spec, result.study.get_trials(deepcopy=False), FEWEST)
+    ranked = sorted(trials, key=lambda trial: (sign * (trial.value or 0.0), trial.number))
+    winner = result.best_trial or (ranked[0] if ranked else None)
+    found = []
+    for name in spec.space.searched:
+        edge = None if winner is None else _edge(spec, name, ranked, winner)
+        if edge is not None:
+            found.append(edge)
+    return Edges(result.name, len(ranked), step, spec.resource, found)
+
+
+def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial) -> Edge | None:
+    parameter = spec.space.searched_parameter(name)
+    if isinstance(parameter, Choice) and not is_ordered(parameter):
+        return None
+    having = [trial for trial in ranked if name in trial.params]
+    if len(having) < FEWEST:
+        return None
+    best = having[: max(FEWEST_BEST, math.ceil(SHARE * len(having)))]
+    ends = [_end(parameter, trial.params[name]) for trial in best]
+    winners = _end(parameter, winner.params[name]) if name in winner.params else None
+    most = next((end for end in ends if end is not None and 2 * ends.count(end) > len(ends)), None)
+    few = parameter.values()
+    end = most or (None if few is not None and len(few) <= FEW_VALUES else winners)
+    if end is None:
+        return None
+    interval = interval_of(spec.objective_words, name)
+    wider = widened(parameter, end, Limits(interval) if interval else None)
+    if wider is None:
+        return None
+    return Edge(name, describe(parameter), end, ends.count(end), len(best), winners == end, line(name, wider))
+
+
+def _end(parameter: Range | Choice, value: Any) -> End | None:
+    """The end that a value lies at."""
+    if isinstance(parameter, Choice):
+        least, largest = min(parameter.choices), max(parameter.choices)
+        return "lower" if value == least else "upper" if value == largest else None
+    place = coordinate(parameter, value)
+    return "lower" if place <= OUTERMOST else "upper" if place >= 1 - OUTERMOST else None

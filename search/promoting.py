@@ -1,0 +1,122 @@
+"""Promotion in a study: which trials wait at their rungs, and which goes on.
+
+`scheduling` knows numbers and losses. Here they come from a study's trials, whose rungs are noted where
+Optuna's own pruners note them, and a search that goes on begins with what the study says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from optuna.trial import FrozenTrial
+
+from ..spaces import Spec
+from ..spaces.stopping import Rungs
+from ..storage.live import LiveStorage
+from ..storage.states import AT_RUNG, at_rung, confirms
+from .explain import RUNG
+from .scheduling import Promotion, bracket_of_trial, brackets_of, promotes
+
+EVENTS = "events"  # the attribute of a trial that tells when it paused and when it went on
+
+
+class Promoting:
+    """Who pauses, who waits, and who goes on."""
+
+    @classmethod
+    def of(cls, spec: Spec, storage: LiveStorage) -> Self | None:
+        """That of a study; None where its trials do not pause."""
+        return cls(spec, storage) if promotes(spec) else None
+
+    def __init__(self, spec: Spec, storage: LiveStorage) -> None:
+        self._spec = spec
+        self._storage = storage
+        self._brackets = brackets_of(spec)
+        self._promotion = promotion_of(spec, storage.get_all_trials(0, deepcopy=False))
+
+    def pauses(self, trial: FrozenTrial) -> bool:
+        """Whether a trial pauses with its last report: it is at a rung, and there is one that goes first."""
+        if _is_apart(trial):
+            return False
+        number, step = trial.number, trial.last_step
+        assert step is not None
+        bracket = bracket_of_trial(self._brackets, self._spec.name, number)
+        came = self._promotion.report(number, bracket, step, _loss(self._spec, trial, step))
+        for rung in came:
+            value = trial.intermediate_values[step]
+            self._storage.set_trial_system_attr(trial._trial_id, f"{RUNG}{rung}", value)
+        if not came:
+            return False
+        self._promotion.pause(number)
+        if self._promotion.next() != number:
+            return True
+        self._note(trial, "goes on")
+        self._promotion.go_on(number)
+        return False
+
+    def pause(self, trial: FrozenTrial) -> str:
+        """Let a trial wait at its rung; how it stands there."""
+        self._storage.set_trial_user_attr(trial._trial_id, AT_RUNG, trial.last_step)
+        return self._note(trial, "paused")
+
+    def next(self) -> int | None:
+        """The trial to take up; None where none is good enough."""
+        return self._promotion.next()
+
+    def leave(self, trial: FrozenTrial, *, promoted: bool = False) -> None:
+        """A trial that waited waits no more: it is taken up, or ends."""
+        if promoted:
+            self._note(trial, "taken up")
+            self._promotion.go_on(trial.number)
+        else:
+            self._promotion.end(trial.number)
+        if at_rung(trial):
+            self._storage.forget(trial.number, AT_RUNG)
+
+    def hopeless(self) -> list[int]:
+        """Those that will never be taken up."""
+        return self._promotion.hopeless()
+
+    def why_not(self, number: int) -> str:
+        """Why a trial that waited ends."""
+        standing = self._promotion.standing(number)
+        eta = self._promotion.eta
+        return f"paused at {standing.step} {self._spec.resource}: {standing}, one in {eta} goes on"
+
+    def _note(self, trial: FrozenTrial, what: str) -> str:
+        standing = self._promotion.standing(trial.number)
+        event = f"{what} at {trial.last_step} {self._spec.resource}, {standing}"
+        events = [*trial.user_attrs.get(EVENTS, ()), event]
+        self._storage.set_trial_user_attr(trial._trial_id, EVENTS, events)
+        return event
+
+
+def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> Promotion:
+    """The rungs of a study whose trials pause, and who is at each."""
+    stopping, brackets = spec.early_stopping, brackets_of(spec)
+    assert isinstance(stopping, Rungs)
+    promotion = Promotion(brackets, stopping.eta, spec.budget.trials)
+    for number, trial in enumerate(trials):
+        if _is_apart(trial):
+            continue
+        came_at: int | None = None  # the step that brought it to the last of its rungs
+        bracket = bracket_of_trial(brackets, spec.name, number)
+        for step in sorted(trial.intermediate_values):
+            if promotion.report(number, bracket, step, _loss(spec, trial, step)):
+                came_at = step
+        if at_rung(trial):
+            promotion.pause(number)
+        elif came_at is not None and (not trial.state.is_finished() or trial.last_step != came_at):
+            promotion.go_on(number)
+    return promotion
+
+
+def _loss(spec: Spec, trial: FrozenTrial, step: int) -> float:
+    value = trial.intermediate_values[step]
+    return value if spec.goal == "minimize" else -value
+
+
+def _is_apart(trial: FrozenTrial) -> bool:
+    """Whether a trial runs to its end whatever it reports, and takes nobody's place."""
+    return "baseline" in trial.user_attrs or confirms(trial) is not None

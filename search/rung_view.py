@@ -1,0 +1,87 @@
+"""A study as it looks at one rung: what samplers learn from where trials pause.
+
+Optuna's samplers know complete and pruned trials. Trials that wait at a rung are neither, and those that were
+pruned all end up in one model with the values that they had at different rungs, which misleads it. So a model
+sees one rung only, the highest with enough observations, as BOHB does (Falkner et al. 2018, section 3.2):
+whoever has reached it counts as complete there, with its value at it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Container
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from ..spaces import Spec
+from .confirming import searched
+from .scheduling import places_of, promotes
+
+
+class RungView(optuna.Study):
+    """A study whose trials are what they were at a rung. Only samplers look at it."""
+
+    def __init__(self, study: optuna.Study, trials: list[FrozenTrial]) -> None:
+        self.__dict__.update(study.__dict__)
+        self._seen = trials
+
+    def _get_trials(
+        self,
+        deepcopy: bool = True,
+        states: Container[TrialState] | None = None,
+        use_cache: bool = False,
+    ) -> list[FrozenTrial]:
+        found = [trial for trial in self._seen if states is None or trial.state in states]
+        return copy.deepcopy(found) if deepcopy else found
+
+
+def as_samplers_see_it(study: optuna.Study, spec: Spec, dimensions: int) -> optuna.Study:
+    """The study without the trainings that confirm; where trials pause, as it looks at its best rung."""
+    if promotes(spec):
+        return at_best_rung(study, spec, enough=dimensions + 2)
+    trials = study._get_trials(deepcopy=False, use_cache=True)  # as Optuna's samplers get them
+    found = searched(trials)
+    return study if len(found) == len(trials) else RungView(study, found)
+
+
+def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> RungView:
+    """The study at the highest rung that at least `enough` trials have reached; else at the lowest."""
+    trials = searched(study.get_trials(deepcopy=False))
+    assert spec.early_stopping.max is not None
+    seen: list[FrozenTrial] = []
+    for place in (spec.early_stopping.max, *reversed(places_of(spec))):
+        seen = [trial for trial in trials if value_at(trial, place) is not None]
+        if len(seen) >= enough:
+            break
+    there = {trial.number for trial in seen}
+    others = [trial for trial in trials if trial.number not in there]
+    # Samplers keep away from what cannot be trained, and some from what runs.
+    others = [t for t in others if t.state == TrialState.RUNNING or any(t.constraints.values())]
+    return RungView(study, [*(_complete(trial, place) for trial in seen), *others])
+
+
+def compared(spec: Spec, trials: list[FrozenTrial], enough: int) -> tuple[int | None, list[FrozenTrial]]:
+    """Trials of a search whose values compare: complete ones, or those at the highest rung with enough.
+
+    Those at a rung count as complete there, and its step comes with them.
+    """
+    own = [trial for trial in searched(trials) if trial.params]
+    step, found = None, [trial for trial in own if trial.state == TrialState.COMPLETE]
+    for place in reversed(places_of(spec)):
+        if len(found) >= enough:
+            break
+        step, found = place, [_complete(trial, place) for trial in own if value_at(trial, place) is not None]
+    return step, found
+
+
+def value_at(trial: FrozenTrial, place: int) -> float | None:
+    """The first value that a trial reported from a step on; None where it has not come so far."""
+    step = min((step for step in trial.intermediate_values if step >= place), default=None)
+    return None if step is None else trial.intermediate_values[step]
+
+
+def _complete(trial: FrozenTrial, place: int) -> FrozenTrial:
+    seen = copy.copy(trial)
+    seen.state, seen.value = TrialState.COMPLETE, value_at(trial, place)
+    return seen

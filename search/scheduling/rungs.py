@@ -1,0 +1,108 @@
+"""Rungs and brackets: where early stopping compares trials.
+
+Hyperband (Li et al., 2018, Algorithm 1) runs successive halving from several first rungs at once, because
+nobody knows how early a curve tells its end. Bracket `b` has rungs at `min * eta**(b + k)`, below `max`:
+a trial that reaches `max` is never pruned there, its cost is already spent.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+
+from ...spaces import Spec
+from ...spaces.stopping import Hyperband, Rungs, SuccessiveHalving
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """One run of successive halving."""
+
+    rungs: tuple[int, ...]  # in the study's resource unit, rising, all below the maximum
+    share: float  # of all trials, 0 to 1
+
+    def expected_complete(self, trials: int, eta: int) -> float:
+        """How many of `trials` asked in all reach the end here, if one in `eta` passes each rung."""
+        return trials * self.share / float(eta ** len(self.rungs))
+
+    def expected_steps(self, maximum: int, eta: int) -> float:
+        """The resource of a trial on average, if one in `eta` passes each rung."""
+        stops = [*self.rungs, maximum]
+        reached = [float(eta) ** -k for k in range(len(stops))]
+        parts = zip(reached, stops, [0, *stops], strict=False)
+        return sum(share * (stop - before) for share, stop, before in parts)
+
+
+def brackets_of(spec: Spec) -> list[Bracket]:
+    """The brackets of a study's early stopping; empty where it has no rungs."""
+    stopping = spec.early_stopping
+    if isinstance(stopping, Hyperband):
+        return hyperband_brackets(stopping.min, stopping.max, stopping.eta)
+    if isinstance(stopping, SuccessiveHalving):
+        first = stopping.min * stopping.eta ** (stopping.min_early_stopping_rate or 0)
+        return [Bracket(rungs(first, stopping.max, stopping.eta), 1.0)]
+    return []
+
+
+def places_of(spec: Spec) -> list[int]:
+    """The steps of the rungs of all brackets, rising."""
+    return sorted({rung for bracket in brackets_of(spec) for rung in bracket.rungs})
+
+
+def expected_cost(spec: Spec) -> float | None:
+    """A search in whole trainings, if one trial in eta passes each rung; None where nobody knows."""
+    stopping, costs = spec.early_stopping, []
+    points = spec.space.grid_size() if spec.search.sampler == "grid" else None
+    for trials in (spec.budget.trials, points):
+        if trials is not None:
+            costs.append(trials * (1.0 - (expected_saving(spec) or 0.0)))
+    if spec.budget.samples is not None and stopping.max is not None:
+        costs.append(spec.budget.samples / stopping.max)
+    return min(costs, default=None)
+
+
+def expected_saving(spec: Spec) -> float | None:
+    """The share of the resource that rungs save, 0 to 1; None where there are none."""
+    stopping = spec.early_stopping
+    if not isinstance(stopping, Rungs):
+        return None
+    spent = sum(b.share * b.expected_steps(stopping.max, stopping.eta) for b in brackets_of(spec))
+    return 1 - spent / stopping.max
+
+
+def promotes(spec: Spec) -> bool:
+    """Whether trials pause at rungs, to go on from there."""
+    return isinstance(spec.early_stopping, Rungs) and spec.early_stopping.type == "promotion"
+
+
+def bracket_of_trial(brackets: list[Bracket], study: str, number: int) -> int:
+    """Which bracket a trial is in: drawn by their shares, from the study and the number alone."""
+    drawn = zlib.crc32(f"{study}_{number}".encode()) / 2**32
+    for index, bracket in enumerate(brackets):
+        drawn -= bracket.share
+        if drawn < 0:
+            return index
+    return len(brackets) - 1
+
+
+def hyperband_brackets(minimum: int, maximum: int, eta: int) -> list[Bracket]:
+    """The brackets of Hyperband, the most aggressive first.
+
+    Counted with integers: `floor(log_eta(max / min))` loses a bracket where the quotient is a power of eta
+    (243 / 1 with eta 3 gives 4.999... in floating point).
+    """
+    count = 1
+    while minimum * eta**count <= maximum:
+        count += 1
+    weights = [math.ceil(count * eta ** (count - 1 - b) / (count - b)) for b in range(count)]
+    return [Bracket(rungs(minimum * eta**b, maximum, eta), weights[b] / sum(weights)) for b in range(count)]
+
+
+def rungs(first: int, maximum: int, eta: int) -> tuple[int, ...]:
+    """`first`, `first * eta`, ... below `maximum`."""
+    found = []
+    while first < maximum:
+        found.append(first)
+        first *= eta
+    return tuple(found)

@@ -1,0 +1,166 @@
+"""Why a trial was suggested, paused, taken up or ended, in the order of its life."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from optuna.trial import FrozenTrial, TrialState
+
+from ..spaces import Choice, Range, Spec
+from ..spaces.stopping import Rungs
+from ..storage.files import driver_running
+from ..storage.states import CONFIRMS_SEED, at_rung, confirms, state_of
+from ..storage.studies import trial_of
+from .algorithms import make_sampler
+from .api import StudyResult
+from .confirming import searched
+from .explain import SUGGESTED, RungResult, rung_results
+from .promoting import EVENTS, promotion_of
+from .scheduling import Waiting, promotes
+
+FIXED = "fixed_params"  # Optuna's attribute for the parameters that a trial was put up with
+# What Optuna's samplers count before they trust their models.
+COUNTED = {"tpe": (TrialState.COMPLETE, TrialState.PRUNED), "gp": (TrialState.COMPLETE,)}
+
+
+@dataclass(frozen=True)
+class Story:
+    """The life of a trial, in lines; none where there is nothing to tell."""
+
+    study: str
+    number: int
+    state: str
+    suggested: str
+    events: list[str]  # when it paused and when it went on
+    by_now: list[str]  # its rank at each rung among all that have got there
+    attempts: list[str]  # those that failed
+    waits: list[str]  # for what
+    end: str | None  # why it ended
+
+
+def story_of(result: StudyResult, number: int) -> Story:
+    """Why a trial is what it is. Raises `StorageError` where there is none of that number."""
+    spec, trials = result.spec, result.study.get_trials(deepcopy=False)
+    trial = trial_of(result.study, number)
+    return Story(
+        study=result.name,
+        number=number,
+        state=state_of(trial),
+        suggested=_suggested(spec, trials, trial),
+        events=list(trial.user_attrs.get(EVENTS, ())),
+        by_now=[_standing(spec, rung) for rung in rung_results(result.study, spec, trial)],
+        attempts=_attempts(trial),
+        waits=_waits(result, trials, trial),
+        end=_end(spec, trials, trial),
+    )
+
+
+def tried(retries: int, error: str | None, reason: str | None) -> str:
+    """How often a trial was tried, and what ended the attempt before the last."""
+    before = f"; before it: {error}" if error is not None and error != reason else ""
+    return f"tried {retries + 1} times{before}"
+
+
+def _suggested(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str:
+    of = confirms(trial)
+    if of is not None:
+        seed = trial.user_attrs[CONFIRMS_SEED] + 1
+        return f"confirms trial {of}: its parameters again, with new seed {seed}; it runs to its end"
+    if "baseline" in trial.user_attrs:
+        return (
+            "the baseline of the space: it begins first and runs to its end, for others to be compared with"
+        )
+    given = trial.system_attrs.get(FIXED)
+    if given and given.keys() >= trial.params.keys():
+        return "put up by somebody, with its parameters"
+    by = _by_sampler(spec, trials, trial)
+    return f"put up by somebody with {', '.join(given)}; the others: {by}" if given else by
+
+
+def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str:
+    """How the sampler came to it, as far as that is known."""
+    sampler, begun = spec.search.sampler, trial.datetime_start
+    if begun is None:
+        return "it waits for its turn to get parameters"
+    own = trial.system_attrs.get(SUGGESTED)
+    if own is not None:
+        return f"{own} ({sampler})"
+    searched_ones = (spec.space.searched_parameter(name) for name in spec.space.searched)
+    priors = any(isinstance(p, Range | Choice) and p.prior is not None for p in searched_ones)
+    near = ", or near a prior" if priors else ""
+    if sampler == "random":
+        return f"drawn at random{near}"
+    if sampler == "grid":
+        return "the next point of the grid"
+    if sampler not in COUNTED or promotes(spec):  # there a model counts those at a rung, who change
+        return f"proposed by the sampler {sampler}"
+    least = make_sampler(spec, 0)._n_startup_trials  # type: ignore[attr-defined]
+    known = sum(
+        other.state in COUNTED[sampler]
+        and other.datetime_complete is not None
+        and other.datetime_complete <= begun
+        for other in searched(trials)
+    )
+    if known < least:
+        return f"drawn at random{near}: {sampler} begins its model with {least} trials, and {known} had ended"
+    return f"proposed by the model of {sampler}, from {known} trials that had ended"
+
+
+def _attempts(trial: FrozenTrial) -> list[str]:
+    attrs = trial.user_attrs
+    return [tried(attrs["retries"], attrs.get("error"), attrs.get("reason"))] if attrs.get("retries") else []
+
+
+def _end(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str | None:
+    """Why a trial ended, if it did."""
+    if trial.state == TrialState.COMPLETE:
+        return f"ran to its end: {spec.metric} {trial.value:.6g}{_rank(spec, trials, trial)}"
+    return str(trial.user_attrs.get("reason", "no reason recorded")) if trial.state.is_finished() else None
+
+
+def _waits(result: StudyResult, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> list[str]:
+    """What a trial waits for, if it does."""
+    spec = result.spec
+    if at_rung(trial) and promotes(spec):
+        lines = _at_rung(spec, promotion_of(spec, trials).waiting(trial.number))
+    elif trial.state == TrialState.WAITING:
+        at = "" if trial.last_step is None else f": put back at {trial.last_step:,} {spec.resource}"
+        lines = [f"for a worker that is free{at}"]
+    else:
+        return []
+    if driver_running(result.storage, result.runs, result.folder_name) is None:
+        lines.append("no search runs now: the command of this one goes on with it")
+    return lines
+
+
+def _rank(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str:
+    """How it ranks among the complete trials of the search."""
+    if confirms(trial) is not None or trial.value is None:
+        return ""
+    sign = 1 if spec.goal == "minimize" else -1
+    values = [
+        sign * t.value for t in searched(trials) if t.state == TrialState.COMPLETE and t.value is not None
+    ]
+    return f", ranked {1 + sum(value < sign * trial.value for value in values)} of {len(values)} complete"
+
+
+def _at_rung(spec: Spec, waiting: Waiting) -> list[str]:
+    """What would let a paused trial go on."""
+    stopping = spec.early_stopping
+    assert isinstance(stopping, Rungs)
+    more = waiting.needed - waiting.reached
+    goes_on = "it goes on with the next worker that is free, unless one waits at a higher rung"
+    if more > 0:
+        come = "one more has" if more == 1 else f"{more} more have"
+        goes_on = f"it goes on when {come} got there, if none of them is better"
+    return [
+        f"at {waiting.step:,} {spec.resource}, number {waiting.place} of {waiting.waiting} that wait there",
+        f"{waiting.gone} of the {waiting.reached} that got there have gone on, one in {stopping.eta} may",
+        goes_on,
+    ]
+
+
+def _standing(spec: Spec, rung: RungResult) -> str:
+    ranked = f"ranked {rung.rank} of {rung.reached}"
+    return f"at {rung.step:,} {spec.resource} {ranked}, {spec.metric} {rung.value:.6g}"

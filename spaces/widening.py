@@ -1,0 +1,226 @@
+"""Ranges and lists of numbers with more beyond one end, for where the best values press against it.
+
+| parameter | what is added at the end |
+|---|---|
+| `log` | half of its decades |
+| linear | half of its width |
+| `step`, `factor` | half as many values as there are, at least one |
+| choices that rise or fall evenly | the next value |
+
+New ends are round numbers. What cannot be is left out: below 0 or 1 where the values begin there, and beyond
+what the objective takes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from .model import Plain
+from .parameters import Choice
+from .ranges import Range
+
+End = Literal["lower", "upper"]
+LARGEST = 1e300  # of a new end
+LARGEST_INTEGER = 2**62
+PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NO_WORDS = ("true", "false", "null")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a value may be: `[0, 1)`, as mathematics writes it."""
+
+    interval: str = "(-inf, inf)"
+
+    def allow(self, value: float) -> bool:
+        """Whether a value is inside."""
+        low, high = self.ends
+        above = value >= low if self.interval[0] == "[" else value > low
+        below = value <= high if self.interval[-1] == "]" else value < high
+        return above and below and -LARGEST <= value <= LARGEST
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest, inside or just outside."""
+        low, high = (float(end) for end in self.interval[1:-1].split(","))
+        return low, high
+
+
+def widened(parameter: Range | Choice, end: End, limits: Limits | None = None) -> Range | Choice | None:
+    """The parameter with more beyond an end; None where there is nothing beyond it."""
+    limits = limits or Limits()
+    if isinstance(parameter, Choice):
+        return _longer(parameter, end, limits)
+    if parameter.step is not None or parameter.factor is not None:
+        found = _further_value(parameter, end, limits)
+    else:
+        found = _further(parameter, end, limits)
+    if found is None:
+        return None
+    changed = {"min" if end == "lower" else "max": found}
+    return Range.model_validate(parameter.model_dump(exclude_none=True) | changed)
+
+
+def is_ordered(choice: Choice) -> bool:
+    """Whether the choices are numbers in order, as batch sizes are: three at least, rising or falling."""
+    numbers = choice.choices
+    if len(numbers) < 3 or not all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers):
+        return False
+    return numbers == sorted(numbers) or numbers == sorted(numbers, reverse=True)
+
+
+def line(name: str, parameter: Range | Choice) -> str:
+    """A parameter as a line of a space file: `lora_r: {min: 2, max: 64, factor: 2}`."""
+    content = parameter.model_dump(exclude_none=True)
+    if content.get("log") is False:
+        del content["log"]
+    if "when" in content:
+        content["when"] = content.pop("when")  # at the end
+    if isinstance(parameter, Choice) and content.keys() == {"choices"}:
+        content = content["choices"]
+    return f"{name}: {_flow(content)}"
+
+
+def _further(parameter: Range, end: End, limits: Limits) -> int | float | None:
+    """A new end for a range that is continuous, or has all integers."""
+    old, other = (parameter.min, parameter.max) if end == "lower" else (parameter.max, parameter.min)
+    if old == 0 or (parameter.is_int and old == 1 and end == "lower"):
+        return None  # an end for good: there is no width of -1, and no width of 0
+    if parameter.log:
+        share = 0.5 * (math.log10(old) - math.log10(other))
+        exponent = math.log10(old) + share
+        wanted = 10.0 ** min(max(exponent, -300.0), 300.0)
+    else:
+        wanted = old + (old / 2 - other / 2)
+    if parameter.is_int:
+        wanted = old + (1 if end == "upper" else -1) * max(1, round(abs(wanted - old)))
+    if math.copysign(1, wanted) != math.copysign(1, old) and math.copysign(1, other) == math.copysign(1, old):
+        wanted = 1 if parameter.is_int and old > 0 else 0  # where all were positive, all stay so
+    if other == 0 and math.copysign(1, wanted) != math.copysign(1, old):
+        return None
+    wanted = _within(wanted, float(old), limits, whole=parameter.is_int)
+    found = wanted if wanted in (0, 1, *limits.ends) else _rounded(wanted, float(old), log=parameter.log)
+    if parameter.is_int:
+        if not -LARGEST_INTEGER < found < LARGEST_INTEGER:
+            return None
+        found = round(found)
+    beyond = found < old if end == "lower" else found > old
+    possible = found > 0 or not parameter.log
+    return found if beyond and possible and limits.allow(found) else None
+
+
+def _within(wanted: float, old: float, limits: Limits, *, whole: bool) -> float:
+    """The value; where it is not allowed the limit, or half way to a limit that is not allowed itself."""
+    if limits.allow(wanted):
+        return wanted
+    low, high = limits.ends
+    limit = max(low, -LARGEST) if wanted < old else min(high, LARGEST)
+    if limits.allow(limit):
+        return limit
+    if whole:
+        return limit + (1 if wanted < old else -1)
+    return (old + limit) / 2
+
+
+def _rounded(value: float, old: float, *, log: bool) -> float:
+    """A round number near a value: about as far from the old end, and on the same side."""
+
+    def far(number: float) -> float:
+        return math.log(number) - math.log(old) if log else number - old
+
+    for digits in range(17):
+        found = float(f"{value:.{digits}e}")
+        if (found > 0 or not log) and 0.7 <= far(found) / (far(value) or math.inf) <= 1.3:
+            return found
+    return value
+
+
+def _further_value(parameter: Range, end: End, limits: Limits) -> int | float | None:
+    """A new end for a range with `step` or `factor`: one of the values that go on from there."""
+    count = parameter.count
+    assert count is not None
+    least = 1 if parameter.is_int and parameter.min >= 1 else 0 if parameter.min >= 0 else -LARGEST
+
+    def at(index: int) -> int | float | None:
+        try:
+            return parameter.at(count - 1 + index if end == "upper" else -index)
+        except OverflowError:
+            return None
+
+    def refused(index: int) -> bool:
+        value = at(index)
+        if value is None or value < least or not limits.allow(value):
+            return True
+        if parameter.max <= 0 < value or (parameter.factor is not None and value <= 0):
+            return True
+        if not parameter.is_int:
+            return False
+        exact = end == "upper" or parameter.factor is None or _divides(parameter, index)
+        return not exact or abs(value) >= LARGEST_INTEGER
+
+    wanted = max(1, round((count - 1) / 2))
+    allowed = bisect_left(range(1, wanted + 1), True, key=refused)
+    return at(allowed) if allowed else None
+
+
+def _divides(parameter: Range, times: int) -> bool:
+    return bool(int(parameter.min) % int(parameter.factor or 1) ** times == 0)
+
+
+def _longer(choice: Choice, end: End, limits: Limits) -> Choice | None:
+    if not is_ordered(choice):
+        return None
+    falls = choice.choices[0] > choice.choices[-1]
+    numbers = choice.choices[::-1] if falls else choice.choices
+    found = _next(numbers if end == "upper" else numbers[::-1])
+    beyond = found is not None and (found > numbers[-1] if end == "upper" else found < numbers[0])
+    if found is None or not beyond or not limits.allow(found) or (numbers[0] >= 0 and found < 0):
+        return None
+    longer = [*numbers, found] if end == "upper" else [found, *numbers]
+    return Choice.model_validate(
+        choice.model_dump(exclude_none=True) | {"choices": longer[:: -1 if falls else 1]}
+    )
+
+
+def _next(numbers: Sequence[Any]) -> int | float | None:
+    """The number after the last: by the same ratio where they are positive, unless they are evenly apart."""
+    *_, third, before, last = (Fraction(str(number)) for number in numbers)
+    whole = all(isinstance(number, int) for number in numbers)
+    evenly = last - before == before - third
+    if last == 0 or (whole and last == 1 and before > 1):
+        return None
+    ratio = not evenly and before > 0 and last > 0
+    found = last * last / before if ratio else 2 * last - before
+    if whole:
+        found = Fraction(round(found))
+        return int(found) if abs(found) < LARGEST_INTEGER and (found >= 1 or min(numbers) < 1) else None
+    return _rounded(float(found), float(last), log=ratio) if abs(found) < LARGEST else None
+
+
+def _flow(value: Plain) -> str:
+    """Plain data as YAML on one line."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_flow(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_flow, value))}]"
+    if isinstance(value, float):
+        return _real(value)
+    if isinstance(value, str) and PLAIN_WORD.fullmatch(value) and value.lower() not in NO_WORDS:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _real(value: float) -> str:
+    """A real number, to be read as one again: `0.5`, `3e-4`."""
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        return repr(value)
+    digits = next(digits for digits in range(17) if float(f"{value:.{digits}e}") == value)
+    mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"

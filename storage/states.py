@@ -1,0 +1,25 @@
+"""What our attributes make of a trial that Optuna does not know: paused at a rung, confirming another."""
+
+from __future__ import annotations
+
+from optuna.trial import FrozenTrial, TrialState
+
+CONFIRMS = "confirms"  # the user attribute of a trial that trains another one's configuration again: which
+CONFIRMS_SEED = "confirms_seed"  # and with which of the new seeds, from 0
+AT_RUNG = "paused"  # the user attribute of a trial that waits at a rung; its value is the step
+
+
+def at_rung(trial: FrozenTrial) -> bool:
+    """Whether a trial waits at a rung to go on from there. To Optuna it runs."""
+    return trial.state == TrialState.RUNNING and AT_RUNG in trial.user_attrs
+
+
+def confirms(trial: FrozenTrial) -> int | None:
+    """The number of the trial that this one confirms; None where it is one of the search itself."""
+    found: int | None = trial.user_attrs.get(CONFIRMS)
+    return found
+
+
+def state_of(trial: FrozenTrial) -> str:
+    """That of Optuna in small letters, or `paused`."""
+    return "paused" if at_rung(trial) else trial.state.name.lower()

@@ -1,0 +1,196 @@
+"""Promotion, on a simulated clock: beside the paper's algorithm, and on curves that were recorded."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpsearch.search.scheduling import Bracket, Promotion, bracket_of_trial, hyperband_brackets, rungs
+
+Curve = Callable[[int], float]  # step -> loss
+
+
+@dataclass
+class Simulated:
+    """Workers that train curves under promotion; a step takes a second."""
+
+    promotion: Promotion
+    brackets: list[Bracket]
+    last: int
+    trained: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # trial -> from, to
+    complete: list[int] = field(default_factory=list)
+    begun: int = 0
+
+    def run(self, curves: list[Curve], workers: int, bracket_of: Callable[[int], int]) -> None:
+        at: dict[int, int] = {}
+        clock: list[tuple[int, int, int]] = []  # when, worker, trial
+
+        def train(now: int, worker: int, number: int) -> None:
+            place = at.get(number, 0)
+            stops = [rung for rung in self.brackets[bracket_of(number)].rungs if rung > place]
+            at[number] = stops[0] if stops else self.last
+            self.trained.setdefault(number, []).append((place, at[number]))
+            heapq.heappush(clock, (now + at[number] - place, worker, number))
+
+        def give(now: int, worker: int) -> None:
+            promoted = self.promotion.next()
+            if promoted is not None:
+                self.promotion.go_on(promoted)
+                train(now, worker, promoted)
+            elif self.begun < len(curves):
+                self.begun += 1
+                train(now, worker, self.begun - 1)
+            else:
+                idle.append(worker)
+
+        idle: list[int] = []
+        for worker in range(workers):
+            give(0, worker)
+        while clock:
+            now, worker, number = heapq.heappop(clock)
+            came = self.promotion.report(number, bracket_of(number), at[number], curves[number](at[number]))
+            if came:
+                self.promotion.pause(number)
+            else:
+                self.complete.append(number)
+            free, idle[:] = [worker, *idle], []
+            for each in free:
+                give(now, each)
+
+
+def flat(loss: float) -> Curve:
+    return lambda step: loss
+
+
+def simulate(
+    curves: list[Curve], *, first: int = 1, last: int = 27, eta: int = 3, workers: int = 1
+) -> Simulated:
+    brackets = [Bracket(rungs(first, last, eta), 1.0)]
+    found = Simulated(Promotion(brackets, eta), brackets, last)
+    found.run(curves, workers, lambda number: 0)
+    return found
+
+
+LOSSES = st.lists(st.sampled_from([float(n) for n in range(12)]), min_size=1, max_size=40)
+
+
+@given(LOSSES, st.integers(1, 5), st.integers(2, 4))
+def test_nothing_is_trained_twice_and_the_best_is_trained_to_the_end(
+    losses: list[float], workers: int, eta: int
+) -> None:
+    done = simulate([flat(loss) for loss in losses], eta=eta, workers=workers)
+    for parts in done.trained.values():
+        assert parts[0][0] == 0
+        assert [start for start, _ in parts[1:]] == [end for _, end in parts[:-1]]
+    assert len(done.trained) == len(losses)
+    enough = eta ** len(rungs(1, 27, eta))  # so many trials let one reach the end
+    if len(losses) >= enough:
+        assert min(range(len(losses)), key=lambda n: (losses[n], n)) in done.complete
+
+
+@given(LOSSES, st.integers(1, 5), st.integers(2, 4))
+def test_one_in_eta_goes_on_and_nobody_waits_who_could(losses: list[float], workers: int, eta: int) -> None:
+    done = simulate([flat(loss) for loss in losses], eta=eta, workers=workers)
+    places = rungs(1, 27, eta)
+    ends = [parts[-1][1] for parts in done.trained.values()]
+    for place, above in zip(places, [*places[1:], 27], strict=True):
+        there = sum(end >= place for end in ends)
+        assert sum(end >= above for end in ends) == there // eta
+
+
+def test_its_first_promotions_are_those_of_the_paper() -> None:
+    """Algorithm 2 of Li et al. 2020 with eta 3: figure 1's order, where trials come in no better than before."""
+    promotion = Promotion([Bracket((1, 3, 9), 1.0)], 3)
+    order = []
+    for number in range(9):
+        promotion.report(number, 0, 1, float(number))
+        promotion.pause(number)
+        while (taken := promotion.next()) is not None:
+            order.append(taken)
+            promotion.go_on(taken)
+            rung = 3 if order.count(taken) == 1 else 9
+            promotion.report(taken, 0, rung, float(taken))
+            promotion.pause(taken)
+    assert order == [0, 1, 2, 0]
+
+
+def test_who_gets_better_does_not_send_on_more() -> None:
+    """Each of thirty trials is better than all before it: still one in three goes on."""
+    done = simulate([flat(-float(n)) for n in range(30)])
+    assert sum(parts[-1][1] >= 3 for parts in done.trained.values()) == 10
+
+
+def test_who_came_too_early_is_taken_up_when_others_turn_out_worse() -> None:
+    promotion = Promotion([Bracket((1, 3, 9), 1.0)], 3)
+    for number, loss in enumerate([5.0, 6.0]):
+        promotion.report(number, 0, 1, loss)
+        promotion.pause(number)
+    assert promotion.next() is None  # one in three of two is none
+    promotion.report(2, 0, 1, 7.0)
+    promotion.pause(2)
+    assert promotion.next() == 0
+    assert str(promotion.standing(1)) == "ranked 2 of 3"
+
+
+def test_a_higher_rung_goes_first() -> None:
+    promotion = Promotion([Bracket((1, 3), 1.0)], 2)
+    for number, loss in enumerate([1.0, 2.0, 3.0, 4.0]):
+        promotion.report(number, 0, 1, loss)
+        promotion.pause(number)
+    for number in (0, 1):
+        promotion.go_on(number)
+        promotion.report(number, 0, 3, 9.0 + number)
+        promotion.pause(number)
+    for number, loss in ((4, 0.5), (5, 5.0)):
+        promotion.report(number, 0, 1, loss)
+        promotion.pause(number)
+    assert promotion.next() == 0
+    promotion.go_on(0)
+    assert promotion.next() == 4
+
+
+def test_a_sparse_grid_of_reports_brings_a_trial_to_several_rungs_at_once() -> None:
+    promotion = Promotion([Bracket((1, 3, 9), 1.0)], 3)
+    assert promotion.report(0, 0, 4, 2.0) == [0, 1]
+    assert promotion.report(0, 0, 8, 1.0) == []
+    assert promotion.report(0, 0, 30, 1.0) == [2]
+
+
+@given(LOSSES, st.integers(2, 4))
+def test_whoever_is_hopeless_is_never_taken_up(losses: list[float], eta: int) -> None:
+    places = rungs(1, 27, eta)
+    promotion = Promotion([Bracket(places, 1.0)], eta, most=len(losses))
+    given_up: set[int] = set()
+    for number, loss in enumerate(losses):
+        promotion.report(number, 0, 1, loss)
+        promotion.pause(number)
+        while (taken := promotion.next()) is not None:
+            assert taken not in given_up
+            promotion.go_on(taken)
+        given_up.update(promotion.hopeless())
+    assert set(promotion.hopeless()) == given_up
+    if len(set(losses)) == len(losses):  # the places are the best of all, and no other trial waits for one
+        assert len(given_up) == len(losses) - len(losses) // eta
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_every_bracket_of_hyperband_is_filled_by_its_share(workers: int) -> None:
+    brackets = hyperband_brackets(1, 27, 3)
+    counts = [0] * len(brackets)
+    for number in range(10_000):
+        counts[bracket_of_trial(brackets, "lora", number)] += 1
+    for bracket, count in zip(brackets, counts, strict=True):
+        assert count / 10_000 == pytest.approx(bracket.share, abs=0.02)
+    done = Simulated(Promotion(brackets, 3), brackets, 27)
+    done.run(
+        [flat(float(n % 17)) for n in range(120)],
+        workers,
+        lambda number: bracket_of_trial(brackets, "lora", number),
+    )
+    finished = {bracket_of_trial(brackets, "lora", number) for number in done.complete}
+    assert finished == set(range(len(brackets)))

@@ -1,0 +1,98 @@
+"""What training the best again tells: beside SciPy's t-tests, and on noise whose truth is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from hpsearch.search.confirmation import LEVEL, confirmed
+
+VALUES = st.floats(-10, 10, allow_nan=False).map(lambda x: round(x, 3))
+
+
+@given(st.lists(st.tuples(VALUES, VALUES), min_size=2, max_size=6))
+def test_of_two_the_difference_is_that_of_a_paired_t_test(rows: list[tuple[float, float]]) -> None:
+    winner, baseline = zip(*rows, strict=True)
+    found = confirmed({1: winner, 0: baseline}, {1: 0.0, 0: 0.0}, baseline=0)
+    assert found.gain is not None and found.winner == 1
+    differences = np.subtract(baseline, winner)
+    assert found.gain.value == pytest.approx(differences.mean())
+    if np.ptp(differences) < 1e-9:
+        return  # SciPy warns of samples without spread
+    interval = stats.ttest_rel(baseline, winner).confidence_interval(LEVEL)
+    assert (found.gain.low, found.gain.high) == pytest.approx(tuple(interval))
+
+
+@given(st.lists(VALUES, min_size=2, max_size=6, unique=True))
+def test_of_one_alone_the_interval_is_that_of_a_t_test(row: list[float]) -> None:
+    found = confirmed({7: row}, {7: 1.0})
+    interval = stats.ttest_1samp(row, 0.0).confidence_interval(LEVEL)
+    assert (found.value.low, found.value.high) == pytest.approx(tuple(interval))
+    assert found.optimism == pytest.approx(np.mean(row) - 1.0)
+    assert found.gain is None and found.ties == ()
+
+
+@given(st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=2, max_size=5), st.integers(0, 4))
+def test_more_is_better_just_as_less_is(rows: list[tuple[float, ...]], luck: int) -> None:
+    values = {number: list(row) for number, row in enumerate(rows)}
+    seen = {number: float(luck + number) for number in values}
+    less = confirmed(values, seen, baseline=0)
+    more = confirmed(
+        {n: [-v for v in row] for n, row in values.items()},
+        {n: -v for n, v in seen.items()},
+        baseline=0,
+        minimize=False,
+    )
+    assert (more.winner, more.ties) == (less.winner, less.ties)
+    assert more.optimism == pytest.approx(less.optimism)
+    assert more.value.value == pytest.approx(-less.value.value)
+    assert (more.gain is None) == (less.gain is None)
+    if more.gain is not None and less.gain is not None:
+        assert (more.gain.low, more.gain.high) == pytest.approx((less.gain.low, less.gain.high))
+
+
+def test_a_seed_that_is_bad_for_all_is_no_difference_between_them() -> None:
+    found = confirmed(
+        {0: [2.0, 5.0, 3.0], 4: [1.0, 4.0, 2.0], 9: [1.5, 4.5, 2.5]}, {0: 2, 4: 1, 9: 1}, baseline=0
+    )
+    assert found.winner == 4 and found.ties == ()
+    assert found.gain is not None and (found.gain.low, found.gain.high) == pytest.approx((1.0, 1.0))
+    assert found.value.low < 1 and found.value.high > 4, "but it makes the value itself uncertain"
+
+
+def test_who_cannot_be_trained_with_every_seed_is_out() -> None:
+    found = confirmed({3: [0.1, math.inf], 4: [1.0, 1.1]}, {3: 0.1, 4: 1.0})
+    assert found.winner == 4
+
+
+def test_what_no_seed_changes_is_certain() -> None:
+    found = confirmed({3: [1.0, 1.0], 4: [1.0, 1.0], 0: [2.0, 2.0]}, {3: 1.0, 4: 1.0, 0: 2.0}, baseline=0)
+    assert (found.winner, found.ties, found.optimism) == (3, (4,), 0.0)
+    assert found.gain is not None and found.gain.low == found.gain.high == 1.0
+
+
+@pytest.mark.parametrize("seed_effect", [0.0, 0.02])
+def test_the_intervals_hold_for_whoever_was_picked(seed_effect: float) -> None:
+    """Of sixty configurations the luckiest four are trained again; the truth is known, and so the rate."""
+    rng, covered, gained, optimism, left = np.random.default_rng(0), 0, 0, 0.0, 0.0
+    studies = 400
+    for _ in range(studies):
+        truth = rng.normal(0, 0.02, 60)
+        truth[0] = 0.05
+        seen = truth + rng.normal(0, 0.02, 60)
+        seeds = rng.normal(0, seed_effect, 3)
+        chosen = [0, *(int(n) for n in np.argsort(seen[1:])[:3] + 1)]
+        values = {n: list(truth[n] + seeds + rng.normal(0, 0.02, 3)) for n in chosen}
+        found = confirmed(values, {n: float(seen[n]) for n in chosen}, baseline=0)
+        assert found.gain is not None
+        covered += found.value.low <= truth[found.winner] <= found.value.high
+        gained += found.gain.low <= truth[0] - truth[found.winner] <= found.gain.high
+        optimism += (truth[chosen[1]] - seen[chosen[1]]) / studies
+        left += (truth[found.winner] - found.value.value) / studies
+    assert covered / studies >= LEVEL - 0.02 and gained / studies >= LEVEL - 0.02  # 0.01 is its own noise
+    assert optimism > 0.025 and abs(left) < 0.3 * optimism

@@ -1,0 +1,134 @@
+"""The Gaussian process beside its formulas, and the cube that it looks at spaces through."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from hpsearch.search.cube import Cube
+from hpsearch.search.gaussian import (
+    JITTER,
+    Array,
+    GaussianProcess,
+    log_expected_improvement,
+    standardised,
+)
+
+OWNER = np.array([0, 1, 1, 1, 2], np.intp)  # a range, a choice of three, a range
+
+
+def covariance(a: Array, b: Array, scales: Array) -> Array:
+    """Matern 5/2, from its definition."""
+    found = np.empty((len(a), len(b)))
+    for i, p in enumerate(a):
+        for j, q in enumerate(b):
+            r = np.sqrt(5) * np.linalg.norm((p - q) / scales[OWNER])
+            found[i, j] = (1 + r + r * r / 3) * np.exp(-r)
+    return found
+
+
+def data() -> tuple[Array, Array]:
+    rng = np.random.default_rng(0)
+    x = rng.random((25, 5))
+    return x, standardised(np.sin(6 * x[:, 0]) + x[:, 2] + 0.05 * rng.standard_normal(25))
+
+
+def log_posterior(model: GaussianProcess, theta: Array, x: Array, y: Array) -> float:
+    noisy = covariance(x, x, np.exp(theta[:-1])) + (np.exp(theta[-1]) + JITTER) * np.eye(len(y))
+    prior = stats.norm(model._mean, model._spread).logpdf(theta).sum()
+    return float(stats.multivariate_normal(np.zeros(len(y)), noisy).logpdf(y) + prior)
+
+
+def test_it_predicts_by_the_formula() -> None:
+    x, y = data()
+    model = GaussianProcess(OWNER)
+    model.condition(x, y)
+    scales, noise = np.exp(model._theta[:-1]), np.exp(model._theta[-1])
+    at = np.random.default_rng(1).random((7, 5))
+    known = covariance(x, x, scales) + (noise + JITTER) * np.eye(len(y))
+    between = covariance(x, at, scales)
+    mean, deviation = model.predict(at)
+    assert mean == pytest.approx(between.T @ np.linalg.solve(known, y))
+    left = 1 - np.diag(between.T @ np.linalg.solve(known, between))
+    assert deviation == pytest.approx(np.sqrt(left))
+
+
+def test_it_finds_the_most_probable_scales() -> None:
+    x, y = data()
+    model = GaussianProcess(OWNER)
+    before = log_posterior(model, model._theta, x, y)
+    model.optimise(x, y)
+    found = log_posterior(model, model._theta, x, y)
+    assert found > before + 1
+    for index in range(len(model._theta)):
+        for step in (-0.2, 0.2):
+            nearby = model._theta.copy()
+            nearby[index] += step
+            assert log_posterior(model, nearby, x, y) < found + 1e-3
+    assert model._theta[0] < model._theta[2], "what the values depend on has the shorter scale"
+
+
+@given(st.floats(-3, 3), st.floats(0.01, 3), st.floats(-3, 3))
+def test_what_is_expected_below_the_best(mean: float, deviation: float, best: float) -> None:
+    z = (best - mean) / deviation
+    expected = deviation * (z * stats.norm.cdf(z) + stats.norm.pdf(z))
+    found = log_expected_improvement(np.array([mean]), np.array([deviation]), best)
+    if expected > 1e-8:  # below it the plain formula is rounding alone
+        assert found[0] == pytest.approx(np.log(expected), abs=1e-5)
+
+
+def test_where_nothing_is_expected_less_is_still_less() -> None:
+    means = np.array([5.0, 10.0, 20.0, 100.0, 1000.0])
+    found = log_expected_improvement(means, np.ones(5), 0.0)
+    assert np.isfinite(found).all() and (np.diff(found) < 0).all()
+
+
+def test_one_that_diverged_does_not_make_the_others_alike() -> None:
+    found = standardised(np.array([1.0, 2.0, 3.0, 4.0, 1e30]))
+    assert found.mean() == pytest.approx(0) and found.std() == pytest.approx(1)
+    assert (np.diff(found) > 0.3).all()
+
+
+SPACE = {
+    "learning_rate": {"min": 1e-5, "max": 1e-1, "log": True},
+    "rank": {"min": 2, "max": 32, "factor": 2},
+    "dropout": {"min": 0.0, "max": 0.2, "step": 0.05},
+    "layers": {"min": 1, "max": 9},
+    "batch": [4, 8, 16],
+    "schedule": ["constant", "linear", "cosine"],
+    "warmup": {"min": 0.0, "max": 0.5, "when": {"schedule": ["linear", "cosine"]}},
+}
+
+
+@given(st.integers(0, 10**6))
+def test_a_point_is_its_configuration_and_a_configuration_its_point(seed: int) -> None:
+    from hpsearch.spaces import Spec
+
+    spec = Spec.from_json({"version": 1, "name": "s", "objective": "a:b", "metric": "m", "parameters": SPACE})
+    cube = Cube(spec.space)
+    config = spec.space.sample(random.Random(seed))
+    point = cube.point(config)
+    assert ((point >= 0) & (point <= 1)).all()
+    again: dict[str, Any] = cube.config(point)
+    assert again.keys() == config.keys()
+    for name, value in config.items():
+        assert again[name] == (pytest.approx(value) if isinstance(value, float) else value)
+    drawn = cube.config(np.random.default_rng(seed).random(cube.dimensions))
+    assert spec.space.violated(drawn) is None
+    assert cube.point(cube.config(cube.point(drawn))) == pytest.approx(cube.point(drawn))
+
+
+def test_values_without_an_order_are_all_as_far_apart_as_the_ends_of_a_range(make_spec: Any) -> None:
+    cube = Cube(make_spec(parameters={"a": ["x", "y", "z"], "b": [4, 8, 16]}).space)
+    points = np.array([[u, 0.5] for u in (1 / 6, 0.5, 5 / 6)])
+    columns, owner = cube.features(points)
+    assert list(owner) == [0, 0, 0, 1]
+    assert [np.linalg.norm(columns[i] - columns[j]) for i, j in ((0, 1), (0, 2), (1, 2))] == pytest.approx(
+        [1] * 3
+    )

@@ -1,0 +1,82 @@
+"""Importance with its uncertainty, on studies whose truth is known."""
+
+import random
+import warnings
+from pathlib import Path
+
+import optuna
+import pytest
+
+from hpsearch.search import StudyResult
+from hpsearch.search.importance import FEWEST, importances_of
+from hpsearch.spaces import loads
+from hpsearch.storage.states import CONFIRMS, CONFIRMS_SEED
+
+SPACE = """
+version: 1
+name: shares
+objective: "m:f"
+metric: val_loss
+parameters:
+  matters: {min: 0.0, max: 1.0}
+  nothing: {min: 0.0, max: 1.0}
+early_stopping: {method: asha, min: 3, max: 9, eta: 3}
+budget: {trials: 100}
+"""
+ENDED, PRUNED = optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED
+UNIT = optuna.distributions.FloatDistribution(0, 1)
+
+
+def study(trials: int, *, complete: int) -> StudyResult:
+    """So many trials, of which the first are complete, and the others were pruned at their first rung."""
+    found, rng = optuna.create_study(), random.Random(0)
+    for number in range(trials):
+        params = {"matters": rng.random(), "nothing": rng.random()}
+        value = params["matters"]
+        steps = {3: value, 9: value} if number < complete else {3: value}
+        found.add_trial(
+            optuna.trial.create_trial(
+                state=ENDED if number < complete else PRUNED,
+                value=value,
+                params=params,
+                distributions=dict.fromkeys(params, UNIT),
+                intermediate_values=steps,
+            )
+        )
+    return StudyResult("shares", found, loads(SPACE), "sqlite:///none.db", Path("runs"))
+
+
+def test_it_is_optunas_with_an_interval_that_tells_the_parameters_apart() -> None:
+    result = study(60, complete=60)
+    found, said = importances_of(result)
+    with warnings.catch_warnings(action="ignore"):
+        wanted = optuna.importance.get_param_importances(result.study)
+    assert {name: importance.share for name, importance in found.items()} == wanted
+    assert said == "importance: PED-ANOVA over 60 complete trials, 90 % interval by bootstrap"
+    for importance in found.values():
+        assert 0 <= importance.low <= importance.middle <= importance.high <= 1
+    assert found["matters"].low > found["nothing"].high
+    assert importances_of(result)[0] == found, "the draws are seeded"
+
+
+def test_fewer_trials_are_less_sure() -> None:
+    few, many = (importances_of(study(n, complete=n))[0]["matters"] for n in (12, 90))
+    assert few.high - few.low > many.high - many.low
+
+
+def test_where_few_are_complete_those_at_a_rung_tell() -> None:
+    found, said = importances_of(study(40, complete=FEWEST - 1))
+    assert found and said is not None and "over 40 trials at 3 steps" in said and "a rough guess" in said
+    found, said = importances_of(study(FEWEST - 1, complete=2))
+    assert (found, said) == ({}, "importance needs 10 trials that compare, there are 9")
+
+
+@pytest.mark.parametrize("confirming", [0, 30])
+def test_confirmations_do_not_count(confirming: int) -> None:
+    result = study(20, complete=20)
+    for seed in range(confirming):
+        again = result.study.trials[0]
+        again.set_user_attr(CONFIRMS, 0)
+        again.set_user_attr(CONFIRMS_SEED, seed)
+        result.study.add_trial(again)
+    assert importances_of(result) == importances_of(study(20, complete=20))

@@ -1,0 +1,171 @@
+"""Our own sampler: what it proposes from what it has seen."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+
+from hpsearch.search.algorithms import sampler_of, suggest
+from hpsearch.search.explain import SUGGESTED
+from hpsearch.search.rung_gp import INITIAL
+from hpsearch.spaces import Spec
+
+STOPPING = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
+Loss = Callable[[dict[str, Any], int], float]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def configured(spec: Spec, trial: optuna.Trial) -> dict[str, Any]:
+    return spec.space.resolve(lambda name, parameter: suggest(trial, name, parameter))
+
+
+def run(spec: Spec, loss: Loss, trials: int, study: optuna.Study | None = None) -> optuna.Study:
+    """A search in memory: a trial in three reaches the middle, one in nine the end; the others wait."""
+    study = study or optuna.create_study(sampler=sampler_of(spec))
+    for _ in range(trials):
+        trial = study.ask()
+        config = configured(spec, trial)
+        assert spec.space.violated(config) is None
+        last = 9 if trial.number % 9 == 0 else 3 if trial.number % 3 == 0 else 1
+        for step in (1, 3, 9):
+            if step <= last:
+                trial.report(loss(config, step), step)
+        if last == 9:
+            study.tell(trial, loss(config, 9))
+    return study
+
+
+def bowl(config: dict[str, Any], step: int) -> float:
+    return sum((value - 0.3) ** 2 for value in config.values() if isinstance(value, float)) + 1 / step
+
+
+BOX = {f"x{index}": {"min": 0.0, "max": 1.0} for index in range(4)}
+
+
+def proposals(spec: Spec, **options: Any) -> list[FrozenTrial]:
+    return run(spec, bowl, **options).get_trials()
+
+
+def test_it_proposes_better_than_its_own_sequence(make_spec: Any) -> None:
+    spec = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp"})
+    trials = proposals(spec, trials=60)
+    by_models = [t for t in trials if "models" in t.system_attrs[SUGGESTED]]
+    by_sequence = [t for t in trials if "sequence" in t.system_attrs[SUGGESTED]]
+    assert len(by_models) + len(by_sequence) == 60 and all(t.number >= INITIAL for t in by_models)
+    assert 18 <= len(by_models) <= 36, "two thirds of forty"
+    models, sequence = (
+        statistics.median(bowl(t.params, 1) - 1 for t in part) for part in (by_models, by_sequence)
+    )
+    assert models < sequence / 2
+    assert by_models[-1].system_attrs[SUGGESTED].startswith("expected best by models of ")
+
+
+def test_a_first_rung_that_misleads_does_not_decide_alone(make_spec: Any) -> None:
+    """By itself it would say 0.9; the higher ones say 0.1."""
+
+    def misleading(config: dict[str, Any], step: int) -> float:
+        x: float = config["x"]
+        return abs(x - 0.9) * 0.2 if step == 1 else abs(x - 0.1)
+
+    parameters = {"x": {"min": 0.0, "max": 1.0}}
+    spec = make_spec(parameters=parameters, early_stopping=STOPPING, search={"sampler": "rung_gp"})
+    trials = run(spec, misleading, 90).get_trials()
+    late = [t.params["x"] for t in trials[60:] if "models" in t.system_attrs[SUGGESTED]]
+    assert statistics.median(late) < 0.6
+
+
+def test_the_same_history_gives_the_same_proposal(make_spec: Any) -> None:
+    spec = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp"})
+    once = [t.params for t in proposals(spec, trials=40)]
+    study = run(spec, bowl, 25)
+    study.sampler = sampler_of(spec)  # as a search that goes on makes it
+    assert [t.params for t in run(spec, bowl, 15, study).get_trials()] == once
+    other = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp", "seed": 1})
+    assert [t.params for t in proposals(other, trials=3)] != once[:3]
+
+
+def test_no_configuration_comes_twice_while_there_are_others(make_spec: Any) -> None:
+    parameters = {"a": [1, 2, 4, 8], "b": ["x", "y", "z"], "c": {"min": 1, "max": 4}}
+    spec = make_spec(parameters=parameters, search={"sampler": "rung_gp"}, early_stopping=STOPPING)
+    trials = run(spec, lambda config, step: config["a"] / step, 60).get_trials()
+    keys = [tuple(sorted(t.params.items())) for t in trials]
+    assert len(set(keys[:44])) >= 43, "of 48: nearly all before one comes again"
+
+
+def test_constraints_and_conditions_hold_for_every_proposal(make_spec: Any) -> None:
+    parameters = BOX | {"kind": ["a", "b"], "y": {"min": 0.0, "max": 1.0, "when": {"kind": "b"}}}
+    spec = make_spec(
+        parameters=parameters,
+        constraints=["x0 + x1 < 0.7"],
+        search={"sampler": "rung_gp"},
+        early_stopping=STOPPING,
+    )
+    trials = run(spec, lambda c, step: bowl(c, step) + (c["kind"] == "a"), 60).get_trials()
+    assert all(("y" in t.params) == (t.params["kind"] == "b") for t in trials)
+    late = Counter(t.params["kind"] for t in trials[INITIAL:] if "models" in t.system_attrs[SUGGESTED])
+    assert late["b"] > 3 * late["a"]
+
+
+def test_it_keeps_away_from_what_cannot_be_trained(make_spec: Any) -> None:
+    spec = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp"})
+    study = optuna.create_study(sampler=sampler_of(spec))
+    for _ in range(60):
+        trial = study.ask()
+        config = configured(spec, trial)
+        if config["x0"] > 0.5:
+            trial.set_constraint("diverged", 1.0)
+            study.tell(trial, state=TrialState.PRUNED)
+            continue
+        for step in (1, 3, 9):
+            trial.report(1 - config["x0"] + 1 / step, step)
+        study.tell(trial, 1 - config["x0"])
+    late = [t for t in study.get_trials()[30:] if "models" in t.system_attrs[SUGGESTED]]
+    assert sum(t.params["x0"] <= 0.5 for t in late) > 0.7 * len(late)
+
+
+def test_what_runs_keeps_others_away(make_spec: Any) -> None:
+    spec = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp"})
+    study = run(spec, bowl, 40)
+    asked = []
+    for _ in range(9):  # by nine workers at the same time
+        trial = study.ask()
+        asked.append(configured(spec, trial))
+    gaps = [math.dist(a.values(), b.values()) for i, a in enumerate(asked) for b in asked[:i]]
+    assert min(gaps) > 0.02
+
+
+@pytest.mark.parametrize(("confidence", "least"), [("low", 3), ("medium", 6), ("high", 9)])
+def test_a_prior_shapes_the_start_and_fades(make_spec: Any, confidence: str, least: int) -> None:
+    parameters = BOX | {"x0": {"min": 0.0, "max": 1.0, "prior": {"at": 0.8, "confidence": confidence}}}
+    spec = make_spec(parameters=parameters, early_stopping=STOPPING, search={"sampler": "rung_gp"})
+    trials = proposals(spec, trials=100)
+    near = [t for t in trials if "prior" in t.system_attrs[SUGGESTED]]
+    assert sum(t.number < 30 for t in near) >= least
+    assert sum(t.number >= 70 for t in near) < max(4, 30 * 0.25)
+    assert statistics.median(t.params["x0"] for t in near) == pytest.approx(0.8, abs=0.15)
+
+
+@pytest.mark.parametrize("stopping", [{"method": "none"}, {"method": "median"}, {"method": "none", "max": 9}])
+def test_it_needs_no_rungs(make_spec: Any, stopping: dict[str, Any]) -> None:
+    spec = make_spec(parameters=BOX, search={"sampler": "rung_gp"}, early_stopping=stopping)
+    study = optuna.create_study(sampler=sampler_of(spec))
+    for _ in range(45):
+        trial = study.ask()
+        config = configured(spec, trial)
+        trial.report(bowl(config, 9), 9)
+        study.tell(trial, bowl(config, 9))
+    found: dict[bool, list[float]] = {True: [], False: []}
+    for ended in study.get_trials():
+        found["models" in ended.system_attrs[SUGGESTED]].append(bowl(ended.params, 1) - 1)
+    assert statistics.median(found[True][5:]) < 0.75 * statistics.median(found[False])

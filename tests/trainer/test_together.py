@@ -1,0 +1,56 @@
+"""Runs that train in one process, and what one of them may do without the others' notice."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from hpsearch.trainer.checkpoint import Tensors
+from hpsearch.trainer.config import LoraConfig
+from hpsearch.trainer.loop import FitResult, Run, course, fit
+from hpsearch.trainer.together import Outcome, Together
+
+
+def trained_together(configs: list[LoraConfig], breaks: dict[int, int]) -> list[Outcome]:
+    """What becomes of runs of which some, by their place, run out of memory in the step of a number."""
+    together, runs = Together(), list[Run]()
+    for place, config in enumerate(configs):
+        run = together.new_run(config)
+        if place in breaks:
+            _break(run, breaks[place])
+        runs.append(run)
+        together.join(run, course(run, on_report=lambda report: None))
+    found: dict[Run, Outcome] = {}
+    for _ in range(100):  # more than they need
+        found |= dict(together.advance())
+    return [found[run] for run in runs]
+
+
+def _break(run: Run, number: int) -> None:
+    step = run.optimizer.step
+
+    def broken(gradients: Tensors, learning_rate: float) -> torch.Tensor:
+        if run.step == number:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return step(gradients, learning_rate)
+
+    vars(run.optimizer)["step"] = broken
+
+
+def told(result: FitResult) -> list[tuple[int, float, float]]:
+    return [(report.step, report.value, report.metrics["train_loss"]) for report in result.reports]
+
+
+# Its neighbours step before it and after it; they would miss the report that is due then, or their end.
+@pytest.mark.parametrize("number", [3, 11])
+def test_a_run_that_cannot_step_leaves_and_the_others_lose_no_report(
+    tiny_lora: LoraConfig, number: int
+) -> None:
+    configs = [dataclasses.replace(tiny_lora, seed=seed) for seed in range(3)]
+    first, broken, last = trained_together(configs, {1: number})
+    assert isinstance(broken, torch.OutOfMemoryError)
+    for config, outcome in ((configs[0], first), (configs[2], last)):
+        assert isinstance(outcome, FitResult)
+        assert told(outcome) == told(fit(config, on_report=lambda report: None))
