@@ -58,10 +58,12 @@ def test_a_killed_search_with_damaged_checkpoints_is_the_undisturbed_one(command
         search.wait_for(lambda path=metrics: path.exists() and len(path.read_bytes().splitlines()) >= 3)
         process.kill()
         process.communicate()
+        search.wait_for(lambda: not list(bench.folder.glob(".*.pid")))  # the guardian has ended the worker
+        checkpoints = runs / str(number) / "checkpoint"
+        if not (checkpoints / CHECKPOINT).exists():  # ended after the old one was renamed, before the new one was
+            os.replace(checkpoints / f".{CHECKPOINT}.partial", checkpoints / CHECKPOINT)
         for name in damaged:
-            path = runs / str(number) / "checkpoint" / name
-            search.wait_for(path.exists)  # the worker, which ends a moment later, may be putting it there
-            os.truncate(path, path.stat().st_size - 1)
+            os.truncate(checkpoints / name, (checkpoints / name).stat().st_size - 1)
     output, _ = search.start().communicate(timeout=120)
     found = bench.trials()
     assert [len(trial.intermediate_values) for trial in found] == [150, 150], output
