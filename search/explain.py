@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial
 
 from ..spaces import Spec
 from ..spaces.stopping import Rungs
-from .scheduling import bracket_of_trial, brackets_of, promotes
+from .scheduling import Ladders, bracket_of_trial, brackets_of, promotes
 
 RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
 SUGGESTED = "suggested"  # a trial's system attribute that says by what, where the sampler is our own
@@ -54,8 +54,13 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
     brackets = brackets_of(spec)
     if not brackets:
         return []
-    bracket = bracket_of(study, spec, trial)
-    mates = [t for t in study.get_trials(deepcopy=False) if bracket_of(study, spec, t) == bracket]
+    bracket, trials = bracket_of(study, spec, trial), study.get_trials(deepcopy=False)
+    if promotes(spec):
+        ladders = Ladders(spec)
+        mine = ladders.of(trial.number, trial.params)
+        mates = [t for t in trials if t.system_attrs and ladders.of(t.number, t.params) == mine]
+    else:
+        mates = [t for t in trials if bracket_of(study, spec, t) == bracket]
     sign = 1 if spec.goal == "minimize" else -1
     found = []
     for index, step in enumerate(brackets[bracket].rungs):

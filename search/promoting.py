@@ -16,7 +16,7 @@ from ..spaces.stopping import Rungs
 from ..storage.live import LiveStorage
 from ..storage.states import AT_RUNG, at_rung, confirms
 from .explain import RUNG
-from .scheduling import Promotion, bracket_of_trial, brackets_of, promotes
+from .scheduling import Ladders, Promotion, promotes
 
 EVENTS = "events"  # the attribute of a trial that tells when it paused and when it went on
 
@@ -32,7 +32,7 @@ class Promoting:
     def __init__(self, spec: Spec, storage: LiveStorage) -> None:
         self._spec = spec
         self._storage = storage
-        self._brackets = brackets_of(spec)
+        self._ladders = Ladders(spec)
         self._promotion = promotion_of(spec, storage.get_all_trials(0, deepcopy=False))
 
     def pauses(self, trial: FrozenTrial) -> bool:
@@ -41,8 +41,8 @@ class Promoting:
             return False
         number, step = trial.number, trial.last_step
         assert step is not None
-        bracket = bracket_of_trial(self._brackets, self._spec.name, number)
-        came = self._promotion.report(number, bracket, step, _loss(self._spec, trial, step))
+        ladder = self._ladders.of(number, trial.params)
+        came = self._promotion.report(number, ladder, step, _loss(self._spec, trial, step))
         for rung in came:
             value = trial.intermediate_values[step]
             self._storage.set_trial_system_attr(trial._trial_id, f"{RUNG}{rung}", value)
@@ -80,30 +80,33 @@ class Promoting:
 
     def why_not(self, number: int) -> str:
         """Why a trial that waited ends."""
-        standing = self._promotion.standing(number)
+        trial = self._storage.get_all_trials(0, deepcopy=False)[number]
+        step = self._promotion.standing(number).step
         eta = self._promotion.eta
-        return f"paused at {standing.step} {self._spec.resource}: {standing}, one in {eta} goes on"
+        return f"paused at {step} {self._spec.resource}: {self._standing(trial)}, one in {eta} goes on"
 
     def _note(self, trial: FrozenTrial, what: str) -> str:
-        standing = self._promotion.standing(trial.number)
-        event = f"{what} at {trial.last_step} {self._spec.resource}, {standing}"
+        event = f"{what} at {trial.last_step} {self._spec.resource}, {self._standing(trial)}"
         events = [*trial.user_attrs.get(EVENTS, ()), event]
         self._storage.set_trial_user_attr(trial._trial_id, EVENTS, events)
         return event
 
+    def _standing(self, trial: FrozenTrial) -> str:
+        return f"{self._promotion.standing(trial.number)}{self._ladders.kind(trial.params)}"
+
 
 def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> Promotion:
     """The rungs of a study whose trials pause, and who is at each."""
-    stopping, brackets = spec.early_stopping, brackets_of(spec)
+    stopping, ladders = spec.early_stopping, Ladders(spec)
     assert isinstance(stopping, Rungs)
-    promotion = Promotion(brackets, stopping.eta, spec.budget.trials)
+    promotion = Promotion(ladders.all, stopping.eta, spec.budget.trials)
     for number, trial in enumerate(trials):
-        if _is_apart(trial):
+        if _is_apart(trial) or not trial.intermediate_values:
             continue
         came_at: int | None = None  # the step that brought it to the last of its rungs
-        bracket = bracket_of_trial(brackets, spec.name, number)
+        ladder = ladders.of(number, trial.params)
         for step in sorted(trial.intermediate_values):
-            if promotion.report(number, bracket, step, _loss(spec, trial, step)):
+            if promotion.report(number, ladder, step, _loss(spec, trial, step)):
                 came_at = step
         if at_rung(trial):
             promotion.pause(number)

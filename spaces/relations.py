@@ -118,6 +118,18 @@ def _known(path: str, names: Iterable[str], parameters: Known) -> Iterator[Probl
             yield path, f'"{name}" is no parameter; {hint(name, parameters)}'
 
 
+def kinds(names: Iterable[str], parameters: Known) -> Iterator[Problem]:
+    """Whether trials can be told apart by these: `early_stopping.alike`."""
+    for index, name in enumerate(names):
+        path = f"early_stopping.alike[{index}]"
+        choices = {other: p for other, p in parameters.items() if isinstance(p, Choice)}
+        if name in parameters and name not in choices:
+            told = f"; {hint(name, choices)}" if choices else ""
+            yield path, f'"{name}" is no list of choices, so few trials would have the same value{told}'
+        else:
+            yield from _known(path, [name], parameters)
+
+
 def _given(name: str, value: Any, parameters: Known) -> Iterator[Problem]:
     """Whether the baseline may give a parameter this value."""
     path = f"baseline.{name}"

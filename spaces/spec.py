@@ -18,7 +18,7 @@ from .messages import UNIONS, translate
 from .model import Formula, Model, Text, plain, refuse, show
 from .parameters import Parameter
 from .presets import PresetNames, Presets, from_preset
-from .relations import Known, Problem, relations
+from .relations import Known, Problem, kinds, relations
 from .samplers import TPE, Grid, Search
 from .settings import Budget, Confirm, Execution, Objective
 from .space import Space
@@ -143,6 +143,8 @@ class Spec(Model):
         spec._places, spec._from_preset = places, tuple(given)
         if not issues:
             issues += _issues(places, relations(spec.parameters, spec.constraints, spec.baseline))
+            alike = getattr(spec.early_stopping, "alike", None) or ()
+            issues += _issues(places, kinds(alike, spec.parameters))
         if not issues:  # only then is there a space to try
             unlisted = spec.space.unlisted() if isinstance(spec.search, Grid) else ()
             issues += _issues(places, (*unlisted, *spec.space.problems()))

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag, model_validator
 
-from .model import Model, NotNegative, Positive, Share, members, named, refuse
+from .model import Model, NotNegative, Positive, Share, Text, members, named, refuse
 
 Unit = Literal["samples", "steps", "epochs"]
 LENGTHS: dict[str, Unit] = {"max_samples": "samples", "num_train_epochs": "epochs"}  # parameters that tell it
@@ -47,11 +47,15 @@ class Rungs(EarlyStopping):
     """One in this many trials goes on at each rung."""
     type: Literal["stopping", "promotion"] = "stopping"
     """The others end (stopping), or wait to go on when they are among the best (promotion)."""
+    alike: list[Text] | None = None
+    """Choices in which trials agree that are compared (promotion); lr_scheduler where it is searched."""
 
     @model_validator(mode="after")
     def _check(self) -> Rungs:
         if self.min >= self.max:
             raise refuse(("min", f"min {self.min} must be below max {self.max}"))
+        if self.alike and self.type != "promotion":
+            raise refuse(("alike", "is for type: promotion; the type stopping compares all trials"))
         return self
 
 

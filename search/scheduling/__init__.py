@@ -3,6 +3,8 @@
 from .promotion import Promotion, Standing, Waiting
 from .rungs import (
     Bracket,
+    Ladders,
+    alike_of,
     bracket_of_trial,
     brackets_of,
     expected_cost,
@@ -15,9 +17,11 @@ from .rungs import (
 
 __all__ = [
     "Bracket",
+    "Ladders",
     "Promotion",
     "Standing",
     "Waiting",
+    "alike_of",
     "bracket_of_trial",
     "brackets_of",
     "expected_cost",

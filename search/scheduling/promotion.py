@@ -52,34 +52,34 @@ class Waiting:
 class Promotion:
     """The rungs of a study and who is at each. Losses: lower is better."""
 
-    def __init__(self, brackets: Sequence[Bracket], eta: int, most: int | None = None) -> None:
-        """`most`: how many trials there will be, where that is known."""
+    def __init__(self, ladders: Sequence[Bracket], eta: int, most: int | None = None) -> None:
+        """`ladders`: the rungs that a trial may climb. `most`: how many trials there will be, if known."""
         self.eta = eta
         self._most = most
-        self._brackets = brackets
-        self._ranked: list[list[list[tuple[float, int]]]] = [[[] for _ in b.rungs] for b in brackets]
-        self._at: dict[
-            int, tuple[int, int, float]
-        ] = {}  # trial -> its bracket, the last rung, its loss there
+        self._ladders = ladders
+        places = [(index, rung) for index, ladder in enumerate(ladders) for rung in range(len(ladder.rungs))]
+        self._highest_first = sorted(places, key=lambda at: ladders[at[0]].rungs[at[1]], reverse=True)
+        self._ranked: list[list[list[tuple[float, int]]]] = [[[] for _ in b.rungs] for b in ladders]
+        self._at: dict[int, tuple[int, int, float]] = {}  # a trial's ladder, last rung and loss there
         self._paused: set[int] = set()
         self._going: list[list[set[int]]] = [
-            [set() for _ in b.rungs] for b in brackets
+            [set() for _ in b.rungs] for b in ladders
         ]  # on the way from there
 
-    def report(self, number: int, bracket: int, step: int, loss: float) -> list[int]:
-        """Take in what a trial has at a step; the rungs of its bracket that it comes to with it.
+    def report(self, number: int, ladder: int, step: int, loss: float) -> list[int]:
+        """Take in what a trial has at a step; the rungs of its ladder that it comes to with it.
 
         A grid of reports that is sparser than the rungs brings it to several at once.
         """
         came = []
         last = self._at[number][1] if number in self._at else -1
-        for rung, place in enumerate(self._brackets[bracket].rungs):
+        for rung, place in enumerate(self._ladders[ladder].rungs):
             if step >= place and rung > last:
-                insort(self._ranked[bracket][rung], (loss, number))
-                self._at[number] = bracket, rung, loss
+                insort(self._ranked[ladder][rung], (loss, number))
+                self._at[number] = ladder, rung, loss
                 came.append(rung)
         if came and last >= 0:
-            self._going[bracket][last].discard(number)
+            self._going[ladder][last].discard(number)
         return came
 
     def pause(self, number: int) -> None:
@@ -89,8 +89,8 @@ class Promotion:
     def go_on(self, number: int) -> None:
         """A trial goes on from the last rung that it has come to."""
         self._paused.discard(number)
-        bracket, rung, _ = self._at[number]
-        self._going[bracket][rung].add(number)
+        ladder, rung, _ = self._at[number]
+        self._going[ladder][rung].add(number)
 
     def end(self, number: int) -> None:
         """A trial that waited has ended."""
@@ -98,9 +98,9 @@ class Promotion:
 
     def next(self) -> int | None:
         """The paused trial to take up; None where none is good enough."""
-        for bracket, rung in self._highest_first():
-            if self._gone(bracket, rung) < len(self._ranked[bracket][rung]) // self.eta:
-                best = next(iter(self._waiting(bracket, rung)), None)
+        for ladder, rung in self._highest_first:
+            if self._gone(ladder, rung) < len(self._ranked[ladder][rung]) // self.eta:
+                best = next(iter(self._waiting(ladder, rung)), None)
                 if best is not None:
                     return best
         return None
@@ -110,38 +110,34 @@ class Promotion:
         if self._most is None:
             return []
         found = []
-        for bracket, rung in self._highest_first():
-            places = max(0, self._most // self.eta - self._gone(bracket, rung))
-            found += self._waiting(bracket, rung)[places:]
+        for ladder, rung in self._highest_first:
+            places = max(0, self._most // self.eta - self._gone(ladder, rung))
+            found += self._waiting(ladder, rung)[places:]
         return found
 
-    def _gone(self, bracket: int, rung: int) -> int:
+    def _gone(self, ladder: int, rung: int) -> int:
         """How many have gone on from a rung: those that are at the next one, or on the way."""
-        above = self._ranked[bracket][rung + 1 :][:1]
-        return sum(map(len, above)) + len(self._going[bracket][rung])
+        above = self._ranked[ladder][rung + 1 :][:1]
+        return sum(map(len, above)) + len(self._going[ladder][rung])
 
-    def _waiting(self, bracket: int, rung: int) -> list[int]:
+    def _waiting(self, ladder: int, rung: int) -> list[int]:
         """Who waits at a rung, the best first."""
-        ranked = self._ranked[bracket][rung]
+        ranked = self._ranked[ladder][rung]
         return [n for _, n in ranked if n in self._paused and self._at[n][1] == rung]
 
     def standing(self, number: int) -> Standing:
         """How a trial stands at the last rung that it has come to."""
-        bracket, rung, loss = self._at[number]
-        ranked = self._ranked[bracket][rung]
+        ladder, rung, loss = self._at[number]
+        ranked = self._ranked[ladder][rung]
         return Standing(
-            self._brackets[bracket].rungs[rung], 1 + bisect_left(ranked, (loss, number)), len(ranked)
+            self._ladders[ladder].rungs[rung], 1 + bisect_left(ranked, (loss, number)), len(ranked)
         )
 
     def waiting(self, number: int) -> Waiting:
         """How a paused trial waits."""
-        bracket, rung, _ = self._at[number]
-        there, gone = self._waiting(bracket, rung), self._gone(bracket, rung)
+        ladder, rung, _ = self._at[number]
+        there, gone = self._waiting(ladder, rung), self._gone(ladder, rung)
         place = 1 + there.index(number)
         standing = self.standing(number)
         needed = (gone + place) * self.eta
         return Waiting(standing.step, place, len(there), gone, standing.reached, needed)
-
-    def _highest_first(self) -> list[tuple[int, int]]:
-        places = [(b, r) for b, bracket in enumerate(self._brackets) for r in range(len(bracket.rungs))]
-        return sorted(places, key=lambda place: self._brackets[place[0]].rungs[place[1]], reverse=True)

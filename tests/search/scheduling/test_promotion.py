@@ -194,3 +194,21 @@ def test_every_bracket_of_hyperband_is_filled_by_its_share(workers: int) -> None
     )
     finished = {bracket_of_trial(brackets, "lora", number) for number in done.complete}
     assert finished == set(range(len(brackets)))
+
+
+def late(loss: float) -> Curve:
+    """Worse than any flat curve until its end, and better there."""
+    return lambda step: loss - 10 if step == 27 else loss + 10
+
+
+@given(st.permutations(range(27)), st.permutations(range(27)), st.integers(1, 4))
+def test_a_late_bloomer_beside_its_like_comes_to_its_end(
+    ours: list[int], others: list[int], workers: int
+) -> None:
+    curves = [curve for a, b in zip(ours, others, strict=True) for curve in (late(float(a)), flat(float(b)))]
+    best = 2 * ours.index(0)
+    assert best not in simulate(curves, workers=workers).complete
+    ladders = [Bracket(rungs(1, 27, 3), 1.0)] * 2
+    done = Simulated(Promotion(ladders, 3), ladders, 27)
+    done.run(curves, workers, lambda number: number % 2)
+    assert sorted(done.complete) == sorted([best, 2 * others.index(0) + 1])

@@ -1,0 +1,72 @@
+"""Which trials are compared with which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hpsearch.search.scheduling import Ladders, alike_of
+from hpsearch.spaces import SpaceError, Spec
+
+PROMOTION = {"method": "asha", "type": "promotion", "min": 1, "max": 27, "resource": "steps"}
+SCHEDULED = {
+    "learning_rate": {"min": 1e-4, "max": 1e-2, "log": True},
+    "lr_scheduler": ["constant", "cosine"],
+    "warmup": [True, False],
+    "decay": {"choices": ["late", "early"], "when": {"lr_scheduler": "cosine"}},
+}
+SpaceOf = Callable[..., Spec]
+
+
+@pytest.fixture
+def space(make_spec: Any) -> SpaceOf:
+    def make(parameters: dict[str, Any] = SCHEDULED, **stopping: Any) -> Spec:
+        spec: Spec = make_spec(parameters=parameters, early_stopping=PROMOTION | stopping)
+        return spec
+
+    return make
+
+
+def test_trials_are_compared_with_those_of_their_schedule(space: SpaceOf) -> None:
+    ladders = Ladders(space())
+    constant = {ladders.of(n, {"lr_scheduler": "constant", "learning_rate": 1e-3 * n}) for n in range(1, 9)}
+    cosine = {ladders.of(n, {"lr_scheduler": "cosine", "warmup": n % 2 == 0}) for n in range(9)}
+    assert len(constant) == len(cosine) == 1 and constant != cosine
+    assert ladders.kind({"lr_scheduler": "cosine", "warmup": True}) == " with lr_scheduler cosine"
+
+
+def test_all_trials_compare_where_no_schedule_is_searched(space: SpaceOf) -> None:
+    for spec in (space({"learning_rate": {"min": 0, "max": 1}, "lr_scheduler": "cosine"}), space(alike=[])):
+        ladders = Ladders(spec)
+        assert len(ladders.all) == 1 and ladders.of(7, {"lr_scheduler": "cosine"}) == 0
+        assert ladders.kind({"lr_scheduler": "cosine"}) == ""
+
+
+def test_a_space_names_the_choices_that_count(space: SpaceOf) -> None:
+    """A conditional one that a trial lacks is a kind of its own; each bracket has ladders of its own."""
+    spec = space(method="hyperband", alike=["warmup", "decay"])
+    ladders = Ladders(spec)
+    params = [{"warmup": w} | d for w in (True, False) for d in ({}, {"decay": "late"}, {"decay": "early"})]
+    found = {ladders.of(n, each) for n in range(200) for each in params}
+    assert len(found) == 6 * len(ladders.brackets)
+    assert ladders.kind(params[1]) == " with warmup True, decay late"
+
+
+def test_trials_that_are_stopped_are_compared_with_all(space: SpaceOf) -> None:
+    assert alike_of(space(type="stopping")) == []
+    with pytest.raises(SpaceError, match=r"early_stopping.alike: is for type: promotion"):
+        space(type="stopping", alike=["warmup"])
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("lr_schedular", r'alike\[0\]: "lr_schedular" is no parameter; did you mean "lr_scheduler"'),
+        ("learning_rate", r'alike\[0\]: "learning_rate" is no list of choices, so few trials'),
+    ],
+)
+def test_what_cannot_tell_trials_apart_is_refused(space: SpaceOf, name: str, told: str) -> None:
+    with pytest.raises(SpaceError, match=told):
+        space(alike=[name])
