@@ -38,7 +38,7 @@ from optuna.trial import TrialState
 
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.driver import Driver
-from hpsearch.spaces import loads
+from hpsearch.spaces import Spec, loads
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
 from hpsearch.storage.studies import SPEC, open_live
@@ -112,14 +112,17 @@ class Silence:
 class Ours:
     """The driver and a study of it, asked and told as a backend does."""
 
-    def __init__(self, task: Task, seed: int, budget: int, *, prior: bool = False, **search: Any) -> None:
-        self._task = task
+    def __init__(self, spec: Spec) -> None:
+        self._last = spec.early_stopping.max
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
-        spec = loads(json.dumps(space_file(task, budget, prior=prior, search={"seed": seed, **search})))
         self._storage = open_storage(f"sqlite:///{folder / 'study.db'}", create=True)
         live = open_live(self._storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
         self._driver = Driver(spec, live, runs=folder / "runs", watcher=Silence(), pruner=make_pruner(spec))
+
+    def put_up(self, params: Config) -> None:
+        """Let these be the parameters of a trial, before others are proposed."""
+        self._driver.study.enqueue_trial(params)
 
     def next(self) -> Job | None:
         given = self._driver.ask()
@@ -133,7 +136,7 @@ class Ours:
     def goes_on(self, job: Job, value: float) -> bool:
         if self._driver.report(job.key, value, job.done, {}) is not None:
             return False
-        if job.done < self._task.epochs:
+        if job.done != self._last:
             return True
         self._driver.complete(job.key, value)
         return False
@@ -145,6 +148,11 @@ class Ours:
         self._driver.close()
         self._storage.engine.dispose()
         self._folder.cleanup()
+
+
+def ours(task: Task, seed: int, budget: int, *, prior: bool = False, **search: Any) -> Ours:
+    """Our search of a task."""
+    return Ours(loads(json.dumps(space_file(task, budget, prior=prior, search={"seed": seed, **search}))))
 
 
 def space_file(task: Task, budget: int, *, prior: bool, search: dict[str, Any]) -> dict[str, Any]:
@@ -328,10 +336,10 @@ def syne_space(task: Task) -> dict[str, Any]:
 
 SYNE_TUNE = "syne_tune"
 CONTESTANTS = {
-    "hpsearch": Contestant(partial(Ours, sampler="rung_gp")),
-    "hpsearch-tpe": Contestant(partial(Ours, sampler="tpe")),
-    "hpsearch-prior": Contestant(partial(Ours, sampler="rung_gp", prior=True)),
-    "hpsearch-random": Contestant(partial(Ours, sampler="random"), extra=True),
+    "hpsearch": Contestant(partial(ours, sampler="rung_gp")),
+    "hpsearch-tpe": Contestant(partial(ours, sampler="tpe")),
+    "hpsearch-prior": Contestant(partial(ours, sampler="rung_gp", prior=True)),
+    "hpsearch-random": Contestant(partial(ours, sampler="random"), extra=True),
     "random": Contestant(partial(Optuna, sampler=RandomSampler, pruner=lambda task: NopPruner())),
     "optuna-tpe": Contestant(partial(Optuna, pruner=lambda task: NopPruner())),
     "optuna-hyperband": Contestant(

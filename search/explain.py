@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import optuna
 from optuna.pruners import HyperbandPruner
@@ -10,7 +12,7 @@ from optuna.trial import FrozenTrial
 
 from ..spaces import Spec
 from ..spaces.stopping import Rungs
-from .scheduling import Ladders, bracket_of_trial, brackets_of, promotes
+from .scheduling import alike_of, bracket_of_trial, brackets_of, promotes
 
 RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
 SUGGESTED = "suggested"  # a trial's system attribute that says by what, where the sampler is our own
@@ -28,7 +30,7 @@ class RungResult:
     index: int  # of the rung in its bracket, from 0
     step: int
     value: float
-    rank: int  # among all trials that have reached this rung of this bracket, from 1
+    rank: int  # among the trials of its kind that have reached this rung of this bracket, from 1
     reached: int  # how many those are
 
 
@@ -49,18 +51,22 @@ def hyperband_bracket(study: optuna.Study, trial: FrozenTrial) -> int:
     return pruner._get_bracket_id(study, trial)
 
 
+def kind_of(alike: Sequence[str], trial: FrozenTrial) -> tuple[tuple[str, Any], ...]:
+    """The kind of a trial, which it is compared with: its values of the choices that matter."""
+    return tuple((name, trial.params[name]) for name in alike if name in trial.params)
+
+
 def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[RungResult]:
     """The rungs a trial has reached, in order, with its rank at each."""
     brackets = brackets_of(spec)
     if not brackets:
         return []
-    bracket, trials = bracket_of(study, spec, trial), study.get_trials(deepcopy=False)
-    if promotes(spec):
-        ladders = Ladders(spec)
-        mine = ladders.of(trial.number, trial.params)
-        mates = [t for t in trials if t.system_attrs and ladders.of(t.number, t.params) == mine]
-    else:
-        mates = [t for t in trials if bracket_of(study, spec, t) == bracket]
+    bracket, alike = bracket_of(study, spec, trial), alike_of(spec)
+    mates = [
+        t
+        for t in study.get_trials(deepcopy=False)
+        if bracket_of(study, spec, t) == bracket and kind_of(alike, t) == kind_of(alike, trial)
+    ]
     sign = 1 if spec.goal == "minimize" else -1
     found = []
     for index, step in enumerate(brackets[bracket].rungs):

@@ -15,8 +15,8 @@ from ..spaces import Spec
 from ..spaces.stopping import Rungs
 from ..storage.live import LiveStorage
 from ..storage.states import AT_RUNG, at_rung, confirms
-from .explain import RUNG
-from .scheduling import Ladders, Promotion, promotes
+from .explain import RUNG, kind_of
+from .scheduling import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
 
 EVENTS = "events"  # the attribute of a trial that tells when it paused and when it went on
 
@@ -32,7 +32,7 @@ class Promoting:
     def __init__(self, spec: Spec, storage: LiveStorage) -> None:
         self._spec = spec
         self._storage = storage
-        self._ladders = Ladders(spec)
+        self._brackets, self._alike = brackets_of(spec), alike_of(spec)
         self._promotion = promotion_of(spec, storage.get_all_trials(0, deepcopy=False))
 
     def pauses(self, trial: FrozenTrial) -> bool:
@@ -41,8 +41,9 @@ class Promoting:
             return False
         number, step = trial.number, trial.last_step
         assert step is not None
-        ladder = self._ladders.of(number, trial.params)
-        came = self._promotion.report(number, ladder, step, _loss(self._spec, trial, step))
+        bracket = bracket_of_trial(self._brackets, self._spec.name, number)
+        kind = kind_of(self._alike, trial)
+        came = self._promotion.report(number, bracket, step, _loss(self._spec, trial, step), kind)
         for rung in came:
             value = trial.intermediate_values[step]
             self._storage.set_trial_system_attr(trial._trial_id, f"{RUNG}{rung}", value)
@@ -92,21 +93,22 @@ class Promoting:
         return event
 
     def _standing(self, trial: FrozenTrial) -> str:
-        return f"{self._promotion.standing(trial.number)}{self._ladders.kind(trial.params)}"
+        told = [f"{name} {value}" for name, value in kind_of(self._alike, trial)]
+        return f"{self._promotion.standing(trial.number)}{' with ' if told else ''}{', '.join(told)}"
 
 
 def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> Promotion:
     """The rungs of a study whose trials pause, and who is at each."""
-    stopping, ladders = spec.early_stopping, Ladders(spec)
+    stopping, brackets, alike = spec.early_stopping, brackets_of(spec), alike_of(spec)
     assert isinstance(stopping, Rungs)
-    promotion = Promotion(ladders.all, stopping.eta, spec.budget.trials)
+    promotion = Promotion(brackets, stopping.eta, spec.budget.trials)
     for number, trial in enumerate(trials):
-        if _is_apart(trial) or not trial.intermediate_values:
+        if _is_apart(trial):
             continue
         came_at: int | None = None  # the step that brought it to the last of its rungs
-        ladder = ladders.of(number, trial.params)
+        bracket, kind = bracket_of_trial(brackets, spec.name, number), kind_of(alike, trial)
         for step in sorted(trial.intermediate_values):
-            if promotion.report(number, ladder, step, _loss(spec, trial, step)):
+            if promotion.report(number, bracket, step, _loss(spec, trial, step), kind):
                 came_at = step
         if at_rung(trial):
             promotion.pause(number)

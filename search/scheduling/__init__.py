@@ -3,7 +3,6 @@
 from .promotion import Promotion, Standing, Waiting
 from .rungs import (
     Bracket,
-    Ladders,
     alike_of,
     bracket_of_trial,
     brackets_of,
@@ -17,7 +16,6 @@ from .rungs import (
 
 __all__ = [
     "Bracket",
-    "Ladders",
     "Promotion",
     "Standing",
     "Waiting",

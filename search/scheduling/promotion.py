@@ -12,6 +12,10 @@ stopped is lost. Here all at a rung are judged again whenever somebody else gets
 So no more than one in eta ever goes on from a rung. The paper lets on whoever is in the first n / eta by now:
 where trials get better, as those of a model do, these are many more, and the search begins fewer.
 
+Who is best, where trials are of several kinds? One whose learning rate decays looks worse than one whose rate
+is constant until it is nearly over. So like is compared with like: each trial has a place among those of its
+own kind, and who has the smallest part of its kind ahead of it goes first: the best of each, then by shares.
+
 Pure: this sees values and answers, and knows no clock, no worker and no file. All it knows can be told again
 from the reports of a study, so a search that was killed decides as it would have.
 """
@@ -19,7 +23,7 @@ from the reports of a study, so a search that was killed decides as it would hav
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from .rungs import Bracket
@@ -42,67 +46,92 @@ class Waiting:
     """How a trial waits at a rung."""
 
     step: int  # of the rung
-    place: int  # among those that wait there, from 1
+    place: int  # in the queue of those that wait there, from 1
     waiting: int  # how many those are
     gone: int  # how many have gone on from there
     reached: int  # how many have got there
     needed: int  # how many must have got there so that it goes on, where none of them is better
 
 
+class _Rung:
+    """Who has come to one rung of a bracket."""
+
+    def __init__(self, bracket: int, index: int, step: int) -> None:
+        self.bracket, self.index, self.step = bracket, index, step
+        self.ranked: dict[Hashable, list[tuple[float, int]]] = {}  # by kind: losses and trials, rising
+        self.waiting: set[int] = set()
+        self.going: set[int] = set()  # on the way from here
+
+    @property
+    def reached(self) -> int:
+        return sum(map(len, self.ranked.values()))
+
+    def in_line(self) -> list[list[int]]:
+        """Who waits, the best first, kind by kind."""
+        return [[n for _, n in ranked if n in self.waiting] for ranked in self.ranked.values()]
+
+    def queue(self) -> list[int]:
+        """Who waits, the best first: who has the smallest part of its kind ahead of it."""
+        placed = [
+            (place / len(ranked), loss, number)
+            for ranked in self.ranked.values()
+            for place, (loss, number) in enumerate(ranked)
+            if number in self.waiting
+        ]
+        return [number for *_, number in sorted(placed)]
+
+
 class Promotion:
     """The rungs of a study and who is at each. Losses: lower is better."""
 
-    def __init__(self, ladders: Sequence[Bracket], eta: int, most: int | None = None) -> None:
-        """`ladders`: the rungs that a trial may climb. `most`: how many trials there will be, if known."""
+    def __init__(self, brackets: Sequence[Bracket], eta: int, most: int | None = None) -> None:
+        """`most`: how many trials there will be, where that is known."""
         self.eta = eta
         self._most = most
-        self._ladders = ladders
-        places = [(index, rung) for index, ladder in enumerate(ladders) for rung in range(len(ladder.rungs))]
-        self._highest_first = sorted(places, key=lambda at: ladders[at[0]].rungs[at[1]], reverse=True)
-        self._ranked: list[list[list[tuple[float, int]]]] = [[[] for _ in b.rungs] for b in ladders]
-        self._at: dict[int, tuple[int, int, float]] = {}  # a trial's ladder, last rung and loss there
-        self._paused: set[int] = set()
-        self._going: list[list[set[int]]] = [
-            [set() for _ in b.rungs] for b in ladders
-        ]  # on the way from there
+        self._rungs = [
+            [_Rung(b, i, step) for i, step in enumerate(each.rungs)] for b, each in enumerate(brackets)
+        ]
+        every = (rung for bracket in self._rungs for rung in bracket)
+        self._highest_first = sorted(every, key=lambda rung: rung.step, reverse=True)
+        self._at: dict[
+            int, tuple[_Rung, float, Hashable]
+        ] = {}  # a trial's last rung, its loss there, its kind
 
-    def report(self, number: int, ladder: int, step: int, loss: float) -> list[int]:
-        """Take in what a trial has at a step; the rungs of its ladder that it comes to with it.
+    def report(self, number: int, bracket: int, step: int, loss: float, kind: Hashable = None) -> list[int]:
+        """Take in what a trial has at a step; the rungs of its bracket that it comes to with it.
 
-        A grid of reports that is sparser than the rungs brings it to several at once.
+        A grid of reports that is sparser than the rungs brings it to several at once. Trials of the same kind
+        are compared by their losses, and others by their places among their own.
         """
         came = []
-        last = self._at[number][1] if number in self._at else -1
-        for rung, place in enumerate(self._ladders[ladder].rungs):
-            if step >= place and rung > last:
-                insort(self._ranked[ladder][rung], (loss, number))
-                self._at[number] = ladder, rung, loss
-                came.append(rung)
-        if came and last >= 0:
-            self._going[ladder][last].discard(number)
+        last = self._at[number][0] if number in self._at else None
+        for rung in self._rungs[bracket]:
+            if step >= rung.step and (last is None or rung.index > last.index):
+                insort(rung.ranked.setdefault(kind, []), (loss, number))
+                self._at[number] = rung, loss, kind
+                came.append(rung.index)
+        if came and last is not None:
+            last.going.discard(number)
         return came
 
     def pause(self, number: int) -> None:
         """Let a trial wait at the last rung that it has come to."""
-        self._paused.add(number)
+        self._at[number][0].waiting.add(number)
 
     def go_on(self, number: int) -> None:
         """A trial goes on from the last rung that it has come to."""
-        self._paused.discard(number)
-        ladder, rung, _ = self._at[number]
-        self._going[ladder][rung].add(number)
+        self.end(number)
+        self._at[number][0].going.add(number)
 
     def end(self, number: int) -> None:
-        """A trial that waited has ended."""
-        self._paused.discard(number)
+        """A trial that waited waits no more."""
+        self._at[number][0].waiting.discard(number)
 
     def next(self) -> int | None:
         """The paused trial to take up; None where none is good enough."""
-        for ladder, rung in self._highest_first:
-            if self._gone(ladder, rung) < len(self._ranked[ladder][rung]) // self.eta:
-                best = next(iter(self._waiting(ladder, rung)), None)
-                if best is not None:
-                    return best
+        for rung in self._highest_first:
+            if rung.waiting and self._gone(rung) < rung.reached // self.eta:
+                return rung.queue()[0]
         return None
 
     def hopeless(self) -> list[int]:
@@ -110,34 +139,25 @@ class Promotion:
         if self._most is None:
             return []
         found = []
-        for ladder, rung in self._highest_first:
-            places = max(0, self._most // self.eta - self._gone(ladder, rung))
-            found += self._waiting(ladder, rung)[places:]
+        for rung in self._highest_first:
+            places = max(0, self._most // self.eta - self._gone(rung))
+            found += [number for line in rung.in_line() for number in line[places:]]
         return found
 
-    def _gone(self, ladder: int, rung: int) -> int:
+    def _gone(self, rung: _Rung) -> int:
         """How many have gone on from a rung: those that are at the next one, or on the way."""
-        above = self._ranked[ladder][rung + 1 :][:1]
-        return sum(map(len, above)) + len(self._going[ladder][rung])
-
-    def _waiting(self, ladder: int, rung: int) -> list[int]:
-        """Who waits at a rung, the best first."""
-        ranked = self._ranked[ladder][rung]
-        return [n for _, n in ranked if n in self._paused and self._at[n][1] == rung]
+        above = self._rungs[rung.bracket][rung.index + 1 :][:1]
+        return sum(each.reached for each in above) + len(rung.going)
 
     def standing(self, number: int) -> Standing:
-        """How a trial stands at the last rung that it has come to."""
-        ladder, rung, loss = self._at[number]
-        ranked = self._ranked[ladder][rung]
-        return Standing(
-            self._ladders[ladder].rungs[rung], 1 + bisect_left(ranked, (loss, number)), len(ranked)
-        )
+        """How a trial stands, among those of its kind, at the last rung that it has come to."""
+        rung, loss, kind = self._at[number]
+        ranked = rung.ranked[kind]
+        return Standing(rung.step, 1 + bisect_left(ranked, (loss, number)), len(ranked))
 
     def waiting(self, number: int) -> Waiting:
-        """How a paused trial waits."""
-        ladder, rung, _ = self._at[number]
-        there, gone = self._waiting(ladder, rung), self._gone(ladder, rung)
-        place = 1 + there.index(number)
-        standing = self.standing(number)
-        needed = (gone + place) * self.eta
-        return Waiting(standing.step, place, len(there), gone, standing.reached, needed)
+        """How a paused trial waits, among all."""
+        rung = self._at[number][0]
+        queue, gone = rung.queue(), self._gone(rung)
+        place = 1 + queue.index(number)
+        return Waiting(rung.step, place, len(queue), gone, rung.reached, (gone + place) * self.eta)

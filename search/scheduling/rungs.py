@@ -7,14 +7,11 @@ a trial that reaches `max` is never pruned there, its cost is already spent.
 
 from __future__ import annotations
 
-import itertools
 import math
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from ...spaces import Choice, Spec
+from ...spaces import Spec
 from ...spaces.stopping import Hyperband, Rungs, SuccessiveHalving
 
 SCHEDULES = ("lr_scheduler", "lr_scheduler_type")  # choices that bend a curve rather than lower it
@@ -81,37 +78,8 @@ def promotes(spec: Spec) -> bool:
     return isinstance(spec.early_stopping, Rungs) and spec.early_stopping.type == "promotion"
 
 
-class Ladders:
-    """The rungs that trials climb where they pause: those of their bracket, beside trials of their kind.
-
-    A trial whose learning rate decays looks worse than one whose rate is constant until it is nearly over. So
-    trials are compared only with those that have the same values of some choices (`early_stopping.alike`):
-    each kind has rungs of its own, and lets on one in eta of its own.
-    """
-
-    def __init__(self, spec: Spec) -> None:
-        self._study = spec.name
-        self._alike = alike_of(spec)
-        self.brackets = brackets_of(spec)
-        chosen = (spec.space.searched_parameter(name) for name in self._alike)
-        # None: a trial without it, by a condition or another program.
-        labels = ([*choice.labels(), None] for choice in chosen if isinstance(choice, Choice))
-        self._kinds = {kind: index for index, kind in enumerate(itertools.product(*labels))}
-        self.all = [bracket for _ in self._kinds for bracket in self.brackets]
-
-    def of(self, number: int, params: Mapping[str, Any]) -> int:
-        """The ladder, as an index into `all`, of a trial with these of Optuna's parameters."""
-        kind = self._kinds[tuple(params.get(name) for name in self._alike)]
-        return kind * len(self.brackets) + bracket_of_trial(self.brackets, self._study, number)
-
-    def kind(self, params: Mapping[str, Any]) -> str:
-        """What a trial's mates have in common: " with lr_scheduler cosine"; nothing where all compare."""
-        told = [f"{name} {params[name]}" for name in self._alike if name in params]
-        return f" with {', '.join(told)}" if told else ""
-
-
 def alike_of(spec: Spec) -> list[str]:
-    """The choices in which trials have to agree to be compared; none where they do not pause."""
+    """The choices that make kinds of trials: only those of a kind are compared. None where nobody pauses."""
     stopping = spec.early_stopping
     if not isinstance(stopping, Rungs) or stopping.type != "promotion":
         return []

@@ -22,6 +22,7 @@ class Simulated:
     promotion: Promotion
     brackets: list[Bracket]
     last: int
+    kind_of: Callable[[int], int] = lambda number: 0
     trained: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # trial -> from, to
     complete: list[int] = field(default_factory=list)
     begun: int = 0
@@ -53,7 +54,9 @@ class Simulated:
             give(0, worker)
         while clock:
             now, worker, number = heapq.heappop(clock)
-            came = self.promotion.report(number, bracket_of(number), at[number], curves[number](at[number]))
+            came = self.promotion.report(
+                number, bracket_of(number), at[number], curves[number](at[number]), self.kind_of(number)
+            )
             if came:
                 self.promotion.pause(number)
             else:
@@ -68,10 +71,16 @@ def flat(loss: float) -> Curve:
 
 
 def simulate(
-    curves: list[Curve], *, first: int = 1, last: int = 27, eta: int = 3, workers: int = 1
+    curves: list[Curve],
+    *,
+    first: int = 1,
+    last: int = 27,
+    eta: int = 3,
+    workers: int = 1,
+    kind_of: Callable[[int], int] = lambda n: 0,
 ) -> Simulated:
     brackets = [Bracket(rungs(first, last, eta), 1.0)]
-    found = Simulated(Promotion(brackets, eta), brackets, last)
+    found = Simulated(Promotion(brackets, eta), brackets, last, kind_of)
     found.run(curves, workers, lambda number: 0)
     return found
 
@@ -202,13 +211,32 @@ def late(loss: float) -> Curve:
 
 
 @given(st.permutations(range(27)), st.permutations(range(27)), st.integers(1, 4))
-def test_a_late_bloomer_beside_its_like_comes_to_its_end(
+def test_late_bloomers_come_to_their_end_beside_their_like(
     ours: list[int], others: list[int], workers: int
 ) -> None:
     curves = [curve for a, b in zip(ours, others, strict=True) for curve in (late(float(a)), flat(float(b)))]
-    best = 2 * ours.index(0)
-    assert best not in simulate(curves, workers=workers).complete
-    ladders = [Bracket(rungs(1, 27, 3), 1.0)] * 2
-    done = Simulated(Promotion(ladders, 3), ladders, 27)
-    done.run(curves, workers, lambda number: number % 2)
-    assert sorted(done.complete) == sorted([best, 2 * others.index(0) + 1])
+    assert {number % 2 for number in simulate(curves, workers=workers).complete} == {1}
+    done = simulate(curves, workers=workers, kind_of=lambda number: number % 2)
+    assert {number % 2 for number in done.complete} == {0, 1}
+
+
+@given(LOSSES, st.lists(st.integers(0, 3), min_size=40, max_size=40), st.integers(1, 5))
+def test_no_more_go_on_where_there_are_kinds(losses: list[float], kinds: list[int], workers: int) -> None:
+    done = simulate([flat(loss) for loss in losses], workers=workers, kind_of=lambda number: kinds[number])
+    ends = [parts[-1][1] for parts in done.trained.values()]
+    for place, above in ((1, 3), (3, 9), (9, 27)):
+        assert sum(end >= above for end in ends) == sum(end >= place for end in ends) // 3
+
+
+def test_the_best_of_each_kind_go_first() -> None:
+    promotion = Promotion([Bracket((1, 3), 1.0)], 3)
+    for number, (kind, loss) in enumerate([("a", 1.0), ("a", 2.0), ("a", 3.0), ("b", 11.0), ("b", 10.0)]):
+        promotion.report(number, 0, 1, loss, kind)
+        promotion.pause(number)
+    assert promotion.next() == 0
+    promotion.go_on(0)
+    assert promotion.next() is None
+    promotion.report(5, 0, 1, 12.0, "b")
+    promotion.pause(5)
+    assert promotion.next() == 4
+    assert str(promotion.standing(5)) == "ranked 3 of 3" and promotion.waiting(5).place == 5

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hpsearch.search.scheduling import Ladders, alike_of
+from hpsearch.search.explain import kind_of
+from hpsearch.search.scheduling import alike_of
 from hpsearch.spaces import SpaceError, Spec
 
 PROMOTION = {"method": "asha", "type": "promotion", "min": 1, "max": 27, "resource": "steps"}
@@ -29,29 +31,30 @@ def space(make_spec: Any) -> SpaceOf:
     return make
 
 
+def kinds(spec: Spec, *params: dict[str, Any]) -> set[Any]:
+    trials = [SimpleNamespace(params=each) for each in params]
+    return {kind_of(alike_of(spec), trial) for trial in trials}  # type: ignore[arg-type]
+
+
 def test_trials_are_compared_with_those_of_their_schedule(space: SpaceOf) -> None:
-    ladders = Ladders(space())
-    constant = {ladders.of(n, {"lr_scheduler": "constant", "learning_rate": 1e-3 * n}) for n in range(1, 9)}
-    cosine = {ladders.of(n, {"lr_scheduler": "cosine", "warmup": n % 2 == 0}) for n in range(9)}
-    assert len(constant) == len(cosine) == 1 and constant != cosine
-    assert ladders.kind({"lr_scheduler": "cosine", "warmup": True}) == " with lr_scheduler cosine"
+    constant = [{"lr_scheduler": "constant", "learning_rate": 1e-3 * n} for n in range(1, 9)]
+    cosine = [{"lr_scheduler": "cosine", "warmup": n % 2 == 0} for n in range(9)]
+    assert kinds(space(), *constant, *cosine) == {
+        (("lr_scheduler", "constant"),),
+        (("lr_scheduler", "cosine"),),
+    }
 
 
 def test_all_trials_compare_where_no_schedule_is_searched(space: SpaceOf) -> None:
     for spec in (space({"learning_rate": {"min": 0, "max": 1}, "lr_scheduler": "cosine"}), space(alike=[])):
-        ladders = Ladders(spec)
-        assert len(ladders.all) == 1 and ladders.of(7, {"lr_scheduler": "cosine"}) == 0
-        assert ladders.kind({"lr_scheduler": "cosine"}) == ""
+        assert kinds(spec, {"lr_scheduler": "cosine"}, {"learning_rate": 0.5}) == {()}
 
 
 def test_a_space_names_the_choices_that_count(space: SpaceOf) -> None:
-    """A conditional one that a trial lacks is a kind of its own; each bracket has ladders of its own."""
+    """Those that lack a conditional one are a kind of their own."""
     spec = space(method="hyperband", alike=["warmup", "decay"])
-    ladders = Ladders(spec)
     params = [{"warmup": w} | d for w in (True, False) for d in ({}, {"decay": "late"}, {"decay": "early"})]
-    found = {ladders.of(n, each) for n in range(200) for each in params}
-    assert len(found) == 6 * len(ladders.brackets)
-    assert ladders.kind(params[1]) == " with warmup True, decay late"
+    assert len(kinds(spec, *params)) == 6
 
 
 def test_trials_that_are_stopped_are_compared_with_all(space: SpaceOf) -> None:

@@ -1,0 +1,213 @@
+"""Whether early stopping keeps trials that look bad at first and are the best at their end.
+
+    python benchmarks/late_bloomers.py [--space lora] [--trials 60] [--folder FOLDER] [--orders 200]
+
+Where schedules are searched, early rungs mislead: a rate that decays looks worse than one that does not until
+a training is nearly over. This trains random configurations of a space to their end, once (the study stays in
+the folder: the same command goes on with it and adds none that is there). Then the recorded trials come in
+many random orders to each method, which stops or pauses them by what they reported. The values are those of
+real trainings; only the order and the decisions are played.
+
+    promotion, alike   hpsearch's promotion at rungs, which compares trials with those of their own schedule
+    promotion          the same, but all are compared with all
+    hyperband ...      the same two in the brackets of Hyperband
+    optuna-...         Optuna's pruners, with the same first rung and eta
+
+A late bloomer is a trial that ends among the best tenth and is not among the best third of all at the second
+rung. `kept` is how often the best of them came to its end; `best` how often the best of all trials did;
+`lost` is by how much the best that came to its end is worse than the best of all, on average; `cost` is what
+was trained, of what all trials to their end are. Ours are the real driver and study, on one worker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from contestants import Ours, Silence, quiet
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, SuccessiveHalvingPruner
+from optuna.trial import FrozenTrial, TrialState
+
+from hpsearch.search import run
+from hpsearch.search.plan import load_space
+from hpsearch.spaces import Spec
+from hpsearch.spaces.stopping import Rungs
+
+ETA = 3
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Trials that ran to their end."""
+
+    spec: Spec  # of the study they are from
+    first: int  # rung
+    trials: Sequence[FrozenTrial]
+
+    @property
+    def late(self) -> list[int]:
+        """The late bloomers, the best first, by their place in `trials`."""
+        ends = sorted(range(len(self.trials)), key=self.end)
+        early = sorted(range(len(self.trials)), key=lambda n: self.at(n, self.first * ETA))
+        good, promising = ends[: max(1, len(ends) // 10)], set(early[: len(early) // ETA])
+        return [number for number in good if number not in promising]
+
+    @property
+    def best(self) -> int:
+        return min(range(len(self.trials)), key=self.end)
+
+    def end(self, number: int) -> float:
+        value = self.trials[number].value
+        assert value is not None
+        return value if self.spec.goal == "minimize" else -value
+
+    def at(self, number: int, step: int) -> float:
+        values = self.trials[number].intermediate_values
+        value = values[min(each for each in values if each >= step)]
+        return value if self.spec.goal == "minimize" else -value
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a method did with the trials in one order."""
+
+    finished: set[int]
+    cost: float  # of all trials to their end, 0 to 1
+
+
+def record(space: str, trials: int, folder: Path) -> Recorded:
+    """Train random configurations of a space to their end, as far as the folder does not have them."""
+    spec = load_space(space)
+    stopping = spec.early_stopping
+    if not isinstance(stopping, Rungs):
+        sys.exit(f"--space: {space} has no rungs; it needs early_stopping: {{method: asha, ...}}")
+    folder.mkdir(parents=True, exist_ok=True)
+    study = run(
+        spec.override(
+            search={"sampler": "random"},
+            early_stopping={"method": "none", "max": stopping.max, "resource": stopping.resource},
+            budget={"trials": trials},
+            confirm={"top": 0},
+            baseline=None,
+        ),
+        storage=f"sqlite:///{folder / 'recorded.db'}",
+        watcher=Silence(),
+    ).study
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return Recorded(spec, stopping.min, complete)
+
+
+def ours(recorded: Recorded, order: Sequence[int], name: str, **stopping: Any) -> Played:
+    """Promotion in our driver."""
+    spec = recorded.spec.override(
+        name=name,
+        search={"sampler": "random"},
+        early_stopping={"eta": ETA, **stopping},
+        budget={"trials": len(order), "samples": None},
+        confirm={"top": 0},
+        baseline=None,
+    )
+    search = Ours(spec)
+    for number in order:
+        search.put_up(recorded.trials[number].params)
+    spent, finished = 0, set()
+    while (job := search.next()) is not None:
+        trial = recorded.trials[order[job.key]]
+        for step in (step for step in sorted(trial.intermediate_values) if step > job.done):
+            spent, job.done = spent + step - job.done, step
+            if not search.goes_on(job, trial.intermediate_values[step]):
+                break
+        if job.done == trial.last_step:
+            finished.add(order[job.key])
+    search.close(spent)
+    return Played(finished, spent / sum(trial.last_step or 0 for trial in recorded.trials))
+
+
+def optunas(recorded: Recorded, order: Sequence[int], name: str, pruner: BasePruner) -> Played:
+    """A pruner of Optuna's, in its own study."""
+    direction = recorded.spec.goal
+    study = optuna.create_study(study_name=name, pruner=pruner, direction=direction)
+    spent, finished = 0, set()
+    for number in order:
+        trial, known = study.ask(), recorded.trials[number]
+        for step, value in sorted(known.intermediate_values.items()):
+            trial.report(value, step)
+            if step != known.last_step and trial.should_prune():
+                study.tell(trial, state=TrialState.PRUNED)
+                break
+        else:
+            study.tell(trial, known.value)
+            finished.add(number)
+        spent += study.trials[-1].last_step or 0
+    return Played(finished, spent / sum(trial.last_step or 0 for trial in recorded.trials))
+
+
+def methods(recorded: Recorded) -> dict[str, Callable[[Sequence[int], str], Played]]:
+    """What plays an order, by its name in the table."""
+    first, last = recorded.first, recorded.trials[0].last_step or 0
+
+    def promotion(method: str, alike: list[str] | None) -> Callable[[Sequence[int], str], Played]:
+        stopping = {"method": method, "type": "promotion", "min": first, "max": last, "alike": alike}
+        return lambda order, name: ours(recorded, order, name, **stopping)
+
+    def pruned(make: Callable[[], BasePruner]) -> Callable[[Sequence[int], str], Played]:
+        return lambda order, name: optunas(recorded, order, name, make())
+
+    return {
+        "promotion, alike": promotion("asha", None),
+        "promotion": promotion("asha", []),
+        "hyperband, alike": promotion("hyperband", None),
+        "hyperband": promotion("hyperband", []),
+        "optuna-hyperband": pruned(lambda: HyperbandPruner(first, last, ETA)),
+        "optuna-asha": pruned(lambda: SuccessiveHalvingPruner(first, ETA)),
+        "optuna-median": pruned(MedianPruner),
+    }
+
+
+def show(recorded: Recorded, orders: int) -> None:
+    """Print a row for each method."""
+    late, best = recorded.late, recorded.best
+    count = len(recorded.trials)
+    print(f"{count} trials of {recorded.spec.name}, {len(late)} late bloomers, {orders} orders")
+    print(f"{'':18}{'kept':>8}{'best':>8}{'lost':>9}{'cost':>8}")
+    for name, play in methods(recorded).items():
+        played = []
+        for seed in range(orders):
+            order = list(range(count))
+            random.Random(seed).shuffle(order)
+            played.append(play(order, f"order {seed}"))
+        kept = statistics.fmean(late[0] in each.finished for each in played) if late else float("nan")
+        there = statistics.fmean(best in each.finished for each in played)
+        ends = [min(map(recorded.end, each.finished), default=float("inf")) for each in played]
+        lost = statistics.fmean(ends) - recorded.end(best)
+        cost = statistics.fmean(each.cost for each in played)
+        print(f"{name:18}{kept:8.2f}{there:8.2f}{lost:9.4f}{cost:8.2f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--space", default="lora")
+    parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--folder", type=Path, help="where the recorded study stays")
+    parser.add_argument("--orders", type=int, default=200)
+    options = parser.parse_args()
+    quiet()
+    if options.folder is not None:
+        show(record(options.space, options.trials, options.folder), options.orders)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        show(record(options.space, options.trials, Path(folder)), options.orders)
+
+
+if __name__ == "__main__":
+    main()
