@@ -13,8 +13,8 @@ So no more than one in eta ever goes on from a rung. The paper lets on whoever i
 where trials get better, as those of a model do, these are many more, and the search begins fewer.
 
 Who is best, where trials are of several kinds? One whose learning rate decays looks worse than one whose rate
-is constant until it is nearly over. So like is compared with like: each trial has a place among those of its
-own kind, and who has the smallest part of its kind ahead of it goes first: the best of each, then by shares.
+is constant until it is nearly over. So like is compared with like: it is the turn of the kind of which the
+smallest part has gone on, and of its best.
 
 Pure: this sees values and answers, and knows no clock, no worker and no file. All it knows can be told again
 from the reports of a study, so a search that was killed decides as it would have.
@@ -23,7 +23,8 @@ from the reports of a study, so a search that was killed decides as it would hav
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Sequence
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .rungs import Bracket
@@ -66,19 +67,11 @@ class _Rung:
     def reached(self) -> int:
         return sum(map(len, self.ranked.values()))
 
-    def in_line(self) -> list[list[int]]:
-        """Who waits, the best first, kind by kind."""
-        return [[n for _, n in ranked if n in self.waiting] for ranked in self.ranked.values()]
-
-    def queue(self) -> list[int]:
-        """Who waits, the best first: who has the smallest part of its kind ahead of it."""
-        placed = [
-            (place / len(ranked), loss, number)
-            for ranked in self.ranked.values()
-            for place, (loss, number) in enumerate(ranked)
-            if number in self.waiting
-        ]
-        return [number for *_, number in sorted(placed)]
+    def lines(self) -> dict[Hashable, list[tuple[float, int]]]:
+        """Who waits: the losses and trials of each kind, rising."""
+        return {
+            kind: [one for one in ranked if one[1] in self.waiting] for kind, ranked in self.ranked.items()
+        }
 
 
 class Promotion:
@@ -93,15 +86,14 @@ class Promotion:
         ]
         every = (rung for bracket in self._rungs for rung in bracket)
         self._highest_first = sorted(every, key=lambda rung: rung.step, reverse=True)
-        self._at: dict[
-            int, tuple[_Rung, float, Hashable]
-        ] = {}  # a trial's last rung, its loss there, its kind
+        # The last rung of each trial, its loss there, its kind.
+        self._at: dict[int, tuple[_Rung, float, Hashable]] = {}
 
     def report(self, number: int, bracket: int, step: int, loss: float, kind: Hashable = None) -> list[int]:
         """Take in what a trial has at a step; the rungs of its bracket that it comes to with it.
 
         A grid of reports that is sparser than the rungs brings it to several at once. Trials of the same kind
-        are compared by their losses, and others by their places among their own.
+        are compared by their losses; kinds share what may go on.
         """
         came = []
         last = self._at[number][0] if number in self._at else None
@@ -131,7 +123,7 @@ class Promotion:
         """The paused trial to take up; None where none is good enough."""
         for rung in self._highest_first:
             if rung.waiting and self._gone(rung) < rung.reached // self.eta:
-                return rung.queue()[0]
+                return next(self._queue(rung))
         return None
 
     def hopeless(self) -> list[int]:
@@ -141,13 +133,26 @@ class Promotion:
         found = []
         for rung in self._highest_first:
             places = max(0, self._most // self.eta - self._gone(rung))
-            found += [number for line in rung.in_line() for number in line[places:]]
+            found += [number for line in rung.lines().values() for _, number in line[places:]]
         return found
 
     def _gone(self, rung: _Rung) -> int:
         """How many have gone on from a rung: those that are at the next one, or on the way."""
         above = self._rungs[rung.bracket][rung.index + 1 :][:1]
         return sum(each.reached for each in above) + len(rung.going)
+
+    def _queue(self, rung: _Rung) -> Iterator[int]:
+        """Who waits at a rung, in the order in which they go on if nobody else comes."""
+        above = self._rungs[rung.bracket][rung.index + 1 :][:1]
+        gone = Counter(self._at[number][2] for number in rung.going)
+        gone += Counter({kind: len(ranked) for each in above for kind, ranked in each.ranked.items()})
+        lines = {kind: deque(line) for kind, line in rung.lines().items() if line}
+        while lines:
+            kind = min(lines, key=lambda kind: (gone[kind] / len(rung.ranked[kind]), lines[kind][0]))
+            yield lines[kind].popleft()[1]
+            gone[kind] += 1
+            if not lines[kind]:
+                del lines[kind]
 
     def standing(self, number: int) -> Standing:
         """How a trial stands, among those of its kind, at the last rung that it has come to."""
@@ -158,6 +163,6 @@ class Promotion:
     def waiting(self, number: int) -> Waiting:
         """How a paused trial waits, among all."""
         rung = self._at[number][0]
-        queue, gone = rung.queue(), self._gone(rung)
+        queue, gone = list(self._queue(rung)), self._gone(rung)
         place = 1 + queue.index(number)
         return Waiting(rung.step, place, len(queue), gone, rung.reached, (gone + place) * self.eta)
