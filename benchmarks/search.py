@@ -9,7 +9,7 @@ was paused goes on from where it stood. Budgets are in full trainings, summed ov
 has found is the best value that any of its trials has reported, whether that one came to its end or not.
 
 The folder has `mfbench.py`, which answers `list_tasks`, `dev_tasks`, `space`, `max_epoch`, `curve` and
-`regret`, and its data. LCBench, by the surrogate of YAHPO Gym 1.0.2 (github.com/slds-lmu/yahpo_data,
+`reference`, and its data. LCBench, by the surrogate of YAHPO Gym 1.0.2 (github.com/slds-lmu/yahpo_data,
 Apache-2.0): perceptrons on 34 sets of OpenML, 7 parameters, 52 epochs. TaskSet, as packed by the repository
 of DyHPO (github.com/releaunifreiburg/DyHPO, Apache-2.0): the curves of 1,000 configurations of Adam on
 networks that classify texts, 8 parameters, 50 epochs. Searches are tuned on `dev`; `judge` has the others.
@@ -46,6 +46,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import heapq
 import importlib
 import itertools
@@ -56,7 +57,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -152,6 +153,17 @@ def run(plan: Plan, folder: Path, longest: int) -> Run:
     return Run(plan, seconds, told.trials, told.finished, best)
 
 
+def regret_in(data: Any) -> Callable[[str, float], float]:
+    """The normalized regret of a value of a task. A reference that the data lacks takes seconds."""
+    reference = functools.cache(data.reference)
+
+    def regret(task: str, value: float) -> float:
+        known = reference(task)
+        return float((value - known["best"]) / max(known["median"] - known["best"], 1e-12))
+
+    return regret
+
+
 class Runs:
     """The runs made so far, in memory and, where a file is named, in lines of it."""
 
@@ -217,7 +229,9 @@ def make(plans: Sequence[Plan], runs: Runs, folder: Path, longest: int, jobs: in
 class Table:
     """What contestants found on the same tasks, with the same seeds and as many workers."""
 
-    def __init__(self, names: Sequence[str], runs: Iterable[Run], regret: Any) -> None:
+    def __init__(
+        self, names: Sequence[str], runs: Iterable[Run], regret: Callable[[str, float], float]
+    ) -> None:
         self.names = names
         self._regret = regret
         cells: dict[tuple[str, int], dict[str, Run]] = defaultdict(dict)
@@ -322,7 +336,7 @@ def compare(options: argparse.Namespace, data: Any) -> int:
     failed = make(to_make, runs, options.data, budgets[-1], options.jobs) if to_make else 0
     for workers in options.workers:
         made = [runs.made[plan] for plan in plans if plan.workers == workers and plan in runs.made]
-        table = Table(names, made, data.regret)
+        table = Table(names, made, regret_in(data))
         print(f"\n{len(table.tasks)} tasks, {options.seeds} seeds, {workers} worker{'s' * (workers > 1)}")
         if table.left_out:
             print(f"without {table.left_out} of the tasks and seeds, which not all contestants have run")

@@ -336,3 +336,30 @@ def test_chaos_finds_what_went_wrong(tmp_path: Path, harm: Any, checks: set[str]
     if harm is not None:
         harm(found)
     assert {name for name, check in module.CHECKS.items() if check(found)} == checks
+
+
+@pytest.mark.slow
+def test_late_bloomers_are_sought(tmp_path: Path) -> None:
+    space = tmp_path / "space.yaml"
+    space.write_text(LATE)
+    lines = lines_of("late_bloomers.py", "--space", str(space), "--trials", "6", "--orders", "2")
+    assert lines[0].startswith("6 trials of late")
+    assert {len(line[18:].split()) for line in lines[1:]} == {5} and len(lines) == 9
+
+
+LATE = """
+version: 1
+name: late
+objective: lora
+metric: val_loss
+parameters:
+  learning_rate: {min: 1e-4, max: 1e-2, log: true}
+  lr_scheduler: [constant, cosine]
+  lora_r: 2
+  batch_size: 4
+  max_length: 16
+  eval_samples: 2
+  max_samples: 48
+  eval_every: 4
+early_stopping: {method: asha, min: 4, max: 48}
+"""
