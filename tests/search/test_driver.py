@@ -619,12 +619,16 @@ def test_a_killed_search_goes_on_confirming(table: Table, make_spec: Any) -> Non
     assert [t.user_attrs["confirms_seed"] for t in table.read()[4:]] == [0, 0, 0, 1, 1, 1]
 
 
-def test_what_was_confirmed_is_not_again_when_a_search_goes_on(table: Table, make_spec: Any) -> None:
+@pytest.mark.parametrize("stopping", [{"method": "none"}, HYPERBAND])
+def test_what_was_confirmed_is_not_again_when_a_search_goes_on(
+    table: Table, make_spec: Any, stopping: Any
+) -> None:
     """Two trials more, one of them the best: only that trains again."""
-    driver = table.driver(make_spec(**CONFIRM))
+    fields = CONFIRM | {"early_stopping": stopping}
+    driver = table.driver(make_spec(**fields))
     for value in (0.9, 0.3, 0.1, 0.2, *[0.2] * 6):
         trained(driver, value)
-    driver = table.driver(make_spec(**CONFIRM | {"budget": {"trials": 6}}))
+    driver = table.driver(make_spec(**fields | {"budget": {"trials": 6}}))
     for value in (0.05, 0.8, 0.06, 0.06):
         trained(driver, value)
     assert driver.ask() is None
