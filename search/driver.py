@@ -11,7 +11,7 @@ import math
 import shlex
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -300,11 +300,7 @@ class Driver:
             self._end_all_paused()
 
     def _end_all_paused(self) -> None:
-        if self._promoting is None:
-            return
-        for trial in self.trials:
-            if at_rung(trial):
-                self._end_paused(trial.number, self._promoting.why_not(trial.number))
+        self._end_waiting([trial.number for trial in self.trials if at_rung(trial)])
 
     def suspend(self, number: int) -> None:
         """Put a trial back: it waits, with its reports and checkpoint, for this or a later search."""
@@ -566,15 +562,29 @@ class Driver:
         told = self._promoting.pause(self.trials[number])
         del self.running[number]
         self._flush()
-        for each in self._promoting.hopeless():
-            if each not in self._audit:
-                self._end_paused(each, self._promoting.why_not(each))
+        self._end_waiting([each for each in self._promoting.hopeless() if each not in self._audit])
         return told
 
     def _end_paused(self, number: int, reason: str) -> None:
         """End a trial that waits at a rung."""
+        self._end(self._leaving(number), TrialState.PRUNED, reason=reason)
+
+    def _end_waiting(self, numbers: Sequence[int]) -> None:
+        """End trials that wait at a rung in vain, in one transaction."""
+        ended = []
+        for number in numbers:
+            assert self._promoting is not None
+            reason = self._promoting.why_not(number)
+            ended.append(self._told(self._leaving(number), TrialState.PRUNED, None, reason))
+        if ended:
+            self._flush()
+        for trial in ended:
+            self._after_end(trial)
+
+    def _leaving(self, number: int) -> Running:
+        """A trial that waits at a rung, and is to end."""
         running = self.running[number] = self._take_up(self.trials[number])
-        self._end(running, TrialState.PRUNED, reason=reason)
+        return running
 
     # Letting trials go on that were to stop
 
@@ -634,6 +644,14 @@ class Driver:
     def _end(
         self, running: Running, state: TrialState, *, value: float | None = None, reason: str | None = None
     ) -> None:
+        ended = self._told(running, state, value, reason)
+        self._flush()
+        self._after_end(ended)
+
+    def _told(
+        self, running: Running, state: TrialState, value: float | None, reason: str | None
+    ) -> FrozenTrial:
+        """The trial, ended in memory."""
         trial = running.trial
         if reason is not None:
             trial.set_user_attr("reason", reason)
@@ -645,7 +663,10 @@ class Driver:
         del self.running[trial.number]
         ended = self.study.tell(trial, value, state=state)
         self.study.set_user_attr(ELAPSED, round(self.elapsed, 1))
-        self._flush()
+        return ended
+
+    def _after_end(self, ended: FrozenTrial) -> None:
+        """What follows an end that is in the database."""
         self._keep_best_checkpoints(ended)
         self._watcher.trial_ended(self, ended)
 
@@ -654,14 +675,17 @@ class Driver:
 
         A failed one keeps its checkpoint: it may be tried again.
         """
+        if ended.state != TrialState.FAIL:
+            drop_seal(self._folder(ended.number))
+        if ended.state == TrialState.PRUNED:
+            drop_checkpoint(self._folder(ended.number))
+            return
         complete = sorted(
             (t for t in searched(self.trials) if t.state == TrialState.COMPLETE),
             key=lambda t: self._loss(t.value),
         )
         keep = self.spec.execution.keep
         kept = {t.number for t in complete[:keep]}
-        if ended.state != TrialState.FAIL:
-            drop_seal(self._folder(ended.number))
         out = [t.number for t in complete[keep : keep + 1]]
         if ended.number not in kept:
             out = [] if ended.state == TrialState.FAIL else [ended.number]

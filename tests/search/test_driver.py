@@ -521,6 +521,23 @@ def test_those_who_wait_end_with_the_search_and_not_when_it_is_stopped(table: Ta
     ]
 
 
+def test_those_who_wait_end_in_one_transaction(
+    table: Table, make_spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 5}))
+    for value in (1.0, 2.0):
+        to_rung(driver, 1, value)
+    spec = make_spec(early_stopping=PROMOTION, budget={"trials": 2})
+    driver, seen = table.driver(spec), []
+    assert driver.ask() is None
+    monkeypatch.setattr(table.listener, "trial_ended", lambda driver, trial: seen.append(table.states()))
+    written = driver._storage.flush
+    monkeypatch.setattr(driver._storage, "flush", lambda: (seen.append(table.states()), written()))
+    driver.finish()
+    assert seen == [["RUNNING"] * 2] + [["PRUNED"] * 2] * 2
+    assert not any((trial_folder(table.runs, "study", n) / CHECKPOINT).exists() for n in (0, 1))
+
+
 def test_a_trial_that_will_never_go_on_ends_at_once(table: Table, make_spec: Any) -> None:
     """Of six trials two go on, and two are better already: its checkpoint is room for others."""
     driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 6}))
