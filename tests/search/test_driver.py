@@ -527,13 +527,16 @@ def test_those_who_wait_end_in_one_transaction(
     driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 5}))
     for value in (1.0, 2.0):
         to_rung(driver, 1, value)
-    spec = make_spec(early_stopping=PROMOTION, budget={"trials": 2})
-    driver, seen = table.driver(spec), []
-    assert driver.ask() is None
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 2}))
+    write, seen = driver._storage.flush, []
+
+    def flush() -> None:
+        seen.append(table.states())
+        write()
+
+    monkeypatch.setattr(driver._storage, "flush", flush)
     monkeypatch.setattr(table.listener, "trial_ended", lambda driver, trial: seen.append(table.states()))
-    written = driver._storage.flush
-    monkeypatch.setattr(driver._storage, "flush", lambda: (seen.append(table.states()), written()))
-    driver.finish()
+    assert driver.ask() is None
     assert seen == [["RUNNING"] * 2] + [["PRUNED"] * 2] * 2
     assert not any((trial_folder(table.runs, "study", n) / CHECKPOINT).exists() for n in (0, 1))
 

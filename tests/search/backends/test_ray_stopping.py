@@ -456,7 +456,7 @@ def test_what_the_audit_lets_go_on_is_at_no_rung_beyond() -> None:
     for step in (3, 9, 27):
         audited.report(0.0, step)
     play.end(2, TrialState.COMPLETE)
-    for one in (play, Play(play.spec, onto=play)):
-        one.report(0, one.trials[0].last_step + 1, 1.0)
+    for step, one in ((2, play), (3, Play(play.spec, onto=play))):
+        one.report(0, step, 1.0)
         assert set(in_tune(one.study.pruner)[3]) <= {"0"} and not in_tune(one.study.pruner)[9]
     assert play.noted(2) == {f"{RUNG}0": 3.0}
