@@ -524,7 +524,7 @@ def test_those_who_wait_end_with_the_search_and_not_when_it_is_stopped(table: Ta
 def test_those_who_wait_end_in_one_transaction(
     table: Table, make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 5}))
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
     for value in (1.0, 2.0):
         to_rung(driver, 1, value)
     driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 2}))
