@@ -207,7 +207,7 @@ def audit(found: Audited) -> list[str]:
             f"{lost.low:.1%} to {lost.high:.1%}"
         )
     if found.ended and found.let_through:
-        told += f"; {found.better_than_all or 'none'} better than all of those"
+        told += f"; {found.better_than_all or 'none'} better than the best of those"
     known = [rung for rung in found.rungs if rung.correlation is not None]
     at = ", ".join(f"{rung.correlation:.2f} at {rung.step:,} ({rung.trials} trials)" for rung in known)
     ranks = f"rank correlation of rungs with the end: {at}" if at else None
