@@ -5,9 +5,9 @@
 The space is `spaces/lora.yaml`. Ours is the command itself with the file's defaults, but a budget of time in
 place of its trials: starting workers and confirming the winner count. The peer is what the docs of Optuna
 make of the same space: `TPESampler`, `HyperbandPruner` with the same rungs, the baseline put up first, a
-process for each worker over one SQLite file, `study.optimize(timeout=...)`. A training that it has begun by
-then runs on, which is more time than ours gets. Both train with `hpsearch.trainer`, one thread each, in the
-same environment.
+process for each worker over one `JournalStorage` (over one SQLite file two processes may take the same trial
+that was put up), `study.optimize(timeout=...)`. A training that it has begun by then runs on, which is more
+time than ours gets. Both train with `hpsearch.trainer`, one thread each, in the same environment.
 
 The searches run one after the other and take turns to be first. Then the winner of each is trained again with
 the same new seeds, which no search has seen, outside of the time; what is compared is the mean of these.
@@ -42,6 +42,8 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 from scipy.special import stdtrit
 
@@ -60,6 +62,8 @@ import sys
 import optuna
 from hpsearch.trainer.config import LoraConfig
 from hpsearch.trainer.loop import fit
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 SCHEDULERS = ["constant", "linear", "cosine"]
 BASELINE = {
@@ -101,10 +105,10 @@ def objective(trial):
 
 
 if __name__ == "__main__":
-    url, seed, seconds, samples = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+    file, seed, seconds, samples = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
     study = optuna.load_study(
         study_name="peer",
-        storage=url,
+        storage=JournalStorage(JournalFileBackend(file)),
         sampler=optuna.samplers.TPESampler(seed=seed),
         pruner=optuna.pruners.HyperbandPruner(min_resource=120, max_resource=samples, reduction_factor=3),
     )
@@ -143,11 +147,11 @@ def ours(folder: Path, seed: int, seconds: float, workers: int, spec: Spec) -> F
 
 def peer(folder: Path, seed: int, seconds: float, workers: int, spec: Spec) -> Found:
     """A plain Optuna script in a process for each worker."""
-    script, url = folder / "peer.py", f"sqlite:///{folder / 'peer.db'}"
+    script, file = folder / "peer.py", str(folder / "peer.log")
     script.write_text(SCRIPT, encoding="utf-8")
-    study = optuna.create_study(study_name="peer", storage=url)
+    study = optuna.create_study(study_name="peer", storage=JournalStorage(JournalFileBackend(file)))
     study.enqueue_trial(dict(spec.baseline or {}))
-    command = [sys.executable, "-P", str(script), url]
+    command = [sys.executable, "-P", str(script), file]
     given = [str(seconds), str(spec.early_stopping.max)]
     seeds = range(seed * workers, (seed + 1) * workers)  # the same seed would draw the same
     took = _timed([[*command, str(own), *given] for own in seeds], folder, "peer")
@@ -161,14 +165,14 @@ def peer(folder: Path, seed: int, seconds: float, workers: int, spec: Spec) -> F
 def _timed(commands: Sequence[Sequence[str]], folder: Path, name: str) -> float:
     """The seconds that these processes take together. Raises `SystemExit` where one fails."""
     began = time.monotonic()
-    with (folder / f"{name}.log").open("wb") as log:
+    with (folder / f"{name}.out").open("wb") as log:
         processes = [
             subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment(1))
             for command in commands
         ]
         codes = [process.wait() for process in processes]
     if any(codes):
-        raise SystemExit(f"{name} failed:\n{(folder / f'{name}.log').read_text()[-2000:]}")
+        raise SystemExit(f"{name} failed:\n{(folder / f'{name}.out').read_text()[-2000:]}")
     return time.monotonic() - began
 
 
