@@ -1,18 +1,19 @@
 """A search under random kills, and what it promises, checked.
 
-    python benchmarks/chaos.py [--minutes 10] [--backends optuna ray] [--workers 4] [--seed 0]
+    python benchmarks/chaos.py [--minutes 10] [--backends optuna ray] [--workers 4] [--type promotion]
 
 The real commands run in processes of their own: `hpsearch run` with some workers and then with one, on each
 backend, and `hpsearch dashboard`, which is polled as a browser does. Every few seconds something happens:
 SIGKILL for the driver or for a worker, SIGSTOP for one of them and SIGCONT a little later, a driver killed
 while a worker is stopped, or another program that holds the database locked. A killed driver is started again
-with the same command, at once or when nothing of it is left. Where the search comes to the end of its trials
-before the time is over, it gets more. The last trials run undisturbed.
+with the same command, at once or when nothing of it is left. Trials pause at rungs and are promoted, some are
+audited, and the best is confirmed. Where a search comes to its end before the time is over, it gets more
+trials. The last ones run undisturbed.
 
 The objective follows from its parameters alone, and goes on from its checkpoint. It notes each report in a
 file of its own before it sends it and again when it has the answer, and these notes are compared with the
 database: what was answered has to be there, and what is there has to have been sent. With one worker the
-study has to be the one of a search that nobody disturbed, bit for bit.
+study has to be the one of a search that nobody disturbed and that got more trials as often, bit for bit.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ from typing import Any
 import psutil
 from optuna.trial import FrozenTrial
 
+from hpsearch.search.confirming import searched
 from hpsearch.search.kill_test import LEAVE_SECONDS, Search, all_facts, first_difference, winner
 from hpsearch.storage.files import driver_lock, study_folder
+from hpsearch.storage.states import CONFIRMS_SEED, audited_at, confirms
 
 NAME = "chaos"
 LAST = 27
@@ -61,8 +64,10 @@ parameters:
   x: {{min: 0.0, max: 1.0}}
   y: {{min: 1e-4, max: 1.0, log: true}}
 search: {{sampler: tpe, n_startup_trials: 5, seed: {seed}}}
-early_stopping: {{method: hyperband, min: 3, max: {last}, eta: 3}}
+early_stopping: {{method: hyperband, type: {type}, min: 3, max: {last}, eta: 3}}
 budget: {{trials: {trials}}}
+confirm: {{top: 1, seeds: 2}}
+audit: 0.3
 execution: {{workers: {workers}, retries: 100000}}
 """
 OBJECTIVE = f'''
@@ -86,7 +91,7 @@ def train(trial):
 
     note("begins", x=x, y=y)
     for step in range(step + 1, {LAST} + 1):
-        time.sleep(0.1)
+        time.sleep(0.05)
         loss = 0.9 * loss + 0.1 * ((x - 0.3) ** 2 + abs(y - 0.01) ** 0.5 + 1 / step)
         note("sends", value=loss)
         try:
@@ -125,6 +130,7 @@ class Tally:
     polls: int = 0
     slowest: float = 0.0  # answer of the dashboard, in seconds
     trials: int = 0
+    audited: int = 0
     sent: int = 0
     stored: int = 0
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -163,12 +169,9 @@ class Evidence:
 
 
 def exact_budget(found: Evidence) -> list[str]:
-    numbers = [trial.number for trial in found.trials]
-    wrong = (
-        []
-        if numbers == list(range(found.budget))
-        else [f"{len(numbers)} trials of {found.budget}: {numbers}"]
-    )
+    numbers, own = [trial.number for trial in found.trials], len(searched(found.trials))
+    exact = own == found.budget and numbers == list(range(len(numbers)))
+    wrong = [] if exact else [f"{own} trials of {found.budget}, and those that confirm: {numbers}"]
     return wrong + [
         f"trial {t.number} is {t.state.name}: {t.user_attrs.get('error')}"
         for t in found.trials
@@ -201,8 +204,12 @@ def none_invented(found: Evidence) -> list[str]:
 
 
 def no_duplicate(found: Evidence) -> list[str]:
-    drawn = Counter(tuple(trial.params.values()) for trial in found.trials)
+    drawn = Counter(tuple(trial.params.values()) for trial in searched(found.trials))
     wrong = [f"{count} trials have the parameters {params}" for params, count in drawn.items() if count > 1]
+    again = Counter(
+        (confirms(t), t.user_attrs[CONFIRMS_SEED]) for t in found.trials if confirms(t) is not None
+    )
+    wrong += [f"{count} trials confirm {which}" for which, count in again.items() if count > 1]
     for trial in found.trials:
         begun = {(n["x"], n["y"]) for n in found.notes.get(trial.number, []) if n["what"] == "begins"}
         if begun != {(trial.params["x"], trial.params["y"])}:
@@ -241,7 +248,14 @@ CHECKS: dict[str, Check] = {
     "integrity_check": integrity,
 }
 # Checked on the way, and of the processes.
-OTHERS = ("nothing left by kills", "locks free", "dashboard answers", "search never fails", "as undisturbed")
+OTHERS = (
+    "nothing left by kills",
+    "winner confirmed",
+    "locks free",
+    "dashboard answers",
+    "search never fails",
+    "as undisturbed",
+)
 
 
 class Dashboard:
@@ -302,7 +316,7 @@ class Monkey:
         self._search = search
         self._tally = tally
         self._rng = random.Random(seed)
-        self.trials = trials
+        self.budgets = [trials]  # of the rounds
         self._holder: subprocess.Popen[str] | None = None
         self._driver = self._start()
 
@@ -329,7 +343,7 @@ class Monkey:
                 if code:
                     self._tally.fault("search never fails", f"exit code {code}: {self._search.tail()}")
                 else:
-                    self.trials += ROUND * self._tally.workers
+                    self.budgets.append(self.budgets[-1] + ROUND * self._tally.workers)
                 self._driver = self._start()
                 continue
             self._rng.choices(list(actions), weights=list(actions.values()))[0]()
@@ -436,18 +450,18 @@ class Monkey:
         return [self._rng.choice(found)] if found else []
 
     def _start(self) -> subprocess.Popen[bytes]:
-        return self._search.start("--trials", str(self.trials))
+        return self._search.start("--trials", str(self.budgets[-1]))
 
 
-def run_part(folder: Path, backend: str, workers: int, seconds: float, seed: int) -> Tally:
+def run_part(folder: Path, backend: str, workers: int, kind: str, seconds: float, seed: int) -> Tally:
     """One search under kills, checked."""
     tally = Tally(backend, workers)
     trials = ROUND * workers
     space = folder / f"{backend}-{workers}.yaml"
     objective = folder / "objective.py"
     objective.write_text(OBJECTIVE)
-    text = SPACE.format(name=NAME, objective=objective, last=LAST, seed=seed, trials=trials, workers=workers)
-    space.write_text(text)
+    given = {"objective": objective, "type": kind, "seed": seed, "trials": trials, "workers": workers}
+    space.write_text(SPACE.format(name=NAME, last=LAST, **given))
     search = Search(space, NAME, folder / f"{backend}-{workers}", backend)
     calm = Search(space, NAME, folder / f"{backend}-calm", backend) if workers == 1 else None
     dashboard = None
@@ -459,10 +473,11 @@ def run_part(folder: Path, backend: str, workers: int, seconds: float, seed: int
         monkey.finish()
         for each in search.left(LEAVE_SECONDS):
             tally.fault("nothing left by kills", f"at the end: {each}")
-        _check(search, monkey.trials, tally)
+        _check(search, monkey.budgets[-1], tally)
         if calm is not None:
-            if calm.start("--trials", str(monkey.trials)).wait(END_SECONDS):
-                raise SystemExit(f"the undisturbed search failed: {calm.tail()}")
+            for budget in monkey.budgets:
+                if calm.start("--trials", str(budget)).wait(END_SECONDS):
+                    raise SystemExit(f"the undisturbed search failed: {calm.tail()}")
             _compare(calm, search, tally)
     finally:
         if dashboard is not None:
@@ -482,6 +497,9 @@ def _check(search: Search, budget: int, tally: Tally) -> None:
     for name, check in CHECKS.items():
         for what in check(found):
             tally.fault(name, what)
+    if result.confirmed is None:
+        tally.fault("winner confirmed", "it is not")
+    tally.audited = sum(audited_at(trial) is not None for trial in found.trials)
     tally.trials = len(found.trials)
     tally.sent = len(found.reports("sends"))
     tally.stored = len(found.stored())
@@ -522,6 +540,7 @@ def show(tallies: list[Tally]) -> None:
     row("dashboard answers", lambda t: str(t.polls))
     row("slowest answer, s", lambda t: f"{t.slowest:.2f}")
     row("trials", lambda t: str(t.trials))
+    row("of these audited", lambda t: str(t.audited))
     row("reports sent", lambda t: str(t.sent))
     row("reports in the study", lambda t: str(t.stored))
     for name in (*CHECKS, *OTHERS):
@@ -549,6 +568,7 @@ def main() -> None:
     )
     parser.add_argument("--backends", nargs="+", choices=("optuna", "ray"), default=["optuna", "ray"])
     parser.add_argument("--workers", type=int, default=4, help="of the first part of each backend")
+    parser.add_argument("--type", choices=("stopping", "promotion"), default="promotion")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started ends with this
@@ -557,9 +577,10 @@ def main() -> None:
     tallies = []
     for backend in options.backends:
         for workers, share in zip((options.workers, 1), PARTS, strict=True):
-            tallies.append(run_part(folder, backend, workers, share * each, options.seed))
+            tallies.append(run_part(folder, backend, workers, options.type, share * each, options.seed))
             print(f"{backend}, {workers} workers: done", file=sys.stderr)
-    print(f"random kills every {PERIOD[0]:g} to {PERIOD[1]:g} s; seed {options.seed}; {os.cpu_count()} cores")
+    every = f"every {PERIOD[0]:g} to {PERIOD[1]:g} s"
+    print(f"random kills {every}; type {options.type}, seed {options.seed}; {os.cpu_count()} cores")
     show(tallies)
     if any(tally.faults for tally in tallies):
         print(f"all of it is kept in {folder}", file=sys.stderr)

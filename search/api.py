@@ -21,8 +21,9 @@ from ..objectives.base import describe
 from ..spaces import Spec, differences
 from ..storage import database, files, provenance, studies
 from ..storage.connection import BUSY_SECONDS, patiently
-from . import plan
+from . import auditing, plan
 from .algorithms import make_pruner
+from .audit import Audited
 from .backends import make_backend
 from .confirmation import Confirmed
 from .confirming import outcome, searched
@@ -94,6 +95,11 @@ class StudyResult:
     def confirmed(self) -> Confirmed | None:
         """What training the best again told; None where that was not done, or not to an end."""
         return outcome(self.spec, self._trials)
+
+    @property
+    def audited(self) -> Audited | None:
+        """What came of the trials that were to stop and went on; None where there was none."""
+        return auditing.outcome(self.spec, self._trials)
 
     @property
     def baseline(self) -> FrozenTrial | None:

@@ -11,7 +11,7 @@ import math
 import shlex
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -35,10 +35,11 @@ from ..storage.files import (
     trial_folder,
 )
 from ..storage.live import Command, LiveStorage
-from ..storage.states import AT_RUNG, CONFIRMS, CONFIRMS_SEED, at_rung, confirms
+from ..storage.states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, at_rung, confirms
 from ..storage.studies import ELAPSED, PAUSED, PROVENANCE, folder_in
 from .advice import when_overfitted, with_advice
 from .algorithms import GridSampler, derived_seed, labelled, sampler_of, suggest
+from .auditing import Draw, mark
 from .confirming import Wish, attrs_of, missing, searched
 from .errors import SearchError
 from .explain import pruning_reason
@@ -51,7 +52,7 @@ from .trial import recorded
 ELAPSED_SECONDS = 5.0  # of a search that a killed driver may forget
 STOP_SECONDS = 30.0  # that running trials have for one more report when the search is asked to stop
 OWN_ATTRS = frozenset(
-    {"baseline", "error", "reason", "retries", "traceback", AT_RUNG, EVENTS, CONFIRMS, CONFIRMS_SEED}
+    {"baseline", "error", "reason", "retries", "traceback", AT_RUNG, AUDITED, EVENTS, CONFIRMS, CONFIRMS_SEED}
 )  # no metric or parameter takes one
 KILLED = "killed by hpsearch kill"
 OF_A_FAILURE = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without
@@ -130,6 +131,7 @@ class Driver:
         self.folder_name = folder_in(self.study.user_attrs, spec.name)  # under `runs`
         self.running: dict[int, Running] = {}
         self._promoting = Promoting.of(spec, storage)
+        self._audit = Draw.of(spec)
         self._pace = Pace(spec.early_stopping.max)
         self._consumed = sum(t.last_step or 0 for t in self.trials)  # counted on: every report asks for it
         self._begun = time.monotonic()
@@ -201,10 +203,10 @@ class Driver:
         while not self.paused and not self.stopped:
             waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
             if self._stop is not None:
-                waiting = [trial for trial in waiting if confirms(trial) is not None]
+                waiting = [t for t in waiting if CONFIRMS in t.user_attrs or AUDITED in t.user_attrs]
             promoted = self._promoting.next() if self._promoting and self._stop is None else None
             if not waiting and promoted is None and (self._stop is not None or self._all_asked()):
-                if self.running or not self._confirm():
+                if self.running or not (self._audit_paused() or self._confirm()):
                     return None
                 continue
             begun = waiting and waiting[0].datetime_start is not None  # the baseline waits without
@@ -245,8 +247,8 @@ class Driver:
         if reason is not None:
             self._end(running, TrialState.PRUNED, reason=reason)
             return reason
-        if pauses:
-            return self._pause_trial(running)
+        if pauses and (told := self._pause_trial(running)) is not None:
+            return told
         if self._suspending_since is not None:
             self.suspend(number)
             return "the search is paused" if self.paused else "the search is stopping"
@@ -298,11 +300,7 @@ class Driver:
             self._end_all_paused()
 
     def _end_all_paused(self) -> None:
-        if self._promoting is None:
-            return
-        for trial in self.trials:
-            if at_rung(trial):
-                self._end_paused(trial.number, self._promoting.why_not(trial.number))
+        self._end_waiting([trial.number for trial in self.trials if at_rung(trial)])
 
     def suspend(self, number: int) -> None:
         """Put a trial back: it waits, with its reports and checkpoint, for this or a later search."""
@@ -547,34 +545,76 @@ class Driver:
 
     # Pausing a trial
 
-    def _pause_trial(self, running: Running) -> str:
-        """Let a trial wait at its rung, with its checkpoint, and end those that wait in vain."""
+    def _pause_trial(self, running: Running) -> str | None:
+        """Let a trial wait at its rung, with its checkpoint, and end those that wait in vain.
+
+        None where it goes on.
+        """
         assert self._promoting is not None
         number = running.trial.number
         if not has_checkpoint(self._folder(number)):
             reason = self._promoting.why_not(number) + "; it left no checkpoint to go on from"
             self._promoting.leave(self.trials[number])
+            if self._audits(number, reason):
+                return None
             self._end(running, TrialState.PRUNED, reason=reason)
             return reason
         told = self._promoting.pause(self.trials[number])
         del self.running[number]
         self._flush()
-        for each in self._promoting.hopeless():
-            self._end_paused(each, self._promoting.why_not(each))
+        self._end_waiting([each for each in self._promoting.hopeless() if each not in self._audit])
         return told
 
     def _end_paused(self, number: int, reason: str) -> None:
         """End a trial that waits at a rung."""
+        self._end(self._leaving(number), TrialState.PRUNED, reason=reason)
+
+    def _end_waiting(self, numbers: Sequence[int]) -> None:
+        """End trials that wait at a rung in vain, in one transaction."""
+        ended = []
+        for number in numbers:
+            assert self._promoting is not None
+            reason = self._promoting.why_not(number)
+            ended.append(self._told(self._leaving(number), TrialState.PRUNED, None, reason))
+        if ended:
+            self._flush()
+        for trial in ended:
+            self._after_end(trial)
+
+    def _leaving(self, number: int) -> Running:
+        """A trial that waits at a rung, and is to end."""
         running = self.running[number] = self._take_up(self.trials[number])
-        self._end(running, TrialState.PRUNED, reason=reason)
+        return running
+
+    # Letting trials go on that were to stop
+
+    def _audits(self, number: int, reason: str) -> bool:
+        """Whether a trial that is to stop for a reason is in the audit, and so goes on."""
+        if number in self._audit:
+            mark(self._storage, self.trials[number], reason)
+        return number in self._audit
+
+    def _audit_paused(self) -> bool:
+        """Let go on who still waits at a rung and is drawn, where the search is over; whether anybody is."""
+        drawn = [trial for trial in self.trials if self._audit.waits(trial)]
+        for trial in drawn:
+            assert self._promoting is not None
+            reason = self._promoting.why_not(trial.number)
+            self._promoting.leave(trial)
+            self._audits(trial.number, reason)
+            self._storage.suspend(trial.number)
+        if drawn:
+            self.say(f"the search is over; {len(drawn)} of its paused trials go on, for the audit")
+        return bool(drawn)
 
     # Ending a trial
 
     def _ending(self, running: Running, step: int) -> str | None:
         """Why a trial ends at this report, if it does."""
-        if CONFIRMS in running.trial.user_attrs:
+        attrs = self.trials[running.trial.number].user_attrs
+        if CONFIRMS in attrs or AUDITED in attrs:
             return None
-        baseline = "baseline" in running.trial.user_attrs
+        baseline = "baseline" in attrs
         last = self.spec.early_stopping.max
         if last is not None and step >= last:
             return None  # its cost is spent
@@ -586,7 +626,8 @@ class Driver:
             return self._stop
         if baseline or not prunes:
             return None
-        return pruning_reason(self.study, self.spec, running.trial.number, step)
+        reason = pruning_reason(self.study, self.spec, running.trial.number, step)
+        return None if self._audits(running.trial.number, reason) else reason
 
     def _end_unusable(self, running: Running, constraint: Ending, reason: str) -> str:
         """End a trial whose configuration cannot be trained; samplers learn to keep away from it.
@@ -603,6 +644,14 @@ class Driver:
     def _end(
         self, running: Running, state: TrialState, *, value: float | None = None, reason: str | None = None
     ) -> None:
+        ended = self._told(running, state, value, reason)
+        self._flush()
+        self._after_end(ended)
+
+    def _told(
+        self, running: Running, state: TrialState, value: float | None, reason: str | None
+    ) -> FrozenTrial:
+        """The trial, ended in memory."""
         trial = running.trial
         if reason is not None:
             trial.set_user_attr("reason", reason)
@@ -614,7 +663,10 @@ class Driver:
         del self.running[trial.number]
         ended = self.study.tell(trial, value, state=state)
         self.study.set_user_attr(ELAPSED, round(self.elapsed, 1))
-        self._flush()
+        return ended
+
+    def _after_end(self, ended: FrozenTrial) -> None:
+        """What follows an end that is in the database."""
         self._keep_best_checkpoints(ended)
         self._watcher.trial_ended(self, ended)
 
@@ -623,14 +675,17 @@ class Driver:
 
         A failed one keeps its checkpoint: it may be tried again.
         """
+        if ended.state != TrialState.FAIL:
+            drop_seal(self._folder(ended.number))
+        if ended.state == TrialState.PRUNED:
+            drop_checkpoint(self._folder(ended.number))
+            return
         complete = sorted(
             (t for t in searched(self.trials) if t.state == TrialState.COMPLETE),
             key=lambda t: self._loss(t.value),
         )
         keep = self.spec.execution.keep
         kept = {t.number for t in complete[:keep]}
-        if ended.state != TrialState.FAIL:
-            drop_seal(self._folder(ended.number))
         out = [t.number for t in complete[keep : keep + 1]]
         if ended.number not in kept:
             out = [] if ended.state == TrialState.FAIL else [ended.number]
@@ -678,10 +733,12 @@ class Driver:
     def _check_ends(self) -> None:
         budget = self.spec.budget
         if (budget.time is not None or budget.samples is not None) and not self._is_confirming():
-            trainings = self._wish().trainings(self.spec)
-            kept = ", but for the confirmation" if trainings else ""
-            seconds = self._pace.seconds_for(trainings)
-            samples = trainings * (self.spec.early_stopping.max or 0)
+            confirming, last = self._wish().trainings(self.spec), self.spec.early_stopping.max or 0
+            auditing = self._audit.rest(self.trials, last)
+            whats = [*["the confirmation"] * bool(confirming), *["the audit"] * bool(auditing)]
+            kept = f", but for {' and '.join(whats)}" if whats else ""
+            seconds = self._pace.seconds_for(confirming + (math.ceil(auditing / last) if last else 0))
+            samples = confirming * last + auditing
             if budget.time is not None and self.elapsed + seconds >= budget.time:
                 self.stop(f"the time budget of {budget.time:g} s is spent{kept}")
             if budget.samples is not None and self.consumed + samples >= budget.samples:

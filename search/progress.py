@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..storage.states import confirms, state_of
+from ..storage.states import audited_at, confirms, state_of
 from .driver import Driver
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -121,6 +121,8 @@ def ending_line(driver: Driver, trial: FrozenTrial) -> Text:
     line.append(f"  [{driver.finished}/{driver.spec.budget.trials or '-'}]", style="dim")
     if (confirming := confirms(trial)) is not None:
         line.append(f"  trains trial {confirming} again", style="dim")
+    if (step := audited_at(trial)) is not None:
+        line.append(f"  was to stop at {step:,} {driver.spec.resource}", style="dim")
     if trial.state != TrialState.COMPLETE:
         line.append(f"  {trial.user_attrs.get('reason', '')}", style="dim")
     return line

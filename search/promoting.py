@@ -14,8 +14,9 @@ from optuna.trial import FrozenTrial
 from ..spaces import Spec
 from ..spaces.stopping import Rungs
 from ..storage.live import LiveStorage
-from ..storage.states import AT_RUNG, at_rung, confirms
+from ..storage.states import AT_RUNG, at_rung, audited_at, confirms
 from .explain import RUNG, kind_of
+from .rung_view import as_decided
 from .scheduling import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
 
 EVENTS = "events"  # the attribute of a trial that tells when it paused and when it went on
@@ -37,7 +38,7 @@ class Promoting:
 
     def pauses(self, trial: FrozenTrial) -> bool:
         """Whether a trial pauses with its last report: it is at a rung, and there is one that goes first."""
-        if _is_apart(trial):
+        if _is_apart(trial) or audited_at(trial) is not None:
             return False
         number, step = trial.number, trial.last_step
         assert step is not None
@@ -102,7 +103,7 @@ def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> Promotion:
     stopping, brackets, alike = spec.early_stopping, brackets_of(spec), alike_of(spec)
     assert isinstance(stopping, Rungs)
     promotion = Promotion(brackets, stopping.eta, spec.budget.trials)
-    for number, trial in enumerate(trials):
+    for number, trial in enumerate(map(as_decided, trials)):
         if _is_apart(trial):
             continue
         came_at: int | None = None  # the step that brought it to the last of its rungs

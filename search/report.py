@@ -18,6 +18,7 @@ from ..storage.states import state_of
 from ..storage.studies import ELAPSED, PAUSED, trial_of
 from .advice import advice_after
 from .api import StudyResult
+from .audit import Audited
 from .confirmation import Confirmed
 from .confirming import searched
 from .driver import OWN_ATTRS
@@ -133,6 +134,7 @@ class StudyReport:
     baseline: TrialRow | None
     comparison: str | None  # of the best with the baseline, in words
     confirmation: list[str]  # what training the best again told
+    audit: list[str]  # what early stopping loses
     importance: str | None  # how far to trust the importances, in words
     endings: list[Ending]
 
@@ -170,6 +172,7 @@ def study_report(result: StudyResult) -> StudyReport:
         baseline=None if baseline is None else trial_row(spec, baseline),
         comparison=None if best is None else against(baseline, best, spec.goal, result.confirmed),
         confirmation=[] if result.confirmed is None or best is None else confirmation(result.confirmed, best),
+        audit=[] if result.audited is None else audit(result.audited),
         importance=trust,
         endings=endings(spec, trials),
     )
@@ -187,6 +190,28 @@ def confirmation(confirmed: Confirmed, best: FrozenTrial) -> list[str]:
         others = ", ".join(map(str, confirmed.ties))
         lines.append(f"a tie with trial{'s' if len(confirmed.ties) > 1 else ''} {others}")
     return lines
+
+
+def audit(found: Audited) -> list[str]:
+    """What the trials told that were to stop and went on, in lines."""
+    stopped = "1 trial that was to stop" if found.ended == 1 else f"{found.ended} trials that were to stop"
+    lost = found.lost
+    if lost is None:
+        told = (
+            f"{stopped} ran to the end, beside {found.let_through} let through: too few to say what is lost"
+        )
+    else:
+        told = (
+            f"of {stopped}, {lost.count} ended as good as the best one in {found.one_in} of the "
+            f"{found.let_through} let through: {lost.count / lost.of:.0%} lost, "
+            f"{lost.low:.1%} to {lost.high:.1%}"
+        )
+    if found.ended and found.let_through:
+        told += f"; {found.better_than_all or 'none'} better than the best of those"
+    known = [rung for rung in found.rungs if rung.correlation is not None]
+    at = ", ".join(f"{rung.correlation:.2f} at {rung.step:,} ({rung.trials} trials)" for rung in known)
+    ranks = f"rank correlation of rungs with the end: {at}" if at else None
+    return [told, ranks or "rank correlation of rungs with the end: too few trials"]
 
 
 def against(

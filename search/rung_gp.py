@@ -28,12 +28,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Choice, Spec
 from .algorithms import derived_seed, distributions, labelled
-from .confirming import searched
 from .cube import Cube
 from .errors import SearchError
 from .explain import SUGGESTED
 from .gaussian import Array, GaussianProcess, Indices, log_expected_improvement, standardised
-from .rung_view import value_at
+from .rung_view import decided, value_at
 from .scheduling import places_of
 
 INITIAL = 20  # proposals before the first model
@@ -69,7 +68,7 @@ class RungGPSampler(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
-        others = searched(study._get_trials(deepcopy=False))  # of all brackets
+        others = decided(study._get_trials(deepcopy=False))  # of all brackets
         trials = [t for t in others if t.params and t.number != trial.number]
         rng = np.random.default_rng(derived_seed(self._spec.search.seed, "sampler", trial.number))
         number = len(trials)

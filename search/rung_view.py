@@ -4,17 +4,21 @@ Optuna's samplers know complete and pruned trials. Trials that wait at a rung ar
 pruned all end up in one model with the values that they had at different rungs, which misleads it. So a model
 sees one rung only, the highest with enough observations, as BOHB does (Falkner et al. 2018, section 3.2):
 whoever has reached it counts as complete there, with its value at it.
+
+A trial that the audit lets go on (`auditing`) is to samplers and rungs one that ended where it was to.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 import optuna
+from optuna.pruners import HyperbandPruner
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
+from ..storage.states import AUDITED, CONFIRMS, audited_at
 from .confirming import searched
 from .scheduling import places_of, promotes
 
@@ -23,7 +27,7 @@ class RungView(optuna.Study):
     """A study whose trials are what they were at a rung. Only samplers look at it."""
 
     def __init__(self, study: optuna.Study, trials: list[FrozenTrial]) -> None:
-        self.__dict__.update(study.__dict__)
+        self.__dict__.update(object.__getattribute__(study, "__dict__"))  # Hyperband's for a bracket hides it
         self._seen = trials
 
     def _get_trials(
@@ -35,19 +39,30 @@ class RungView(optuna.Study):
         found = [trial for trial in self._seen if states is None or trial.state in states]
         return copy.deepcopy(found) if deepcopy else found
 
+    def get_trials(
+        self, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """Those of a bracket where Hyperband made the study, as there."""
+        found = self._get_trials(deepcopy, states)
+        bracket, pruner = self.__dict__.get("_bracket_id"), self.pruner
+        if bracket is None or not isinstance(pruner, HyperbandPruner):
+            return found
+        return [trial for trial in found if pruner._get_bracket_id(self, trial) == bracket]
+
 
 def as_samplers_see_it(study: optuna.Study, spec: Spec, dimensions: int) -> optuna.Study:
-    """The study without the trainings that confirm; where trials pause, as it looks at its best rung."""
+    """The study as the search knows it; where trials pause, as it looks at its best rung."""
     if promotes(spec):
         return at_best_rung(study, spec, enough=dimensions + 2)
     trials = study._get_trials(deepcopy=False, use_cache=True)  # as Optuna's samplers get them
-    found = searched(trials)
-    return study if len(found) == len(trials) else RungView(study, found)
+    if not any(CONFIRMS in trial.user_attrs or AUDITED in trial.user_attrs for trial in trials):
+        return study
+    return RungView(study, decided(trials))
 
 
 def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> RungView:
     """The study at the highest rung that at least `enough` trials have reached; else at the lowest."""
-    trials = searched(study.get_trials(deepcopy=False))
+    trials = decided(study.get_trials(deepcopy=False))
     assert spec.early_stopping.max is not None
     seen: list[FrozenTrial] = []
     for place in (spec.early_stopping.max, *reversed(places_of(spec))):
@@ -73,6 +88,24 @@ def compared(spec: Spec, trials: list[FrozenTrial], enough: int) -> tuple[int | 
             break
         step, found = place, [_complete(trial, place) for trial in own if value_at(trial, place) is not None]
     return step, found
+
+
+def decided(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials of the search itself, as the search knows them."""
+    return [as_decided(trial) for trial in searched(trials)]
+
+
+def as_decided(trial: FrozenTrial) -> FrozenTrial:
+    """A trial as the search knows it: one that was to stop ended there."""
+    step = audited_at(trial)
+    if step is None:
+        return trial
+    seen = copy.copy(trial)
+    seen.intermediate_values = {s: value for s, value in trial.intermediate_values.items() if s <= step}
+    seen.state, seen.value = TrialState.PRUNED, seen.intermediate_values[step]
+    attrs = trial.system_attrs.items()
+    seen.system_attrs = {k: v for k, v in attrs if not k.startswith("constraints")}  # of what came later
+    return seen
 
 
 def value_at(trial: FrozenTrial, place: int) -> float | None:

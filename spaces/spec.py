@@ -9,23 +9,31 @@ from functools import cached_property
 from itertools import islice
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, PrivateAttr, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic import (
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from .dialects import foreign
 from .document import Places, join
 from .errors import Issue, SpaceError
 from .messages import UNIONS, translate
-from .model import Formula, Model, Text, plain, refuse, show
+from .model import Formula, Model, Share, Text, plain, refuse, show
 from .parameters import Parameter
 from .presets import PresetNames, Presets, from_preset
 from .relations import Known, Problem, kinds, relations
 from .samplers import TPE, Grid, Search
 from .settings import Budget, Confirm, Execution, Objective
 from .space import Space
-from .stopping import NoStopping, Stopping, Unit, unit_of
+from .stopping import NoStopping, Rungs, Stopping, Unit, unit_of
 
 MOST_ISSUES = 100  # of one kind; nobody reads more, and each costs a search for what was meant
-ELSEWHERE = ("name", "budget", "confirm", "execution")  # may change between two runs of one study
+ELSEWHERE = ("name", "budget", "confirm", "audit", "execution")  # may change between two runs of one study
 
 
 PARAMETER: TypeAdapter[Any] = TypeAdapter(Parameter)
@@ -87,11 +95,22 @@ class Spec(Model):
     """When the search ends."""
     confirm: Confirm = Confirm()
     """How the winner is confirmed."""
+    audit: Share | None = None
+    """Share of the cost for stopped trials that go on to their end: how many good ones are lost. 0: none."""
     execution: Execution = Execution()
     """Workers, retries and what stays on disk."""
 
     _places: Places = PrivateAttr(default_factory=lambda: Places("<space>"))
     _from_preset: tuple[str, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="after")
+    def _check(self) -> Spec:
+        if self.audit and not isinstance(self.early_stopping, Rungs):
+            method = self.early_stopping.method
+            raise refuse(
+                ("audit", f"needs rungs, and early_stopping.method is {method}: take hyperband or asha")
+            )
+        return self
 
     @cached_property
     def space(self) -> Space:
@@ -178,7 +197,7 @@ class Spec(Model):
         return isinstance(other, Spec) and self.to_json() == other.to_json()  # wherever they were read
 
     def fingerprint(self) -> str:
-        """A short hash of all that defines the search: everything but name, budget, confirm and execution."""
+        """A short hash of all that defines the search: everything but what may change."""
         text = json.dumps(_defining(self.to_json()), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""What our attributes make of a trial that Optuna does not know: paused at a rung, confirming another."""
+"""What our attributes make of a trial that Optuna does not know: paused, confirming another, audited."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 CONFIRMS = "confirms"  # the user attribute of a trial that trains another one's configuration again: which
 CONFIRMS_SEED = "confirms_seed"  # and with which of the new seeds, from 0
+AUDITED = "audited"  # the user attribute of a trial that was to stop and goes on; its value is the step
 AT_RUNG = "paused"  # the user attribute of a trial that waits at a rung; its value is the step
 
 
@@ -17,6 +18,12 @@ def at_rung(trial: FrozenTrial) -> bool:
 def confirms(trial: FrozenTrial) -> int | None:
     """The number of the trial that this one confirms; None where it is one of the search itself."""
     found: int | None = trial.user_attrs.get(CONFIRMS)
+    return found
+
+
+def audited_at(trial: FrozenTrial) -> int | None:
+    """The step at which a trial was to stop that goes on to its end to tell what stopping loses."""
+    found: int | None = trial.user_attrs.get(AUDITED)
     return found
 
 

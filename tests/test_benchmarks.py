@@ -70,6 +70,25 @@ def test_checkpoints_are_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_confirmations_are_judged_where_the_truth_is_known() -> None:
+    lines = lines_of("confirm.py", "--studies", "20", "--searches", "1")
+    assert len(lines) == 2 + 3 * 2 * 2 + 1 + 4
+    assert [line.split()[0] for line in lines[-2:]] == ["random", "tpe"]
+    rates = [float(line[34:].split()[0]) for line in lines[2:14]]
+    assert all(rate >= 70 for rate in rates), "far from what they state is wrong even of twenty"
+
+
+@pytest.mark.slow
+def test_searches_for_a_lora_are_compared_in_the_same_time() -> None:
+    sizes = ["--time", "2", "--seeds", "1", "--confirm", "1", "--samples", "240", "--workers", "1"]
+    lines = lines_of("lora_search.py", *sizes)
+    row = lines[3].split()
+    assert row[0] == "0" and len(row) == 12
+    assert int(row[2]) >= 1 and int(row[7]) >= 1, "both come to a winner"
+    assert lines[4].startswith("mean difference: ") and lines[4].endswith("(one seed, no interval)")
+
+
+@pytest.mark.slow
 def test_going_on_after_a_kill_is_measured() -> None:
     lines = lines_of("resume.py", "--finished", "3", "--rounds", "1", "--only", "optuna")
     assert lines[2].split()[:2] == ["optuna", "3"]

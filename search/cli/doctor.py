@@ -105,13 +105,14 @@ def doctor(
 
 
 def _default() -> Spec:
-    """The smallest space that ships, with trials of a second or two that pause and are confirmed."""
+    """The smallest space that ships, with trials of a second or two that pause, are audited and confirmed."""
     from ...spaces import load
 
     return load(DEFAULT_SPACE).override(
         parameters={"max_samples": 180, "eval_every": 30},
         early_stopping={"type": "promotion", "min": 30, "max": 180, "eta": 2},
         confirm={"top": 2, "seeds": 2},
+        audit=0.4,
         execution={"cpus_per_trial": 1},
     )
 

@@ -37,6 +37,9 @@ def run(
     confirm: Annotated[
         bool, typer.Option("--confirm/--no-confirm", help="Train the best few again with new seeds.")
     ] = True,
+    audit: Annotated[
+        bool, typer.Option("--audit/--no-audit", help="Let a few stopped trials go on, to see what is lost.")
+    ] = True,
     storage: common.Storage = None,
     runs: common.Runs = None,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live table.")] = False,
@@ -61,6 +64,7 @@ def run(
         execution=execution or None,
         search={"seed": seed} if seed is not None else None,
         confirm=None if confirm else {"top": 0},
+        audit=None if audit else 0.0,
     )
     console = SteadyConsole(highlight=False)
     live = console.is_terminal and not plain
@@ -84,7 +88,7 @@ def run(
 
 def _conclude(console: Console, result: StudyResult, options: Sequence[str], extend: Sequence[str]) -> None:
     """The winner, what it beat, and the next commands."""
-    from ..report import against, confirmation
+    from ..report import against, audit, confirmation
 
     if not result.ran and not result.stopped:
         console.print(_finished(result, extend), soft_wrap=True, markup=False)
@@ -102,6 +106,8 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
         for line in [] if confirmed is None else confirmation(confirmed, best):
             console.print(line, markup=False, soft_wrap=True)
         console.print(against(result.baseline, best, result.spec.goal, confirmed), markup=False)
+    for line in [] if result.audited is None else audit(result.audited):
+        console.print(f"audit: {line}", markup=False, soft_wrap=True)
     if result.stopped:
         renamed = result.name != result.spec.name and "--name" not in sys.argv  # by somebody, meanwhile
         again = [*sys.argv[1:], *(["--name", result.name] if renamed else [])]

@@ -244,6 +244,7 @@ def _facts(report: StudyReport) -> Table:
     saved = report.without_stopping
     if saved and saved > report.consumed.used:
         consumed += f"; without early stopping {saved:,}"
+    rows += [("audit" if index == 0 else "", line) for index, line in enumerate(report.audit)]
     rows += [("trials", trials), ("time", _of(report.seconds, duration)), (report.resource, consumed)]
     return _grid(rows)
 

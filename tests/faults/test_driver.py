@@ -94,12 +94,13 @@ def test_the_same_command_may_follow_a_kill_at_once(bench: Any, command: Any) ->
 
 @pytest.mark.any_backend
 def test_a_search_that_promotes_goes_on_after_kills_as_if_nothing_had_been(bench: Any, command: Any) -> None:
-    """And confirms: the same trials with the same reports and ends as in a search that nobody killed."""
+    """And audits and confirms: the same trials, reports and ends as in a search that nobody killed."""
     promotion = fields(
         bench,
         early_stopping={"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3},
         budget={"trials": 9},
         confirm={"top": 2, "seeds": 2},
+        audit=1.0,
         execution={"workers": 1, "retries": 0},
     )
     promotion["parameters"]["pause"] = 0.1
@@ -120,6 +121,8 @@ def test_a_search_that_promotes_goes_on_after_kills_as_if_nothing_had_been(bench
         return [(t.params, t.state, t.value, t.intermediate_values) for t in trials]
 
     assert rows(ours) == rows(theirs), output
+    assert [t.user_attrs.get("audited") for t in ours] == [t.user_attrs.get("audited") for t in theirs]
+    assert sum("audited" in trial.user_attrs for trial in ours) >= 2
     assert len(trained) - sum(len(t.intermediate_values) for t in ours) <= 4, "at most a step for each kill"
 
 

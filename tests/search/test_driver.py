@@ -521,6 +521,26 @@ def test_those_who_wait_end_with_the_search_and_not_when_it_is_stopped(table: Ta
     ]
 
 
+def test_those_who_wait_end_in_one_transaction(
+    table: Table, make_spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
+    for value in (1.0, 2.0):
+        to_rung(driver, 1, value)
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 2}))
+    write, seen = driver._storage.flush, []
+
+    def flush() -> None:
+        seen.append(table.states())
+        write()
+
+    monkeypatch.setattr(driver._storage, "flush", flush)
+    monkeypatch.setattr(table.listener, "trial_ended", lambda driver, trial: seen.append(table.states()))
+    assert driver.ask() is None
+    assert seen == [["RUNNING"] * 2] + [["PRUNED"] * 2] * 2
+    assert not any((trial_folder(table.runs, "study", n) / CHECKPOINT).exists() for n in (0, 1))
+
+
 def test_a_trial_that_will_never_go_on_ends_at_once(table: Table, make_spec: Any) -> None:
     """Of six trials two go on, and two are better already: its checkpoint is room for others."""
     driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 6}))
@@ -619,12 +639,16 @@ def test_a_killed_search_goes_on_confirming(table: Table, make_spec: Any) -> Non
     assert [t.user_attrs["confirms_seed"] for t in table.read()[4:]] == [0, 0, 0, 1, 1, 1]
 
 
-def test_what_was_confirmed_is_not_again_when_a_search_goes_on(table: Table, make_spec: Any) -> None:
+@pytest.mark.parametrize("stopping", [{"method": "none"}, HYPERBAND])
+def test_what_was_confirmed_is_not_again_when_a_search_goes_on(
+    table: Table, make_spec: Any, stopping: Any
+) -> None:
     """Two trials more, one of them the best: only that trains again."""
-    driver = table.driver(make_spec(**CONFIRM))
+    fields = CONFIRM | {"early_stopping": stopping}
+    driver = table.driver(make_spec(**fields))
     for value in (0.9, 0.3, 0.1, 0.2, *[0.2] * 6):
         trained(driver, value)
-    driver = table.driver(make_spec(**CONFIRM | {"budget": {"trials": 6}}))
+    driver = table.driver(make_spec(**fields | {"budget": {"trials": 6}}))
     for value in (0.05, 0.8, 0.06, 0.06):
         trained(driver, value)
     assert driver.ask() is None

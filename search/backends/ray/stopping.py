@@ -25,6 +25,7 @@ from ....spaces.stopping import Hyperband, Median, SuccessiveHalving
 from ...algorithms import hyperband_options, make_pruner
 from ...errors import UsageError
 from ...explain import RUNG, hyperband_bracket
+from ...rung_view import as_decided
 from ...scheduling import Bracket, brackets_of, promotes
 
 STEP, VALUE = "step", "value"  # what our results call the resource and the metric
@@ -51,7 +52,7 @@ class TunePruner(BasePruner):
         self._ended: set[int] = set()  # trials of which there is nothing more to hear
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        for other in study.get_trials(deepcopy=False):
+        for other in map(as_decided, study.get_trials(deepcopy=False)):
             if other.number != trial.number and other.number not in self._ended:
                 self._tell(study, other, other.intermediate_values)
                 if other.state.is_finished():

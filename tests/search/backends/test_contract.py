@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy
 
 from hpsearch.search import driver as driver_module
+from hpsearch.search.auditing import Draw
 from hpsearch.search.backends import process
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
@@ -88,6 +89,26 @@ def test_who_pauses_at_a_rung_goes_on_there_and_no_step_is_trained_twice(bench: 
     assert any(len([note for note in bench.notes(t.number) if "begins" in note]) > 1 for t in trials), (
         "some were taken up"
     )
+
+
+@pytest.mark.parametrize("kind", ["stopping", "promotion"])
+def test_who_is_in_the_audit_goes_on_to_its_end_and_no_step_is_trained_twice(bench: Any, kind: str) -> None:
+    stopping = {"method": "asha", "type": kind, "min": 1, "max": 9, "eta": 3}
+    spec = bench.spec("steady", budget={"trials": 9}, early_stopping=stopping, audit=1.0)
+    result = bench.search(spec.override(execution=TWO_WORKERS))
+    trials = bench.trials()
+    audited = {t.number: t.user_attrs["audited"] for t in trials if "audited" in t.user_attrs}
+    assert audited and set(audited) <= {n for n in range(9) if n in Draw.of(spec)}
+    assert result.audited.ended == len(audited)
+    for trial in trials:
+        trained = [note["step"] for note in bench.notes(trial.number) if "step" in note]
+        assert trained == list(range(1, trial.last_step + 1)) == sorted(trial.intermediate_values)
+        if trial.number in audited:
+            assert trial.state.name == "COMPLETE" and audited[trial.number] in (1, 3)
+            told = rf"drawn for the audit.* (pruned|paused) at {audited[trial.number]} steps.*"
+            assert re.fullmatch(told, trial.user_attrs["events"][-1])
+            rungs = [key for key in trial.system_attrs if key.startswith("completed_rung_")]
+            assert len(rungs) == (1, 3).index(audited[trial.number]) + 1, "it takes a place at no other"
 
 
 def test_the_last_step_is_never_pruned(bench: Any) -> None:

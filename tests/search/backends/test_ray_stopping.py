@@ -444,3 +444,19 @@ def test_a_search_that_is_interrupted_stops_the_same_trials(
         assert search("parts.db") == whole
     assert {state for state, _, _ in whole} == {"COMPLETE", "PRUNED"}
     assert whole[0][:2] == ("COMPLETE", 9), "the baseline runs to its end"
+
+
+def test_what_the_audit_lets_go_on_is_at_no_rung_beyond() -> None:
+    """Neither in a search that hears it end nor in one that begins afterwards."""
+    play = Play(spec_of(**HALVING))
+    for number, value in enumerate((1.0, 2.0, 3.0)):
+        play.report(number, 1, value)
+    audited = optuna.Trial(play.study, play.trials[2]._trial_id)
+    audited.set_user_attr("audited", 1)
+    for step in (3, 9, 27):
+        audited.report(0.0, step)
+    play.end(2, TrialState.COMPLETE)
+    for step, one in ((2, play), (3, Play(play.spec, onto=play))):
+        one.report(0, step, 1.0)
+        assert set(in_tune(one.study.pruner)[3]) <= {"0"} and not in_tune(one.study.pruner)[9]
+    assert play.noted(2) == {f"{RUNG}0": 3.0}

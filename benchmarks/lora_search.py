@@ -1,0 +1,240 @@
+"""Which search finds a better LoRA in the same time: `hpsearch run`, or a plain Optuna script.
+
+    python benchmarks/lora_search.py [--time 300] [--seeds 5] [--workers 2] [--confirm 5]
+
+The space is `spaces/lora.yaml`. Ours is the command itself with the file's defaults, but a budget of time in
+place of its trials: starting workers and confirming the winner count. The peer is what the docs of Optuna
+make of the same space: `TPESampler`, `HyperbandPruner` with the same rungs, the baseline put up first, a
+process for each worker over one `JournalStorage` (over one SQLite file two processes may take the same trial
+that was put up), `study.optimize(timeout=...)`. A training that it has begun by then runs on, which is more
+time than ours gets. Both train with `hpsearch.trainer`, one thread each, in the same environment.
+
+The searches run one after the other and take turns to be first. Then the winner of each is trained again with
+the same new seeds, which no search has seen, outside of the time; what is compared is the mean of these.
+
+| column | what it is |
+|---|---|
+| trials, whole | begun, and of these trained to their end, without those that confirm |
+| seconds | of the command, from start to end |
+| claimed | the best validation loss that the search has seen |
+| winner | the mean of its winner's new trainings |
+| difference | winner of Optuna - winner of ours, on the same seeds: more is better for us |
+
+The last line has the mean difference over the seeds with Student's interval at 95 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+from scipy.special import stdtrit
+
+from hpsearch.search import open_study
+from hpsearch.search.backends.process import environment
+from hpsearch.search.confirming import searched
+from hpsearch.search.plan import load_space
+from hpsearch.spaces import Spec
+from hpsearch.trainer.config import LoraConfig
+from hpsearch.trainer.loop import fit
+
+FRESH = 1_000_000  # the first of the new seeds
+SCRIPT = """
+import sys
+
+import optuna
+from hpsearch.trainer.config import LoraConfig
+from hpsearch.trainer.loop import fit
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+SCHEDULERS = ["constant", "linear", "cosine"]
+BASELINE = {
+    "learning_rate": 2e-4,
+    "batch_size": 8,
+    "lora_r": 8,
+    "alpha_over_r": 4,
+    "lora_dropout": 0.05,
+    "lr_scheduler": "linear",
+    "warmup_ratio": 0.05,
+    "weight_decay": 0.01,
+}
+
+
+def objective(trial):
+    rank = trial.suggest_categorical("lora_r", [2, 4, 8, 16, 32])
+    config = {
+        "learning_rate": trial.suggest_float("learning_rate", 1e-4, 3e-2, log=True),
+        "batch_size": trial.suggest_categorical("batch_size", [4, 8, 16]),
+        "lora_r": rank,
+        "lora_alpha": rank * trial.suggest_categorical("alpha_over_r", [1, 2, 4]),
+        "lora_dropout": trial.suggest_float("lora_dropout", 0.0, 0.2, step=0.05),
+        "lr_scheduler": trial.suggest_categorical("lr_scheduler", SCHEDULERS),
+        "weight_decay": trial.suggest_categorical("weight_decay", [0.0, 0.01, 0.1]),
+        "train_file": "english",
+        "max_samples": samples,
+        "eval_every": 120,
+    }
+    if config["lr_scheduler"] != "constant":
+        config["warmup_ratio"] = trial.suggest_float("warmup_ratio", 0.0, 0.2, step=0.05)
+    trial.set_user_attr("config", config)
+
+    def on_report(report):
+        trial.report(report.value, report.step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+
+    return fit(LoraConfig.from_params(config | {"seed": trial.number}), on_report=on_report).value
+
+
+if __name__ == "__main__":
+    file, seed, seconds, samples = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+    study = optuna.load_study(
+        study_name="peer",
+        storage=JournalStorage(JournalFileBackend(file)),
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=optuna.pruners.HyperbandPruner(min_resource=120, max_resource=samples, reduction_factor=3),
+    )
+    study.optimize(objective, timeout=seconds)
+"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to."""
+
+    trials: int
+    whole: int
+    seconds: float
+    claimed: float
+    config: dict[str, Any]  # of its winner, for the trainer
+
+
+def ours(folder: Path, seed: int, seconds: float, workers: int, spec: Spec) -> Found:
+    """`hpsearch run` on the space that ships, for so long."""
+    spec = spec.override(
+        name="ours",
+        search={"seed": seed},
+        budget={"trials": None, "time": seconds},
+        execution={"workers": workers},
+    )
+    space, database = folder / "space.yaml", folder / "ours.db"
+    space.write_text(json.dumps(spec.to_json()), encoding="utf-8")  # JSON is YAML
+    command = [sys.executable, "-P", "-m", "hpsearch.search.cli", "run", str(space), "--plain"]
+    took = _timed([[*command, "--storage", str(database), "--runs", str(folder / "runs")]], folder, "ours")
+    result = open_study("ours", storage=str(database), runs=folder / "runs")
+    trials = searched(result.study.get_trials(deepcopy=False))
+    whole = [t.value for t in trials if t.state == TrialState.COMPLETE and t.value is not None]
+    return Found(len(trials), len(whole), took, min(whole), result.best.params)
+
+
+def peer(folder: Path, seed: int, seconds: float, workers: int, spec: Spec) -> Found:
+    """A plain Optuna script in a process for each worker."""
+    script, file = folder / "peer.py", str(folder / "peer.log")
+    script.write_text(SCRIPT, encoding="utf-8")
+    study = optuna.create_study(study_name="peer", storage=JournalStorage(JournalFileBackend(file)))
+    study.enqueue_trial(dict(spec.baseline or {}))
+    command = [sys.executable, "-P", str(script), file]
+    given = [str(seconds), str(spec.early_stopping.max)]
+    seeds = range(seed * workers, (seed + 1) * workers)  # the same seed would draw the same
+    took = _timed([[*command, str(own), *given] for own in seeds], folder, "peer")
+    trials = study.get_trials()
+    whole = [t.value for t in trials if t.state == TrialState.COMPLETE and t.value is not None]
+    known = {name for trial in trials for name in trial.params}
+    assert known == set(spec.space.searched), "the script searches another space than spaces/lora.yaml"
+    return Found(len(trials), len(whole), took, min(whole), study.best_trial.user_attrs["config"])
+
+
+def _timed(commands: Sequence[Sequence[str]], folder: Path, name: str) -> float:
+    """The seconds that these processes take together. Raises `SystemExit` where one fails."""
+    began = time.monotonic()
+    with (folder / f"{name}.out").open("wb") as log:
+        processes = [
+            subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment(1))
+            for command in commands
+        ]
+        codes = [process.wait() for process in processes]
+    if any(codes):
+        raise SystemExit(f"{name} failed:\n{(folder / f'{name}.out').read_text()[-2000:]}")
+    return time.monotonic() - began
+
+
+def trained(task: tuple[dict[str, Any], int]) -> float:
+    """The validation loss of a configuration with a seed, trained to its end; infinite where it diverges."""
+    config, seed = task
+    value = fit(LoraConfig.from_params(config | {"seed": seed}), on_report=lambda report: None).value
+    return value if math.isfinite(value) else math.inf
+
+
+def interval(differences: Sequence[float]) -> str:
+    """A mean with Student's interval."""
+    count, mean = len(differences), statistics.mean(differences)
+    if count < 2:
+        return f"{mean:+.4f} (one seed, no interval)"
+    half = float(stdtrit(count - 1, 0.975)) * statistics.stdev(differences) / math.sqrt(count)
+    return f"{mean:+.4f} ({mean - half:+.4f} to {mean + half:+.4f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--time", type=float, default=300, help="seconds of each search")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--samples", type=int, default=1800, help="of a whole training, as the space has it")
+    parser.add_argument("--confirm", type=int, default=5, help="new trainings of each winner")
+    options = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    length = options.samples
+    spec = load_space("lora").override(
+        parameters={"max_samples": {"value": length}}, early_stopping={"max": length}
+    )
+    os.environ.update(environment(1))  # for the processes that train the winners again
+    columns = f"{'trials':>7}{'whole':>6}{'seconds':>8}{'claimed':>9}{'winner':>9}"
+    print(
+        f"{options.time:g} s each, {options.workers} workers, {options.confirm} new trainings of each winner"
+    )
+    print(f"{'':6}{'hpsearch':<39}{'Optuna, TPE and Hyperband':<39}")
+    print(f"{'seed':6}{columns}{columns}{'difference':>12}", flush=True)
+    differences = []
+    for seed in range(options.seeds):
+        found: dict[str, Found] = {}
+        with tempfile.TemporaryDirectory() as name:
+            for who in ("ours", "peer") if seed % 2 == 0 else ("peer", "ours"):
+                search = ours if who == "ours" else peer
+                found[who] = search(Path(name), seed, options.time, options.workers, spec)
+        fresh = range(FRESH, FRESH + options.confirm)
+        tasks = [(found[who].config, new) for who in ("ours", "peer") for new in fresh]
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
+            values = list(pool.map(trained, tasks))
+        means = statistics.mean(values[: options.confirm]), statistics.mean(values[options.confirm :])
+        differences.append(means[1] - means[0])
+        cells = [
+            f"{f.trials:7}{f.whole:6}{f.seconds:8.0f}{f.claimed:9.4f}{mean:9.4f}"
+            for f, mean in zip((found["ours"], found["peer"]), means, strict=True)
+        ]
+        print(f"{seed:<6}{''.join(cells)}{differences[-1]:+12.4f}", flush=True)
+    print(f"mean difference: {interval(differences)}")
+
+
+if __name__ == "__main__":
+    main()

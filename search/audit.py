@@ -1,0 +1,94 @@
+"""What early stopping loses: some trials that were to stop go on to their end, and these are counted.
+
+Whoever stops trials early never sees how those would have ended. A few, drawn before anything is known of
+them, go on all the same. How many of these end among the best tells how often a good one is lost: a share,
+with the interval of Clopper and Pearson (1934), which holds at its level or above for any number of trials.
+Beside it stands how far a rung foretells the end: the correlation of ranks (Spearman 1904).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betaincinv
+
+from .confirmation import LEVEL
+
+FEWEST = 5  # trials, for a share or a correlation
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of some trials, and between which shares it lies at `LEVEL` for all such trials."""
+
+    count: int
+    of: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """How far the values at a rung order trials as their ends do."""
+
+    step: int  # of the rung
+    correlation: float | None  # -1 to 1; None where there are too few trials, or all are alike
+    trials: int
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What came of the trials that were to stop and went on."""
+
+    ended: int  # of these trials; the others count nowhere yet
+    let_through: int  # trials that early stopping let run to their end
+    one_in: int  # the best of those: one in so many
+    lost: Share | None  # that came among those best; None where there are too few of either
+    better_than_all: int  # that ended better than all that were let through
+    rungs: tuple[Foretold, ...]
+
+
+def audited(
+    stopped: Sequence[float],
+    let_through: Sequence[float],
+    one_in: int,
+    rungs: Sequence[tuple[int, Sequence[tuple[float, float]]]],
+) -> Audited:
+    """What the ends of trials tell about early stopping. Losses: lower is better.
+
+    `stopped` are the ends of the trials that were to stop, infinite where one could not be trained to it, and
+    `rungs` the steps of the rungs, each with what trials had there and at their ends.
+    """
+    ranked = sorted(let_through)
+    lost = None
+    if len(stopped) >= FEWEST and len(ranked) >= max(FEWEST, one_in):
+        last_good = ranked[math.ceil(len(ranked) / one_in) - 1]
+        lost = share(sum(loss <= last_good for loss in stopped), len(stopped))
+    better = sum(loss < ranked[0] for loss in stopped) if ranked else 0
+    foretold = (Foretold(step, rank_correlation(pairs), len(pairs)) for step, pairs in rungs)
+    return Audited(len(stopped), len(ranked), one_in, lost, better, tuple(foretold))
+
+
+def share(count: int, of: int) -> Share:
+    """A share with its interval."""
+    tail = (1 - LEVEL) / 2
+    low = float(betaincinv(count, of - count + 1, tail)) if count else 0.0
+    high = float(betaincinv(count + 1, of - count, 1 - tail)) if count < of else 1.0
+    return Share(count, of, low, high)
+
+
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Spearman's; what is equal shares a rank. None where there are too few, or one side is all alike."""
+    if len(pairs) < FEWEST:
+        return None
+    ranks = []
+    for side in np.array(pairs, dtype=float).T:
+        ordered = np.sort(side)
+        below, upto = np.searchsorted(ordered, side), np.searchsorted(ordered, side, "right")
+        ranks.append((below + upto) / 2)
+    if any(np.ptp(side) == 0 for side in ranks):
+        return None
+    return float(np.corrcoef(ranks)[0, 1])

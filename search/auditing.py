@@ -1,0 +1,99 @@
+"""The audit of a study: which trials are not stopped, and what came of it.
+
+Which trials these are is drawn before they begin, from the study's seed and their numbers. One that is to
+stop is marked with the step and goes on to its end; where trials pause, it does so when the search is over
+and it still waits. To samplers and rungs it is a trial that ended there, so the search is the one that it
+would be without an audit. What it comes to is a result like any other: it may be the best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from optuna.trial import FrozenTrial, TrialState
+
+from ..spaces import Spec
+from ..spaces.stopping import Rungs
+from ..storage.live import LiveStorage
+from ..storage.states import AUDITED, at_rung, audited_at
+from .algorithms import derived_seed
+from .audit import FEWEST, Audited, audited
+from .confirming import searched
+from .promoting import EVENTS
+from .rung_view import value_at
+from .scheduling import expected_cost, expected_saving, places_of
+
+SHARE = 0.03  # of a search's cost, where the space does not say how much
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which trials are not stopped: of every so many one, drawn from the seed."""
+
+    seed: int
+    every: int | None  # None: all are
+
+    @classmethod
+    def of(cls, spec: Spec) -> Self:
+        """What a space asks for; or what it says nothing about, where it tells enough."""
+        saving = expected_saving(spec)
+        share = SHARE if spec.audit is None else spec.audit
+        if not saving or not share:
+            return cls(spec.search.seed, None)
+        # One of them costs on average what stopping saves of a training, any other trial the rest.
+        every = max(1, math.ceil(saving / (1 - saving) / share))
+        if spec.audit is None:
+            trials = (expected_cost(spec) or 0.0) / (
+                1 - saving
+            )  # 0 where nobody knows how many there will be
+            if trials < FEWEST * every:
+                return cls(spec.search.seed, None)
+        return cls(spec.search.seed, every)
+
+    def __contains__(self, number: int) -> bool:
+        if self.every is None:
+            return False
+        block, place = divmod(number, self.every)
+        return place == derived_seed(self.seed, "audit", block) % self.every
+
+    def waits(self, trial: FrozenTrial) -> bool:
+        """Whether a trial waits at a rung that goes on, if it still waits when the search is over."""
+        return at_rung(trial) and trial.number in self
+
+    def rest(self, trials: Iterable[FrozenTrial], last: int) -> int:
+        """What the trials of the audit that have begun still take to their end, at the step `last`."""
+        return sum(
+            last - (trial.last_step or 0)
+            for trial in searched(trials)
+            if not trial.state.is_finished() and (trial.number in self or audited_at(trial) is not None)
+        )
+
+
+def mark(storage: LiveStorage, trial: FrozenTrial, reason: str) -> None:
+    """Note that a trial goes on that was to stop at its last step for a reason."""
+    event = f"drawn for the audit, so it goes on to its end; it was to stop: {reason}"
+    storage.set_trial_user_attr(trial._trial_id, AUDITED, trial.last_step)
+    storage.set_trial_user_attr(trial._trial_id, EVENTS, [*trial.user_attrs.get(EVENTS, ()), event])
+
+
+def outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Audited | None:
+    """What the audit of a study tells; None where none of its trials was in it."""
+    stopping, sign = spec.early_stopping, 1 if spec.goal == "minimize" else -1
+    own = searched(trials)
+    if not isinstance(stopping, Rungs) or not any(AUDITED in trial.user_attrs for trial in own):
+        return None
+    ends = {t.number: sign * t.value for t in own if t.state == TrialState.COMPLETE and t.value is not None}
+    through = [t.number for t in own if audited_at(t) is None and "baseline" not in t.user_attrs]
+    stopped = [
+        ends.get(t.number, math.inf)
+        for t in own
+        if audited_at(t) is not None and (t.number in ends or any(t.constraints.values()))
+    ]
+    rungs = []
+    for step in places_of(spec):
+        there = [(value_at(t, step), ends[t.number]) for t in own if t.number in ends]
+        rungs.append((step, [(sign * value, end) for value, end in there if value is not None]))
+    return audited(stopped, [ends[n] for n in through if n in ends], stopping.eta, rungs)
