@@ -36,7 +36,7 @@ from .rung_view import decided, value_at
 from .scheduling import places_of
 
 INITIAL = 20  # proposals before the first model
-MODEL_SHARE = 2 / 3  # of the proposals after that
+MODEL_SHARE = 0.85  # of the proposals after that
 FEWEST = 6  # values that a rung needs for a model
 MOST = 256  # values that a model holds: its cost grows with the cube of their number
 IMPROVEMENT = 0.5  # that is asked for, in standard deviations of a rung
@@ -44,7 +44,7 @@ RANDOM, NEIGHBOURS = 100, 100  # candidates of a proposal, anywhere and near the
 FINER = ((2, 20), (1, 30))  # then near the best so many candidates, so many each
 ATTEMPTS = 1000  # proposals that violate the constraints before the search gives up
 AGAIN = 50  # proposals that a trial already has before one is tried again
-PRIOR_SHARE = {"low": 0.25, "medium": 0.5, "high": 0.7}  # of proposals near a prior, at first
+PRIOR_SHARE = {"low": 0.15, "medium": 0.25, "high": 0.5}  # of proposals near a prior, at first
 PRIOR_HALVES, PRIOR_LEAST = 20, 0.2  # it halves every so many trials, down to this part
 PRIOR_SPREAD = {"low": 0.3, "medium": 0.2, "high": 0.1}  # in ranges
 
