@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
+import psutil
 import typer
 
 from ...storage.passwords import hidden
@@ -78,6 +80,12 @@ def duration(seconds: float) -> str:
     hours, minutes = divmod(minutes, 60)
     parts = ((hours, "h"), (minutes, "min"), (0 if hours else rest, "s"))
     return " ".join(f"{number} {unit}" for number, unit in parts if number)
+
+
+def process_began() -> float:
+    """When this process began, by the monotonic clock: what Python took to start is part of a command."""
+    began: float = psutil.Process().create_time()
+    return time.monotonic() - (time.time() - began)
 
 
 def say(message: str) -> None:

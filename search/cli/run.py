@@ -72,6 +72,7 @@ def run(
             runs=runs,
             watcher=watcher,
             ray_address=ray_address,
+            began=common.process_began(),
             **changes,
         )
     options = common.finding(storage, runs)
