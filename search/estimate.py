@@ -125,9 +125,7 @@ def measure(
     baseline = probes.pop(0) if spec.baseline is not None and probes else None
     startup = statistics.median(bench.startups) if bench.startups else 0.0
     took = time.monotonic() - began
-    found = Measured(
-        baseline, probes, bench.units, startup, bench.memory or None, pack, mine, took
-    )
+    found = Measured(baseline, probes, bench.units, startup, bench.memory or None, pack, mine, took)
     if not found.known:
         raise SearchError(_nothing(spec, found, seconds))
     return found
@@ -186,19 +184,18 @@ class _Bench:
                 selector.register(workers[slot], selectors.EVENT_READ, slot)
                 for _ in range(self._pack):
                     self._give(workers[slot], first=True)
-            while self._running and time.monotonic() < self._until:
-                for key, _ in selector.select(LOOK_SECONDS):
-                    worker = workers[key.data]
-                    for message in worker.receive():
+            while any(w.numbers for w in workers.values()) and time.monotonic() < self._until:
+                heard = {key.data for key, _ in selector.select(LOOK_SECONDS)}
+                for slot, worker in list(workers.items()):
+                    self.memory = max(self.memory, worker.memory())
+                    for message in [*(worker.receive() if slot in heard else []), *worker.check()]:
                         self._hear(worker, message)
-                        on_probe(len(self._probes))
+                        on_probe(sum(p.cost is not None for p in self._probes.values()))
                     if not worker.alive:
                         selector.unregister(worker)
-                        workers[key.data] = self._start(key.data)
-                        selector.register(workers[key.data], selectors.EVENT_READ, key.data)
-                for worker in workers.values():
-                    self.memory = max(self.memory, worker.memory())
-                    while len(worker.numbers) < self._pack and self._give(worker):
+                        workers[slot] = self._start(slot)
+                        selector.register(workers[slot], selectors.EVENT_READ, slot)
+                    while len(workers[slot].numbers) < self._pack and self._give(workers[slot]):
                         pass
         finally:
             for worker in workers.values():
@@ -234,10 +231,12 @@ class _Bench:
         """Whether more configurations would tell little more."""
         if time.monotonic() > self._until:
             return True
-        costs = [p.cost.seconds(self.units or p.units or 0) for p in self._probes.values() if p.cost is not None]
+        costs = [
+            p.cost.seconds(self.units or p.units or 0) for p in self._probes.values() if p.cost is not None
+        ]
         if len(costs) < FEWEST:
             return False
-        return statistics.stdev(costs) <= PRECISE * statistics.fmean(costs) * len(costs) ** 0.5
+        return bool(statistics.stdev(costs) <= PRECISE * statistics.fmean(costs) * len(costs) ** 0.5)
 
     def _hear(self, worker: Worker, message: Message) -> None:
         number = message["number"]
@@ -276,8 +275,6 @@ class _Bench:
         if attempt.ended is not None:
             units = attempt.reports[-1][0] if attempt.reports else 0
         cost = attempt.cost if self.units is not None or units is not None else None
-        if cost is not None and not attempt.reports and self.units is not None:
-            cost = Cost(cost.setup, 0.0)
         self._probes[number] = Probe(config, cost, attempt.every or 0.0, units)
 
 
