@@ -1,7 +1,8 @@
 """What trials cost on this machine, measured in a minute: seconds and memory.
 
 The objective runs as in a search: in the same worker processes, as many at a time, with the same threads. The
-baseline and quasi-random configurations are trained until they have reported twice. Nothing of it is kept.
+baseline and quasi-random configurations are trained until they have reported twice; then a driver proposes
+and notes as in a search. Nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from .backends.resources import Share, share, this_machine, visible_gpus
 from .cube import Cube
 from .errors import SearchError
 from .pace import Attempt, Cost
+from .rehearsal import Rehearsal, rehearse
 
 SECONDS = 60.0  # that a measurement takes at most
+REHEARSAL = 0.2  # of them, at most, to see what the driver costs
 MOST = 5  # the binary logarithm of the most configurations
 FEWEST = 8  # configurations, before it may end early
 PRECISE = 0.03  # standard error of the mean, as a share of it, with which it ends early
@@ -57,10 +60,12 @@ class Measured:
     probes: list[Probe]  # of quasi-random configurations
     units: int | None  # the resource of a whole training; None where only a training's end tells
     startup: float  # seconds until a worker trains
+    leaving: float  # seconds until all workers have left
     memory: int | None  # bytes that a worker held at most; None where nobody could look
     pack: int  # trials in each worker
     share: Share
     seconds: float  # that it took
+    driver: Rehearsal  # what the search itself costs
 
     @property
     def slots(self) -> int:
@@ -120,12 +125,22 @@ def measure(
     if told is not None:
         say(told)
     with tempfile.TemporaryDirectory(prefix="hpsearch-plan-", ignore_cleanup_errors=True) as folder:
-        bench = _Bench(spec, objective, mine, pack, Path(folder), began + seconds)
+        bench = _Bench(spec, objective, mine, pack, Path(folder), began + (1 - REHEARSAL) * seconds)
         probes = bench.run(on_probe)
+    driver = rehearse(spec, mine.workers * pack, REHEARSAL * seconds)
     baseline = probes.pop(0) if spec.baseline is not None and probes else None
-    startup = statistics.median(bench.startups) if bench.startups else 0.0
-    took = time.monotonic() - began
-    found = Measured(baseline, probes, bench.units, startup, bench.memory or None, pack, mine, took)
+    found = Measured(
+        baseline=baseline,
+        probes=probes,
+        units=bench.units,
+        startup=statistics.median(bench.startups) if bench.startups else 0.0,
+        leaving=bench.leaving,
+        memory=bench.memory or None,
+        pack=pack,
+        share=mine,
+        seconds=time.monotonic() - began,
+        driver=driver,
+    )
     if not found.known:
         raise SearchError(_nothing(spec, found, seconds))
     return found
@@ -172,6 +187,7 @@ class _Bench:
         self._running: dict[int, _Running] = {}
         self._given = 0
         self.startups: list[float] = []
+        self.leaving = 0.0
         self.memory = 0
 
     def run(self, on_probe: Callable[[int], None]) -> list[Probe]:
@@ -198,9 +214,11 @@ class _Bench:
                     while len(workers[slot].numbers) < self._pack and self._give(workers[slot]):
                         pass
         finally:
+            began = time.monotonic()
             for worker in workers.values():
                 worker.end()
             selector.close()
+            self.leaving = time.monotonic() - began
         for number, running in self._running.items():  # the time is over
             self._conclude(number, running)
         return [self._probes[index] for index in sorted(self._probes)]

@@ -9,12 +9,13 @@ counts as the better of two random ones. Of `RUNS` such searches the one with th
 from __future__ import annotations
 
 import heapq
+import math
 import random
 import statistics
 import time
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..spaces import Spec
@@ -33,11 +34,12 @@ MOST_TRIALS = 100_000  # of a simulated search
 
 @dataclass(frozen=True)
 class Training:
-    """What a training of a configuration takes, in seconds: to begin, and for each unit; and its units."""
+    """What a training of a configuration takes, in seconds: to begin, for each unit; and its units."""
 
     setup: float
     per_unit: float
     units: int
+    every: float = math.inf  # from one report to the next
 
     @property
     def seconds(self) -> float:
@@ -53,6 +55,8 @@ class Costs:
     baseline: Training | None
     slots: int  # trials at a time
     startup: float  # seconds until the first worker trains
+    leaving: float = 0.0  # seconds from the last training to the end of the command
+    ask: Callable[[int], float] = lambda number: 0.0  # seconds that the proposal of a trial takes
 
 
 @dataclass
@@ -81,17 +85,13 @@ class Forecast:
     by: str  # what ends it: trials, time or samples
     confirms: int  # trainings that confirm the best
     seeds: int  # with which each of them trains
+    confirmation: float  # seconds of it
     end: float  # of all
 
     @property
     def complete(self) -> int:
         """Trials that come to their end."""
         return self.reached[-1].trials
-
-    @property
-    def confirmation(self) -> float:
-        """Seconds of it."""
-        return self.end - self.search
 
 
 def forecast(spec: Spec, costs: Costs, seed: int = 0) -> Forecast:
@@ -153,6 +153,7 @@ class _Simulation:
         self._complete: list[tuple[float, int]] = []  # losses and numbers
         self._consumed = 0
         self._heap: list[_Move] = []
+        self._now = 0.0
         points = spec.space.grid_size() if spec.search.sampler == "grid" else None
         limits = [n for n in (spec.budget.trials, points, MOST_TRIALS) if n is not None]
         self._most = min(limits)
@@ -167,7 +168,8 @@ class _Simulation:
         """From its start to its end."""
         now, by = self._costs.startup, "trials"
         while True:
-            while len(self._heap) < self._costs.slots and self._begin(now):
+            self._now = now
+            while len(self._heap) < self._costs.slots and self._begin(self._now):
                 pass
             if not self._heap:
                 by = "time" if self._over < float("inf") and len(self._of) < self._most else by
@@ -179,7 +181,7 @@ class _Simulation:
                 now, by = max(now, self._over), "time"
                 break
             move = heapq.heappop(self._heap)
-            now = move.at
+            now = max(self._now, move.at)
             self._arrive(move, now)
         return self._concluded(now, by)
 
@@ -203,8 +205,18 @@ class _Simulation:
         self._losses[number] = self._rng.random()
         if self._model_after is not None and number >= self._model_after:
             self._losses[number] = min(self._losses[number], self._rng.random())
-        self._go(number, 0, now + self._of[number].setup)
+        self._wait(self._costs.ask(number))
+        self._go(number, 0, self._now + self._of[number].setup)
         return True
+
+    def _wait(self, seconds: float) -> None:
+        """Let the driver think, and those that report meanwhile wait for it."""
+        self._now += seconds
+        for move in self._heap:
+            every = move.training.every
+            waits = seconds - every / 2 if every < seconds else seconds * seconds / (2 * every)
+            move.at += waits
+        heapq.heapify(self._heap)
 
     def _is_baseline(self, number: int) -> bool:
         return number == 0 and self._spec.baseline is not None
@@ -289,6 +301,7 @@ class _Simulation:
         if seeds and by == "time" and self._spec.confirm.seeds is None:
             while now + span(again * (seeds + 1), slots) <= limit:
                 seeds += 1
-        end = now + (span(again * seeds, slots) if seeds else 0.0)
+        confirmation = span(again * seeds, slots) if seeds else 0.0
         reached = [self._reached[step] for step in sorted(self._reached)]
-        return Forecast(len(self._of), reached, now, by, len(again) * seeds, seeds, end)
+        end = now + confirmation + self._costs.leaving
+        return Forecast(len(self._of), reached, now, by, len(again) * seeds, seeds, confirmation, end)

@@ -86,11 +86,20 @@ def costs_of(measured: Measured, before: float) -> Costs:
         units = measured.units or probe.units or 0
         if units == 0:  # it never reports
             return Training(probe.cost.setup, 0.0, 1)
-        return Training(probe.cost.setup, probe.cost.per_unit, units)
+        every = probe.every or probe.cost.seconds(units)
+        slower = 1 + measured.driver.report / every  # for each report waits for the driver
+        return Training(probe.cost.setup, probe.cost.per_unit * slower, units, every)
 
     known = [training(index) for index in range(len(measured.known))]
     own = measured.baseline is not None and measured.baseline.cost is not None
-    return Costs(known[own:] or known, known[0] if own else None, measured.slots, before + measured.startup)
+    return Costs(
+        trainings=known[own:] or known,
+        baseline=known[0] if own else None,
+        slots=measured.slots,
+        startup=before + measured.driver.begin + measured.startup,
+        leaving=measured.leaving,
+        ask=measured.driver.ask,
+    )
 
 
 def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> Iterator[str]:
