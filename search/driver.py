@@ -56,6 +56,7 @@ OWN_ATTRS = frozenset(
 )  # no metric or parameter takes one
 KILLED = "killed by hpsearch kill"
 OF_A_FAILURE = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without
+ENDED_AT_ONCE = 8  # paused trials, between two looks at the workers
 SAME_FAILURES = 3  # identical failures from the start on that end a search
 CLOCK_SECONDS = 2.0  # that the machine's clock may be set back without a word
 
@@ -336,12 +337,13 @@ class Driver:
         if not (self.stopped or self.paused or self.fatal):
             self._end_all_paused()
 
-    def _end_all_paused(self) -> None:
+    def _end_all_paused(self, most: int | None = None) -> None:
+        """End those that wait at rungs, or so many of them."""
         if self._promoting is None:
             return
-        for trial in self.trials:
-            if at_rung(trial):
-                self._end_paused(trial.number, self._promoting.why_not(trial.number))
+        for number in [trial.number for trial in self.trials if at_rung(trial)][:most]:
+            self._end_paused(number, self._promoting.why_not(number), flush=False)
+        self._flush()
 
     def suspend(self, number: int) -> None:
         """Put a trial back: it waits, with its reports and checkpoint, for this or a later search."""
@@ -353,6 +355,8 @@ class Driver:
         """Look at the clock and at what other processes ask for; to be called about once a second."""
         self._check_ends()
         self._end_late()
+        if self._confirms is not None:  # meanwhile: their end is of no use to anybody who trains
+            self._end_all_paused(ENDED_AT_ONCE)
         self._check_clock()
         if self.elapsed - self.study.user_attrs.get(ELAPSED, 0.0) >= ELAPSED_SECONDS:
             self.study.set_user_attr(ELAPSED, round(self.elapsed, 1))
@@ -522,7 +526,10 @@ class Driver:
         if self._promoting is not None and at_rung(waiting):
             self._promoting.leave(waiting, promoted=promoted)
         self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
-        running = self._configured(optuna.Trial(self.study, waiting._trial_id))
+        return self._gone_on(self._configured(optuna.Trial(self.study, waiting._trial_id)), waiting)
+
+    def _gone_on(self, running: Running, waiting: FrozenTrial) -> Running:
+        """With what earlier attempts came to."""
         running.reported = waiting.last_step or 0
         running.attempt.begun_at = running.reported if has_checkpoint(self._folder(waiting.number)) else 0
         running.attempts = 1 + int(waiting.user_attrs.get("retries", 0))
@@ -603,10 +610,14 @@ class Driver:
             self._end_paused(each, self._promoting.why_not(each))
         return told
 
-    def _end_paused(self, number: int, reason: str) -> None:
-        """End a trial that waits at a rung."""
-        running = self.running[number] = self._take_up(self.trials[number])
-        self._end(running, TrialState.PRUNED, reason=reason)
+    def _end_paused(self, number: int, reason: str, *, flush: bool = True) -> None:
+        """End a trial that waits at a rung. There may be hundreds: none is configured again for it."""
+        assert self._promoting is not None
+        trial = self.trials[number]
+        self._promoting.leave(trial)
+        running = Running(optuna.Trial(self.study, trial._trial_id), dict.fromkeys(self.spec.parameters))
+        self.running[number] = self._gone_on(running, trial)
+        self._end(running, TrialState.PRUNED, reason=reason, flush=flush)
 
     # Ending a trial
 
@@ -641,7 +652,13 @@ class Driver:
         return reason
 
     def _end(
-        self, running: Running, state: TrialState, *, value: float | None = None, reason: str | None = None
+        self,
+        running: Running,
+        state: TrialState,
+        *,
+        value: float | None = None,
+        reason: str | None = None,
+        flush: bool = True,
     ) -> None:
         trial = running.trial
         if reason is not None:
@@ -654,7 +671,8 @@ class Driver:
         self._keep_cost(self.running.pop(trial.number))
         ended = self.study.tell(trial, value, state=state)
         self.study.set_user_attr(ELAPSED, round(self.elapsed, 1))
-        self._flush()
+        if flush:
+            self._flush()
         self._keep_best_checkpoints(ended)
         self._watcher.trial_ended(self, ended)
 
@@ -681,7 +699,6 @@ class Driver:
 
     def _confirm(self) -> bool:
         """Put up the next trainings that confirm the best, the search being over; whether there are any."""
-        self._end_all_paused()
         self._confirms = self._confirms or self._wish()  # who is compared is not changed under way
         in_time = self._stop is not None and self.spec.budget.time is not None and self._at_target() is None
         found, said = self._timing.next_round(

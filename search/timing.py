@@ -8,6 +8,7 @@ to its end. What is left after the confirmation goes into one more seed of each,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,7 +19,8 @@ from ..storage.states import CONFIRMS_SEED, confirms
 from .confirming import Wish, chosen, cut_short, missing
 from .pace import Pace, span
 
-LATE = 1.04  # of the time: no training goes on for longer, and workers still have to leave
+LATE = 1.03  # of the time: no training goes on for longer
+LEAVING = 1.0  # seconds, or a fiftieth of the time, that workers have to leave and the winner to be told
 PATIENCE = 0.01  # of the time, that a trial may be silent for once the search is over
 
 Todo = list[tuple[FrozenTrial, int]]
@@ -30,7 +32,8 @@ class Timing:
     def __init__(self, spec: Spec, pace: Pace) -> None:
         self._spec = spec
         self._pace = pace
-        self._time = spec.budget.time or float("inf")
+        self._asked = spec.budget.time or math.inf
+        self._time = self._asked - min(LEAVING, self._asked / 50) if spec.budget.time else math.inf
 
     def left(self, wish: Wish, trials: Sequence[FrozenTrial], elapsed: float, busy: Sequence[float]) -> float:
         """Seconds that trials of the search may still take; negative where there are none."""
@@ -39,7 +42,7 @@ class Timing:
     def spent(self, wish: Wish) -> str:
         """Why a search ends by its time."""
         kept = ", but for the confirmation" if wish.trainings(self._spec) else ""
-        return f"the time budget of {self._time:g} s is spent{kept}"
+        return f"the time budget of {self._asked:g} s is spent{kept}"
 
     def patience(self, every: float) -> float:
         """How long a search waits for the next reports of trials that report so often."""
