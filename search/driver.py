@@ -224,7 +224,7 @@ class Driver:
             promoted = self._promoting.next() if self._promoting and self._stop is None else None
             if promoted is not None and self._rest(promoted) > left:
                 promoted = None
-            begins = (self._pace.whole or 0.0) <= left and not self._all_asked()
+            begins = self._timing.begins(None, 0) <= left and not self._all_asked()
             if not waiting and promoted is None and not begins:
                 if any(CONFIRMS not in each.trial.user_attrs for each in self.running.values()):
                     return None
@@ -757,8 +757,8 @@ class Driver:
         return self._timing.left(self._wish(), self.trials, self.elapsed, self._rests())
 
     def _rest(self, number: int) -> float:
-        """Seconds until a trial comes to its end, from where it is."""
-        return self._pace.rest_of(number, self.trials[number].last_step or 0)
+        """Seconds until a trial that goes on from where it is brings anything."""
+        return self._timing.begins(number, self.trials[number].last_step or 0)
 
     def _rests(self) -> list[float]:
         """Of the trainings that confirm and run."""

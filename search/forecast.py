@@ -147,6 +147,7 @@ class _Simulation:
         self._whole = statistics.fmean(each.seconds for each in costs.trainings)
         self._units = max(each.units for each in costs.trainings)
         steps = sorted({rung for bracket in self._brackets for rung in bracket.rungs})
+        self._first = self._whole * min([*steps, self._units]) / self._units  # seconds to the first rung
         self._reached = {step: Reached(step) for step in (*steps, self._units)}
         self._of: dict[int, Training] = {}
         self._losses: dict[int, float] = {}
@@ -192,11 +193,11 @@ class _Simulation:
         promoted = self._promotion.next() if self._promotion is not None else None
         if promoted is not None and self._promotion is not None:
             training, at = self._of[promoted], self._at(promoted)
-            if now + training.setup + training.per_unit * (training.units - at) <= self._over:
+            if now + training.setup + training.per_unit * (self._next(promoted, at) - at) <= self._over:
                 self._promotion.go_on(promoted)
                 self._go(promoted, at, now + training.setup)
                 return True
-        if len(self._of) >= self._most or (self._of and now + self._whole > self._over):
+        if len(self._of) >= self._most or (self._of and now + self._first > self._over):
             return False
         number = len(self._of)
         baseline = self._is_baseline(number)
@@ -238,10 +239,15 @@ class _Simulation:
             return [min(max(1, first, end // 10), end)]
         return []
 
+    def _next(self, number: int, at: int) -> int:
+        """The next step at which a trial is compared, or its end."""
+        end = self._of[number].units
+        return next((stop for stop in self._stops(number) if at < stop < end), end)
+
     def _go(self, number: int, at: int, now: float) -> None:
         """Let a trial train to the next step at which it is compared, or to its end."""
         training = self._of[number]
-        step = next((stop for stop in self._stops(number) if at < stop < training.units), training.units)
+        step = self._next(number, at)
         self._consumed += step - at
         heapq.heappush(self._heap, _Move(now + training.per_unit * (step - at), number, at, step, training))
 

@@ -80,7 +80,6 @@ class Pace:
         """`units`: the resource of a training to its end, where that is known. `slots`: trials at a time."""
         self._units = units
         self._wholes: dict[int, float] = {}  # of trials that told, the one that told last is the last
-        self._per_unit: dict[int, Cost] = {}
         self._sure: set[int] = set()
         self.slots = slots
         for trial in trials:
@@ -94,7 +93,6 @@ class Pace:
             return
         self._wholes.pop(number, None)
         self._wholes[number] = cost.seconds(whole)
-        self._per_unit[number] = cost
         if cost.sure:
             self._sure.add(number)
 
@@ -110,11 +108,12 @@ class Pace:
         known = self._wholes.get(number)
         return known if known is not None else self.whole or 0.0
 
-    def rest_of(self, number: int, step: int) -> float:
-        """Seconds until a trial that is at a step comes to its end; 0 where nothing tells."""
-        cost = self._per_unit.get(number)
-        done = 0.0 if cost is None else cost.per_unit * step
-        return max(0.0, self.seconds_of(number) - done)
+    def seconds_until(self, number: int | None, step: int, until: int | None) -> float:
+        """Seconds of a trial, or of a new one, from one step to another, or to its end; 0 if nothing tells."""
+        whole = (self.whole or 0.0) if number is None else self.seconds_of(number)
+        if self._units is None:
+            return whole
+        return whole * ((self._units if until is None else until) - step) / self._units
 
     def trainings_in(self, seconds: float) -> float | None:
         """How many whole trainings fit into so long; None where nothing tells."""

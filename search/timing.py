@@ -3,7 +3,7 @@
 Of the time, what the confirmation will take is kept back: the trainings of those that are the best now, each
 by what its own trial took, in as many slots as there are. It is counted anew at every report, so a search
 that finds slower or faster winners ends sooner or later. Towards the end nothing begins that could not come
-to its end. What is left after the confirmation goes into one more seed of each, while a whole one fits.
+to its next rung, or to its end where there are none. What is left after the confirmation goes into one more seed of each, while a whole one fits.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..spaces import Spec
 from ..storage.states import CONFIRMS_SEED, confirms
 from .confirming import Wish, chosen, cut_short, missing
 from .pace import Pace, span
+from .scheduling import places_of
 
 LATE = 1.03  # of the time: no training goes on for longer
 LEAVING = 1.0  # seconds, or a fiftieth of the time, that workers have to leave and the winner to be told
@@ -32,12 +33,21 @@ class Timing:
     def __init__(self, spec: Spec, pace: Pace) -> None:
         self._spec = spec
         self._pace = pace
+        self._places = places_of(spec)
         self._asked = spec.budget.time or math.inf
         self._time = self._asked - min(LEAVING, self._asked / 50) if spec.budget.time else math.inf
 
     def left(self, wish: Wish, trials: Sequence[FrozenTrial], elapsed: float, busy: Sequence[float]) -> float:
         """Seconds that trials of the search may still take; negative where there are none."""
         return self._time - elapsed - self._reserve(wish, trials, busy)
+
+    def begins(self, number: int | None, step: int) -> float:
+        """Seconds until a trial, or a new one, that goes on from a step has brought anything.
+
+        That is its next rung: its value there is of use to a search that goes on, though this one ends.
+        """
+        rung = next((place for place in self._places if place > step), None)
+        return self._pace.seconds_until(number, step, rung)
 
     def spent(self, wish: Wish) -> str:
         """Why a search ends by its time."""
