@@ -3,7 +3,8 @@
 Of the time, what the confirmation will take is kept back: the trainings of those that are the best now, each
 by what its own trial took, in as many slots as there are. It is counted anew at every report, so a search
 that finds slower or faster winners ends sooner or later. Towards the end nothing begins that could not come
-to its next rung, or to its end where there are none. What is left after the confirmation goes into one more seed of each, while a whole one fits.
+to its next rung, or to its end where there are none. What is left after the confirmation goes into one more
+seed of each, while a whole one fits.
 """
 
 from __future__ import annotations
