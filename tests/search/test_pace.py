@@ -59,9 +59,9 @@ def test_trainings_share_slots(trainings: list[float], slots: int) -> None:
 
 def trial(number: int, cost: Cost | None, state: TrialState, last: int) -> FrozenTrial:
     attrs: dict[str, Any] = {} if cost is None else {COST: cost.to_json()}
-    values = {"value": 1.0} if state == TrialState.COMPLETE else {}
+    value = 1.0 if state == TrialState.COMPLETE else None
     found = optuna.trial.create_trial(
-        state=state, intermediate_values={last: 1.0} if last else {}, system_attrs=attrs, **values
+        state=state, value=value, intermediate_values={last: 1.0} if last else {}, system_attrs=attrs
     )
     found.number = number
     return found
