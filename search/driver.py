@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import optuna
 from optuna.pruners import BasePruner
@@ -36,7 +36,7 @@ from ..storage.files import (
 )
 from ..storage.live import Command, LiveStorage
 from ..storage.states import AT_RUNG, CONFIRMS, CONFIRMS_SEED, at_rung, confirms
-from ..storage.studies import ELAPSED, PAUSED, PROVENANCE, folder_in
+from ..storage.studies import ELAPSED, MEMORY, PAUSED, PROVENANCE, folder_in
 from .advice import when_overfitted, with_advice
 from .algorithms import GridSampler, derived_seed, labelled, sampler_of, suggest
 from .confirming import Wish, attrs_of, missing, searched
@@ -47,6 +47,9 @@ from .pace import Pace
 from .promoting import EVENTS, Promoting
 from .scheduling import expected_cost
 from .trial import recorded
+
+if TYPE_CHECKING:
+    from .memory import Memory
 
 ELAPSED_SECONDS = 5.0  # of a search that a killed driver may forget
 STOP_SECONDS = 30.0  # that running trials have for one more report when the search is asked to stop
@@ -117,12 +120,20 @@ class Driver:
     """One search over one study."""
 
     def __init__(
-        self, spec: Spec, storage: LiveStorage, *, runs: Path, watcher: Watcher, pruner: BasePruner
+        self,
+        spec: Spec,
+        storage: LiveStorage,
+        *,
+        runs: Path,
+        watcher: Watcher,
+        pruner: BasePruner,
+        memory: Memory | None = None,
     ) -> None:
         self.spec = spec
         self.runs = runs
         self._storage = storage
         self._watcher = watcher
+        self._memory = memory
         self._sampler = sampler_of(spec)
         self.study = optuna.load_study(
             study_name=spec.name, storage=storage, sampler=self._sampler, pruner=pruner
@@ -141,6 +152,8 @@ class Driver:
         self._clock = _wall_ahead()
         self.fatal: str | None = None  # why the search failed
         self.study.set_user_attr(PAUSED, False)
+        if memory is not None and memory.line is not None:
+            self.study.set_user_attr(MEMORY, memory.to_json())
         self._put_back()
         self._enqueue_baseline()
         self._check_ends()
@@ -198,6 +211,8 @@ class Driver:
 
     def ask(self) -> Assignment | None:
         """The next trial to run; None when there is none now. None with nothing running means the end."""
+        if self._memory is not None and (told := self._memory.learn(self.trials)) is not None:
+            self.say(told)
         while not self.paused and not self.stopped:
             waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
             if self._stop is not None:

@@ -11,12 +11,15 @@ from .protocol import Message
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
+    from .resources import Room
+
 
 class Backend(Protocol):
     """Asks the driver for trials, delivers their reports and ends, and obeys its answers."""
 
     threads: int  # of each worker; a trial's value depends on it
     pruner: BasePruner  # what decides on early stopping
+    room: Room | None  # the memory that a trial may take; None where nobody knows beforehand
 
     def run(self, driver: Driver) -> None:
         """Run trials until `driver.ask()` has no more and none is running.

@@ -60,7 +60,9 @@ def test_a_killed_search_with_damaged_checkpoints_is_the_undisturbed_one(command
         process.communicate()
         search.wait_for(lambda: not list(bench.folder.glob(".*.pid")))  # the guardian has ended the worker
         checkpoints = runs / str(number) / "checkpoint"
-        if not (checkpoints / CHECKPOINT).exists():  # ended after the old one was renamed, before the new one was
+        if not (
+            checkpoints / CHECKPOINT
+        ).exists():  # ended after the old one was renamed, before the new one was
             os.replace(checkpoints / f".{CHECKPOINT}.partial", checkpoints / CHECKPOINT)
         for name in damaged:
             os.truncate(checkpoints / name, (checkpoints / name).stat().st_size - 1)
