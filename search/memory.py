@@ -4,9 +4,9 @@
 
 `footprint` is counted from the configuration alone (`trainer.footprint`). `own` is what a worker holds that
 trains nothing, `scale` what an allocator makes of the rest. Two configurations of the space tell the two on
-this machine: its least, and the largest that may fit. Each trains for three steps, in a process as a worker is
-(`trainer.peak`). That takes seconds, so it is only done where the space comes near the limit; the study keeps
-the two numbers, and a search that goes on decides the same.
+this machine: its least, and the largest that may fit. Each trains for three steps in a process as a worker is
+(`trainer.peak`). That takes seconds, so it is only done where the space may come near the limit; the study
+keeps the two numbers, and a search that goes on decides the same.
 
 What does not fit is refused like what violates a constraint: no trial is made of it. Where a trial ran out of
 memory all the same, what is no smaller is left out from then on; that follows from the study's trials alone.
@@ -37,8 +37,9 @@ from .export import config_of, has_config
 DRAWN = 100  # random configurations of a space, by which its least and its largest are known
 NEAR = 0.5  # of the limit: a space that stays below is not measured
 OWN, SCALE = 300e6, 1.3  # of a worker that was not measured
-FAR = 40e6  # bytes between the footprints of two configurations that tell a scale
-SECONDS = 600.0  # for a measurement
+FAR = 40e6  # bytes at least between the footprints of two configurations that tell a scale,
+FARTHEST = 500e6  # and at most on a CPU, or three steps take minutes
+SECONDS = 120.0  # for a measurement
 OUT_OF_MEMORY = "out_of_memory"  # the constraint of a trial that was
 
 
@@ -111,20 +112,31 @@ class Memory:
         return None
 
     def measure(self, threads: int) -> str | None:
-        """Measure the least and the largest of the space, where that matters; why it failed, if it did."""
+        """Measure the space where it may come near the limit; why that failed, if it did."""
         room, largest = self._room, self.peak(self._drawn[-1]) or 0.0
         if room is None or self.line is not None or largest <= NEAR * room.limit:
             return None
-        fitting = [config for config in self._drawn if (self.peak(config) or 0.0) <= room.limit]
         try:
-            found = [self._measured(self._drawn[0], room, threads)]
+            self.line = self.measured(threads)
         except SearchError as error:
             return f"what trials take of memory cannot be measured ({error}); none is left out for it"
-        if fitting and (self._counted(fitting[-1]) or 0) - found[0][0] > FAR:
-            with suppress(SearchError):  # one tells enough, with the scale of others
-                found.append(self._measured(fitting[-1], room, threads))
-        self.line = _through(found)
         return None
+
+    def measured(self, threads: int) -> Line:
+        """What the least of the space and the largest that may fit tell, trained with so many threads.
+
+        Raises `SearchError` where the least cannot be trained.
+        """
+        found = [self._trained(self._drawn[0], threads)]
+        room, least = self._room, found[0][0]
+        far = [config for config in self._drawn if (self._counted(config) or 0) - least > FAR]
+        if room is None or room.kind == "host":
+            far = [config for config in far if (self._counted(config) or 0) - least <= FARTHEST]
+        fitting = [config for config in far if room is None or (self.peak(config) or 0.0) <= room.limit]
+        if fitting:
+            with suppress(SearchError):  # one tells enough, with the scale of others
+                found.append(self._trained(fitting[-1], threads))
+        return _through(found)
 
     def check(self, *, begins: bool) -> None:
         """Raise `UsageError` where nothing of the space fits, and `SpaceError` where its baseline does not.
@@ -200,10 +212,11 @@ class Memory:
             self._trials[trial.number] = self._counted(config_of(self._spec, trial)) if has else None
         return self._trials[trial.number]
 
-    def _measured(self, config: Mapping[str, Any], room: Room, threads: int) -> tuple[int, float]:
+    def _trained(self, config: Mapping[str, Any], threads: int) -> tuple[int, float]:
         """What is counted of a configuration, and the bytes that a process of its own takes for it."""
         surroundings = environment(threads)
-        if room.kind == "host":
+        kind = "host" if self._room is None else self._room.kind
+        if kind == "host":
             surroundings["CUDA_VISIBLE_DEVICES"] = ""
         try:
             done = subprocess.run(
@@ -218,7 +231,7 @@ class Memory:
             raise SearchError(f"three steps took longer than {SECONDS:.0f} s") from None
         if done.returncode != 0:
             raise SearchError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
-        return self._counted(config) or 0, json.loads(done.stdout)[room.kind]
+        return self._counted(config) or 0, json.loads(done.stdout)[kind]
 
 
 def _through(points: Sequence[tuple[int, float]]) -> Line:

@@ -28,8 +28,12 @@ STEPS = 3
 
 def shortened(config: TrainConfig) -> TrainConfig:
     """The configuration with so few steps and rows to validate on, which takes as much memory."""
+    parts = config.gradient_accumulation_steps
+    if config.rows_per_pass == config.batch_size:  # no adapters, whose passes are cut from all of a step
+        parts = min(2, parts)
     return dataclasses.replace(
         config,
+        gradient_accumulation_steps=parts,
         max_samples=None,
         num_train_epochs=None,
         max_steps=STEPS,
