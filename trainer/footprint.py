@@ -106,6 +106,10 @@ def footprint(config: TrainConfig, *, half: bool = False) -> Footprint:
         blocks = (size.depth - 1) * FP32 * size.width + AGAIN * block
     else:
         blocks = max(size.depth * block, 10 * FP32 * size.width)  # where nothing is kept, a block computes
+    if isinstance(config, PretrainConfig) and config.dropout:
+        blocks += 2 * FP32 * size.width  # of the embeddings
+    if not _linear(config):
+        blocks += 2 * FP32 * size.width  # the last norm's, which the head takes
     logits = VOCABULARY * (FP32 * 4 + (2 if half else 0))  # they, their softmax, and the gradients of both
     gradients = FP32 * _computed(config, size)
     passing = (
@@ -249,8 +253,8 @@ def _passes(config: TrainConfig) -> int:
 def _block(config: TrainConfig, size: _Size, half: bool) -> int:
     """Bytes that a block keeps of each token for the gradient.
 
-    Always the stream before both of its parts, q, k, v, what attention makes of them, and the input of GELU; the
-    other inputs of linears where their weights, or adapters of them, are trained.
+    Always the stream before both of its parts, q, k, v, what attention makes of them, and the input of GELU;
+    the other inputs of linears where their weights, or adapters of them, are trained.
     """
     if _linear(config):
         return 0
