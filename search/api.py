@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -156,6 +157,7 @@ def run(
     runs: str | Path | None = None,
     watcher: Watcher | None = None,
     ray_address: str | None = None,
+    began: float | None = None,
     **changes: Any,
 ) -> StudyResult:
     """Search a space, or go on where an earlier search of the same name stopped.
@@ -167,8 +169,11 @@ def run(
     `ray_address` is that of a Ray cluster: "auto" on one of its nodes, or "host:port". Without one, the Ray
     backend runs in the Ray that this process is connected to, or else starts its own.
 
+    `began`: since when, by the monotonic clock, the time of the search counts; by default since this call.
+
     Raises `SpaceError`, `ObjectiveError`, `StorageError` or `SearchError` with what to do about it.
     """
+    began = time.monotonic() if began is None else began
     spec = space if isinstance(space, Spec) else plan.load_space(space)
     if objective is not None:
         changes["objective"] = f"{objective.__module__}:{objective.__qualname__}".replace(".<locals>", "")
@@ -202,7 +207,14 @@ def run(
             if memory is not None:
                 spec = spec.limited(memory.problem)
             driver = Driver(
-                spec, live, runs=folder, watcher=watcher, pruner=worker_backend.pruner, memory=memory
+                spec,
+                live,
+                runs=folder,
+                watcher=watcher,
+                pruner=worker_backend.pruner,
+                slots=worker_backend.slots,
+                begun=began,
+                memory=memory,
             )
             before = sum(t.state.is_finished() for t in driver.trials)
             driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution

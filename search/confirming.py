@@ -6,6 +6,7 @@ they have. They run to their end, and neither samplers nor schedulers learn from
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -50,15 +51,26 @@ def searched(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     return [trial for trial in trials if confirms(trial) is None]
 
 
-def missing(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[tuple[FrozenTrial, int]]:
-    """What is still to be put up: a trial and the number of the seed, one seed of all after the other."""
+def chosen(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Who is to be confirmed, by what is known now: the best, and the baseline."""
     sign = 1 if spec.goal == "minimize" else -1
     complete = [t for t in searched(trials) if t.state == TrialState.COMPLETE]
-    complete.sort(key=lambda t: (sign * (t.value or 0.0), t.number))
-    chosen = [t for t in complete if "baseline" not in t.user_attrs][: wish.top]
-    chosen += [t for t in complete if chosen and "baseline" in t.user_attrs]
-    there = {(confirms(t), t.user_attrs[CONFIRMS_SEED]) for t in trials if confirms(t) is not None}
-    return [(t, k) for k in range(wish.seeds) for t in chosen if (t.number, k) not in there]
+    others = (t for t in complete if "baseline" not in t.user_attrs)
+    best = heapq.nsmallest(wish.top, others, key=lambda t: (sign * (t.value or 0.0), t.number))
+    return best + [t for t in complete if best and "baseline" in t.user_attrs]
+
+
+def missing(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[tuple[FrozenTrial, int]]:
+    """What is still to be put up: a trial and the number of the seed, one seed of all after the other."""
+    again = [t for t in trials if confirms(t) is not None and not cut_short(t)]
+    there = {(confirms(t), t.user_attrs[CONFIRMS_SEED]) for t in again}
+    few = chosen(spec, wish, trials)
+    return [(t, k) for k in range(wish.seeds) for t in few if (t.number, k) not in there]
+
+
+def cut_short(trial: FrozenTrial) -> bool:
+    """Whether a training that confirms was ended for want of time: it says nothing, and may be done again."""
+    return trial.state == TrialState.PRUNED and not any(trial.constraints.values())
 
 
 def outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Confirmed | None:
@@ -74,9 +86,10 @@ def outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Confirmed | None:
             row[seed] = trial.value
         elif any(trial.constraints.values()):
             row[seed] = math.inf  # it cannot be trained with every seed
-        elif trial.state.is_finished():
+        elif trial.state.is_finished() and not cut_short(trial):
             failed.add(number)
-    rows = {number: row for number, row in rows.items() if number not in failed}
+    # One that the time left fewer than two seeds cannot be judged, and keeps none from it.
+    rows = {number: row for number, row in rows.items() if number not in failed and len(row) >= 2}
     seeds = set.intersection(*(set(row) for row in rows.values())) if rows else set()
     values = {number: [row[seed] for seed in sorted(seeds)] for number, row in rows.items()}
     baseline = next((n for n in values if "baseline" in trials[n].user_attrs), None)

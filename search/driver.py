@@ -39,13 +39,14 @@ from ..storage.states import AT_RUNG, CONFIRMS, CONFIRMS_SEED, at_rung, confirms
 from ..storage.studies import ELAPSED, MEMORY, PAUSED, PROVENANCE, folder_in
 from .advice import when_overfitted, with_advice
 from .algorithms import GridSampler, derived_seed, labelled, sampler_of, suggest
-from .confirming import Wish, attrs_of, missing, searched
+from .confirming import Wish, attrs_of, searched
 from .errors import SearchError
 from .explain import pruning_reason
 from .export import document, render, write
-from .pace import Pace
+from .pace import COST, Attempt, Pace
 from .promoting import EVENTS, Promoting
 from .scheduling import expected_cost
+from .timing import Timing
 from .trial import recorded
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ OWN_ATTRS = frozenset(
 )  # no metric or parameter takes one
 KILLED = "killed by hpsearch kill"
 OF_A_FAILURE = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without
+ENDED_AT_ONCE = 8  # paused trials, between two looks at the workers
 SAME_FAILURES = 3  # identical failures from the start on that end a search
-LATE = 1.05  # of the time that is left, what a confirmation may take
 CLOCK_SECONDS = 2.0  # that the machine's clock may be set back without a word
 
 FailureKind = Literal["error", "memory", "lost", "timeout", "disk", "checkpoint"]
@@ -92,10 +93,15 @@ class Running:
     trial: optuna.Trial
     config: dict[str, Any]
     reported: int = 0  # the last step in the study; what an attempt reports again up to here is known
-    begun_at: int = 0  # the step from which this attempt trains
+    attempt: Attempt = field(default_factory=Attempt)
     attempts: int = 1
     metrics: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """Since it was asked."""
+        return time.monotonic() - self.started
 
 
 class _Unusable(Exception):
@@ -127,8 +133,13 @@ class Driver:
         runs: Path,
         watcher: Watcher,
         pruner: BasePruner,
+        slots: int = 1,
+        begun: float | None = None,
         memory: Memory | None = None,
     ) -> None:
+        """`slots`: trials at a time, as far as that is known. `begun`: since when the time of the search
+        counts, by the monotonic clock; by default since now.
+        """
         self.spec = spec
         self.runs = runs
         self._storage = storage
@@ -141,11 +152,13 @@ class Driver:
         self.folder_name = folder_in(self.study.user_attrs, spec.name)  # under `runs`
         self.running: dict[int, Running] = {}
         self._promoting = Promoting.of(spec, storage)
-        self._pace = Pace(spec.early_stopping.max)
+        self._pace = Pace(spec.early_stopping.max, self.trials, slots)
+        self._timing = Timing(spec, self._pace)
         self._consumed = sum(t.last_step or 0 for t in self.trials)  # counted on: every report asks for it
-        self._begun = time.monotonic()
+        self._begun = time.monotonic() if begun is None else begun
         self._elapsed_before = float(self.study.user_attrs.get(ELAPSED, 0.0))
         self._stop: str | None = None  # why no more trials are asked
+        self._confirms: Wish | None = None  # who is confirmed, once that has begun
         self._paused_since: float | None = None
         self._suspending_since: float | None = None  # running trials are put back at their next report
         self._dropped: list[int] = []  # trials that ended while their workers do not know
@@ -214,13 +227,23 @@ class Driver:
         if self._memory is not None and (told := self._memory.learn(self.trials)) is not None:
             self.say(told)
         while not self.paused and not self.stopped:
+            left = self._left()
             waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-            if self._stop is not None:
-                waiting = [trial for trial in waiting if confirms(trial) is not None]
+            waiting = [t for t in waiting if confirms(t) is not None or self._rest(t.number) <= left]
             promoted = self._promoting.next() if self._promoting and self._stop is None else None
-            if not waiting and promoted is None and (self._stop is not None or self._all_asked()):
-                if self.running or not self._confirm():
+            if promoted is not None and self._rest(promoted) > left:
+                promoted = None
+            begins = self._timing.begins(None, 0) <= left and not self._all_asked()
+            if not waiting and promoted is None and not begins:
+                if any(CONFIRMS not in each.trial.user_attrs for each in self.running.values()):
                     return None
+                if self._stop is None and not self._all_asked():
+                    self.stop(self._timing.spent(self._wish()))
+                if not self._confirm():
+                    return None
+                continue
+            if waiting and confirms(waiting[0]) is not None and self._comes_late(waiting[0]):
+                self._end_unheard(waiting[0].number)
                 continue
             begun = waiting and waiting[0].datetime_start is not None  # the baseline waits without
             try:
@@ -237,12 +260,23 @@ class Driver:
                 self._fail_unusable(error)
                 continue
             self.running[running.trial.number] = running
+            self._pace.slots = max(self._pace.slots, len(self.running))
             self._flush()
             return self._assignment(running)
         return None
 
-    def report(self, number: int, value: float, step: int, metrics: Mapping[str, float]) -> str | None:
-        """Record a report. Returns None to go on, or why the trial ends here; it has then ended."""
+    def report(
+        self,
+        number: int,
+        value: float,
+        step: int,
+        metrics: Mapping[str, float],
+        seconds: float | None = None,
+    ) -> str | None:
+        """Record a report. Returns None to go on, or why the trial ends here; it has then ended.
+
+        `seconds`: since the objective was called, by the worker's clock; else since the trial was asked.
+        """
         running = self.running[number]
         running.metrics.update(metrics)
         if not math.isfinite(value):
@@ -253,8 +287,8 @@ class Driver:
         running.trial.report(value, step)
         self._consumed += step - running.reported
         running.reported = step
-        took = time.monotonic() - running.started
-        self._pace.reported(step - running.begun_at, took, len(self.running))
+        running.attempt.report(step, running.seconds if seconds is None else seconds)
+        self._learn(running)
         pauses = self._promoting is not None and self._promoting.pauses(self.trials[number])
         reason = self._ending(running, step)
         if reason is not None:
@@ -268,14 +302,14 @@ class Driver:
         self._flush()
         return None
 
-    def complete(self, number: int, value: float) -> None:
-        """The objective returned `value`."""
+    def complete(self, number: int, value: float, seconds: float | None = None) -> None:
+        """The objective returned `value`, so many seconds after it was called."""
         running = self.running[number]
         if not math.isfinite(value):
             self._end_unusable(running, "diverged", f"diverged: the objective returned {value}")
             return
-        if running.begun_at == 0:
-            self._pace.completed(time.monotonic() - running.started)
+        running.attempt.ended = running.seconds if seconds is None else seconds
+        self._learn(running, running.reported)
         told = when_overfitted(self.spec, running.config, self._folder(number), self.best)
         self._end(running, TrialState.COMPLETE, value=value, reason=told)
         self._check_ends()
@@ -312,22 +346,26 @@ class Driver:
         if not (self.stopped or self.paused or self.fatal):
             self._end_all_paused()
 
-    def _end_all_paused(self) -> None:
+    def _end_all_paused(self, most: int | None = None) -> None:
+        """End those that wait at rungs, or so many of them."""
         if self._promoting is None:
             return
-        for trial in self.trials:
-            if at_rung(trial):
-                self._end_paused(trial.number, self._promoting.why_not(trial.number))
+        for number in [trial.number for trial in self.trials if at_rung(trial)][:most]:
+            self._end_paused(number, self._promoting.why_not(number), flush=False)
+        self._flush()
 
     def suspend(self, number: int) -> None:
         """Put a trial back: it waits, with its reports and checkpoint, for this or a later search."""
-        del self.running[number]
+        self._keep_cost(self.running.pop(number))
         self._storage.suspend(number)
         self._flush()
 
     def tick(self) -> None:
         """Look at the clock and at what other processes ask for; to be called about once a second."""
         self._check_ends()
+        self._end_late()
+        if self._confirms is not None:  # meanwhile: their end is of no use to anybody who trains
+            self._end_all_paused(ENDED_AT_ONCE)
         self._check_clock()
         if self.elapsed - self.study.user_attrs.get(ELAPSED, 0.0) >= ELAPSED_SECONDS:
             self.study.set_user_attr(ELAPSED, round(self.elapsed, 1))
@@ -497,9 +535,12 @@ class Driver:
         if self._promoting is not None and at_rung(waiting):
             self._promoting.leave(waiting, promoted=promoted)
         self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
-        running = self._configured(optuna.Trial(self.study, waiting._trial_id))
+        return self._gone_on(self._configured(optuna.Trial(self.study, waiting._trial_id)), waiting)
+
+    def _gone_on(self, running: Running, waiting: FrozenTrial) -> Running:
+        """With what earlier attempts came to."""
         running.reported = waiting.last_step or 0
-        running.begun_at = running.reported if has_checkpoint(self._folder(waiting.number)) else 0
+        running.attempt.begun_at = running.reported if has_checkpoint(self._folder(waiting.number)) else 0
         running.attempts = 1 + int(waiting.user_attrs.get("retries", 0))
         folder = self._folder(waiting.number)
         for report in recorded(folder / METRICS):
@@ -572,16 +613,20 @@ class Driver:
             self._end(running, TrialState.PRUNED, reason=reason)
             return reason
         told = self._promoting.pause(self.trials[number])
-        del self.running[number]
+        self._keep_cost(self.running.pop(number))
         self._flush()
         for each in self._promoting.hopeless():
             self._end_paused(each, self._promoting.why_not(each))
         return told
 
-    def _end_paused(self, number: int, reason: str) -> None:
-        """End a trial that waits at a rung."""
-        running = self.running[number] = self._take_up(self.trials[number])
-        self._end(running, TrialState.PRUNED, reason=reason)
+    def _end_paused(self, number: int, reason: str, *, flush: bool = True) -> None:
+        """End a trial that waits at a rung. There may be hundreds: none is configured again for it."""
+        assert self._promoting is not None
+        trial = self.trials[number]
+        self._promoting.leave(trial)
+        running = Running(optuna.Trial(self.study, trial._trial_id), dict.fromkeys(self.spec.parameters))
+        self.running[number] = self._gone_on(running, trial)
+        self._end(running, TrialState.PRUNED, reason=reason, flush=flush)
 
     # Ending a trial
 
@@ -616,7 +661,13 @@ class Driver:
         return reason
 
     def _end(
-        self, running: Running, state: TrialState, *, value: float | None = None, reason: str | None = None
+        self,
+        running: Running,
+        state: TrialState,
+        *,
+        value: float | None = None,
+        reason: str | None = None,
+        flush: bool = True,
     ) -> None:
         trial = running.trial
         if reason is not None:
@@ -626,10 +677,11 @@ class Driver:
             trial.set_user_attr(f"last_{name}" if taken else name, metric)
         for key, meta in artifact_attrs(self.runs, self.folder_name, trial.number).items():
             self._storage.set_trial_system_attr(trial._trial_id, key, meta)
-        del self.running[trial.number]
+        self._keep_cost(self.running.pop(trial.number))
         ended = self.study.tell(trial, value, state=state)
         self.study.set_user_attr(ELAPSED, round(self.elapsed, 1))
-        self._flush()
+        if flush:
+            self._flush()
         self._keep_best_checkpoints(ended)
         self._watcher.trial_ended(self, ended)
 
@@ -655,22 +707,22 @@ class Driver:
     # Ending the search
 
     def _confirm(self) -> bool:
-        """Put up the trainings that confirm the best, where the search is over; whether there are any."""
-        self._end_all_paused()
-        wish = self._wish()
-        found = missing(self.spec, wish, self.trials)
-        left = math.inf if self.spec.budget.time is None else self.spec.budget.time - self.elapsed
-        if found and self._pace.seconds_for(len(found)) > left * LATE:
-            self.say("there is no time left to confirm the winner")
-            return False
+        """Put up the next trainings that confirm the best, the search being over; whether there are any."""
+        self._confirms = self._confirms or self._wish()  # who is compared is not changed under way
+        in_time = self._stop is not None and self.spec.budget.time is not None and self._at_target() is None
+        found, said = self._timing.next_round(
+            self._confirms, self.trials, self.elapsed, self._rests(), more=in_time
+        )
         for trial, seed in found:
             self.study.enqueue_trial(trial.params, user_attrs=attrs_of(trial, seed))
-        if found:
-            self.say(f"the search is over; its best train again, with {wish.seeds} new seeds each")
+        if said and (found or not self.running):
+            self.say(said)
         return bool(found)
 
     def _wish(self) -> Wish:
         """Who is to be confirmed, as far as the budget allows."""
+        if self._confirms is not None:
+            return self._confirms
         limits = [self._expected_cost]
         if self.spec.budget.time is not None:
             limits.append(self._pace.trainings_in(self.spec.budget.time))
@@ -692,17 +744,80 @@ class Driver:
 
     def _check_ends(self) -> None:
         budget = self.spec.budget
-        if (budget.time is not None or budget.samples is not None) and not self._is_confirming():
+        if budget.time is not None and self._stop is None and self._left() <= self._until_reports():
+            self.stop(self._timing.spent(self._wish()))
+        if budget.samples is not None and not self._is_confirming():
             trainings = self._wish().trainings(self.spec)
-            kept = ", but for the confirmation" if trainings else ""
-            seconds = self._pace.seconds_for(trainings)
             samples = trainings * (self.spec.early_stopping.max or 0)
-            if budget.time is not None and self.elapsed + seconds >= budget.time:
-                self.stop(f"the time budget of {budget.time:g} s is spent{kept}")
-            if budget.samples is not None and self.consumed + samples >= budget.samples:
+            if self.consumed + samples >= budget.samples:
+                kept = ", but for the confirmation" if trainings else ""
                 self.stop(f"the budget of {budget.samples:,} {self.spec.resource} is spent{kept}")
         if (best := self._at_target()) is not None:
             self.stop(f"trial {best.number} reached the target {budget.target:g}")
+
+    # The time
+
+    def _left(self) -> float:
+        """Seconds that trials of the search may still take; what confirms the winner is kept back."""
+        if self._stop is not None:
+            return -math.inf
+        if self.spec.budget.time is None:
+            return math.inf
+        return self._timing.left(self._wish(), self.trials, self.elapsed, self._rests())
+
+    def _rest(self, number: int) -> float:
+        """Seconds until a trial that goes on from where it is brings anything."""
+        return self._timing.begins(number, self.trials[number].last_step or 0)
+
+    def _rests(self) -> list[float]:
+        """Of the trainings that confirm and run."""
+        confirming = (each for each in self.running.values() if CONFIRMS in each.trial.user_attrs)
+        return [
+            max(0.0, self._pace.seconds_of(each.trial.user_attrs[CONFIRMS]) - each.seconds)
+            for each in confirming
+        ]
+
+    def _until_reports(self) -> float:
+        """Seconds until all that run have reported once more, as far as that is known."""
+        found = (each.attempt.every for each in self.running.values())
+        return self._timing.patience(max((every for every in found if every is not None), default=0.0))
+
+    def _comes_late(self, trial: FrozenTrial) -> bool:
+        """Whether there is no time left for a training that confirms."""
+        number = confirms(trial)
+        return number is not None and self._timing.is_late(self.elapsed + self._pace.seconds_of(number))
+
+    def _end_late(self) -> None:
+        """End what runs and would keep the search from ending on time."""
+        if self.spec.budget.time is None or self._stop is None or self.stopped:
+            return
+        late = self._timing.is_late(self.elapsed)
+        over = late or self._timing.is_over(self._wish(), self.trials, self.elapsed, self._rests())
+        for number, running in list(self.running.items()):
+            attrs = running.trial.user_attrs
+            if late if CONFIRMS in attrs else over and not ("baseline" in attrs and self.best is None):
+                self._dropped.append(number)
+                self._end_unheard(number)
+
+    def _end_unheard(self, number: int) -> None:
+        """End a trial for which there is no time left, though it has not reported."""
+        if number not in self.running:
+            self.running[number] = self._take_up(self.trials[number])
+        self._end(self.running[number], TrialState.PRUNED, reason="the time is over")
+
+    def _learn(self, running: Running, units: int | None = None) -> None:
+        """Remember what a training costs; one that confirms says it of the configuration's trial too."""
+        cost = running.attempt.cost
+        if cost is not None:
+            numbers = {running.trial.number, running.trial.user_attrs.get(CONFIRMS, running.trial.number)}
+            for number in numbers:
+                self._pace.learn(number, cost, units)
+
+    def _keep_cost(self, running: Running) -> None:
+        """Note in the study what a trial costs, for the searches that go on with it."""
+        cost = running.attempt.cost
+        if cost is not None:
+            self._storage.set_trial_system_attr(running.trial._trial_id, COST, cost.to_json())
 
     def _is_confirming(self) -> bool:
         """Whether the best train again, or wait to."""

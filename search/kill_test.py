@@ -36,6 +36,7 @@ from .api import StudyResult, open_study
 from .driver import OWN_ATTRS
 from .errors import SearchError
 from .guardian import TEMPORARY
+from .pace import COST
 
 MARK = "HPSEARCH_KILL_TEST"  # in the environment of a search: all that it starts has it too
 POLL_SECONDS = 0.005  # between two looks at a search that is to be killed
@@ -279,7 +280,8 @@ def facts(trial: FrozenTrial) -> Facts:
         found[f"value at {step}"] = exact(value)
     attributes: Mapping[str, Any] = trial.user_attrs | trial.system_attrs
     for name, value in sorted(attributes.items()):
-        if not name.startswith("artifacts:"):  # files: there may be more output of more attempts
+        # There may be more output of more attempts, and no two trainings take as long.
+        if not name.startswith("artifacts:") and name != COST:
             found[_attribute(name)] = json.dumps(value, sort_keys=True)
     return found
 

@@ -1,46 +1,137 @@
-"""How long a training takes, as far as a search has seen."""
+"""How long trainings take, as far as they were seen, and how long several of them take together."""
 
 from __future__ import annotations
 
-import math
+import heapq
 import statistics
-from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Self
 
-REMEMBERED = 100  # reports
+from optuna.trial import FrozenTrial, TrialState
+
+COST = "hpsearch:cost"  # the system attribute of a trial that has its `Cost`
+REMEMBERED = 100  # trials, the last ones, by which a further one is judged
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a training takes on a worker that is ready: `setup` seconds, and so many for each unit."""
+
+    setup: float
+    per_unit: float
+    sure: bool = True  # False: seen by one report, so that nobody can tell the two from each other
+
+    def seconds(self, units: float) -> float:
+        """Of a training of so many units, in one attempt."""
+        return self.setup + self.per_unit * units
+
+    def to_json(self) -> list[float | bool]:
+        return [round(self.setup, 4), self.per_unit, self.sure]
+
+    @classmethod
+    def of(cls, trial: FrozenTrial) -> Self | None:
+        """What the study knows of a trial."""
+        found = trial.system_attrs.get(COST)
+        return None if found is None else cls(*found)
+
+
+@dataclass
+class Attempt:
+    """An attempt at a trial, by its worker's clock: seconds since the objective was called."""
+
+    begun_at: int = 0  # the step that it goes on from
+    reports: list[tuple[int, float]] = field(default_factory=list)  # the first and the last
+    heard: int = 0  # reports in all
+    ended: float | None = None  # when the objective returned
+
+    def report(self, step: int, seconds: float) -> None:
+        """It has come to a step."""
+        self.reports = [*self.reports[:1], (step, seconds)]
+        self.heard += 1
+
+    @property
+    def every(self) -> float | None:
+        """Seconds from one report to the next; None before the first."""
+        if not self.reports:
+            return None
+        seconds = [0.0, *(at for _, at in self.reports)]
+        return (seconds[-1] - seconds[-2]) / max(1, self.heard - 1)
+
+    @property
+    def cost(self) -> Cost | None:
+        """What it tells; None where it has not reported."""
+        if not self.reports:
+            return None if self.ended is None else Cost(self.ended, 0.0)
+        (step, at), (last, until) = self.reports[0], self.reports[-1]
+        rest = 0.0 if self.ended is None else max(0.0, self.ended - until)
+        if last == step:
+            units = max(1, step - self.begun_at)
+            return Cost(rest, at / units, sure=self.ended is not None)
+        per_unit = (until - at) / (last - step)
+        return Cost(max(0.0, at - (step - self.begun_at) * per_unit) + rest, per_unit)
 
 
 class Pace:
-    """Seconds per unit of the resource, and trials at a time."""
+    """What the trials of a search cost. Begins with what the study knows."""
 
-    def __init__(self, whole: int | None) -> None:
-        """`whole`: the resource of a training to its end, where that is known."""
-        self._whole = whole
-        self._per_unit: deque[float] = deque(maxlen=REMEMBERED)
-        self._wholes: deque[float] = deque(maxlen=REMEMBERED)
-        self._width = 1
+    def __init__(self, units: int | None, trials: Iterable[FrozenTrial], slots: int = 1) -> None:
+        """`units`: the resource of a training to its end, where that is known. `slots`: trials at a time."""
+        self._units = units
+        self._wholes: dict[int, float] = {}  # of trials that told, the one that told last is the last
+        self._sure: set[int] = set()
+        self.slots = slots
+        for trial in trials:
+            if (cost := Cost.of(trial)) is not None:
+                self.learn(trial.number, cost, _units_of(trial))
 
-    def reported(self, units: int, seconds: float, together: int) -> None:
-        """An attempt has come so far in so long, with so many trials at the same time."""
-        self._per_unit.append(seconds / units)
-        self._width = max(self._width, together)
-
-    def completed(self, seconds: float) -> None:
-        """A trial was trained from its beginning to its end."""
-        self._wholes.append(seconds)
+    def learn(self, number: int, cost: Cost, units: int | None = None) -> None:
+        """A trial costs this; a whole training of it has so many units, where it has run to its end."""
+        whole = units if units is not None else self._units
+        if whole is None:
+            return
+        self._wholes.pop(number, None)
+        self._wholes[number] = cost.seconds(whole)
+        if cost.sure:
+            self._sure.add(number)
 
     @property
     def whole(self) -> float | None:
         """Seconds of a whole training; None where nothing tells."""
-        if self._wholes:
-            return statistics.median(self._wholes)
-        if self._whole is None or not self._per_unit:
-            return None
-        return self._whole * statistics.median(self._per_unit)
+        last = list(islice(reversed(self._wholes), REMEMBERED))
+        told = [self._wholes[n] for n in last if n in self._sure] or [self._wholes[n] for n in last]
+        return statistics.median(told) if told else None
 
-    def seconds_for(self, trainings: int) -> float:
-        """How long so many whole trainings take; 0 where nothing tells."""
-        return math.ceil(trainings / self._width) * (self.whole or 0.0)
+    def seconds_of(self, number: int) -> float:
+        """Of a whole training of a trial's configuration; 0 where nothing tells."""
+        known = self._wholes.get(number)
+        return known if known is not None else self.whole or 0.0
+
+    def seconds_until(self, number: int | None, step: int, until: int | None) -> float:
+        """Seconds of a trial, or of a new one, from one step to another, or to its end; 0 if nothing tells."""
+        whole = (self.whole or 0.0) if number is None else self.seconds_of(number)
+        if self._units is None:
+            return whole
+        return whole * ((self._units if until is None else until) - step) / self._units
 
     def trainings_in(self, seconds: float) -> float | None:
         """How many whole trainings fit into so long; None where nothing tells."""
-        return None if self.whole is None else self._width * seconds / self.whole
+        return None if not self.whole else self.slots * seconds / self.whole
+
+
+def span(trainings: Iterable[float], slots: int, busy: Sequence[float] = ()) -> float:
+    """Seconds until trainings that take so long, begun in this order, have ended in so many slots.
+
+    `busy`: seconds until some of the slots are free.
+    """
+    free = sorted(busy)[-slots:]
+    free += [0.0] * (slots - len(free))
+    heapq.heapify(free)
+    for seconds in trainings:
+        heapq.heapreplace(free, free[0] + seconds)
+    return max(free)
+
+
+def _units_of(trial: FrozenTrial) -> int | None:
+    return trial.last_step or 0 if trial.state == TrialState.COMPLETE else None

@@ -18,6 +18,7 @@ class Backend(Protocol):
     """Asks the driver for trials, delivers their reports and ends, and obeys its answers."""
 
     threads: int  # of each worker; a trial's value depends on it
+    slots: int  # trials at a time, as far as that is known before it runs
     pruner: BasePruner  # what decides on early stopping
     room: Room | None  # the memory that a trial may take; None where nobody knows beforehand
 
@@ -42,9 +43,11 @@ def deliver(driver: Driver, message: Message) -> str | None:
         return "the trial has ended"  # by another's word, before its worker heard of it
     match message["kind"]:
         case "report":
-            return driver.report(number, message["value"], message["step"], message["metrics"])
+            return driver.report(
+                number, message["value"], message["step"], message["metrics"], message["seconds"]
+            )
         case "done":
-            driver.complete(number, message["value"])
+            driver.complete(number, message["value"], message["seconds"])
         case "failed":
             driver.fail(number, Failure(**message["failure"]))
         case "crowded":  # it is to have a worker with fewer beside it

@@ -31,6 +31,7 @@ class OptunaBackend:
         self._share = share(spec.execution, [this_machine()], "this machine")
         self.threads = self._share.threads
         self.room = room_for(spec.execution, self._share)
+        self.slots = self._share.workers * (1 if spec.execution.pack == "auto" else spec.execution.pack)
         self._pack = 1  # trials in each worker
         self._workers: dict[int, Worker] = {}  # by slot: a place among them, which decides the device
         self._selector = selectors.DefaultSelector()

@@ -130,7 +130,7 @@ class Worker:
         limits, now = self._limits, time.monotonic()
         if now - self._heard > limits.silence and not self._channel.has_news():
             return self._kill("lost", f"the worker process gave no sign of life for {limits.silence:g} s")
-        if limits.memory is not None and (taken := self._memory()) > limits.memory * self._most:
+        if limits.memory is not None and (taken := self.memory()) > limits.memory * self._most:
             return self._too_much(f"took {gibibytes(taken)}, max_memory is {gibibytes(limits.memory)}")
         for trial in list(self._trials.values()):
             if trial.stopping and now - trial.since > limits.leaving:
@@ -227,7 +227,7 @@ class Worker:
         end_session(self._process.pid)
         self._channel.close()
 
-    def _memory(self) -> int:
+    def memory(self) -> int:
         """Bytes that the worker and the programs it started hold."""
         total = 0
         try:

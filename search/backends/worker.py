@@ -49,9 +49,16 @@ class WorkerTrial(FolderTrial):
         )
         self._channel = channel
         self._answers = answers
+        self._begun = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since it began here: its worker was ready, and the objective loaded."""
+        return time.monotonic() - self._begun
 
     def _ends(self, report: Report) -> bool:
-        self._channel.send({"kind": "report", "number": self.number, **asdict(report)})
+        told = {"kind": "report", "number": self.number, "seconds": self.seconds}
+        self._channel.send(told | asdict(report))
         while True:
             answer = self._answers.get()
             if (answer["number"], answer["step"]) == (self.number, report.step):  # to no other's report
@@ -74,7 +81,7 @@ def how_it_ended(trial: WorkerTrial, outcome: float | BaseException) -> Message:
     if stopped:  # an objective's own trouble on its way out changes nothing
         return {"kind": "stopped", "number": trial.number}
     if not isinstance(outcome, BaseException):
-        return {"kind": "done", "number": trial.number, "value": outcome}
+        return {"kind": "done", "number": trial.number, "value": outcome, "seconds": trial.seconds}
     failure = failure_of(outcome)
     if failure["kind"] == "error" and trial.stuck:
         failure["kind"] = "checkpoint"

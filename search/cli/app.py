@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from ...storage.passwords import without_passwords
-from . import control, doctor, generate, lr_find, spaces, studies, train, transfer
+from . import control, doctor, generate, lr_find, plan, spaces, studies, train, transfer
 from .run import run
 
 
@@ -58,6 +58,7 @@ transfer.register(app)
 doctor.register(app)
 generate.register(app)
 lr_find.register(app)
+plan.register(app)
 
 
 def main() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
+import psutil
 import typer
 
 from ...storage.passwords import hidden
@@ -70,14 +72,16 @@ def brief(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else text(value)
 
 
-def duration(seconds: float) -> str:
-    """`45 s`, `30 min`, `1 h 30 min`."""
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = ((hours, "h"), (minutes, "min"), (0 if hours else rest, "s"))
-    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+def execution(workers: str | None, cpus: float | None, gpus: float | None, **others: Any) -> dict[str, Any]:
+    """What the options say of a space's `execution`."""
+    count = number_or_word(workers) if workers is not None else None
+    return given(workers=count, cpus_per_trial=cpus, gpus_per_trial=gpus, **others)
+
+
+def process_began() -> float:
+    """When this process began, by the monotonic clock: what Python took to start is part of a command."""
+    began: float = psutil.Process().create_time()
+    return time.monotonic() - (time.time() - began)
 
 
 def say(message: str) -> None:

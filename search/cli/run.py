@@ -49,12 +49,7 @@ def run(
     from ..progress import LineProgress, LiveProgress, SteadyConsole
 
     budget = common.given(trials=trials, time=time, samples=samples, target=target)
-    execution = common.given(
-        workers=common.number_or_word(workers) if workers is not None else None,
-        cpus_per_trial=cpus_per_trial,
-        gpus_per_trial=gpus_per_trial,
-        max_memory=max_memory,
-    )
+    execution = common.execution(workers, cpus_per_trial, gpus_per_trial, max_memory=max_memory)
     changes: dict[str, Any] = common.given(
         name=name,
         budget=budget or None,
@@ -72,6 +67,7 @@ def run(
             runs=runs,
             watcher=watcher,
             ray_address=ray_address,
+            began=common.process_began(),
             **changes,
         )
     options = common.finding(storage, runs)

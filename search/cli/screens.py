@@ -12,12 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ...storage.studies import StudySummary
+from ..durations import duration
 from ..edges import FEWEST as FEWEST_FOR_EDGES
 from ..edges import Edges
 from ..progress import STYLES, sparkline
 from ..report import Ending, Spent, StudyReport, TrialReport, TrialRow, budget_spent
 from ..story import Story, tried
-from .common import about_password, brief, command, duration, text
+from .common import about_password, brief, command, text
 
 PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut
 GAP = 2  # between columns
@@ -135,7 +136,7 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
     if report.curve:
         parts += ["", *_curve(report, most)]
     if row.metrics:
-        parts += ["", _grid([(name, number(value)) for name, value in row.metrics.items()], "metrics")]
+        parts += ["", grid([(name, number(value)) for name, value in row.metrics.items()], "metrics")]
     if report.advice:
         lines = Group(*map(Text, report.advice))
         parts += ["", Text("advice", style="dim"), Padding(lines, (0, 0, 0, 2))]
@@ -164,7 +165,7 @@ def story_screen(story: Story) -> Group:
         ("end", [story.end] if story.end else []),
     ]
     rows = [(title, "\n".join(lines)) for title, lines in parts if lines]
-    return Group(head, "", _grid(rows))
+    return Group(head, "", grid(rows))
 
 
 def edges_screen(edges: Edges, options: Sequence[str]) -> Group:
@@ -245,7 +246,7 @@ def _facts(report: StudyReport) -> Table:
     if saved and saved > report.consumed.used:
         consumed += f"; without early stopping {saved:,}"
     rows += [("trials", trials), ("time", _of(report.seconds, duration)), (report.resource, consumed)]
-    return _grid(rows)
+    return grid(rows)
 
 
 def _space(report: StudyReport) -> Group:
@@ -298,7 +299,7 @@ def _params(report: TrialReport) -> Table:
     if not report.row.params:
         waits = report.row.state in ("waiting", "running")
         why = "none yet: it waits for its turn" if waits else "not the space's: another program wrote it"
-        return _grid([("parameters", why)])
+        return grid([("parameters", why)])
     rows = []
     for name, value in report.row.params.items():
         kind = report.kinds[name]
@@ -361,7 +362,7 @@ def _of(spent: Spent, form: Any) -> str:
     return form(spent.used) if spent.total is None else f"{form(spent.used)} of {form(spent.total)}"
 
 
-def _grid(rows: Iterable[tuple[str, str | Text]], title: str | None = None) -> Table:
+def grid(rows: Iterable[tuple[str, str | Text]], title: str | None = None) -> Table:
     table = Table(
         box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim", show_header=bool(title)
     )

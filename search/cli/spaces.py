@@ -189,11 +189,13 @@ def stopping_lines(spec: Spec) -> list[str]:
 
 def budget_line(spec: Spec) -> str:
     """When the search ends, in a sentence."""
+    from ..durations import duration
+
     budget, parts = spec.budget, []
     if budget.trials is not None:
         parts.append(f"{budget.trials} trials")
     if budget.time is not None:
-        parts.append(common.duration(budget.time))
+        parts.append(duration(budget.time))
     if budget.samples is not None:
         parts.append(f"{budget.samples:,} {spec.resource} in all")
     if budget.target is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..durations import duration
 from . import common
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _again() -> str:
 
 def _conclude(document: Document, summary: Summary) -> None:
     """The value, whether it is the trial's, and the files."""
-    typer.echo(f"{summary.metric} {summary.value:.6g} in {common.duration(summary.seconds)}")
+    typer.echo(f"{summary.metric} {summary.value:.6g} in {duration(summary.seconds)}")
     if summary.reproduced:
         typer.echo(f"the same value as {document.origin}, bit for bit")
     elif summary.reproduced is False:

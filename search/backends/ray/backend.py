@@ -60,6 +60,7 @@ class RayBackend:
             self._share = share(execution, nodes(), "the cluster")
         elif address is None:
             self._share = share(execution, [self._machine], "this machine")
+        self.slots = self._share.workers if self._share else 1
         self.threads = self._share.threads if self._share else threads_on(execution.cpus_per_trial or 1.0)
 
         here = self._share is not None and not ray.is_initialized()  # a cluster's nodes may have more or less

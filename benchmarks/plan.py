@@ -1,0 +1,145 @@
+"""Whether a search ends when `hpsearch plan` says, and whether `--time` ends it on time.
+
+    python benchmarks/plan.py [--only foreseen timed] [--spaces NAME ...] [--rounds 1]
+
+For each of three spaces: what `hpsearch plan` says of the end, then `hpsearch run` with the same budget of
+trials, by the clock on the wall from the start of the process to its exit. Then each with `--time` and more
+trials than fit: asked and actual. `confirmed` are the trainings that confirmed the winner.
+
+    lora_quick  the space that ships
+    lora        the same, with fewer trials
+    function    a function of Python that sleeps; its trainings take from half a second to two
+
+A plan measures for a minute at most and the search begins right after. A machine that is busy with something
+else then is not the machine that was measured: CPU seconds of all processes in each second, told for the plan
+and for the run, show whether it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+FUNCTION = """
+import time
+
+
+def train(trial):
+    x, pace, done = trial.params["x"], trial.params["pace"], 0
+    if trial.resume_from is not None:
+        done = int((trial.resume_from / "step").read_text())
+    for step in range(done + 1, 10):
+        time.sleep(pace)
+        value = (x - 0.3) ** 2 + 1 / step
+        (trial.checkpoint / "step").write_text(str(step))
+        trial.report(value, step=step)
+    return value
+"""
+SPACE = """
+version: 1
+name: function
+objective: function.py:train
+metric: loss
+parameters:
+  x: {min: 0.0, max: 1.0}
+  pace: [0.05, 0.1, 0.2]
+baseline: {x: 0.9, pace: 0.1}
+early_stopping: {method: asha, min: 1, max: 9, eta: 3, resource: steps, type: promotion}
+budget: {trials: 40}
+execution: {workers: 2}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A space, with budgets for the two tables."""
+
+    space: str
+    trials: int
+    time: int  # seconds
+
+
+CASES = {
+    "lora_quick": Case("lora_quick", 24, 120),
+    "lora": Case("lora", 20, 240),
+    "function": Case("function.yaml", 40, 60),
+}
+HPSEARCH = Path(sys.executable).with_name("hpsearch")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command that was run."""
+
+    seconds: float
+    busy: float  # CPU seconds in each second, of all processes of the machine
+    output: str
+
+
+def ran(folder: Path, *words: str) -> Ran:
+    """Run hpsearch in a folder."""
+    before, started = psutil.cpu_times(), time.perf_counter()
+    done = subprocess.run([HPSEARCH, *words], cwd=folder, capture_output=True, text=True)
+    seconds = time.perf_counter() - started
+    if done.returncode != 0:
+        raise SystemExit(f"hpsearch {' '.join(words)} failed:\n{done.stdout}{done.stderr}")
+    after = psutil.cpu_times()
+    idle = (after.idle - before.idle) / seconds
+    return Ran(seconds, max(0.0, (psutil.cpu_count() or 1) - idle), done.stdout)
+
+
+def foreseen(case: Case, folder: Path) -> str:
+    """The end that a plan says, and the one that came."""
+    words = (case.space, "--trials", str(case.trials))
+    plan = ran(folder, "plan", *words, "--json")
+    predicted: float = json.loads(plan.output)["end"]
+    run = ran(folder, "run", *words, "--plain")
+    ratio = predicted / run.seconds
+    return f"{predicted:10.1f}{run.seconds:10.1f}{ratio:8.2f}{plan.busy:11.1f}{run.busy:10.1f}"
+
+
+def timed(case: Case, folder: Path) -> str:
+    """The time that was asked for, and that a search took."""
+    run = ran(folder, "run", case.space, "--trials", "5000", "--time", f"{case.time}s", "--plain")
+    lines = run.output.splitlines()
+    ended = sum(line.startswith("trial ") for line in lines)
+    confirmed = sum("trains trial" in line and " complete" in line for line in lines)
+    ratio = run.seconds / case.time
+    return f"{case.time:10}{run.seconds:10.1f}{ratio:8.2f}{ended - confirmed:11}{confirmed:10}"
+
+
+TABLES = {
+    "foreseen": (foreseen, f"{'planned':>10}{'actual':>10}{'ratio':>8}{'CPU, plan':>11}{'CPU, run':>10}"),
+    "timed": (timed, f"{'--time':>10}{'actual':>10}{'ratio':>8}{'trials':>11}{'confirmed':>10}"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=TABLES, default=list(TABLES), metavar="TABLE")
+    parser.add_argument("--spaces", nargs="+", choices=CASES, default=list(CASES), metavar="SPACE")
+    parser.add_argument("--rounds", type=int, default=1)
+    options = parser.parse_args()
+    for name in options.only:
+        measure, head = TABLES[name]
+        print(f"{'seconds':12}{head}")
+        for space in options.spaces:
+            for _ in range(options.rounds):
+                with tempfile.TemporaryDirectory(prefix="plan-", ignore_cleanup_errors=True) as folder:
+                    Path(folder, "function.py").write_text(FUNCTION)
+                    Path(folder, "function.yaml").write_text(SPACE)
+                    print(f"{space:12}{measure(CASES[space], Path(folder))}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

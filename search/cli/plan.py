@@ -1,0 +1,168 @@
+"""`hpsearch plan`: what a search will do here, before it is begun."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import common
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..outlook import Outlook
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's command."""
+    app.command()(plan)
+
+
+def plan(
+    space: Annotated[str, typer.Argument(help="A space file, or the name of one that ships.")],
+    trials: Annotated[int | None, typer.Option(help="Trials in all.")] = None,
+    time: Annotated[str | None, typer.Option(help="Time in all: 90s, 30m, 2h.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Resource in all, summed over the trials.")] = None,
+    workers: Annotated[str | None, typer.Option(help="Trials at a time: a number, or auto.")] = None,
+    cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores of each trial: 0.5, 4.")] = None,
+    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial: 0.25, 1.")] = None,
+    confirm: Annotated[
+        bool, typer.Option("--confirm/--no-confirm", help="Train the best few again with new seeds.")
+    ] = True,
+    seconds: Annotated[
+        float, typer.Option("--measure", min=1, help="Seconds that the measurement takes at most.")
+    ] = 60.0,
+    as_json: common.Json = False,
+) -> None:
+    """Foresee a search: measure trials for up to a minute, then say how many reach which rung, and when.
+
+    The objective runs, as in a search, with the baseline and quasi-random configurations; nothing is kept.
+
+    Example: hpsearch plan lora --time 30m
+    """
+    import time as clock
+
+    from ...objectives.base import describe
+    from .. import plan as plans
+    from ..estimate import measure
+    from ..outlook import outlook
+    from .screens import show
+
+    execution = common.execution(workers, cpus_per_trial, gpus_per_trial)
+    budget = common.given(trials=trials, time=time, samples=samples)
+    changes: dict[str, Any] = common.given(
+        budget=budget or None, execution=execution or None, confirm=None if confirm else {"top": 0}
+    )
+    spec = plans.load_space(space).override(**changes)
+    plans.check_objective(spec)
+    if code := plans.own_code(spec):
+        common.say(code)
+    objective = describe(spec.objective_words)
+    before = clock.monotonic() - common.process_began()
+    with _progress(seconds) as on_probe:
+        measured = measure(spec, objective, seconds=seconds, on_probe=on_probe, say=common.say)
+    found = outlook(spec, measured, before)
+    if as_json:
+        common.print_json(found.to_json())
+    else:
+        show(plan_screen(found))
+
+
+@contextmanager
+def _progress(seconds: float) -> Iterator[Callable[[int], None]]:
+    """What is measured, on a terminal's stderr."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    text = TextColumn("{task.description}")
+    with Progress(
+        SpinnerColumn(), text, TimeElapsedColumn(), console=console, transient=True,
+        disable=not console.is_terminal,
+    ) as bar:  # fmt: skip
+        task = bar.add_task(f"measuring, for up to {seconds:.0f} s", total=None)
+        yield lambda done: bar.update(
+            task, description=f"measuring, for up to {seconds:.0f} s: {done} configurations so far"
+        )
+
+
+def plan_screen(found: Outlook) -> Group:
+    """What a search will do: costs, rungs, the end, and what of it is not sensible."""
+    from rich.console import Group, RenderableType
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from ..durations import duration
+    from .screens import grid
+    from .spaces import budget_line
+
+    spec, measured, ahead = found.spec, found.measured, found.forecast
+    head = Text.assemble((spec.name, "bold"), f"  {budget_line(spec)}")
+    tried = f"{len(measured.known)} configurations trained for a moment, in {duration(measured.seconds)}"
+    parts: list[RenderableType] = [head, Text(tried, style="dim"), "", grid(_costs(found))]
+    parts += ["", _rungs(found), Text(f"if {found.assumed}", style="dim"), ""]
+    search = f"{duration(ahead.search)}, {_trials(ahead.trials)}"
+    search += "" if ahead.by == "trials" else f", ended by the budget of {ahead.by}"
+    confirmation: str | Text = Text("none", style="yellow" if spec.confirm.top != 0 else "")
+    if ahead.seeds:
+        several = f"{ahead.confirms // ahead.seeds} configurations with {ahead.seeds} new seeds each"
+        confirmation = f"{duration(ahead.confirmation)}, {several}"
+    end = Text.assemble(("after ", ""), (duration(ahead.end), "bold green"))
+    parts.append(grid([("search", search), ("confirmation", confirmation), ("the end", end)]))
+    lines = [Text(f"- {remark}", style="yellow") for remark in found.remarks]
+    parts.append("")
+    if lines:
+        parts += [Text("the budget", style="dim"), Padding(Group(*lines), (0, 0, 0, 2))]
+    else:
+        parts.append(Text("the budget is sensible", style="green"))
+    return Group(*parts)
+
+
+def _costs(found: Outlook) -> list[tuple[str, str | Text]]:
+    from ..backends.resources import gibibytes
+    from ..durations import duration
+
+    measured = found.measured
+    wholes, mine = measured.wholes, measured.share
+    training = duration(statistics.fmean(wholes))
+    if max(wholes) > 1.1 * min(wholes):
+        training += f", {duration(min(wholes))} to {duration(max(wholes))}"
+    units = "" if measured.units is None else f" for {measured.units:,} {found.spec.resource}"
+    threads = f"{mine.threads} thread{'' if mine.threads == 1 else 's'}"
+    at_a_time = f"{_trials(measured.slots)} at a time"
+    packed = f", {measured.pack} in each worker" if measured.pack > 1 else ""
+    rows: list[tuple[str, Any]] = [
+        ("a training", training + units),
+        ("workers", f"{at_a_time}{packed}, {threads} each; ready after {duration(measured.startup)}"),
+    ]
+    if found.memory is not None:
+        rows.append(("memory", f"{gibibytes(found.memory)} for a trial, at its peak in this measurement"))
+    return rows
+
+
+def _rungs(found: Outlook) -> Table:
+    from rich.table import Table
+
+    from ..durations import duration
+    from .screens import GAP
+
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    for title in (found.spec.resource, "trials", "first after", "all after"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("")
+    table.add_row("0", str(found.forecast.trials), "", "", "begin")
+    for each in found.forecast.reached:
+        times = ["" if at is None else duration(at) for at in (each.first, each.last)]
+        last = "the end of a training" if each is found.forecast.reached[-1] else ""
+        table.add_row(f"{each.step:,}", str(each.trials), *times, last)
+    return table
+
+
+def _trials(number: int) -> str:
+    return f"{number} trial{'' if number == 1 else 's'}"

@@ -1,0 +1,314 @@
+"""What trials cost on this machine, measured in a minute: seconds and memory.
+
+The objective runs as in a search: in the same worker processes, as many at a time, with the same threads. The
+baseline and quasi-random configurations are trained until they have reported twice; then a driver proposes
+and notes as in a search. Nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..spaces import Constant, Spec, nested
+from ..spaces.stopping import LENGTHS
+from .algorithms import derived_seed
+from .backends.optuna import devices_of
+from .backends.packing import check_pack, pack_size
+from .backends.process import Limits, Worker, environment
+from .backends.protocol import Message
+from .backends.resources import Share, share, this_machine, visible_gpus
+from .cube import Cube
+from .errors import SearchError
+from .pace import Attempt, Cost
+from .rehearsal import Rehearsal, rehearse
+
+SECONDS = 60.0  # that a measurement takes at most
+REHEARSAL = 0.2  # of them, at most, to see what the driver costs
+MOST = 5  # the binary logarithm of the most configurations
+FEWEST = 8  # configurations, before it may end early
+PRECISE = 0.03  # standard error of the mean, as a share of it, with which it ends early
+TRIAL_SECONDS = 2.0  # of a configuration that reports often
+LOOK_SECONDS = 0.1  # between two looks at the memory
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A configuration that was trained for a moment, or failed at it."""
+
+    config: dict[str, Any]
+    cost: Cost | None
+    every: float  # seconds from one report to the next
+    units: int | None  # at which it ended by itself, if it did
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a measurement told."""
+
+    baseline: Probe | None
+    probes: list[Probe]  # of quasi-random configurations
+    units: int | None  # the resource of a whole training; None where only a training's end tells
+    startup: float  # seconds until a worker trains
+    leaving: float  # seconds until all workers have left
+    memory: int | None  # bytes that a worker held at most; None where nobody could look
+    pack: int  # trials in each worker
+    share: Share
+    seconds: float  # that it took
+    driver: Rehearsal  # what the search itself costs
+
+    @property
+    def slots(self) -> int:
+        """Trials at a time."""
+        return self.share.workers * self.pack
+
+    @property
+    def known(self) -> list[Probe]:
+        """Configurations whose cost is known, the baseline among them."""
+        return [p for p in (self.baseline, *self.probes) if p is not None and p.cost is not None]
+
+    @property
+    def errors(self) -> list[str]:
+        """What configurations failed with."""
+        return [p.error for p in (self.baseline, *self.probes) if p is not None and p.error is not None]
+
+    def whole(self, probe: Probe) -> float:
+        """Seconds of a whole training."""
+        assert probe.cost is not None
+        return probe.cost.seconds(self.units or probe.units or 0)
+
+    @property
+    def wholes(self) -> list[float]:
+        """Seconds of whole trainings of what the sampler may draw."""
+        return [self.whole(p) for p in self.probes if p.cost is not None] or [
+            self.whole(p) for p in self.known
+        ]
+
+
+def units_of(spec: Spec) -> int | None:
+    """The resource of a training to its end, as the space says it."""
+    if spec.early_stopping.max is not None:
+        return spec.early_stopping.max
+    for name in (*LENGTHS, "max_steps"):
+        parameter = spec.parameters.get(name)
+        if isinstance(parameter, Constant) and isinstance(parameter.value, int):
+            return parameter.value
+    return None
+
+
+def measure(
+    spec: Spec,
+    objective: Message,
+    *,
+    seconds: float = SECONDS,
+    on_probe: Callable[[int], None] = lambda done: None,
+    say: Callable[[str], None] = lambda message: None,
+) -> Measured:
+    """Train the baseline and quasi-random configurations for a moment each; `on_probe` hears how many did.
+
+    Raises `SearchError` where none of them tells what a training costs.
+    """
+    check_pack(spec)
+    began = time.monotonic()
+    mine = share(spec.execution, [this_machine()], "this machine")
+    pack, told = pack_size(spec, mine, this_machine().memory)
+    if told is not None:
+        say(told)
+    with tempfile.TemporaryDirectory(prefix="hpsearch-plan-", ignore_cleanup_errors=True) as folder:
+        bench = _Bench(spec, objective, mine, pack, Path(folder), began + (1 - REHEARSAL) * seconds)
+        probes = bench.run(on_probe)
+    driver = rehearse(spec, mine.workers * pack, REHEARSAL * seconds)
+    baseline = probes.pop(0) if spec.baseline is not None and probes else None
+    found = Measured(
+        baseline=baseline,
+        probes=probes,
+        units=bench.units,
+        startup=statistics.median(bench.startups) if bench.startups else 0.0,
+        leaving=bench.leaving,
+        memory=bench.memory or None,
+        pack=pack,
+        share=mine,
+        seconds=time.monotonic() - began,
+        driver=driver,
+    )
+    if not found.known:
+        raise SearchError(_nothing(spec, found, seconds))
+    return found
+
+
+def _nothing(spec: Spec, found: Measured, seconds: float) -> str:
+    if found.errors:
+        return f"every configuration that was tried failed: {found.errors[0]}"
+    if found.units is None:
+        return (
+            f"no training came to its end within {seconds:.0f} s, and the space does not say where that is: "
+            "give early_stopping.max, and let the objective report"
+        )
+    return (
+        f"no training reported within {seconds:.0f} s, so nobody knows how long one takes: let the objective "
+        "report more often, or give more --measure"
+    )
+
+
+@dataclass
+class _Running:
+    index: int
+    given: float  # when, by the monotonic clock
+    attempt: Attempt
+    first: bool  # of its worker
+
+
+class _Bench:
+    """Workers, and the configurations that they train for a moment."""
+
+    def __init__(
+        self, spec: Spec, objective: Message, mine: Share, pack: int, folder: Path, until: float
+    ) -> None:
+        self._spec = spec
+        self._setup = {"objective": objective, "metric": spec.metric, "pack": pack}
+        self._share = mine
+        self._pack = pack
+        self._folder = folder
+        self._began = time.monotonic()
+        self._until = until
+        self.units = units_of(spec)
+        self._configs = _configs(spec)
+        self._probes: dict[int, Probe] = {}
+        self._running: dict[int, _Running] = {}
+        self._given = 0
+        self.startups: list[float] = []
+        self.leaving = 0.0
+        self.memory = 0
+
+    def run(self, on_probe: Callable[[int], None]) -> list[Probe]:
+        """The probes, in the order of the configurations."""
+        selector = selectors.DefaultSelector()
+        workers: dict[int, Worker] = {}
+        try:
+            for slot in range(self._share.workers):
+                workers[slot] = self._start(slot)
+                selector.register(workers[slot], selectors.EVENT_READ, slot)
+                for _ in range(self._pack):
+                    self._give(workers[slot], first=True)
+            while any(w.numbers for w in workers.values()) and time.monotonic() < self._until:
+                heard = {key.data for key, _ in selector.select(LOOK_SECONDS)}
+                for slot, worker in list(workers.items()):
+                    self.memory = max(self.memory, worker.memory())
+                    for message in [*(worker.receive() if slot in heard else []), *worker.check()]:
+                        self._hear(worker, message)
+                        on_probe(sum(p.cost is not None for p in self._probes.values()))
+                    if not worker.alive:
+                        selector.unregister(worker)
+                        workers[slot] = self._start(slot)
+                        selector.register(workers[slot], selectors.EVENT_READ, slot)
+                    while len(workers[slot].numbers) < self._pack and self._give(workers[slot]):
+                        pass
+        finally:
+            began = time.monotonic()
+            for worker in workers.values():
+                worker.end()
+            selector.close()
+            self.leaving = time.monotonic() - began
+        for number, running in self._running.items():  # the time is over
+            self._conclude(number, running)
+        return [self._probes[index] for index in sorted(self._probes)]
+
+    def _start(self, slot: int) -> Worker:
+        surroundings = environment(self._share.threads) | devices_of(slot, self._share.gpus, visible_gpus())
+        return Worker(self._setup, Limits.of(self._spec.execution), surroundings, os.getcwd())
+
+    def _give(self, worker: Worker, first: bool = False) -> bool:
+        if self._enough() or (config := next(self._configs, None)) is None:
+            return False
+        number = self._given
+        self._given += 1
+        self._running[number] = _Running(number, time.monotonic(), Attempt(), first)
+        self._probes[number] = Probe(config, None, 0.0, None)
+        worker.give(
+            {
+                "number": number,
+                "params": nested(config),
+                "seed": derived_seed(self._spec.search.seed, "plan", number),
+                "folder": str(self._folder / str(number)),
+                "reported": 0,
+            }
+        )
+        return True
+
+    def _enough(self) -> bool:
+        """Whether more configurations would tell little more."""
+        if time.monotonic() > self._until:
+            return True
+        costs = [
+            p.cost.seconds(self.units or p.units or 0) for p in self._probes.values() if p.cost is not None
+        ]
+        if len(costs) < FEWEST:
+            return False
+        return bool(statistics.stdev(costs) <= PRECISE * statistics.fmean(costs) * len(costs) ** 0.5)
+
+    def _hear(self, worker: Worker, message: Message) -> None:
+        number = message["number"]
+        running = self._running[number]
+        if message["kind"] == "report":
+            if running.first and running.attempt.heard == 0:
+                self.startups.append(time.monotonic() - running.given - message["seconds"])
+            running.attempt.report(message["step"], message["seconds"])
+            if not self._seen(running):
+                worker.go_on(message)
+                return
+            worker.stop(message)
+            self._conclude(number, running)
+        elif message["kind"] == "done":
+            running.attempt.ended = message["seconds"]
+            if running.first and running.attempt.heard == 0:
+                self.startups.append(time.monotonic() - running.given - message["seconds"])
+            self._conclude(number, running)
+        else:
+            failure = message.get("failure", {"message": message.get("message", "")})
+            config = self._probes[number].config
+            self._probes[number] = Probe(config, None, 0.0, None, error=failure["message"])
+        del self._running[number]
+
+    def _seen(self, running: _Running) -> bool:
+        """Whether a trial has shown what it costs."""
+        if self.units is None:
+            return False
+        now = time.monotonic()
+        last = running.attempt.reports[-1][1]
+        return running.attempt.heard >= 2 and (last >= TRIAL_SECONDS or now > (self._began + self._until) / 2)
+
+    def _conclude(self, number: int, running: _Running) -> None:
+        attempt, config = running.attempt, self._probes[number].config
+        units = None
+        if attempt.ended is not None:
+            units = attempt.reports[-1][0] if attempt.reports else 0
+        cost = attempt.cost if self.units is not None or units is not None else None
+        self._probes[number] = Probe(config, cost, attempt.every or 0.0, units)
+
+
+def _configs(spec: Spec) -> Iterator[dict[str, Any]]:
+    """The baseline, and points of a Sobol sequence that satisfy the constraints."""
+    from scipy.stats import qmc
+
+    baseline = spec.space.baseline()
+    if baseline is not None:
+        yield baseline
+    cube = Cube(spec.space)
+    if not cube.dimensions:
+        yield from [cube.config(np.empty(0))] * FEWEST
+        return
+    rng = np.random.default_rng(derived_seed(spec.search.seed, "plan"))
+    for point in qmc.Sobol(cube.dimensions, scramble=True, rng=rng).random_base2(MOST):
+        config = cube.config(point)
+        if spec.space.violated(config) is None:
+            yield config

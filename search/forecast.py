@@ -1,0 +1,313 @@
+"""What will become of a search: a simulation of its rules with what trials cost.
+
+The clock is simulated; the brackets, rungs and promotions are the search's own, and so is what it keeps
+back for the confirmation. Nobody knows the losses, so they are drawn, and a trial has the same at all rungs.
+Models propose better trials as they learn, which pass rungs that others would not: a proposal of a model
+counts as the better of two random ones. Of `RUNS` such searches the one with the median end is shown.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import statistics
+import time
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..spaces import Spec
+from ..spaces.samplers import CMAES, GP, TPE, RungGP
+from ..spaces.stopping import Median, NoStopping, Percentile, Rungs
+from .confirming import Wish
+from .pace import span
+from .scheduling import Promotion, bracket_of_trial, brackets_of, expected_cost, promotes
+from .timing import LATE
+
+RUNS = 15
+LONGEST = 3.0  # seconds that all of them may take, after the first
+MODEL_AFTER = {TPE: 10, GP: 10, RungGP: 20, CMAES: 1}  # trials that a sampler draws before its model begins
+MOST_TRIALS = 100_000  # of a simulated search
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training of a configuration takes, in seconds: to begin, for each unit; and its units."""
+
+    setup: float
+    per_unit: float
+    units: int
+    every: float = math.inf  # from one report to the next
+
+    @property
+    def seconds(self) -> float:
+        """To its end."""
+        return self.setup + self.per_unit * self.units
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a search costs here."""
+
+    trainings: Sequence[Training]  # of random configurations
+    baseline: Training | None
+    slots: int  # trials at a time
+    startup: float  # seconds until the first worker trains
+    leaving: float = 0.0  # seconds from the last training to the end of the command
+    ask: Callable[[int], float] = lambda number: 0.0  # seconds that the proposal of a trial takes
+
+
+@dataclass
+class Reached:
+    """Trials that came to a step."""
+
+    step: int
+    trials: int = 0
+    first: float | None = None  # seconds after the start
+    last: float | None = None
+
+    def add(self, now: float) -> None:
+        """One more, which comes there now."""
+        self.trials += 1
+        self.first = now if self.first is None else min(self.first, now)
+        self.last = now if self.last is None else max(self.last, now)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What becomes of a search, in seconds after its start."""
+
+    trials: int  # that begin
+    reached: list[Reached]  # the rungs, and the end of a training
+    search: float  # its end
+    by: str  # what ends it: trials, time or samples
+    confirms: int  # trainings that confirm the best
+    seeds: int  # with which each of them trains
+    confirmation: float  # seconds of it
+    end: float  # of all
+
+    @property
+    def complete(self) -> int:
+        """Trials that come to their end."""
+        return self.reached[-1].trials
+
+
+def forecast(spec: Spec, costs: Costs, seed: int = 0) -> Forecast:
+    """The search with the median end, of several."""
+    began, found = time.monotonic(), []
+    for run in range(RUNS):
+        found.append(_Simulation(spec, costs, random.Random(f"{seed}:{run}")).run())
+        if time.monotonic() - began > LONGEST:
+            break
+    return sorted(found, key=lambda each: each.end)[len(found) // 2]
+
+
+def assumed(spec: Spec) -> str:
+    """What is assumed of trials' losses, in a sentence."""
+    stopping = spec.early_stopping
+    match stopping:
+        case Rungs():
+            return f"about one in {stopping.eta} passes a rung, and more of those that a model proposes"
+        case Median():
+            return "half of the trials stop at the first report at which they are compared"
+        case Percentile():
+            stopped = f"{100 - stopping.percentile:g} % of the trials"
+            return f"{stopped} stop at the first report at which they are compared"
+        case NoStopping():
+            return "every trial runs to its end"
+    return f"nobody knows whom {stopping.method} stops, so here every trial runs to its end"
+
+
+@dataclass(order=True)
+class _Move:
+    """A trial on its way from one step to another, where it is at a time."""
+
+    at: float
+    number: int
+    begun: int = field(compare=False)
+    step: int = field(compare=False)
+    training: Training = field(compare=False)
+
+
+class _Simulation:
+    """A search as it may go."""
+
+    def __init__(self, spec: Spec, costs: Costs, rng: random.Random) -> None:
+        self._spec = spec
+        self._costs = costs
+        self._rng = rng
+        self._brackets = brackets_of(spec)
+        stopping = spec.early_stopping
+        self._eta = stopping.eta if isinstance(stopping, Rungs) else 1
+        self._promotion = Promotion(self._brackets, self._eta, spec.budget.trials) if promotes(spec) else None
+        self._ranked: dict[tuple[int, int], list[float]] = defaultdict(list)
+        self._model_after = MODEL_AFTER.get(type(spec.search))
+        self._whole = statistics.fmean(each.seconds for each in costs.trainings)
+        self._units = max(each.units for each in costs.trainings)
+        steps = sorted({rung for bracket in self._brackets for rung in bracket.rungs})
+        self._first = self._whole * min([*steps, self._units]) / self._units  # seconds to the first rung
+        self._reached = {step: Reached(step) for step in (*steps, self._units)}
+        self._of: dict[int, Training] = {}
+        self._losses: dict[int, float] = {}
+        self._complete: list[tuple[float, int]] = []  # losses and numbers
+        self._consumed = 0
+        self._heap: list[_Move] = []
+        self._now = 0.0
+        points = spec.space.grid_size() if spec.search.sampler == "grid" else None
+        limits = [n for n in (spec.budget.trials, points, MOST_TRIALS) if n is not None]
+        self._most = min(limits)
+        self._samples = spec.budget.samples
+        self._reserved = self._wish().trainings(spec)
+        reserve = span([self._whole] * self._reserved, costs.slots)
+        self._over = float("inf") if spec.budget.time is None else spec.budget.time - reserve
+        if self._samples is not None:
+            self._samples -= self._reserved * self._units
+
+    def run(self) -> Forecast:
+        """From its start to its end."""
+        now, by = self._costs.startup, "trials"
+        while True:
+            self._now = now
+            while len(self._heap) < self._costs.slots and self._begin(self._now):
+                pass
+            if not self._heap:
+                by = "time" if self._over < float("inf") and len(self._of) < self._most else by
+                break
+            if self._samples is not None and self._consumed >= self._samples:
+                by = "samples"
+                break
+            if self._heap[0].at > self._over:
+                now, by = max(now, self._over), "time"
+                break
+            move = heapq.heappop(self._heap)
+            now = max(self._now, move.at)
+            self._arrive(move, now)
+        return self._concluded(now, by)
+
+    def _begin(self, now: float) -> bool:
+        """Give a free slot something to do; whether there was something."""
+        if self._samples is not None and self._consumed >= self._samples:
+            return False
+        promoted = self._promotion.next() if self._promotion is not None else None
+        if promoted is not None and self._promotion is not None:
+            training, at = self._of[promoted], self._at(promoted)
+            if now + training.setup + training.per_unit * (self._next(promoted, at) - at) <= self._over:
+                self._promotion.go_on(promoted)
+                self._go(promoted, at, now + training.setup)
+                return True
+        if len(self._of) >= self._most or (self._of and now + self._first > self._over):
+            return False
+        number = len(self._of)
+        baseline = self._is_baseline(number)
+        own = self._costs.baseline if baseline else None
+        self._of[number] = own or self._rng.choice(list(self._costs.trainings))
+        self._losses[number] = self._rng.random()
+        if self._model_after is not None and number >= self._model_after:
+            self._losses[number] = min(self._losses[number], self._rng.random())
+        self._wait(self._costs.ask(number))
+        self._go(number, 0, self._now + self._of[number].setup)
+        return True
+
+    def _wait(self, seconds: float) -> None:
+        """Let the driver think, and those that report meanwhile wait for it."""
+        self._now += seconds
+        for move in self._heap:
+            every = move.training.every
+            waits = seconds - every / 2 if every < seconds else seconds * seconds / (2 * every)
+            move.at += waits
+        heapq.heapify(self._heap)
+
+    def _is_baseline(self, number: int) -> bool:
+        return number == 0 and self._spec.baseline is not None
+
+    def _bracket(self, number: int) -> int:
+        return bracket_of_trial(self._brackets, self._spec.name, number)
+
+    def _at(self, number: int) -> int:
+        assert self._promotion is not None
+        return self._promotion.standing(number).step
+
+    def _stops(self, number: int) -> Sequence[int]:
+        """Where a trial is compared."""
+        stopping, end = self._spec.early_stopping, self._of[number].units
+        if self._brackets:
+            return self._brackets[self._bracket(number)].rungs
+        if isinstance(stopping, Median | Percentile):
+            first = stopping.n_warmup_steps or 0
+            return [min(max(1, first, end // 10), end)]
+        return []
+
+    def _next(self, number: int, at: int) -> int:
+        """The next step at which a trial is compared, or its end."""
+        end = self._of[number].units
+        return next((stop for stop in self._stops(number) if at < stop < end), end)
+
+    def _go(self, number: int, at: int, now: float) -> None:
+        """Let a trial train to the next step at which it is compared, or to its end."""
+        training = self._of[number]
+        step = self._next(number, at)
+        self._consumed += step - at
+        heapq.heappush(self._heap, _Move(now + training.per_unit * (step - at), number, at, step, training))
+
+    def _arrive(self, move: _Move, now: float) -> None:
+        ended = move.step >= move.training.units
+        for step, reached in self._reached.items():
+            if move.begun < step <= move.step and step < self._units:
+                reached.add(now - move.training.per_unit * (move.step - step))
+        if ended:
+            self._reached[self._units].add(now)
+            insort(self._complete, (self._losses[move.number], move.number))
+        elif self._goes_on(move):
+            self._go(move.number, move.step, now)
+
+    def _goes_on(self, move: _Move) -> bool:
+        """Whether a trial passes where it is compared; in a search by promotion others may go first."""
+        number, loss = move.number, self._losses[move.number]
+        if self._promotion is not None:
+            if self._is_baseline(number):
+                return True
+            self._promotion.report(number, self._bracket(number), move.step, loss)
+            self._promotion.pause(number)
+            if self._promotion.next() != number:
+                return False
+            self._promotion.go_on(number)
+            return True
+        bracket = self._bracket(number) if self._brackets else 0
+        ranked = self._ranked[bracket, move.step]
+        insort(ranked, loss)
+        if self._is_baseline(number):
+            return True
+        if self._brackets:  # as Optuna decides: the first few have to be the best so far
+            return loss <= ranked[max(0, len(ranked) // self._eta - 1)]
+        stopping = self._spec.early_stopping
+        assert isinstance(stopping, Median | Percentile)
+        kept = 0.5 if isinstance(stopping, Median) else stopping.percentile / 100
+        startup = 5 if stopping.n_startup_trials is None else stopping.n_startup_trials
+        return len(self._complete) < startup or loss <= ranked[max(0, int(len(ranked) * kept) - 1)]
+
+    def _wish(self) -> Wish:
+        limits = [expected_cost(self._spec)]
+        if self._spec.budget.time is not None:
+            limits.append(self._costs.slots * self._spec.budget.time / self._whole)
+        known = [limit for limit in limits if limit is not None]
+        return Wish.of(self._spec, min(known, default=0.0))
+
+    def _concluded(self, now: float, by: str) -> Forecast:
+        wish = self._wish()
+        best = [n for _, n in self._complete if not self._is_baseline(n)][: wish.top]
+        again = [self._of[n].seconds for n in best]
+        if again and self._spec.baseline is not None:
+            again.append(self._of[0].seconds)
+        slots, seeds = self._costs.slots, wish.seeds if again else 0
+        limit = self._spec.budget.time or float("inf")
+        while seeds and now + span(again * seeds, slots) > LATE * limit:
+            seeds = seeds - 1 if seeds > 2 else 0
+        if seeds and by == "time" and self._spec.confirm.seeds is None:
+            while now + span(again * (seeds + 1), slots) <= limit:
+                seeds += 1
+        confirmation = span(again * seeds, slots) if seeds else 0.0
+        reached = [self._reached[step] for step in sorted(self._reached)]
+        end = now + confirmation + self._costs.leaving
+        return Forecast(len(self._of), reached, now, by, len(again) * seeds, seeds, confirmation, end)

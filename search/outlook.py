@@ -1,0 +1,176 @@
+"""What will become of a search on this machine, and whether its budget is sensible."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..spaces import Spec
+from .backends.resources import gibibytes, this_machine
+from .confirming import SHARE
+from .durations import duration, option
+from .estimate import Measured
+from .forecast import MODEL_AFTER, Costs, Forecast, Training, assumed, forecast
+
+FEWEST_TRAININGS = 5  # whole ones, that compare anything
+SLOW_START = 0.2  # of a search, that its workers may take to start
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a measurement and a simulation told."""
+
+    spec: Spec
+    measured: Measured
+    forecast: Forecast
+    assumed: str  # of the trials' losses
+    remarks: list[str]  # what is not sensible, and what would be
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes of a trial at its peak, as far as a worker with its trials was seen; None where none was."""
+        seen = self.measured.memory
+        return None if seen is None else seen // self.measured.pack
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain data; times in seconds."""
+        measured, found = self.measured, self.forecast
+        return {
+            "study": self.spec.name,
+            "resource": self.spec.resource,
+            "measured": {
+                "seconds": measured.seconds,
+                "configurations": [
+                    {"parameters": p.config, "training": measured.whole(p)} for p in measured.known
+                ],
+                "errors": measured.errors,
+                "startup": measured.startup,
+                "training": statistics.fmean(measured.wholes),
+                "memory": self.memory,
+            },
+            "workers": measured.share.workers,
+            "threads": measured.share.threads,
+            "pack": measured.pack,
+            "rungs": [asdict(each) for each in found.reached],
+            "trials": found.trials,
+            "complete": found.complete,
+            "search": found.search,
+            "ends_by": found.by,
+            "confirmation": {
+                "trainings": found.confirms,
+                "seeds": found.seeds,
+                "seconds": found.confirmation,
+            },
+            "end": found.end,
+            "assumed": self.assumed,
+            "remarks": self.remarks,
+        }
+
+
+def outlook(spec: Spec, measured: Measured, before: float = 0.0) -> Outlook:
+    """The future of a search; `before`: seconds that its command takes before it starts a worker."""
+    costs = costs_of(measured, before)
+    found = forecast(spec, costs)
+    remarks = list(_remarks(spec, measured, costs, found))
+    return Outlook(spec, measured, found, assumed(spec), remarks)
+
+
+def costs_of(measured: Measured, before: float) -> Costs:
+    """What a measurement says of a search."""
+
+    def training(index: int) -> Training:
+        probe = measured.known[index]
+        assert probe.cost is not None
+        units = measured.units or probe.units or 0
+        if units == 0:  # it never reports
+            return Training(probe.cost.setup, 0.0, 1)
+        every = probe.every or probe.cost.seconds(units)
+        slower = 1 + measured.driver.report / every  # for each report waits for the driver
+        return Training(probe.cost.setup, probe.cost.per_unit * slower, units, every)
+
+    known = [training(index) for index in range(len(measured.known))]
+    own = measured.baseline is not None and measured.baseline.cost is not None
+    return Costs(
+        trainings=known[own:] or known,
+        baseline=known[0] if own else None,
+        slots=measured.slots,
+        startup=before + measured.driver.begin + measured.startup,
+        leaving=measured.leaving,
+        ask=measured.driver.ask,
+    )
+
+
+def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> Iterator[str]:
+    budget, whole = spec.budget, statistics.fmean(measured.wholes)
+    fit = costs.slots * (budget.time or 0) / whole
+    enough = FEWEST_TRAININGS * whole / costs.slots + costs.startup
+    if budget.time is not None and fit < FEWEST_TRAININGS:
+        yield (
+            f"the time is enough for {fit:.1f} whole trainings, and {FEWEST_TRAININGS} are the least that "
+            f"compare anything: --time {option(enough)}"
+        )
+    elif found.complete == 0:
+        yield f"no trial comes to its end, so there will be no winner: --time {option(2 * enough)}"
+    else:
+        yield from _about_trials(spec, costs, found)
+        yield from _about_confirmation(spec, found)
+    if found.by == "trials" and budget.time is not None and found.end < 0.9 * budget.time:
+        more = round(found.trials * budget.time / found.end)
+        yield (
+            f"all {found.trials} trials are over after {duration(found.end)} of {duration(budget.time)}: "
+            f"--trials {more} uses them"
+        )
+    if costs.startup > SLOW_START * found.end:
+        yield f"the start takes {costs.startup / found.end:.0%} of the time: a longer search has more of it"
+    limit = spec.execution.trial_timeout
+    if limit is not None and max(measured.wholes) > limit:
+        yield (
+            f"execution.trial_timeout is {duration(limit)}, and a training takes up to "
+            f"{duration(max(measured.wholes))}: these would fail"
+        )
+    yield from _about_memory(spec, measured)
+    if measured.errors:
+        count = len(measured.errors)
+        yield f"{count} of {count + len(measured.known)} configurations failed: {measured.errors[0]}"
+
+
+def _about_trials(spec: Spec, costs: Costs, found: Forecast) -> Iterator[str]:
+    first = getattr(spec.search, "n_startup_trials", None)
+    first = MODEL_AFTER.get(type(spec.search), 0) if first is None else first
+    if found.trials <= first:
+        sensible = 2 * first
+        longer = spec.override(budget={"trials": sensible, "time": None, "samples": None})
+        seconds = forecast(longer, costs).end
+        yield (
+            f"too few trials for a model: the first {first} of {spec.search.sampler} are drawn without one; "
+            f"{sensible} trials take about {duration(seconds)}"
+        )
+    if found.complete < 2:
+        yield "one trial comes to its end: there is nothing to compare it with"
+
+
+def _about_confirmation(spec: Spec, found: Forecast) -> Iterator[str]:
+    if found.seeds and found.confirmation > SHARE * found.end * 1.1:
+        yield (
+            f"the confirmation takes {found.confirmation / found.end:.0%} of the time: "
+            "a smaller confirm.top or confirm.seeds leaves more to the search"
+        )
+    if not found.seeds and spec.confirm.top != 0:
+        yield "the budget leaves no room to confirm the winner: its value will look better than it is"
+
+
+def _about_memory(spec: Spec, measured: Measured) -> Iterator[str]:
+    if measured.memory is None:
+        return
+    there, needed = this_machine().memory, measured.memory * measured.share.workers
+    if needed > there:
+        yield (
+            f"{measured.share.workers} workers take {gibibytes(needed)} of memory, and {gibibytes(there)} "
+            f"are free: --workers {max(1, there // measured.memory)}"
+        )
+    limit = spec.execution.max_memory
+    if limit is not None and measured.memory > limit * measured.pack:
+        taken = gibibytes(measured.memory / measured.pack)
+        yield f"a trial took {taken}, above max_memory of {gibibytes(limit)}"
