@@ -30,7 +30,7 @@ from ..objectives.base import footprint, known_parameters
 from ..spaces import SpaceError, Spec
 from .advice import advice_for
 from .backends.process import environment
-from .backends.resources import Room, gibibytes
+from .backends.resources import Room, Share, gibibytes, room_for
 from .errors import SearchError, UsageError
 from .export import config_of, has_config
 
@@ -56,7 +56,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Expected:
     """What trials of a space will take of memory, in bytes."""
 
     least: float
@@ -152,19 +152,19 @@ class Memory:
 
     def told(self) -> str | None:
         """How much does not fit, in a sentence; None where all does."""
-        outlook = self.outlook()
-        if outlook.fitting == 1 or self._room is None:
+        found = self.expected()
+        if found.fitting == 1 or self._room is None:
             return None
         return (
-            f"{max(1 - outlook.fitting, 0.01):.0%} of the space does not fit and is left out: it takes up to "
-            f"{gibibytes(outlook.largest)} of memory; {self._room.told}"
+            f"{max(1 - found.fitting, 0.01):.0%} of the space does not fit and is left out: it takes up to "
+            f"{gibibytes(found.largest)} of memory; {self._room.told}"
         )
 
-    def outlook(self) -> Outlook:
+    def expected(self) -> Expected:
         """What the space's trials will take."""
         baseline = self._spec.space.baseline()
         fitting = [config for config in self._drawn if self.problem(config) is None]
-        return Outlook(
+        return Expected(
             least=self.peak(self._drawn[0]) or 0.0,
             baseline=None if baseline is None else self.peak(baseline),
             largest=self.peak(self._drawn[-1]) or 0.0,
@@ -232,6 +232,16 @@ class Memory:
         if done.returncode != 0:
             raise SearchError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
         return self._counted(config) or 0, json.loads(done.stdout)[kind]
+
+
+def expected_memory(spec: Spec, share: Share) -> Expected | None:
+    """What a search's trials will take of memory here, measured; None where nobody knows it beforehand."""
+    memory = Memory.of(spec, room_for(spec.execution, share))
+    if memory is None:
+        return None
+    with suppress(SearchError):  # of a text that is not there; then it is what others take
+        memory.line = memory.measured(share.threads)
+    return memory.expected()
 
 
 def _through(points: Sequence[tuple[int, float]]) -> Line:

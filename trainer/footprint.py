@@ -29,7 +29,7 @@ SHIPPED_BASE = Path(__file__).with_name("base.safetensors")
 FP32 = 4  # bytes; of what is trained, its gradients and the optimizer's state in every precision
 HALF = ("bf16", "fp16")
 COMPILER = 50_000_000  # bytes of torch's compiler, which checkpointing loads
-AGAIN = 3  # times the room of a block that is computed again: glibc leaves holes that it does not fit
+AGAIN = 2  # times the room of a block that is computed again: glibc leaves holes that it does not fit
 WIDTHS = {"qkv": (1, 3), "out": (1, 1), "up": (1, 4), "down": (4, 1)}  # inputs and outputs, in widths
 
 
@@ -94,8 +94,8 @@ def footprint(config: TrainConfig, *, half: bool = False) -> Footprint:
     half = config.precision in HALF or (half and config.precision == "auto")
     trained = _trained(config, size)
     kept = FP32 * (_model(config, size) + trained + _state(config, size))
-    if config.keeps_best:
-        kept += 2 * FP32 * trained  # the old ones are held while the new ones are made
+    best = FP32 * trained if config.keeps_best else 0
+    kept += best
     if _passes(config) > 1:
         kept += FP32 * trained  # the gradient so far
     if config.gradient_checkpointing or config.torch_compile:
@@ -122,7 +122,10 @@ def footprint(config: TrainConfig, *, half: bool = False) -> Footprint:
         forward=tokens * (blocks + logits),
         backward=gradients + tokens * (block + passing),
         step=gradients + FP32 * _making(config, size),
-        validate=FP32 * _merged(config, size) + seen * (10 * FP32 * size.width + 3 * FP32 * VOCABULARY),
+        # The old best weights are held while the new ones are made.
+        validate=best
+        + FP32 * _merged(config, size)
+        + seen * (10 * FP32 * size.width + 3 * FP32 * VOCABULARY),
     )
 
 

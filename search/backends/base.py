@@ -50,6 +50,6 @@ def deliver(driver: Driver, message: Message) -> str | None:
             driver.complete(number, message["value"], message["seconds"])
         case "failed":
             driver.fail(number, Failure(**message["failure"]))
-        case "crowded":  # it is to have a worker with fewer beside it
+        case "crowded" | "worn":  # it is to have a worker with fewer beside it, or before it
             driver.suspend(number)
     return None

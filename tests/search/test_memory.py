@@ -117,7 +117,7 @@ def test_no_sampler_proposes_what_does_not_fit(table: Table, models: Spec, sampl
     found = peaks(memory, spec, driver.trials)
     assert len(found) == 14
     assert max(found) <= 340e6
-    assert memory.outlook().fitting < 0.6, "or it would show nothing"
+    assert memory.expected().fitting < 0.6, "or it would show nothing"
 
 
 def test_a_grid_is_as_long_as_what_fits(models: Spec) -> None:
@@ -264,7 +264,7 @@ def test_a_search_with_too_large_configurations_runs_out_of_memory_nowhere(
     assert bench.states() == ["COMPLETE"] * 6
     kept = result.study.user_attrs[MEMORY]
     memory = Memory(spec, None, kept)
-    assert memory.outlook().largest > 600e6
+    assert memory.expected().largest > 600e6
     actual = max(trial.user_attrs["host_memory_mb"] for trial in bench.trials())
     assert max(peaks(memory, spec, bench.trials())) == pytest.approx(actual * 1e6, rel=0.15)
 
