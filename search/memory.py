@@ -40,6 +40,7 @@ OWN, SCALE = 300e6, 1.3  # of a worker that was not measured
 FAR = 40e6  # bytes at least between the footprints of two configurations that tell a scale,
 FARTHEST = 500e6  # and at most on a CPU, or three steps take minutes
 SECONDS = 120.0  # for a measurement
+SURE = 1.08  # times what is expected: so much may a trial take more (`benchmarks/memory.py`)
 OUT_OF_MEMORY = "out_of_memory"  # the constraint of a trial that was
 
 
@@ -104,10 +105,11 @@ class Memory:
         counted = self._counted(config)
         if counted is None:
             return None
-        takes = f"takes about {gibibytes(self._line.at(counted))} of memory"
+        most = SURE * self._line.at(counted)
+        takes = f"may come to take {gibibytes(most)} of memory"
         if counted >= self._too_much:
-            return f"{takes}, with which a trial ran out of it"
-        if self.line is not None and self._room is not None and self._line.at(counted) > self._room.limit:
+            return f"{takes}, and a trial that was no larger ran out of it"
+        if self.line is not None and self._room is not None and most > self._room.limit:
             return f"{takes}; {self._room.told}"
         return None
 

@@ -17,7 +17,7 @@ from hpsearch.search.backends.resources import Room, Share, room_for
 from hpsearch.search.driver import Driver, Failure
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.export import config_of
-from hpsearch.search.memory import OWN, SCALE, Line, Memory
+from hpsearch.search.memory import OWN, SCALE, SURE, Line, Memory
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.spaces.samplers import SAMPLERS
 from hpsearch.spaces.settings import Execution
@@ -109,20 +109,20 @@ def test_no_sampler_proposes_what_does_not_fit(table: Table, models: Spec, sampl
     search = {"sampler": sampler, "seed": 3}
     parameters: dict[str, Any] = {"batch_size": {"min": 1, "max": 64}} if sampler == "cmaes" else {}
     spec = models.override(search=search, budget={"trials": 14}, parameters=parameters)
-    memory = Memory(spec, room(340), MEASURED)
+    memory = Memory(spec, room(370), MEASURED)
     driver = table.driver(spec, memory)
     while (given := driver.ask()) is not None:
         driver.complete(given.number, given.params["width"])
     driver.close()
     found = peaks(memory, spec, driver.trials)
     assert len(found) == 14
-    assert max(found) <= 340e6
+    assert SURE * max(found) <= 370e6
     assert memory.expected().fitting < 0.6, "or it would show nothing"
 
 
 def test_a_grid_is_as_long_as_what_fits(models: Spec) -> None:
     spec = models.override(search={"sampler": "grid"})
-    memory = Memory(spec, room(340), MEASURED)
+    memory = Memory(spec, room(370), MEASURED)
     fitting = [config for config in spec.space.grid() if memory.problem(config) is None]
     limited = spec.limited(memory.problem).space
     assert (list(limited.grid()), limited.grid_size()) == (fitting, len(fitting))
@@ -143,16 +143,16 @@ def test_what_does_not_fit_is_told_and_refused(models: Spec) -> None:
     assert re.fullmatch(
         r"\d\d% of the space does not fit and is left out: it takes up to \S+ [MG]iB of memory; "
         "a trial may take so much",
-        Memory(models, room(340), MEASURED).told() or "",
+        Memory(models, room(370), MEASURED).told() or "",
     )
-    with pytest.raises(UsageError, match="no configuration of the space fits: the least takes about 28"):
+    with pytest.raises(UsageError, match="no configuration of the space fits: the least may come to take 31"):
         Memory(models, room(200), MEASURED).check(begins=False)
     large = models.override(baseline={"batch_size": 64, "width": 256, "depth": 6})
-    Memory(large, room(400), MEASURED).check(begins=False)
+    Memory(large, room(430), MEASURED).check(begins=False)
     with pytest.raises(
-        SpaceError, match=r"takes about .* a trial may take so much; halve batch_size"
+        SpaceError, match=r"may come to take .* a trial may take so much; halve batch_size"
     ) as caught:
-        Memory(large, room(400), MEASURED).check(begins=True)
+        Memory(large, room(430), MEASURED).check(begins=True)
     assert [issue.path for issue in caught.value.issues] == ["baseline"]
 
 
@@ -259,9 +259,9 @@ def test_a_process_takes_what_is_counted_times_a_scale_and_its_own() -> None:
 def test_a_search_with_too_large_configurations_runs_out_of_memory_nowhere(
     bench: Any, models: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = models.override(execution={"workers": 1, "max_memory": "360MiB"}, budget={"trials": 6})
+    spec = models.override(execution={"workers": 1, "max_memory": "360MiB"}, budget={"trials": 4})
     result = bench.run(spec)
-    assert bench.states() == ["COMPLETE"] * 6
+    assert bench.states() == ["COMPLETE"] * 4
     kept = result.study.user_attrs[MEMORY]
     memory = Memory(spec, None, kept)
     assert memory.expected().largest > 600e6
@@ -273,8 +273,8 @@ def test_a_search_with_too_large_configurations_runs_out_of_memory_nowhere(
 
     monkeypatch.setattr(Memory, "measured", twice)
     watcher = Listener()
-    bench.run(spec.override(budget={"trials": 7}), watcher=watcher)
-    assert bench.states() == ["COMPLETE"] * 7
+    bench.run(spec.override(budget={"trials": 5}), watcher=watcher)
+    assert bench.states() == ["COMPLETE"] * 5
     assert not any("measured" in line for line in watcher.said)
     with pytest.raises(UsageError, match="no configuration of the space fits"):
-        bench.run(spec.override(budget={"trials": 8}, execution={"max_memory": "100MiB"}))
+        bench.run(spec.override(budget={"trials": 6}, execution={"max_memory": "100MiB"}))
