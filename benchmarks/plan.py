@@ -69,7 +69,7 @@ class Case:
 
 CASES = {
     "lora_quick": Case("lora_quick", 24, 120),
-    "lora": Case("lora", 20, 240),
+    "lora": Case("lora", 12, 240),
     "function": Case("function.yaml", 40, 60),
 }
 HPSEARCH = Path(sys.executable).with_name("hpsearch")

@@ -29,7 +29,7 @@ from .timing import LATE
 RUNS = 15
 LONGEST = 3.0  # seconds that all of them may take, after the first
 MODEL_AFTER = {TPE: 10, GP: 10, RungGP: 20, CMAES: 1}  # trials that a sampler draws before its model begins
-MOST_TRIALS = 100_000  # of a simulated search
+MOST_TRIALS = 1000  # that are simulated; of a longer search the rest goes on alike
 
 
 @dataclass(frozen=True)
@@ -155,13 +155,15 @@ class _Simulation:
         self._consumed = 0
         self._heap: list[_Move] = []
         self._now = 0.0
+        self._times = 1.0  # as many trials as are simulated
         points = spec.space.grid_size() if spec.search.sampler == "grid" else None
-        limits = [n for n in (spec.budget.trials, points, MOST_TRIALS) if n is not None]
-        self._most = min(limits)
+        limits = [n for n in (spec.budget.trials, points) if n is not None]
+        self._asked = min(limits, default=math.inf)
+        self._most = min(self._asked, MOST_TRIALS)
         self._samples = spec.budget.samples
         self._reserved = self._wish().trainings(spec)
         reserve = span([self._whole] * self._reserved, costs.slots)
-        self._over = float("inf") if spec.budget.time is None else spec.budget.time - reserve
+        self._over = math.inf if spec.budget.time is None else spec.budget.time - reserve
         if self._samples is not None:
             self._samples -= self._reserved * self._units
 
@@ -173,7 +175,7 @@ class _Simulation:
             while len(self._heap) < self._costs.slots and self._begin(self._now):
                 pass
             if not self._heap:
-                by = "time" if self._over < float("inf") and len(self._of) < self._most else by
+                by = "time" if self._over < math.inf and len(self._of) < self._most else by
                 break
             if self._samples is not None and self._consumed >= self._samples:
                 by = "samples"
@@ -184,7 +186,24 @@ class _Simulation:
             move = heapq.heappop(self._heap)
             now = max(self._now, move.at)
             self._arrive(move, now)
+        if len(self._of) == self._most < self._asked:
+            now, by, self._times = self._extended(now)
         return self._concluded(now, by)
+
+    def _extended(self, now: float) -> tuple[float, str, float]:
+        """The end of a search that goes on as it began, what ends it, and how much longer it is."""
+        limits = {"trials": self._asked / self._most}
+        if self._over < math.inf:
+            limits["time"] = (self._over - self._costs.startup) / (now - self._costs.startup)
+        if self._samples is not None:
+            limits["samples"] = self._samples / self._consumed
+        by = min(limits, key=lambda limit: limits[limit])
+        times = max(1.0, limits[by])
+        for each in self._reached.values():
+            each.trials = round(each.trials * times)
+            if each.last is not None:
+                each.last *= times
+        return self._costs.startup + (now - self._costs.startup) * times, by, times
 
     def _begin(self, now: float) -> bool:
         """Give a free slot something to do; whether there was something."""
@@ -301,7 +320,7 @@ class _Simulation:
         if again and self._spec.baseline is not None:
             again.append(self._of[0].seconds)
         slots, seeds = self._costs.slots, wish.seeds if again else 0
-        limit = self._spec.budget.time or float("inf")
+        limit = self._spec.budget.time or math.inf
         while seeds and now + span(again * seeds, slots) > LATE * limit:
             seeds = seeds - 1 if seeds > 2 else 0
         if seeds and by == "time" and self._spec.confirm.seeds is None:
@@ -310,4 +329,5 @@ class _Simulation:
         confirmation = span(again * seeds, slots) if seeds else 0.0
         reached = [self._reached[step] for step in sorted(self._reached)]
         end = now + confirmation + self._costs.leaving
-        return Forecast(len(self._of), reached, now, by, len(again) * seeds, seeds, confirmation, end)
+        trials = round(len(self._of) * self._times)
+        return Forecast(trials, reached, now, by, len(again) * seeds, seeds, confirmation, end)

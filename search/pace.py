@@ -109,7 +109,7 @@ class Pace:
         return known if known is not None else self.whole or 0.0
 
     def seconds_until(self, number: int | None, step: int, until: int | None) -> float:
-        """Seconds of a trial, or of a new one, from one step to another, or to its end; 0 if nothing tells."""
+        """Seconds of a trial, or a new one, from a step to another or to its end; 0 where nothing tells."""
         whole = (self.whole or 0.0) if number is None else self.seconds_of(number)
         if self._units is None:
             return whole

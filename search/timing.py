@@ -3,7 +3,8 @@
 Of the time, what the confirmation will take is kept back: the trainings of those that are the best now, each
 by what its own trial took, in as many slots as there are. It is counted anew at every report, so a search
 that finds slower or faster winners ends sooner or later. Towards the end nothing begins that could not come
-to its next rung, or to its end where there are none. What is left after the confirmation goes into one more seed of each, while a whole one fits.
+to its next rung, or to its end where there are none. What is left after the confirmation goes into one more
+seed of each, while a whole one fits.
 """
 
 from __future__ import annotations
@@ -79,11 +80,15 @@ class Timing:
         if todo:
             seed = todo[0][1]
             needed = [(trial, k) for trial, k in todo if k <= max(1, seed)]  # one seed alone says nothing
-            if not self.is_late(elapsed + self._seconds(needed, busy)):
-                told = f"the search is over; its best train again, with {wish.seeds} new seeds each"
-                return [(trial, k) for trial, k in todo if k == seed], told if seed == 0 else None
-            left = "to confirm the winner" if seed < 2 else f"for more than {seed} seeds of each"
-            return [], f"there is no time left {left}"
+            while needed and self.is_late(elapsed + self._seconds(needed, busy)):
+                needed = _without_the_last(needed) if seed == 1 else []
+            found = [(trial, k) for trial, k in needed if k == seed]
+            if seed == 0 and found:
+                return found, f"the search is over; its best train again, with {wish.seeds} new seeds each"
+            left = (
+                "to confirm the winner" if seed == 0 else "to train all of them again as often as was meant"
+            )
+            return found, None if found else f"there is no time left {left}"
         seeds = [t.user_attrs[CONFIRMS_SEED] for t in trials if confirms(t) is not None and not cut_short(t)]
         if not (more and seeds and self._spec.confirm.seeds is None):
             return [], None
@@ -105,3 +110,10 @@ class Timing:
 
     def _seconds(self, todo: Todo, busy: Sequence[float]) -> float:
         return span([self._pace.seconds_of(trial.number) for trial, _ in todo], self._pace.slots, busy)
+
+
+def _without_the_last(todo: Todo) -> Todo:
+    """Without the worst of those to be confirmed; nobody where that leaves the baseline alone."""
+    others = [trial.number for trial, _ in todo if "baseline" not in trial.user_attrs]
+    left = set(others[:-1])
+    return [(t, k) for t, k in todo if left and (t.number in left or "baseline" in t.user_attrs)]

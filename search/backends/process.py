@@ -170,8 +170,8 @@ class Worker:
     def _too_much(self, what: str) -> list[Message]:
         """End a worker that holds too much memory. Of several trials nobody knows which it was.
 
-        A worker that had others before keeps of what they took what does not fit the next: it is worn, and its
-        trial goes on in a new one, which tells whose memory it is.
+        A worker that had others before keeps of what they took what does not fit the next: it is worn, and
+        its trial goes on in a new one, which tells whose memory it is.
         """
         if self._given == 1:
             return self._kill("memory", f"the trial {what}")

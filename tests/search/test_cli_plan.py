@@ -1,0 +1,91 @@
+"""`hpsearch plan` foresees a search, and `hpsearch run --time` ends one with a winner that is confirmed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HPSEARCH_SECONDS = 120
+SECONDS = {"broken": "8", "silent": "2"}  # of the measurement
+FUNCTION = """
+import time
+
+
+def train(trial):
+    for step in range(1, 10):
+        time.sleep(0.02)
+        trial.report((trial.params["x"] - 0.3) ** 2 + 1 / step, step=step)
+    return (trial.params["x"] - 0.3) ** 2
+
+
+def silent(trial):
+    time.sleep(600)
+
+
+def broken(trial):
+    raise ValueError("no such file")
+"""
+SPACE: dict[str, Any] = {
+    "version": 1,
+    "name": "small",
+    "objective": "function.py:train",
+    "metric": "loss",
+    "parameters": {"x": {"min": 0.0, "max": 1.0}},
+    "baseline": {"x": 0.9},
+    "search": {"sampler": "random"},
+    "early_stopping": {"method": "asha", "min": 1, "max": 9, "eta": 3},
+    "budget": {"trials": 30},
+    "execution": {"workers": 1},
+}
+
+
+def command(folder: Path, *words: str, **fields: Any) -> subprocess.CompletedProcess[str]:
+    from tests.conftest import HPSEARCH
+
+    (folder / "function.py").write_text(FUNCTION)
+    (folder / "space.yaml").write_text(json.dumps(SPACE | fields))
+    return subprocess.run(
+        [HPSEARCH, *words], cwd=folder, capture_output=True, text=True, timeout=HPSEARCH_SECONDS
+    )
+
+
+@pytest.mark.slow
+def test_a_search_is_foreseen(tmp_path: Path) -> None:
+    shown = command(tmp_path, "plan", "space.yaml", "--measure", "5")
+    assert shown.returncode == 0, shown.stderr
+    for word in ("small  30 trials", "a training", "memory", "the end of a training", "the budget"):
+        assert word in shown.stdout
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"function.py", "space.yaml"}
+    told = command(tmp_path, "plan", "space.yaml", "--measure", "5", "--trials", "9", "--json")
+    found = json.loads(told.stdout)
+    assert [each["step"] for each in found["rungs"]] == [1, 3, 9]
+    assert (found["trials"], found["workers"], found["ends_by"]) == (9, 1, "trials")
+    assert found["measured"]["training"] > 0.18, "nine times 0.02 seconds of sleep"
+    assert found["memory" if "memory" in found else "measured"]
+    assert any("no room to confirm" in remark for remark in found["remarks"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [("broken", "every configuration that was tried failed: ValueError: no such file"),
+     ("silent", "no training reported within 2 s")],
+)  # fmt: skip
+def test_what_cannot_be_measured_is_said(tmp_path: Path, function: str, message: str) -> None:
+    told = command(
+        tmp_path, "plan", "space.yaml", "--measure", SECONDS[function], objective=f"function.py:{function}"
+    )
+    assert told.returncode == 1
+    assert message in told.stderr
+
+
+@pytest.mark.slow
+def test_a_search_of_some_time_confirms_its_winner(tmp_path: Path) -> None:
+    told = command(tmp_path, "run", "space.yaml", "--plain", "--time", "12s", "--trials", "5000")
+    assert told.returncode == 0, told.stderr
+    assert "stopped: the time budget of 12 s is spent, but for the confirmation" in told.stdout
+    assert "trains trial 0 again" in told.stdout

@@ -1,0 +1,129 @@
+"""The simulated search: no worker, no study, no clock on the wall."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpsearch.search.forecast import Costs, Training, assumed, forecast
+from hpsearch.search.timing import LATE
+from hpsearch.spaces import Spec
+
+SMALL: dict[str, Any] = {
+    "version": 1,
+    "name": "study",
+    "objective": "somewhere:train",
+    "metric": "loss",
+    "parameters": {"x": {"min": 0.0, "max": 1.0}},
+    "search": {"sampler": "random"},
+    "confirm": {"top": 0},
+}
+HYPERBAND = {"method": "hyperband", "min": 1, "max": 9, "eta": 3}
+ASHA = {"method": "asha", "min": 1, "max": 9, "eta": 3}
+
+
+def spec(**fields: Any) -> Spec:
+    return Spec.from_json(SMALL | fields)
+
+
+def costs(*seconds: float, slots: int = 1, startup: float = 0.0) -> Costs:
+    """Trainings of 9 units that take so long."""
+    return Costs([Training(0.0, each / 9, 9) for each in seconds], None, slots, startup)
+
+
+@pytest.mark.parametrize(("slots", "end"), [(1, 42.0), (2, 22.0), (4, 12.0)])
+def test_without_early_stopping_trials_follow_each_other(slots: int, end: float) -> None:
+    found = forecast(spec(budget={"trials": 4}), costs(10.0, slots=slots, startup=2.0))
+    assert found.end == pytest.approx(end)
+    assert (found.trials, found.complete, found.by, found.seeds) == (4, 4, "trials", 0)
+    assert found.reached[-1].first == pytest.approx(12.0)
+
+
+def test_the_confirmation_follows_with_the_baseline() -> None:
+    confirm = {"top": 2, "seeds": 3}
+    own = costs(10.0)
+    own = Costs(own.trainings, Training(0.0, 20.0 / 9, 9), 1, 0.0)
+    found = forecast(spec(budget={"trials": 4}, baseline={"x": 0.5}, confirm=confirm), own)
+    assert (found.confirms, found.seeds) == (9, 3)
+    assert found.search == pytest.approx(20 + 3 * 10)
+    assert found.end == pytest.approx(50 + 3 * (10 + 10 + 20))
+
+
+@pytest.mark.parametrize("kind", ["stopping", "promotion"])
+@pytest.mark.parametrize("stopping", [HYPERBAND, ASHA], ids=["hyperband", "asha"])
+def test_few_pass_each_rung(stopping: dict[str, Any], kind: str) -> None:
+    found = forecast(
+        spec(budget={"trials": 200}, early_stopping=stopping | {"type": kind}), costs(9.0, slots=3)
+    )
+    reached = [each.trials for each in found.reached]
+    assert [each.step for each in found.reached] == [1, 3, 9]
+    assert reached[0] == found.trials == 200
+    assert reached[0] > reached[1] > reached[2] > 0
+    if stopping is ASHA and kind == "promotion":
+        assert reached[1] <= 200 // 3 and reached[2] <= 200 // 9, "no more than one in three ever goes on"
+    everything = 200 * 9 / 3
+    assert found.end < 0.8 * everything
+
+
+BUDGETS = st.fixed_dictionaries({"time": st.floats(20, 60)}, optional={"trials": st.integers(1, 60)})
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    budget=BUDGETS,
+    stopping=st.sampled_from([{"method": "none", "max": 9}, HYPERBAND, ASHA | {"type": "promotion"}]),
+    confirm=st.sampled_from([{"top": 0}, {}, {"top": 2, "seeds": 2}]),
+    seconds=st.lists(st.floats(1, 12), min_size=1, max_size=4),
+    slots=st.integers(1, 3),
+)
+def test_a_search_ends_on_time(
+    budget: Any, stopping: Any, confirm: Any, seconds: list[float], slots: int
+) -> None:
+    found = forecast(
+        spec(budget=budget, early_stopping=stopping, confirm=confirm),
+        costs(*seconds, slots=slots, startup=1.0),
+    )
+    assert found.search <= budget["time"]
+    assert found.end <= LATE * budget["time"] + 1e-6
+    assert 0 <= found.complete <= found.trials <= budget.get("trials", 10**6)
+    for each in found.reached:
+        assert (each.trials == 0) == (each.first is None)
+        assert each.first is None or each.last is None or 1.0 <= each.first <= each.last
+
+
+def test_the_same_is_foreseen_again() -> None:
+    asked, known = spec(budget={"trials": 50}, early_stopping=HYPERBAND), costs(1.0, 2.0, 5.0, slots=2)
+    assert forecast(asked, known) == forecast(asked, known)
+
+
+def test_what_the_driver_thinks_is_waited_for() -> None:
+    known = costs(10.0)
+    slow = Costs(known.trainings, None, 1, 0.0, ask=lambda number: 2.0)
+    assert forecast(spec(budget={"trials": 3}), slow).end == pytest.approx(36.0)
+
+
+def test_samples_end_a_search() -> None:
+    stopping = {"method": "none", "max": 9, "resource": "samples"}
+    found = forecast(spec(budget={"samples": 45}, early_stopping=stopping), costs(10.0))
+    assert (found.by, found.trials) == ("samples", 5)
+
+
+def test_what_is_assumed_is_said(make_spec: Any) -> None:
+    said = [assumed(spec(early_stopping={"method": name})) for name in ("none", "median", "wilcoxon")]
+    assert said[0] == "every trial runs to its end"
+    assert said[1].startswith("half of the trials stop")
+    assert said[2].startswith("nobody knows whom wilcoxon stops")
+
+
+def test_a_long_search_goes_on_as_it_began() -> None:
+    stopping = ASHA | {"type": "stopping"}
+    long = forecast(spec(budget={"trials": 3000}, early_stopping=stopping), costs(9.0))
+    short = forecast(spec(budget={"trials": 1000}, early_stopping=stopping), costs(9.0))
+    assert long.trials == long.reached[0].trials == 3000
+    assert long.end == pytest.approx(3 * short.end, rel=0.1)
+    timed = forecast(spec(budget={"time": 2 * short.end}, early_stopping=stopping), costs(9.0))
+    assert timed.by == "time" and timed.end <= 2 * short.end
+    assert timed.trials == pytest.approx(2000, rel=0.1)

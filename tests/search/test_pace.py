@@ -1,0 +1,89 @@
+"""What trainings cost, by their reports, and how long several take together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optuna
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna.trial import FrozenTrial, TrialState
+
+from hpsearch.search.pace import COST, Attempt, Cost, Pace, span
+
+SECONDS = st.floats(0, 100)
+
+
+def attempt(
+    setup: float, per_unit: float, steps: list[int], begun_at: int = 0, tail: float | None = None
+) -> Attempt:
+    found = Attempt(begun_at)
+    for step in steps:
+        found.report(step, setup + per_unit * (step - begun_at))
+    if tail is not None:
+        found.ended = setup + per_unit * (steps[-1] - begun_at) + tail
+    return found
+
+
+@given(SECONDS, st.floats(0.001, 10), st.integers(0, 50), st.sets(st.integers(51, 500), min_size=2), SECONDS)
+def test_two_reports_tell_setup_and_pace(
+    setup: float, per_unit: float, begun_at: int, steps: set[int], tail: float
+) -> None:
+    cost = attempt(setup, per_unit, sorted(steps), begun_at, tail).cost
+    assert cost is not None and cost.sure
+    assert cost.setup == pytest.approx(setup + tail, rel=1e-3, abs=1e-3)
+    assert cost.per_unit == pytest.approx(per_unit, rel=1e-3, abs=1e-6)
+
+
+def test_one_report_tells_them_together_and_none_at_all_the_whole() -> None:
+    assert attempt(1.0, 0.5, [4]).cost == Cost(0.0, 0.75, sure=False)
+    assert Attempt(ended=3.0).cost == Cost(3.0, 0.0)
+    assert Attempt().cost is None
+
+
+def test_a_report_comes_every_so_often() -> None:
+    assert Attempt().every is None
+    assert attempt(1.0, 0.5, [4]).every == 3.0
+    assert attempt(1.0, 0.5, [4, 6, 8]).every == 1.0
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=20), st.integers(1, 6))
+def test_trainings_share_slots(trainings: list[float], slots: int) -> None:
+    together = span(trainings, slots)
+    assert max(max(trainings), sum(trainings) / slots) <= together * (1 + 1e-9) + 1e-9
+    assert together <= sum(trainings) * (1 + 1e-9)
+    assert span(trainings, slots, busy=[5.0]) >= together * (1 - 1e-9)
+    assert span([], slots, busy=[2.0, 1.0]) == (2.0 if slots > 0 else 0)
+
+
+def trial(number: int, cost: Cost | None, state: TrialState, last: int) -> FrozenTrial:
+    attrs: dict[str, Any] = {} if cost is None else {COST: cost.to_json()}
+    values = {"value": 1.0} if state == TrialState.COMPLETE else {}
+    found = optuna.trial.create_trial(
+        state=state, intermediate_values={last: 1.0} if last else {}, system_attrs=attrs, **values
+    )
+    found.number = number
+    return found
+
+
+def test_a_search_that_goes_on_knows_what_its_study_knows() -> None:
+    trials = [
+        trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10),
+        trial(1, Cost(1.0, 1.5), TrialState.PRUNED, 3),
+        trial(2, Cost(0.0, 9.0, sure=False), TrialState.PRUNED, 1),
+        trial(3, None, TrialState.PRUNED, 1),
+    ]
+    pace = Pace(10, trials, slots=2)
+    assert (pace.seconds_of(0), pace.seconds_of(1)) == (6.0, 16.0)
+    assert pace.whole == 11.0, "what one report tells counts where nothing else does"
+    assert pace.seconds_of(3) == pace.whole
+    assert pace.seconds_until(0, 5, None) == 3.0
+    assert pace.seconds_until(None, 0, 5) == 5.5
+    assert pace.trainings_in(22.0) == 4.0
+
+
+def test_without_a_known_end_only_trials_that_came_to_theirs_tell() -> None:
+    trials = [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 4), trial(1, Cost(1, 7), TrialState.PRUNED, 4)]
+    assert Pace(None, trials).whole == 3.0
+    assert Pace(None, []).whole is None

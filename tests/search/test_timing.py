@@ -1,0 +1,152 @@
+"""A driver whose search has so much time, under a clock of its own: when it ends, and what it has by then."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hpsearch.search import driver as driver_module
+from hpsearch.search.algorithms import make_pruner
+from hpsearch.search.confirming import outcome
+from hpsearch.search.driver import Driver
+from hpsearch.spaces import Spec
+from hpsearch.storage.database import open_storage
+from hpsearch.storage.files import CHECKPOINT
+from hpsearch.storage.studies import SPEC, open_live
+
+UNITS = 9
+TIME = 600.0
+TICK = 4.0  # seconds between two looks at the clock
+SPACE = {
+    "parameters": {"x": {"min": 0.0, "max": 1.0}},
+    "baseline": {"x": 0.5},
+    "budget": {"time": TIME},
+    "confirm": {},
+}
+ASHA = {"method": "asha", "min": 1, "max": UNITS, "eta": 3}
+
+
+class Clock:
+    """Workers that train by a clock which only this test moves on."""
+
+    def __init__(self, folder: Path, slots: int, seconds: Callable[[float], float]) -> None:
+        self.folder = folder
+        self.slots = slots
+        self.seconds = seconds  # of a unit, by x
+        self.now = 0.0
+        self.said: list[str] = []
+
+    def search(self, spec: Spec, until: float = float("inf")) -> Driver:
+        """Search to the end, or until the driver is killed at a time."""
+        storage = open_storage(f"sqlite:///{self.folder / 'a.db'}", create=True)
+        live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
+        with closing(live):
+            driver = Driver(
+                spec, live, runs=self.folder, watcher=self, pruner=make_pruner(spec), slots=self.slots
+            )
+            self._run(driver, until)
+            if self.now < until:
+                driver.finish()
+                driver.close()
+        storage.engine.dispose()
+        return driver
+
+    def _run(self, driver: Driver, until: float) -> None:
+        reports: list[tuple[float, int, int, float, float]] = []  # when, of whom, at what, x, since when
+        while self.now < until:
+            while len(driver.running) < self.slots and (given := driver.ask()) is not None:
+                (given.folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
+                (given.folder / CHECKPOINT / "file").touch()
+                x, at = given.params["x"], given.reported
+                heapq.heappush(reports, (self.now + self.seconds(x), given.number, at + 1, x, self.now))
+            if not driver.running:
+                return
+            self.now = min(reports[0][0], self.now + TICK)
+            if self.now == reports[0][0]:
+                _, number, step, x, since = heapq.heappop(reports)
+                if number in driver.running:
+                    ended = driver.report(number, (x - 0.3) ** 2 + 1 / step, step, {}, self.now - since)
+                    if ended is None and step == UNITS:
+                        driver.complete(number, (x - 0.3) ** 2, self.now - since)
+                    elif ended is None:
+                        heapq.heappush(reports, (self.now + self.seconds(x), number, step + 1, x, since))
+            driver.tick()
+            for number in driver.take_dropped():
+                reports = [each for each in reports if each[1] != number]
+            heapq.heapify(reports)
+
+    def trial_ended(self, driver: Driver, trial: Any) -> None: ...
+
+    def tick(self, driver: Driver) -> None: ...
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
+@pytest.fixture
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Clock]]:
+    made: list[Clock] = []
+
+    def make(slots: int, seconds: Callable[[float], float]) -> Clock:
+        made.append(Clock(tmp_path, slots, seconds))
+        return made[0]
+
+    moves = SimpleNamespace(monotonic=lambda: made[0].now, time=lambda: made[0].now)
+    monkeypatch.setattr(driver_module, "time", moves)
+    yield make
+
+
+KINDS = [{"method": "none", "max": UNITS}, ASHA, ASHA | {"type": "promotion"}]
+
+
+@pytest.mark.parametrize("stopping", KINDS, ids=["none", "stopping", "promotion"])
+def test_a_search_ends_on_time_with_a_winner_that_is_confirmed(
+    clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any]
+) -> None:
+    """The best are slower than most: by what most took, the search would end too late."""
+    table = clock(2, lambda x: 4.0 if abs(x - 0.3) > 0.1 else 6.0)
+    driver = table.search(make_spec(**SPACE | {"early_stopping": stopping}))
+    assert 0.95 * TIME <= table.now <= 1.03 * TIME + TICK
+    found = outcome(driver.spec, driver.trials)
+    assert found is not None and found.seeds >= 2
+    assert driver.stop_reason == "the time budget of 600 s is spent, but for the confirmation"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [180.0, 540.0])
+def test_a_search_that_was_killed_ends_on_time(
+    clock: Callable[..., Clock], make_spec: Any, killed: float
+) -> None:
+    table = clock(2, lambda x: 4.0 + 2 * x)
+    spec = make_spec(**SPACE | {"early_stopping": ASHA | {"type": "promotion"}})
+    table.search(spec, until=killed)
+    driver = table.search(spec)
+    assert 0.95 * TIME <= table.now <= 1.05 * TIME, "of what a killed driver forgets"
+    found = outcome(driver.spec, driver.trials)
+    assert found is not None and found.seeds >= 2
+
+
+def test_trainings_that_get_slower_end_on_time_all_the_same(
+    clock: Callable[..., Clock], make_spec: Any
+) -> None:
+    table = clock(2, lambda x: 4.0 if table.now < 0.7 * TIME else 6.0)
+    driver = table.search(make_spec(**SPACE | {"early_stopping": ASHA}))
+    assert table.now <= 1.03 * TIME + TICK
+    assert all(trial.state.is_finished() for trial in driver.trials)
+    assert outcome(driver.spec, driver.trials) is not None
+
+
+def test_what_does_not_report_is_ended_when_its_time_is_over(
+    clock: Callable[..., Clock], make_spec: Any
+) -> None:
+    """The baseline comes to its end whatever the time: a search ends with a winner."""
+    table = clock(2, lambda x: 30.0 if x == 0.5 else 1e6)
+    driver = table.search(make_spec(**SPACE | {"budget": {"time": 100}, "early_stopping": ASHA}))
+    assert driver.best is not None and driver.best.number == 0
+    assert {t.user_attrs.get("reason") for t in driver.trials[1:]} == {"the time is over"}
