@@ -86,7 +86,7 @@ def test_more_of_anything_takes_no_less(kind: str, optimizer: str, batch: int, d
     more: dict[str, Any] = {"load_best_model_at_end": True, "max_length": config.max_length * 2}
     if isinstance(config, PretrainConfig):
         more |= {"width": config.width * 2, "depth": config.depth + 1, "dropout": 0.2}
-    elif config.finetuning_type == "lora":
+    elif isinstance(config, LoraConfig) and config.finetuning_type == "lora":
         more = {"load_best_model_at_end": True, "lora_r": config.lora_r + data.draw(st.integers(0, 200))}
         more |= {"use_dora": True, "lora_dropout": 0.2, "target_modules": "all-linear"}
     if not isinstance(config, LoraConfig) or config.finetuning_type == "full":
