@@ -291,6 +291,24 @@ def idle_parameters(name: str, params: Mapping[str, Any]) -> dict[str, tuple[str
     return {parameter: (need.text, need.when) for parameter, need in found.items()}
 
 
+def footprint(objective: str | list[str], params: Mapping[str, Any], *, half: bool = False) -> int | None:
+    """The bytes that a run of a built-in objective holds at its fullest, counted from its parameters.
+
+    `half`: where the precision `auto` is one of 16 bits. None where nobody can tell: for an objective of the
+    user's, a configuration that will be refused, a base that cannot be read. Loads no torch.
+    """
+    if objective not in _BUILT_IN:
+        return None
+    assert isinstance(objective, str)
+    from ..trainer.errors import ConfigError
+    from ..trainer.footprint import counted
+
+    try:
+        return counted(config_class(objective), params, half=half)
+    except (ConfigError, OSError, ValueError, LookupError):
+        return None
+
+
 def _problem(problem: str, params: Mapping[str, Any]) -> tuple[str, str]:
     names, _, message = problem.partition(": ")
     several = names.split(", ")

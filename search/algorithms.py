@@ -28,6 +28,7 @@ from .rung_view import as_samplers_see_it
 from .scheduling import hyperband_brackets, promotes
 
 ATTEMPTS = 1000  # proposals that violate the constraints before the search gives up
+MODELLED = 10  # of them by the sampler itself: one that is sure of what is not allowed proposes it again
 # Of the proposals that no model makes: the share drawn around a stated prior, and their spread in ranges.
 _PRIOR_SHARE = {"low": 0.3, "medium": 0.5, "high": 0.7}
 _PRIOR_SPREAD = {"low": 0.25, "medium": 0.15, "high": 0.08}
@@ -102,7 +103,9 @@ class SpaceSampler(BaseSampler):
     ) -> dict[str, Any]:
         for attempt in range(ATTEMPTS):
             seed = derived_seed(self._spec.search.seed, "sampler", trial.number, attempt)
-            if attempt:
+            if attempt >= MODELLED:
+                self._inner = optuna.samplers.RandomSampler(seed)
+            elif attempt:
                 self._inner = self._make(seed)
             labels: dict[str, Any] = {}
             config = self._space.resolve(self._suggester(study, trial, random.Random(seed), labels))

@@ -32,11 +32,14 @@ from .driver import Driver, Watcher
 from .errors import SearchError
 from .export import config_of, has_config
 from .guardian import guarded
+from .memory import Memory
 from .note import study_note
 
 if TYPE_CHECKING:
     import pandas
     from plotly.graph_objects import Figure
+
+    from .backends.base import Backend
 
 
 @dataclass(frozen=True)
@@ -200,11 +203,15 @@ def run(
         watcher.say(f"the files of this study are in {files.study_folder(folder, kept)}")
     with files.driver_lock(url, folder, kept), guarded(url, folder, name, kept=kept):
         about = {studies.FOLDER: kept, **_about(spec, backend, worker_backend.threads)}
+        attrs = patiently(lambda: studies.attrs_of(opened, name), watcher.say)
+        memory = _memory(spec, worker_backend, attrs or {}, watcher)
         live = patiently(lambda: studies.open_live(opened, name, goal=spec.goal, attrs=about), watcher.say)
         with closing(live):
             spec = spec.override(name=live.born)  # brackets go by it
             _refuse_changes(spec, live.attrs[studies.SPEC])
             _refuse_other_texts(spec, live.attrs.get(studies.TEXTS, {}), about[studies.TEXTS])
+            if memory is not None:
+                spec = spec.limited(memory.problem)
             driver = Driver(
                 spec,
                 live,
@@ -213,6 +220,7 @@ def run(
                 pruner=worker_backend.pruner,
                 slots=worker_backend.slots,
                 begun=began,
+                memory=memory,
             )
             before = sum(t.state.is_finished() for t in driver.trials)
             driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
@@ -249,6 +257,19 @@ def _about(spec: Spec, backend: str, threads: int) -> dict[str, Any]:
         studies.SPEC: spec.to_json(),
         studies.TEXTS: plan.texts_of(spec),
     }
+
+
+def _memory(spec: Spec, backend: Backend, attrs: Mapping[str, Any], watcher: Watcher) -> Memory | None:
+    """What is known of the trials' memory; measured where that matters, and checked."""
+    memory = Memory.of(spec, backend.room, attrs.get(studies.MEMORY))
+    if memory is None:
+        return None
+    failed = memory.measure(backend.threads)
+    memory.check(begins=studies.SPEC not in attrs)
+    for told in (failed, memory.told()):
+        if told is not None:
+            watcher.say(told)
+    return memory
 
 
 def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import optuna
 from optuna.pruners import BasePruner
@@ -36,7 +36,7 @@ from ..storage.files import (
 )
 from ..storage.live import Command, LiveStorage
 from ..storage.states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, at_rung, confirms
-from ..storage.studies import ELAPSED, PAUSED, PROVENANCE, folder_in
+from ..storage.studies import ELAPSED, MEMORY, PAUSED, PROVENANCE, folder_in
 from .advice import when_overfitted, with_advice
 from .algorithms import GridSampler, derived_seed, labelled, sampler_of, suggest
 from .auditing import Draw, mark
@@ -49,6 +49,9 @@ from .promoting import EVENTS, Promoting
 from .scheduling import expected_cost
 from .timing import Timing
 from .trial import recorded
+
+if TYPE_CHECKING:
+    from .memory import Memory
 
 ELAPSED_SECONDS = 5.0  # of a search that a killed driver may forget
 STOP_SECONDS = 30.0  # that running trials have for one more report when the search is asked to stop
@@ -133,6 +136,7 @@ class Driver:
         pruner: BasePruner,
         slots: int = 1,
         begun: float | None = None,
+        memory: Memory | None = None,
     ) -> None:
         """`slots`: trials at a time, as far as that is known. `begun`: since when the time of the search
         counts, by the monotonic clock; by default since now.
@@ -141,6 +145,7 @@ class Driver:
         self.runs = runs
         self._storage = storage
         self._watcher = watcher
+        self._memory = memory
         self._sampler = sampler_of(spec)
         self.study = optuna.load_study(
             study_name=spec.name, storage=storage, sampler=self._sampler, pruner=pruner
@@ -162,6 +167,8 @@ class Driver:
         self._clock = _wall_ahead()
         self.fatal: str | None = None  # why the search failed
         self.study.set_user_attr(PAUSED, False)
+        if memory is not None and memory.line is not None:
+            self.study.set_user_attr(MEMORY, memory.to_json())
         self._put_back()
         self._enqueue_baseline()
         self._check_ends()
@@ -219,6 +226,8 @@ class Driver:
 
     def ask(self) -> Assignment | None:
         """The next trial to run; None when there is none now. None with nothing running means the end."""
+        if self._memory is not None and (told := self._memory.learn(self.trials)) is not None:
+            self.say(told)
         while not self.paused and not self.stopped:
             left = self._left()
             waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))

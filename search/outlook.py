@@ -13,6 +13,7 @@ from .confirming import SHARE
 from .durations import duration, option
 from .estimate import Measured
 from .forecast import MODEL_AFTER, Costs, Forecast, Training, assumed, forecast
+from .memory import Expected
 
 FEWEST_TRAININGS = 5  # whole ones, that compare anything
 SLOW_START = 0.2  # of a search, that its workers may take to start
@@ -27,6 +28,7 @@ class Outlook:
     forecast: Forecast
     assumed: str  # of the trials' losses
     remarks: list[str]  # what is not sensible, and what would be
+    expected: Expected | None = None  # of the memory of its trials; None where nobody knows it beforehand
 
     @property
     def memory(self) -> int | None:
@@ -50,6 +52,7 @@ class Outlook:
                 "training": statistics.fmean(measured.wholes),
                 "memory": self.memory,
             },
+            "memory": None if self.expected is None else asdict(self.expected),
             "workers": measured.share.workers,
             "threads": measured.share.threads,
             "pack": measured.pack,
@@ -69,12 +72,12 @@ class Outlook:
         }
 
 
-def outlook(spec: Spec, measured: Measured, before: float = 0.0) -> Outlook:
+def outlook(spec: Spec, measured: Measured, before: float = 0.0, expected: Expected | None = None) -> Outlook:
     """The future of a search; `before`: seconds that its command takes before it starts a worker."""
     costs = costs_of(measured, before)
     found = forecast(spec, costs)
     remarks = list(_remarks(spec, measured, costs, found))
-    return Outlook(spec, measured, found, assumed(spec), remarks)
+    return Outlook(spec, measured, found, assumed(spec), remarks, expected)
 
 
 def costs_of(measured: Measured, before: float) -> Costs:

@@ -21,6 +21,7 @@ MUCH_TEXT = 1000  # characters of expressions; with more of them, a space is dra
 LARGEST_COUNTED = 10_000  # configurations of a conditional grid that are counted one by one
 
 Suggest = Callable[[str, Range | Choice], Any]
+Limit = Callable[[Mapping[str, Any]], str | None]  # what is wrong with a configuration, if anything
 
 
 class Space:
@@ -32,6 +33,7 @@ class Space:
         constraints: Iterable[str],
         baseline: Mapping[str, Any] | None,
         issue: Callable[[str, str], Issue],
+        limit: Limit | None = None,
     ) -> None:
         self.parameters = dict(parameters)
         self.searched = tuple(name for name, p in parameters.items() if isinstance(p, Range | Choice))
@@ -46,6 +48,7 @@ class Space:
                 self._conditions[name] = Expression.parse(parameter.when)
         self._baseline = baseline
         self._issue = issue
+        self._limit = limit
         expressions = (*self._constraints, *self._expressions.values(), *self._conditions.values())
         self._text = sum(10 + len(expression.text) for expression in expressions)
 
@@ -69,12 +72,15 @@ class Space:
         return {name: config[name] for name in self.parameters if name in config}
 
     def violated(self, config: Mapping[str, Any]) -> str | None:
-        """The first constraint that the configuration breaks; one that names an inactive parameter holds."""
+        """The first constraint that the configuration breaks, or what the limit says against it.
+
+        A constraint that names an inactive parameter holds.
+        """
         for index, constraint in enumerate(self._constraints):
             known = constraint.names <= config.keys()
             if known and not self._truth(f"constraints[{index}]", constraint, config):
                 return constraint.text
-        return None
+        return None if self._limit is None else self._limit(config)
 
     def sample(self, rng: random.Random) -> dict[str, Any]:
         """A random configuration that satisfies the constraints; raises `SpaceError` where none is found."""
@@ -92,7 +98,7 @@ class Space:
 
     def feasible_share(self, seed: int = 0) -> float:
         """The share of random configurations that satisfies the constraints."""
-        if not self._constraints:
+        if not self._constraints and self._limit is None:
             return 1.0
         rng = random.Random(seed)
         samples = self._draws(SHARE_DRAWS)
@@ -134,7 +140,8 @@ class Space:
         if any(listed is None for listed in values):
             return None
         size = prod(len(listed or ()) for listed in values)
-        plain = not self._constraints and all(p.when is None for p in self.parameters.values())
+        free = not self._constraints and self._limit is None
+        plain = free and all(p.when is None for p in self.parameters.values())
         return size if plain or size > LARGEST_COUNTED else sum(1 for _ in self.grid())
 
     def baseline(self) -> dict[str, Any] | None:
@@ -144,6 +151,10 @@ class Space:
     def central(self) -> dict[str, Any]:
         """The baseline; without one the configuration of priors, middles and first choices."""
         return self._central(self._baseline or {})
+
+    def corners(self) -> list[dict[str, Any]]:
+        """The configurations of all lowest and all highest values, where they satisfy the constraints."""
+        return [config for config in (self._lowest(), self._highest()) if self.violated(config) is None]
 
     def snap(self, name: str, value: float) -> int | float:
         """The value of a range nearest to `value`; in ratio where a factor multiplies."""

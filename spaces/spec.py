@@ -29,7 +29,7 @@ from .presets import PresetNames, Presets, from_preset
 from .relations import Known, Problem, kinds, relations
 from .samplers import TPE, Grid, Search
 from .settings import Budget, Confirm, Execution, Objective
-from .space import Space
+from .space import Limit, Space
 from .stopping import NoStopping, Rungs, Stopping, Unit, unit_of
 
 MOST_ISSUES = 100  # of one kind; nobody reads more, and each costs a search for what was meant
@@ -102,6 +102,7 @@ class Spec(Model):
 
     _places: Places = PrivateAttr(default_factory=lambda: Places("<space>"))
     _from_preset: tuple[str, ...] = PrivateAttr(default=())
+    _limit: Limit | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _check(self) -> Spec:
@@ -115,7 +116,7 @@ class Spec(Model):
     @cached_property
     def space(self) -> Space:
         """The parameters as something to draw from."""
-        return Space(self.parameters, self.constraints, self.baseline, self.issue)
+        return Space(self.parameters, self.constraints, self.baseline, self.issue, self._limit)
 
     @property
     def objective_words(self) -> str | list[str]:
@@ -191,6 +192,13 @@ class Spec(Model):
             data[section] = {name: value for name, value in {**old, **change}.items() if name not in gone}
         spec = self.check(data, Places("<override>"))
         spec._places = self._places
+        return spec
+
+    def limited(self, limit: Limit) -> Spec:
+        """The same spec, whose space leaves out what `limit` has something against; no file says it."""
+        spec = self.model_copy()
+        spec.__dict__.pop("space", None)  # which has no limit
+        spec._limit = limit
         return spec
 
     def __eq__(self, other: object) -> bool:

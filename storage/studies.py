@@ -29,6 +29,7 @@ PROVENANCE = "hpsearch:provenance"  # versions, commit, backend, start
 ELAPSED = "hpsearch:elapsed_seconds"  # searched so far, over all resumes
 TEXTS = "hpsearch:texts"  # the SHA-256 of each text that it trains on, by its path
 FOLDER = "hpsearch:folder"  # the name of its folder under runs
+MEMORY = "hpsearch:memory"  # what trials take of this machine's memory, as far as it was measured
 PAUSED = "hpsearch:paused"  # whether its search waits to be resumed
 ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks several times a second
 
@@ -75,12 +76,21 @@ def folder_of(database: BaseStorage, name: str) -> str | None:
 
     None where there is no such study. Raises `DatabaseUnavailable` where the database cannot be read now.
     """
+    attrs = attrs_of(database, name)
+    return None if attrs is None else folder_in(attrs, name)
+
+
+def attrs_of(database: BaseStorage, name: str) -> dict[str, Any] | None:
+    """The attributes of a study; None where there is no such study.
+
+    Raises `DatabaseUnavailable` where the database cannot be read now.
+    """
     try:
         with readable():
-            attrs = database.get_study_user_attrs(database.get_study_id_from_name(name))
+            found: dict[str, Any] = database.get_study_user_attrs(database.get_study_id_from_name(name))
     except KeyError:
         return None
-    return folder_in(attrs, name)
+    return found
 
 
 def folder_in(attrs: Mapping[str, Any], name: str) -> str:

@@ -9,9 +9,11 @@ that a space is checked and `--help` printed in milliseconds.
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, cast
 
 from .errors import ConfigError
@@ -71,12 +73,18 @@ class Rule:
         wanted = f"a {'whole ' if self.kind is int else ''}number in {self.interval}"
         if isinstance(value, bool) or not isinstance(value, int if self.kind is int else int | float):
             return f"found {value!r} ({type(value).__name__}), needs {wanted}"
-        low, high = (float(end) for end in self.interval[1:-1].split(","))
+        low, high = _ends(self.interval)
         above = value >= low if self.interval[0] == "[" else value > low
         below = value <= high if self.interval[-1] == "]" else value < high
         if not (math.isfinite(value) and above and below):
             return f"found {value!r}, needs {wanted}"
         return None
+
+
+@functools.cache
+def _ends(interval: str) -> tuple[float, float]:
+    low, high = interval[1:-1].split(",")
+    return float(low), float(high)
 
 
 def did_you_mean(name: str, known: tuple[str, ...] | list[str]) -> str:
@@ -474,9 +482,15 @@ class PretrainConfig(TrainConfig):
         return problems
 
 
-def rules(config: type[TrainConfig]) -> dict[str, Rule]:
+def rules(config: type[TrainConfig]) -> Mapping[str, Rule]:
     """Each parameter of a configuration and what it may be, in the order of the class."""
-    return {entry.name: entry.metadata["rule"] for entry in fields(config)}
+    kind: Any = config  # whose instances' hash mypy takes for its own
+    return _rules(kind)
+
+
+@functools.cache
+def _rules(config: Any) -> Mapping[str, Rule]:
+    return MappingProxyType({entry.name: entry.metadata["rule"] for entry in fields(config)})
 
 
 def known_parameters(config: type[TrainConfig]) -> frozenset[str]:

@@ -11,6 +11,8 @@ from .protocol import Message
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
+    from .resources import Room
+
 
 class Backend(Protocol):
     """Asks the driver for trials, delivers their reports and ends, and obeys its answers."""
@@ -18,6 +20,7 @@ class Backend(Protocol):
     threads: int  # of each worker; a trial's value depends on it
     slots: int  # trials at a time, as far as that is known before it runs
     pruner: BasePruner  # what decides on early stopping
+    room: Room | None  # the memory that a trial may take; None where nobody knows beforehand
 
     def run(self, driver: Driver) -> None:
         """Run trials until `driver.ask()` has no more and none is running.
@@ -47,6 +50,6 @@ def deliver(driver: Driver, message: Message) -> str | None:
             driver.complete(number, message["value"], message["seconds"])
         case "failed":
             driver.fail(number, Failure(**message["failure"]))
-        case "crowded":  # it is to have a worker with fewer beside it
+        case "crowded" | "worn":  # it is to have a worker with fewer beside it, or before it
             driver.suspend(number)
     return None

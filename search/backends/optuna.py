@@ -16,7 +16,7 @@ from .base import as_message, deliver
 from .packing import check_pack, pack_after, pack_size
 from .process import TICK_SECONDS, Limits, Worker, environment
 from .protocol import Message
-from .resources import share, this_machine, visible_gpus
+from .resources import room_for, share, this_machine, visible_gpus
 
 
 class OptunaBackend:
@@ -30,6 +30,7 @@ class OptunaBackend:
         self._limits = Limits.of(spec.execution)
         self._share = share(spec.execution, [this_machine()], "this machine")
         self.threads = self._share.threads
+        self.room = room_for(spec.execution, self._share)
         self.slots = self._share.workers * (1 if spec.execution.pack == "auto" else spec.execution.pack)
         self._pack = 1  # trials in each worker
         self._workers: dict[int, Worker] = {}  # by slot: a place among them, which decides the device

@@ -76,6 +76,7 @@ class Worker:
         self._heard = 0.0  # when it last gave a sign of life
         self._trials: dict[int, Running] = {}
         self.capacity: int = setup["pack"]
+        self._given = 0  # trials so far
         self._most = 0  # trials that it had at once; it keeps the memory that they took
         self.alive = True
         self._send({"kind": "setup", **setup})
@@ -96,6 +97,7 @@ class Worker:
             return
         self._heard = time.monotonic()
         self._trials[number] = Running(number, Path(assignment["folder"]) / OUTPUT, self._heard)
+        self._given += 1
         self._most = max(self._most, len(self._trials))
         self._send({"kind": "trial", **assignment})
 
@@ -112,8 +114,9 @@ class Worker:
     def receive(self) -> list[Message]:
         """Wait for something to arrive; what of it the search is to know.
 
-        That is a `report`, which waits for an answer, or the end of the trial: `done`, `failed`, or `crowded`
-        where it shared too little memory with others; each with the trial's `number`.
+        That is a `report`, which waits for an answer, or the end of the trial: `done`, `failed`, `crowded`
+        where it shared too little memory with others, or `worn` where others had left too little; each with
+        the trial's `number`.
         """
         messages = self._channel.receive()
         self._heard = time.monotonic()
@@ -165,10 +168,16 @@ class Worker:
         return [{**_failure("timeout", what), "number": trial.number}]
 
     def _too_much(self, what: str) -> list[Message]:
-        """End a worker that holds too much memory. Of several trials nobody knows which it was."""
-        if self._most == 1:
+        """End a worker that holds too much memory. Of several trials nobody knows which it was.
+
+        A worker that had others before keeps of what they took what does not fit the next: it is worn, and
+        its trial goes on in a new one, which tells whose memory it is.
+        """
+        if self._given == 1:
             return self._kill("memory", f"the trial {what}")
         self._leave(0)
+        if self._most == 1:
+            return self._all({"kind": "worn"})
         told = f"{self._most} trials in one worker {what} for each"
         return self._all({"kind": "crowded", "together": self._most, "message": told})
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import glob
 import math
 import os
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import psutil
 
@@ -47,6 +48,45 @@ class Share:
     def threads(self) -> int:
         """Threads that a worker computes with."""
         return threads_on(self.cpus)
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory that one trial may take."""
+
+    limit: int  # bytes
+    kind: Literal["host", "device"]
+    told: str  # the same in words, and who says so
+
+
+def room_for(execution: Execution, share: Share) -> Room | None:
+    """The memory of one trial on this machine; None where nobody knows how much there is.
+
+    What `max_memory` says, or an even share of the machine's memory; of a GPU's where trials train on one. A
+    pack of `auto` counts as one trial.
+    """
+    pack = 1 if execution.pack == "auto" else execution.pack
+    if share.gpus:
+        there = gpu_memory()
+        if there is None:
+            return None
+        limit = int(there * min(1.0, share.gpus)) // pack
+        return Room(limit, "device", f"a trial's share of a GPU is {gibibytes(limit)}")
+    if execution.max_memory is not None:
+        limit = execution.max_memory
+        return Room(limit, "host", f"a trial may take {gibibytes(limit)} (execution.max_memory)")
+    limit = psutil.virtual_memory().total // (share.workers * pack)
+    return Room(limit, "host", f"a trial's share of this machine is {gibibytes(limit)}")
+
+
+def gpu_memory() -> int | None:
+    """Bytes of the smallest of the visible CUDA devices, without loading torch; None where nobody tells."""
+    asked = ["--query-gpu=memory.total", "--format=csv,noheader,nounits", f"--id={','.join(visible_gpus())}"]
+    try:
+        done = subprocess.run(["nvidia-smi", *asked], capture_output=True, text=True, check=True, timeout=10)
+        return min(int(line) for line in done.stdout.split()) << 20
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
 
 
 def threads_on(cpus: float) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from ..memory import Expected
     from ..outlook import Outlook
 
 
@@ -51,6 +52,7 @@ def plan(
     from ...objectives.base import describe
     from .. import plan as plans
     from ..estimate import measure
+    from ..memory import expected_memory
     from ..outlook import outlook
     from .screens import show
 
@@ -67,7 +69,8 @@ def plan(
     before = clock.monotonic() - common.process_began()
     with _progress(seconds) as on_probe:
         measured = measure(spec, objective, seconds=seconds, on_probe=on_probe, say=common.say)
-    found = outlook(spec, measured, before)
+        expected = expected_memory(spec, measured.share)
+    found = outlook(spec, measured, before, expected)
     if as_json:
         common.print_json(found.to_json())
     else:
@@ -143,7 +146,22 @@ def _costs(found: Outlook) -> list[tuple[str, str | Text]]:
     ]
     if found.memory is not None:
         rows.append(("memory", f"{gibibytes(found.memory)} for a trial, at its peak in this measurement"))
+    if found.expected is not None:
+        rows.append(("", _expected(found.expected)))
     return rows
+
+
+def _expected(memory: Expected) -> str:
+    """What trials will take of memory, from the least to the largest, and how many fit."""
+    from ..backends.resources import gibibytes
+
+    told = f"{gibibytes(memory.least)} to {gibibytes(memory.largest)} are expected"
+    if memory.baseline is not None:
+        told += f", {gibibytes(memory.baseline)} of the baseline"
+    if memory.limit is not None:
+        fits = "all fit" if memory.fitting == 1 else f"{memory.fitting:.0%} of the space fits"
+        told += f"; {fits} into {gibibytes(memory.limit)}"
+    return told
 
 
 def _rungs(found: Outlook) -> Table:

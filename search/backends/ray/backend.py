@@ -29,7 +29,7 @@ from ..base import as_message, deliver
 from ..packing import check_pack, pack_size
 from ..process import TICK_SECONDS, Limits
 from ..protocol import Message
-from ..resources import Share, memory_for, share, this_machine, threads_on
+from ..resources import Share, memory_for, room_for, share, this_machine, threads_on
 from .actor import ASSIGNMENT, MESSAGES, PackActor, Setting, TrialActor
 from .cluster import check_importable, connected, dead_processes, found, nodes, scratch
 from .files import Home
@@ -62,6 +62,9 @@ class RayBackend:
             self._share = share(execution, [self._machine], "this machine")
         self.slots = self._share.workers if self._share else 1
         self.threads = self._share.threads if self._share else threads_on(execution.cpus_per_trial or 1.0)
+
+        here = self._share is not None and not ray.is_initialized()  # a cluster's nodes may have more or less
+        self.room = room_for(execution, self._share) if here and self._share else None
 
     def run(self, driver: Driver) -> None:
         with connected(self._address, self._machine) as own, scratch() as folder, lost_actors_are_errors():

@@ -202,6 +202,17 @@ def hungry(trial: Trial) -> float:
     return 1.0
 
 
+HOARD: list[bytes] = []
+
+
+def hoards(trial: Trial) -> float:
+    """Each trial takes 160 MiB, and leaves them to the worker."""
+    HOARD.append(b"x" * (160 << 20))
+    trial.report(float(len(HOARD)), step=1)
+    time.sleep(1)
+    return float(len(HOARD))
+
+
 def hungry_once(trial: Trial) -> float:
     """The first attempt of trial 1 takes four gibibytes, a quarter at a time, and keeps them."""
     (trial.checkpoint / "tried").touch()

@@ -295,6 +295,14 @@ def test_a_trial_that_takes_too_much_memory_ends_as_infeasible(bench: Any) -> No
 
 
 @pytest.mark.slow
+def test_what_earlier_trials_left_in_a_worker_is_no_fault_of_the_next(bench: Any) -> None:
+    bench.search("hoards", budget={"trials": 3}, execution={"workers": 1, "max_memory": "300MiB"})
+    assert bench.states() == ["COMPLETE"] * 3
+    assert [trial.value for trial in bench.trials()] == [1.0] * 3, "each alone in the end"
+    assert not any("retries" in trial.user_attrs for trial in bench.trials())
+
+
+@pytest.mark.slow
 def test_a_trial_that_runs_too_long_fails(bench: Any) -> None:
     execution = {"workers": 1, "retries": 0, "trial_timeout": 4}  # the start of its worker is part of it
     bench.search("hangs", budget={"trials": 3}, execution=execution)

@@ -233,6 +233,13 @@ def test_a_pack_that_does_not_fit_into_memory_is_not_taken(
     assert (size(40), size(1, max_memory="9GiB")) == (2, 1)
 
 
+@pytest.fixture
+def unforeseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows beforehand what trials take of memory, or none of these would begin."""
+    monkeypatch.setattr("hpsearch.search.memory.Memory.of", lambda *args: None)
+
+
+@pytest.mark.usefixtures("unforeseen")
 def test_a_pack_that_takes_too_much_memory_becomes_smaller_until_one_trial_is_to_blame(
     bench: Any, recorder: Any
 ) -> None:
@@ -249,11 +256,12 @@ def test_a_pack_that_takes_too_much_memory_becomes_smaller_until_one_trial_is_to
         )
 
 
+@pytest.mark.usefixtures("unforeseen")
 @pytest.mark.parametrize("backend_name", ["optuna"], indirect=True)
 def test_trials_that_are_too_many_for_the_memory_lose_nothing(
     bench: Any, alone: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Worker, "_memory", lambda self: len(self.numbers) ** 2 << 26)
+    monkeypatch.setattr(Worker, "memory", lambda self: len(self.numbers) ** 2 << 26)
     bench.search(bench.make_spec(**packed(4, max_memory="64MiB", retries=0)))
     assert [told(trial) for trial in bench.trials()] == alone
 

@@ -1,0 +1,280 @@
+"""What does not fit into a trial's memory is left out before a trial exists, and what ran out of it teaches."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial
+
+from hpsearch.search.algorithms import make_pruner
+from hpsearch.search.backends.resources import Room, Share, room_for
+from hpsearch.search.driver import Driver, Failure
+from hpsearch.search.errors import SearchError, UsageError
+from hpsearch.search.export import config_of
+from hpsearch.search.memory import OWN, SCALE, SURE, Line, Memory
+from hpsearch.spaces import SpaceError, Spec
+from hpsearch.spaces.samplers import SAMPLERS
+from hpsearch.spaces.settings import Execution
+from hpsearch.storage.database import open_storage
+from hpsearch.storage.studies import MEMORY, SPEC, open_live
+
+MODELS = {
+    "objective": "pretrain",
+    "metric": "val_loss",
+    "parameters": {
+        "batch_size": [1, 8, 64],
+        "width": {"min": 16, "max": 256, "step": 16},
+        "depth": {"min": 1, "max": 6},
+        "max_steps": 3,
+        "eval_every": 1,
+        "eval_samples": 4,
+        "max_length": 64,
+        "train_file": "english",
+    },
+}
+MEASURED = {"own": 300e6, "scale": 1.5}
+FULL = Failure("memory", "it is full")
+
+
+def room(megabytes: float) -> Room:
+    return Room(round(megabytes * 1e6), "host", "a trial may take so much")
+
+
+class Listener:
+    """A watcher that remembers what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None: ...
+
+    def tick(self, driver: Driver) -> None: ...
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
+class Table:
+    """Searches without workers, over a database."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.listener = Listener()
+        self._opened: list[optuna.storages.RDBStorage] = []
+
+    def driver(self, spec: Spec, memory: Memory) -> Driver:
+        storage = open_storage(f"sqlite:///{self.folder / 'a.db'}", create=True)
+        self._opened.append(storage)
+        live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
+        limited = spec.limited(memory.problem)
+        return Driver(
+            limited,
+            live,
+            runs=self.folder / "runs",
+            watcher=self.listener,
+            pruner=make_pruner(spec),
+            memory=memory,
+        )
+
+    def close(self) -> None:
+        for storage in self._opened:
+            storage.engine.dispose()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    found = Table(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def models(make_spec: Any) -> Spec:
+    found: Spec = make_spec(**MODELS, baseline={"batch_size": 1, "width": 16, "depth": 1}, confirm={"top": 0})
+    return found
+
+
+def peaks(memory: Memory, spec: Spec, trials: list[FrozenTrial]) -> list[float]:
+    return [memory.peak(config_of(spec, trial)) or 0.0 for trial in trials]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_no_sampler_proposes_what_does_not_fit(table: Table, models: Spec, sampler: str) -> None:
+    search = {"sampler": sampler, "seed": 3}
+    parameters: dict[str, Any] = {"batch_size": {"min": 1, "max": 64}} if sampler == "cmaes" else {}
+    spec = models.override(search=search, budget={"trials": 14}, parameters=parameters)
+    memory = Memory(spec, room(370), MEASURED)
+    driver = table.driver(spec, memory)
+    while (given := driver.ask()) is not None:
+        driver.complete(given.number, given.params["width"])
+    driver.close()
+    found = peaks(memory, spec, driver.trials)
+    assert len(found) == 14
+    assert SURE * max(found) <= 370e6
+    assert memory.expected().fitting < 0.6, "or it would show nothing"
+
+
+def test_a_grid_is_as_long_as_what_fits(models: Spec) -> None:
+    spec = models.override(search={"sampler": "grid"})
+    memory = Memory(spec, room(370), MEASURED)
+    fitting = [config for config in spec.space.grid() if memory.problem(config) is None]
+    limited = spec.limited(memory.problem).space
+    assert (list(limited.grid()), limited.grid_size()) == (fitting, len(fitting))
+    assert 0 < len(fitting) < (spec.space.grid_size() or 0)
+    assert limited.feasible_share() == pytest.approx(len(fitting) / (spec.space.grid_size() or 1), abs=0.05)
+
+
+def test_a_space_far_below_its_limit_is_not_measured(models: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Memory, "measured", None)
+    memory = Memory(models, room(1e6))
+    assert memory.measure(1) is None
+    assert (memory.line, memory.told(), memory.to_json()) == (None, None, None)
+    memory.check(begins=True)
+    assert memory.problem(models.space.corners()[-1]) is None
+
+
+def test_what_does_not_fit_is_told_and_refused(models: Spec) -> None:
+    assert re.fullmatch(
+        r"\d\d% of the space does not fit and is left out: it takes up to \S+ [MG]iB of memory; "
+        "a trial may take so much",
+        Memory(models, room(370), MEASURED).told() or "",
+    )
+    with pytest.raises(UsageError, match="no configuration of the space fits: the least may come to take 31"):
+        Memory(models, room(200), MEASURED).check(begins=False)
+    large = models.override(baseline={"batch_size": 64, "width": 256, "depth": 6})
+    Memory(large, room(430), MEASURED).check(begins=False)
+    with pytest.raises(
+        SpaceError, match=r"may come to take .* a trial may take so much; halve batch_size"
+    ) as caught:
+        Memory(large, room(430), MEASURED).check(begins=True)
+    assert [issue.path for issue in caught.value.issues] == ["baseline"]
+
+
+@pytest.mark.parametrize("changes", [{"objective": "file.py:f"}, {"objective": {"command": ["true"]}}])
+def test_of_an_objective_of_the_users_nothing_is_known(models: Spec, changes: dict[str, Any]) -> None:
+    assert Memory.of(models, room(1)) is not None
+    assert Memory.of(models.override(**changes), room(1)) is None
+
+
+def test_a_measurement_that_fails_leaves_nothing_out(
+    models: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho DataError: no such file >&2; exit 1\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    memory = Memory(models, room(400))
+    told = "what trials take of memory cannot be measured (DataError: no such file); none is left out for it"
+    assert memory.measure(1) == told
+    assert memory.problem(models.space.corners()[-1]) is None
+
+
+def test_what_ran_out_of_memory_is_left_out_with_all_that_takes_more(table: Table, models: Spec) -> None:
+    spec = models.override(search={"sampler": "random", "seed": 1}, budget={"trials": 30})
+
+    def counted(memory: Memory, trials: list[FrozenTrial]) -> list[float]:
+        return peaks(memory, spec, trials)
+
+    memory = Memory(spec, room(1e6))
+    driver = table.driver(spec, memory)
+    over = None
+    while (given := driver.ask()) is not None and len(driver.trials) < 20:
+        peak = memory.peak(given.params) or 0.0
+        if over is None and peak > 330e6:
+            over = given.number
+            driver.fail(given.number, FULL)
+        else:
+            driver.complete(given.number, 1.0)
+    assert given is not None and over is not None
+    driver.close()
+    found = counted(memory, driver.trials)
+    assert len(found) == 20 and max(found[over + 1 :]) < found[over]
+    (said,) = (line for line in table.listener.said if "ran out of memory" in line)
+    assert said.startswith(f"trial {over} ran out of memory where it should have taken about ")
+
+    again = Memory(spec, room(1e6))  # which knows nothing but the study
+    driver = table.driver(spec, again)
+    while (given := driver.ask()) is not None:
+        driver.complete(given.number, 1.0)
+    driver.close()
+    found = counted(again, driver.trials)
+    assert len(found) == 30 and max(found[over + 1 :]) < found[over]
+
+
+def test_memory_that_was_short_for_another_reason_teaches_nothing(table: Table, models: Spec) -> None:
+    spec = models.override(search={"sampler": "random", "seed": 1})
+    memory = Memory(spec, room(1e6))
+    driver = table.driver(spec, memory)
+    first, second = driver.ask(), driver.ask()
+    assert first is not None and second is not None
+    assert (memory.peak(first.params) or 0.0) < (memory.peak(second.params) or 0.0)
+    driver.complete(second.number, 1.0)
+    driver.fail(first.number, FULL)
+    assert memory.learn(driver.trials) is None
+    assert memory.problem(first.params) is None
+    driver.close()
+
+
+@pytest.mark.parametrize(
+    ("execution", "share", "expected"),
+    [
+        ({"max_memory": "1GiB"}, Share(4, 1.0, 0.0, None), 1 << 30),
+        ({"max_memory": "1GiB", "pack": 4}, Share(1, 1.0, 0.0, None), 1 << 30),
+        ({}, Share(4, 1.0, 0.0, None), (24 << 30) // 4),
+        ({"pack": 2}, Share(3, 1.0, 0.0, None), (24 << 30) // 6),
+        ({"pack": "auto"}, Share(3, 1.0, 0.0, None), (24 << 30) // 3),
+        ({}, Share(3, 1.0, 2.0, None), 80 << 30),
+        ({"max_memory": "1GiB", "pack": 2}, Share(8, 1.0, 0.25, None), 10 << 30),
+    ],
+)
+def test_the_memory_of_a_trial_is_what_it_may_take_or_its_share(
+    execution: dict[str, Any], share: Share, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpsearch.search.backends.resources.gpu_memory", lambda: 80 << 30)
+    whole = type("Memory", (), {"total": 24 << 30})
+    monkeypatch.setattr("psutil.virtual_memory", lambda: whole)
+    found = room_for(Execution.model_validate(execution), share)
+    assert found is not None and found.limit == expected
+    assert found.kind == ("device" if share.gpus else "host")
+
+
+def test_nothing_is_known_of_a_gpu_that_nobody_describes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert room_for(Execution(), Share(1, 1.0, 1.0, None)) is None
+
+
+def test_a_process_takes_what_is_counted_times_a_scale_and_its_own() -> None:
+    assert Line(1.0, 2.0).at(3) == 7.0
+    assert Line() == Line(OWN, SCALE)
+
+
+@pytest.mark.any_backend
+@pytest.mark.slow
+def test_a_search_with_too_large_configurations_runs_out_of_memory_nowhere(
+    bench: Any, models: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = models.override(execution={"workers": 1, "max_memory": "360MiB"}, budget={"trials": 4})
+    result = bench.run(spec)
+    assert bench.states() == ["COMPLETE"] * 4
+    kept = result.study.user_attrs[MEMORY]
+    memory = Memory(spec, None, kept)
+    assert memory.expected().largest > 600e6
+    actual = max(trial.user_attrs["host_memory_mb"] for trial in bench.trials())
+    assert max(peaks(memory, spec, bench.trials())) == pytest.approx(actual * 1e6, rel=0.15)
+
+    def twice(self: Memory, threads: int) -> Line:
+        raise SearchError("it was measured already")
+
+    monkeypatch.setattr(Memory, "measured", twice)
+    watcher = Listener()
+    bench.run(spec.override(budget={"trials": 5}), watcher=watcher)
+    assert bench.states() == ["COMPLETE"] * 5
+    assert not any("measured" in line for line in watcher.said)
+    with pytest.raises(UsageError, match="no configuration of the space fits"):
+        bench.run(spec.override(budget={"trials": 6}, execution={"max_memory": "100MiB"}))
