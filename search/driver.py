@@ -232,9 +232,7 @@ class Driver:
             left = self._left()
             waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
             waiting = [trial for trial in waiting if self._goes_on(trial, left)]
-            promoted = self._promoting.next() if self._promoting and self._stop is None else None
-            if promoted is not None and self._rest(promoted) > left:
-                promoted = None
+            promoted = self._promoted(left)
             begins = self._timing.begins(None, 0) <= left and not self._all_asked()
             if not waiting and promoted is None and not begins:
                 if any(CONFIRMS not in each.trial.user_attrs for each in self.running.values()):
@@ -653,6 +651,23 @@ class Driver:
         if number in self._audit:
             mark(self._storage, self.trials[number], reason)
         return number in self._audit
+
+    def _promoted(self, left: float) -> int | None:
+        """The trial that waits at a rung and goes on now; there are so many seconds left.
+
+        Where no more trials come and none is among the best by the rules, one goes on all the same: a search
+        of a few trials is to have a winner too.
+        """
+        if self._promoting is None or self._stop is not None:
+            return None
+        found = self._promoting.next()
+        if found is None and self._all_asked() and not self.running and self._only_baseline_ended():
+            found = self._promoting.foremost()
+        return found if found is not None and self._rest(found) <= left else None
+
+    def _only_baseline_ended(self) -> bool:
+        ended = (t for t in searched(self.trials) if t.state == TrialState.COMPLETE)
+        return all("baseline" in trial.user_attrs for trial in ended)
 
     def _audit_paused(self) -> bool:
         """Let go on who still waits at a rung and is drawn, where the search is over; whether anybody is."""

@@ -126,13 +126,20 @@ class Promotion:
                 return next(self._queue(rung))
         return None
 
+    def foremost(self) -> int | None:
+        """The best of those that wait at the highest rung, good enough or not; None where nobody waits."""
+        return next((next(self._queue(rung)) for rung in self._highest_first if rung.waiting), None)
+
     def hopeless(self) -> list[int]:
-        """The paused trials that will never be taken up, however bad all are that still come."""
+        """The paused trials that will never be taken up, however bad all are that still come.
+
+        One may always go on: the best, where nobody else comes to an end.
+        """
         if self._most is None:
             return []
         found = []
         for rung in self._highest_first:
-            places = max(0, self._most // self.eta - self._gone(rung))
+            places = max(0, max(1, self._most // self.eta) - self._gone(rung))
             found += [number for line in rung.lines().values() for _, number in line[places:]]
         return found
 

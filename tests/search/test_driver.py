@@ -492,6 +492,25 @@ def test_a_trial_pauses_at_a_rung_and_goes_on_when_it_is_among_the_best(table: T
     assert table.read()[0].user_attrs["events"][-1] == "taken up at 1 steps, ranked 2 of 6"
 
 
+def test_a_search_of_a_few_trials_has_a_winner(table: Table, make_spec: Any) -> None:
+    """Fewer than one in eta of them come to the end by the rules: the best of those that wait does."""
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 4}))
+    for value in (5.0, 4.0, 6.0):
+        to_rung(driver, 1, value)
+    assert to_rung(driver, 3, 4.5) == (1, "paused at 3 steps, ranked 1 of 1"), (
+        "the best of three, by the rules"
+    )
+    assert to_rung(driver, 1, 7.0)[0] == 3
+    given = asked(driver)
+    assert (given.number, given.reported) == (1, 3)
+    assert driver.ask() is None, "one is enough"
+    driver.report(1, 4.0, 9, {})
+    driver.complete(1, 4.0)
+    assert driver.ask() is None
+    driver.finish()
+    assert table.states() == ["PRUNED", "COMPLETE", "PRUNED", "PRUNED"]
+
+
 def test_a_search_that_was_killed_knows_who_waits(table: Table, make_spec: Any) -> None:
     spec = make_spec(early_stopping=PROMOTION, budget={"trials": 20})
     dead = table.driver(spec)
@@ -513,6 +532,7 @@ def test_those_who_wait_end_with_the_search_and_not_when_it_is_stopped(table: Ta
     driver.close()
     assert table.states() == ["RUNNING", "RUNNING"]
     driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 2}))
+    driver.stop("the time budget is spent")
     assert driver.ask() is None
     driver.finish()
     assert [t.user_attrs["reason"] for t in table.read()] == [
@@ -528,6 +548,8 @@ def test_those_who_wait_end_in_one_transaction(
     for value in (1.0, 2.0):
         to_rung(driver, 1, value)
     driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 2}))
+    driver.stop("the time budget is spent")
+    assert driver.ask() is None
     write, seen = driver._storage.flush, []
 
     def flush() -> None:
@@ -536,7 +558,7 @@ def test_those_who_wait_end_in_one_transaction(
 
     monkeypatch.setattr(driver._storage, "flush", flush)
     monkeypatch.setattr(table.listener, "trial_ended", lambda driver, trial: seen.append(table.states()))
-    assert driver.ask() is None
+    driver.finish()
     assert seen == [["RUNNING"] * 2] + [["PRUNED"] * 2] * 2
     assert not any((trial_folder(table.runs, "study", n) / CHECKPOINT).exists() for n in (0, 1))
 
