@@ -210,7 +210,7 @@ def test_a_paused_trial_whose_checkpoint_is_gone_begins_again(search: Any) -> No
             driver.complete(given.number, float(given.number))
         elif given.number in driver._audit:
             weights.unlink()
-    assert given.reported == 1 and driver.running[given.number].begun_at == 0
+    assert given.reported == 1 and driver.running[given.number].attempt.begun_at == 0
     assert driver.report(given.number, 99.0, 1, {}) is None, "which the study knows"
     assert driver.report(given.number, 9.0, 3, {}) is None
 

@@ -385,7 +385,7 @@ def test_a_larger_budget_goes_on_to_it(bench: Any) -> None:
     [
         ({"trials": 500, "target": 0.9}, r"trial \d+ reached the target 0.9"),
         ({"samples": 20}, r"the budget of 20 steps is spent"),
-        ({"trials": 500, "time": 0.8}, r"the time budget of 0.8 s is spent"),
+        ({"trials": 500, "time": 2.5}, r"the time budget of 2.5 s is spent"),
     ],
 )
 def test_a_budget_ends_the_search_and_stays_spent(
