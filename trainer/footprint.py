@@ -35,19 +35,28 @@ WIDTHS = {"qkv": (1, 3), "out": (1, 1), "up": (1, 4), "down": (4, 1)}  # inputs 
 
 # What it is counted from; nothing else that a run can be told changes it.
 PARAMETERS = frozenset(
-    {
-        *(
-            "batch_size",
-            "gradient_accumulation_steps",
-            "max_length",
-            "eval_samples",
-            "optimizer",
-            "precision",
-        ),
-        *("load_best_model_at_end", "early_stopping_patience", "gradient_checkpointing", "torch_compile"),
-        *("lora_r", "lora_dropout", "target_modules", "use_dora", "base", "finetuning_type"),
-        *("width", "depth", "heads", "dropout"),
-    }
+    [
+        "batch_size",
+        "gradient_accumulation_steps",
+        "max_length",
+        "eval_samples",
+        "optimizer",
+        "precision",
+        "load_best_model_at_end",
+        "early_stopping_patience",
+        "gradient_checkpointing",
+        "torch_compile",
+        "lora_r",
+        "lora_dropout",
+        "target_modules",
+        "use_dora",
+        "base",
+        "finetuning_type",
+        "width",
+        "depth",
+        "heads",
+        "dropout",
+    ]
 )
 
 
@@ -112,9 +121,7 @@ def footprint(config: TrainConfig, *, half: bool = False) -> Footprint:
         blocks += 2 * FP32 * size.width  # the last norm's, which the head takes
     logits = VOCABULARY * (FP32 * 4 + (2 if half else 0))  # they, their softmax, and the gradients of both
     gradients = FP32 * _computed(config, size)
-    passing = (
-        16 if half else 24
-    ) * size.width  # gradients of the widest layers, on their way through a block
+    passing = (16 if half else 24) * size.width  # gradients of the widest layers, on their way
     rows = min(CHUNK, config.eval_samples)
     seen = rows * config.max_length
     return Footprint(
