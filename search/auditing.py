@@ -46,9 +46,7 @@ class Draw:
         # One of them costs on average what stopping saves of a training, any other trial the rest.
         every = max(1, math.ceil(saving / (1 - saving) / share))
         if spec.audit is None:
-            trials = (expected_cost(spec) or 0.0) / (
-                1 - saving
-            )  # 0 where nobody knows how many there will be
+            trials = (expected_cost(spec) or 0.0) / (1 - saving)  # none where nobody knows how many
             if trials < FEWEST * every:
                 return cls(spec.search.seed, None)
         return cls(spec.search.seed, every)
