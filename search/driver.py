@@ -653,17 +653,34 @@ class Driver:
         return number in self._audit
 
     def _promoted(self, left: float) -> int | None:
-        """The trial that waits at a rung and goes on now; there are so many seconds left.
+        """The trial that waits at a rung and goes on now; trials have so many seconds left.
 
-        Where no more trials come and none is among the best by the rules, one goes on all the same: a search
-        of a few trials is to have a winner too.
+        By the rules few come to their end, and of a short search none. It is to have a winner too: where none
+        but the baseline has, the best of those that wait goes on at last, good enough or not.
         """
         if self._promoting is None or self._stop is not None:
             return None
         found = self._promoting.next()
-        if found is None and self._all_asked() and not self.running and self._only_baseline_ended():
-            found = self._promoting.foremost()
+        foremost = self._promoting.foremost() if self._only_baseline_ended() else None
+        if foremost is not None and self._is_last_chance(foremost, found, left):
+            found = foremost
         return found if found is not None and self._rest(found) <= left else None
+
+    def _is_last_chance(self, number: int, other: int | None, left: float) -> bool:
+        """Whether a trial that waits will not come to its end if another, or a new one, goes first."""
+        if other is None and self._all_asked():
+            return not self.running
+        step, last = self.trials[number].last_step or 0, self.spec.early_stopping.max or 0
+        if self._timing.is_last_chance(number, step, other, self._step_of(other), left):
+            return True
+        if self.spec.budget.samples is None:
+            return False
+        units = self.spec.budget.samples - sum(self._kept_for()) - self.consumed
+        slots = self._pace.slots  # which all spend them meanwhile
+        return units - self._timing.units_of(self._step_of(other)) * slots < (last - step) * slots
+
+    def _step_of(self, number: int | None) -> int:
+        return 0 if number is None else self.trials[number].last_step or 0
 
     def _only_baseline_ended(self) -> bool:
         ended = (t for t in searched(self.trials) if t.state == TrialState.COMPLETE)
@@ -816,14 +833,18 @@ class Driver:
         if budget.time is not None and self._stop is None and self._left() <= self._until_reports():
             self.stop(self._timing.spent(self._wish()))
         if budget.samples is not None and not self._is_confirming():
-            last = self.spec.early_stopping.max or 0
-            confirming, auditing = self._wish().trainings(self.spec), self._audit.rest(self.trials, last)
+            confirming, auditing = self._kept_for()
             whats = [*["the confirmation"] * bool(confirming), *["the audit"] * bool(auditing)]
             kept = f", but for {' and '.join(whats)}" if whats else ""
-            if self.consumed + confirming * last + auditing >= budget.samples:
+            if self.consumed + confirming + auditing >= budget.samples:
                 self.stop(f"the budget of {budget.samples:,} {self.spec.resource} is spent{kept}")
         if (best := self._at_target()) is not None:
             self.stop(f"trial {best.number} reached the target {budget.target:g}")
+
+    def _kept_for(self) -> tuple[int, int]:
+        """The resource that is kept back for the confirmation and for the audit."""
+        last = self.spec.early_stopping.max or 0
+        return self._wish().trainings(self.spec) * last, self._audit.rest(self.trials, last)
 
     # The time
 
@@ -845,7 +866,7 @@ class Driver:
 
     def _rest(self, number: int) -> float:
         """Seconds until a trial that goes on from where it is brings anything."""
-        return self._timing.begins(number, self.trials[number].last_step or 0)
+        return self._timing.begins(number, self._step_of(number))
 
     def _rests(self) -> list[float]:
         """Of the trainings that confirm and run."""

@@ -23,6 +23,7 @@ from .scheduling import places_of
 
 LATE = 1.03  # of the time: no training goes on for longer
 LEAVING = 1.0  # seconds, or a fiftieth of the time, that workers have to leave and the winner to be told
+SPARE = 1.15  # times what a training to its end is expected to take, where it is the last chance for one
 PATIENCE = 0.01  # of the time, that a trial may be silent for once the search is over
 
 Todo = list[tuple[FrozenTrial, int]]
@@ -47,8 +48,19 @@ class Timing:
 
         That is its next rung: its value there is of use to a search that goes on, though this one ends.
         """
-        rung = next((place for place in self._places if place > step), None)
-        return self._pace.seconds_until(number, step, rung)
+        return self._pace.seconds_until(number, step, self._rung(step))
+
+    def is_last_chance(self, number: int, step: int, other: int | None, at: int, left: float) -> bool:
+        """Whether so many seconds let a trial come to its end, but not after another has come to its rung."""
+        rest = self._pace.seconds_until(number, step, None)
+        return rest <= left and left - self.begins(other, at) < SPARE * rest
+
+    def units_of(self, step: int) -> int:
+        """The resource from a step to the next rung, or to the end."""
+        return (self._rung(step) or self._spec.early_stopping.max or step) - step
+
+    def _rung(self, step: int) -> int | None:
+        return next((place for place in self._places if place > step), None)
 
     def spent(self, wish: Wish) -> str:
         """Why a search ends by its time."""

@@ -102,6 +102,23 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     yield make
 
 
+@pytest.mark.parametrize(
+    "budget", [{"time": 80.0}, {"samples": 30}, {"trials": 6}], ids=["time", "samples", "trials"]
+)
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_short_search_has_a_winner_beside_its_baseline(
+    clock: Callable[..., Clock], make_spec: Any, budget: dict[str, Any], slots: int
+) -> None:
+    """By the rules of promotion nobody but the baseline would come to an end."""
+    stopping = ASHA | {"type": "promotion", "resource": "samples"}
+    search = {"early_stopping": stopping, "budget": budget, "confirm": {"top": 0}}
+    table = clock(slots, lambda x: 4.0)
+    driver = table.search(make_spec(**SPACE | search))
+    complete = [trial for trial in driver.trials if trial.state.name == "COMPLETE"]
+    assert [trial.number for trial in complete][:1] == [0] and len(complete) >= 2
+    assert "time" not in budget or table.now <= 1.03 * 80 + TICK
+
+
 KINDS = [{"method": "none", "max": UNITS}, ASHA, ASHA | {"type": "promotion"}]
 
 
