@@ -111,7 +111,7 @@ def test_a_database_file_that_goes_is_saved_under_another_name(bench: Any, recor
     assert "RUNNING" not in bench.states() and any(t.intermediate_values for t in bench.trials())
     bench.search(space(bench))
     assert complete(bench) and complete(bench, "earlier", 1)
-    begins = [[n["begins"] for n in bench.notes(number) if "begins" in n] for number in (0, 1)]
+    begins = [[n["begins"] for n in bench.notes(t.number) if "begins" in n] for t in bench.trials()]
     assert any(len(found) == 2 and found[1] > 0 for found in begins), "taken up from a checkpoint"
 
 
