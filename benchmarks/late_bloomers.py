@@ -8,8 +8,8 @@ the folder: the same command goes on with it and adds none that is there). Then 
 many random orders to each method, which stops or pauses them by what they reported. The values are those of
 real trainings; only the order and the decisions are played.
 
-    promotion, alike   hpsearch's promotion at rungs, which compares trials with those of their own schedule
-    promotion          the same, but all are compared with all
+    promotion          hpsearch's promotion at rungs
+    promotion, alike   the same, which compares trials with those of their own `--alike`
     hyperband ...      the same two in the brackets of Hyperband
     optuna-...         Optuna's pruners, with the same first rung and eta
 
@@ -54,6 +54,7 @@ class Recorded:
     spec: Spec  # of the study they are from
     first: int  # rung
     budget: int  # that a method may train
+    alike: list[str]  # choices that make kinds of trials
     trials: Sequence[FrozenTrial]
 
     @property
@@ -87,12 +88,12 @@ class Played:
     ended: set[int]
 
 
-def record(space: str, trials: int, trainings: float | None, folder: Path) -> Recorded:
+def record(options: argparse.Namespace, folder: Path) -> Recorded:
     """Train random configurations of a space to their end, as far as the folder does not have them."""
-    spec = load_space(space)
+    spec, trials = load_space(options.space), options.trials
     stopping = spec.early_stopping
     if not isinstance(stopping, Rungs):
-        sys.exit(f"--space: {space} has no rungs; it needs early_stopping: {{method: asha, ...}}")
+        sys.exit(f"--space: {options.space} has no rungs; it needs early_stopping: {{method: asha, ...}}")
     folder.mkdir(parents=True, exist_ok=True)
     study = run(
         spec.override(
@@ -106,7 +107,8 @@ def record(space: str, trials: int, trainings: float | None, folder: Path) -> Re
         watcher=Silence(),
     ).study
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return Recorded(spec, stopping.min, round((trainings or trials / 8) * stopping.max), complete)
+    budget = round((options.trainings or trials / 8) * stopping.max)
+    return Recorded(spec, stopping.min, budget, options.alike, complete)
 
 
 def ours(recorded: Recorded, order: Sequence[int], name: str, **stopping: Any) -> Played:
@@ -115,7 +117,7 @@ def ours(recorded: Recorded, order: Sequence[int], name: str, **stopping: Any) -
         name=name,
         search={"sampler": "random"},
         early_stopping={"eta": ETA, **stopping},
-        budget={"trials": len(order), "samples": None},
+        budget={"trials": len(order), "samples": recorded.budget},
         confirm={"top": 0},
         baseline=None,
     )
@@ -162,7 +164,7 @@ def methods(recorded: Recorded) -> dict[str, Callable[[Sequence[int], str], Play
     """What plays an order, by its name in the table."""
     first, last = recorded.first, recorded.trials[0].last_step or 0
 
-    def promotion(method: str, alike: list[str] | None) -> Callable[[Sequence[int], str], Played]:
+    def promotion(method: str, alike: list[str]) -> Callable[[Sequence[int], str], Played]:
         stopping = {"method": method, "type": "promotion", "min": first, "max": last, "alike": alike}
         return lambda order, name: ours(recorded, order, name, **stopping)
 
@@ -170,10 +172,10 @@ def methods(recorded: Recorded) -> dict[str, Callable[[Sequence[int], str], Play
         return lambda order, name: optunas(recorded, order, name, make())
 
     return {
-        "promotion, alike": promotion("asha", None),
         "promotion": promotion("asha", []),
-        "hyperband, alike": promotion("hyperband", None),
+        "promotion, alike": promotion("asha", recorded.alike),
         "hyperband": promotion("hyperband", []),
+        "hyperband, alike": promotion("hyperband", recorded.alike),
         "optuna-hyperband": pruned(lambda: HyperbandPruner(first, last, ETA)),
         "optuna-asha": pruned(lambda: SuccessiveHalvingPruner(first, ETA)),
         "optuna-median": pruned(MedianPruner),
@@ -210,15 +212,16 @@ def main() -> None:
     parser.add_argument("--space", default="lora")
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--trainings", type=float, help="whole trainings that each method may spend")
+    parser.add_argument("--alike", nargs="*", default=["lr_scheduler"], metavar="PARAMETER")
     parser.add_argument("--folder", type=Path, help="where the recorded study stays")
     parser.add_argument("--orders", type=int, default=200)
     options = parser.parse_args()
     quiet()
     if options.folder is not None:
-        show(record(options.space, options.trials, options.trainings, options.folder), options.orders)
+        show(record(options, options.folder), options.orders)
         return
     with tempfile.TemporaryDirectory() as folder:
-        show(record(options.space, options.trials, options.trainings, Path(folder)), options.orders)
+        show(record(options, Path(folder)), options.orders)
 
 
 if __name__ == "__main__":

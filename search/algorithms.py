@@ -281,7 +281,7 @@ def make_pruner(spec: Spec) -> BasePruner:
     stopping = spec.early_stopping
     if promotes(spec):
         return optuna.pruners.NopPruner()  # nothing is stopped for good
-    ours = {"method", "type", "min", "max", "eta", "resource"}
+    ours = {"method", "type", "alike", "min", "max", "eta", "resource"}
     options = stopping.model_dump(exclude=ours, exclude_none=True)
     if isinstance(stopping, Hyperband):
         return optuna.pruners.HyperbandPruner(**hyperband_options(stopping))

@@ -655,15 +655,14 @@ class Driver:
     def _promoted(self, left: float) -> int | None:
         """The trial that waits at a rung and goes on now; trials have so many seconds left.
 
-        By the rules few come to their end, and of a short search none. It is to have a winner too: where none
-        but the baseline has, the best of those that wait goes on at last, good enough or not.
+        By the rules few come to their end, and of a short search none. At last those go on too that are
+        better than all that did: the winner is to be one of the best.
         """
         if self._promoting is None or self._stop is not None:
             return None
-        found = self._promoting.next()
-        foremost = self._promoting.foremost() if self._only_baseline_ended() else None
-        if foremost is not None and self._is_last_chance(foremost, found, left):
-            found = foremost
+        found, unbeaten = self._promoting.next(), self._promoting.unbeaten()
+        if unbeaten is not None and unbeaten != found and self._is_last_chance(unbeaten, found, left):
+            found = unbeaten
         return found if found is not None and self._rest(found) <= left else None
 
     def _is_last_chance(self, number: int, other: int | None, left: float) -> bool:
@@ -681,10 +680,6 @@ class Driver:
 
     def _step_of(self, number: int | None) -> int:
         return 0 if number is None else self.trials[number].last_step or 0
-
-    def _only_baseline_ended(self) -> bool:
-        ended = (t for t in searched(self.trials) if t.state == TrialState.COMPLETE)
-        return all("baseline" in trial.user_attrs for trial in ended)
 
     def _audit_paused(self) -> bool:
         """Let go on who still waits at a rung and is drawn, where the search is over; whether anybody is."""

@@ -66,9 +66,9 @@ class Promoting:
         """The trial to take up; None where none is good enough."""
         return self._promotion.next()
 
-    def foremost(self) -> int | None:
-        """The best of those that wait at the highest rung; None where nobody waits."""
-        return self._promotion.foremost()
+    def unbeaten(self) -> int | None:
+        """Who waits at the highest rung and was better there than those that went on; None: nobody."""
+        return self._promotion.unbeaten()
 
     def leave(self, trial: FrozenTrial, *, promoted: bool = False) -> None:
         """A trial that waited waits no more: it is taken up, or ends."""

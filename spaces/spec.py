@@ -163,7 +163,7 @@ class Spec(Model):
         spec._places, spec._from_preset = places, tuple(given)
         if not issues:
             issues += _issues(places, relations(spec.parameters, spec.constraints, spec.baseline))
-            alike = getattr(spec.early_stopping, "alike", None) or ()
+            alike = getattr(spec.early_stopping, "alike", ())
             issues += _issues(places, kinds(alike, spec.parameters))
         if not issues:  # only then is there a space to try
             unlisted = spec.space.unlisted() if isinstance(spec.search, Grid) else ()

@@ -47,8 +47,8 @@ class Rungs(EarlyStopping):
     """One in this many trials goes on at each rung."""
     type: Literal["stopping", "promotion"] = "stopping"
     """The others end (stopping), or wait to go on when they are among the best (promotion)."""
-    alike: list[Text] | None = None
-    """Choices in which trials agree that are compared (promotion); lr_scheduler where it is searched."""
+    alike: list[Text] = Field(default=[])
+    """Choices in which trials agree that are compared, such as lr_scheduler (type promotion)."""
 
     @model_validator(mode="after")
     def _check(self) -> Rungs:

@@ -126,33 +126,53 @@ class Promotion:
                 return next(self._queue(rung))
         return None
 
-    def foremost(self) -> int | None:
-        """The best of those that wait at the highest rung, good enough or not; None where nobody waits."""
-        return next((next(self._queue(rung)) for rung in self._highest_first if rung.waiting), None)
+    def unbeaten(self) -> int | None:
+        """Who waits at the highest rung that anybody has come to, and was better there than all of its kind
+        that went on from it; None where there is nobody.
+
+        The places at the last rungs are few, and early ones are given when few have come. A search that ends
+        there would leave its best waiting.
+        """
+        rung = next((rung for rung in self._highest_first if rung.reached), None)
+        if rung is None:
+            return None
+        return next((number for number in self._queue(rung) if self._is_unbeaten(number)), None)
 
     def hopeless(self) -> list[int]:
-        """The paused trials that will never be taken up, however bad all are that still come.
-
-        One may always go on: the best, where nobody else comes to an end.
-        """
+        """The paused trials that will never be taken up, however bad all are that still come."""
         if self._most is None:
             return []
         found = []
         for rung in self._highest_first:
-            places = max(0, max(1, self._most // self.eta) - self._gone(rung))
-            found += [number for line in rung.lines().values() for _, number in line[places:]]
+            places = max(0, self._most // self.eta - self._gone(rung))
+            for line in rung.lines().values():
+                kept = max(places, int(bool(line) and self._is_unbeaten(line[0][1])))
+                found += [number for _, number in line[kept:]]
         return found
+
+    def _is_unbeaten(self, number: int) -> bool:
+        """Whether a trial that waits was better than all of its kind that went on from there."""
+        rung, loss, kind = self._at[number]
+        above = (one for each in self._above(rung) for ranked in each.ranked.values() for _, one in ranked)
+        gone = rung.going.union(above)
+        return not any(
+            one in gone for _, one in rung.ranked[kind][: bisect_left(rung.ranked[kind], (loss, number))]
+        )
+
+    def _above(self, rung: _Rung) -> list[_Rung]:
+        """The next rung of its bracket, if there is one."""
+        return self._rungs[rung.bracket][rung.index + 1 :][:1]
 
     def _gone(self, rung: _Rung) -> int:
         """How many have gone on from a rung: those that are at the next one, or on the way."""
-        above = self._rungs[rung.bracket][rung.index + 1 :][:1]
-        return sum(each.reached for each in above) + len(rung.going)
+        return sum(each.reached for each in self._above(rung)) + len(rung.going)
 
     def _queue(self, rung: _Rung) -> Iterator[int]:
         """Who waits at a rung, in the order in which they go on if nobody else comes."""
-        above = self._rungs[rung.bracket][rung.index + 1 :][:1]
         gone = Counter(self._at[number][2] for number in rung.going)
-        gone += Counter({kind: len(ranked) for each in above for kind, ranked in each.ranked.items()})
+        gone += Counter(
+            {kind: len(ranked) for each in self._above(rung) for kind, ranked in each.ranked.items()}
+        )
         lines = {kind: deque(line) for kind, line in rung.lines().items() if line}
         while lines:
             kind = min(lines, key=lambda kind: (gone[kind] / len(rung.ranked[kind]), lines[kind][0]))

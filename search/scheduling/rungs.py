@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from ...spaces import Spec
 from ...spaces.stopping import Hyperband, Rungs, SuccessiveHalving
 
-SCHEDULES = ("lr_scheduler", "lr_scheduler_type")  # choices that bend a curve rather than lower it
-
 
 @dataclass(frozen=True)
 class Bracket:
@@ -83,9 +81,7 @@ def alike_of(spec: Spec) -> list[str]:
     stopping = spec.early_stopping
     if not isinstance(stopping, Rungs) or stopping.type != "promotion":
         return []
-    if stopping.alike is not None:
-        return stopping.alike
-    return [name for name in spec.space.searched if name in SCHEDULES]
+    return stopping.alike
 
 
 def bracket_of_trial(brackets: list[Bracket], study: str, number: int) -> int:
