@@ -204,7 +204,7 @@ def test_a_disk_that_fills_up_leaves_no_half_study(here: Path) -> None:
 @pytest.mark.slow
 def test_backups_while_two_workers_write(here: Path, cli: Cli) -> None:
     """Each is whole, the last one is searched to its end, and the search never notices."""
-    file = space(here, pause=0.05, trials=24, workers=2)
+    file = space(here, pause=0.1, trials=24, workers=2)
     search = subprocess.Popen(
         [*COMMAND, "run", str(file), "--plain", "--storage", "live.db"],
         stdout=subprocess.PIPE,
@@ -225,7 +225,7 @@ def test_backups_while_two_workers_write(here: Path, cli: Cli) -> None:
                 assert database.execute("PRAGMA foreign_key_check").fetchall() == []
             seen.append(_whole(backup))
             assert f"1 study with {len(seen[-1])} trial" in said
-            if len(seen) == 3:
+            if len(seen) == 1:
                 code, said = cli("copy", "curves", "--storage", "live.db", "--to", "copy.db")
                 assert (code, "is running the study" in said) == (1, True), said
                 assert not (here / "copy.db").exists()
