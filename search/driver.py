@@ -233,11 +233,12 @@ class Driver:
             waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
             waiting = [trial for trial in waiting if self._goes_on(trial, left)]
             promoted = self._promoted(left)
-            begins = self._timing.begins(None, 0) <= left and not self._all_asked()
+            all_asked = self._all_asked()
+            begins = self._timing.begins(None, 0) <= left and not all_asked
             if not waiting and promoted is None and not begins:
                 if any(CONFIRMS not in each.trial.user_attrs for each in self.running.values()):
                     return None
-                if self._stop is None and not self._all_asked():
+                if self._stop is None and not all_asked:
                     self.stop(self._timing.spent(self._wish()))
                 if not (self._audit_paused() or self._confirm()):
                     return None

@@ -136,7 +136,9 @@ class Promotion:
         rung = next((rung for rung in self._highest_first if rung.reached), None)
         if rung is None:
             return None
-        return next((number for number in self._queue(rung) if self._is_unbeaten(number)), None)
+        best = {line[0][1] for line in rung.lines().values() if line}  # of each kind: others have it ahead
+        unbeaten = {number for number in best if self._is_unbeaten(number)}
+        return next((number for number in self._queue(rung) if number in unbeaten), None)
 
     def hopeless(self) -> list[int]:
         """The paused trials that will never be taken up, however bad all are that still come."""
