@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -132,3 +133,36 @@ def test_values_without_an_order_are_all_as_far_apart_as_the_ends_of_a_range(mak
     assert [np.linalg.norm(columns[i] - columns[j]) for i, j in ((0, 1), (0, 2), (1, 2))] == pytest.approx(
         [1] * 3
     )
+
+
+RANGES = [
+    {"min": 1, "max": 400, "log": True},
+    {"min": 1, "max": 10**6},
+    {"min": -3, "max": 3},
+    {"min": 0.0, "max": 1.0, "step": 0.01},
+    {"min": 1e-5, "max": 1.0, "factor": 10},
+    {"min": 0.5, "max": 2.5},
+]
+
+
+@given(st.sampled_from(RANGES), st.floats(0, 1))
+def test_a_point_is_the_nearest_value_of_its_range(written: dict[str, Any], at: float) -> None:
+    from hpsearch.spaces import Range, Spec
+
+    parameters = {"x": written}
+    spec = Spec.from_json(
+        {"version": 1, "name": "s", "objective": "a:b", "metric": "m", "parameters": parameters}
+    )
+    parameter = spec.parameters["x"]
+    assert isinstance(parameter, Range)
+    ends = [parameter.min, parameter.max]
+    if parameter.log or parameter.factor:
+        raw = math.exp(np.interp(at, [0, 1], np.log(ends)))
+    else:
+        raw = float(np.interp(at, [0, 1], ends))
+    value, nearest = Cube(spec.space).config(np.array([at]))["x"], parameter.snap(raw)
+    assert type(value) is type(nearest)
+    if value != nearest:  # half way between both, as far as floating point tells
+        assert parameter.factor or abs(value - raw) == pytest.approx(abs(nearest - raw))
+        if parameter.factor:
+            assert value / raw == pytest.approx(raw / nearest)
