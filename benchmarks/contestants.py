@@ -96,6 +96,7 @@ class Contestant:
     begin: Callable[[Task, int, int], Search]  # with a seed and a budget in epochs
     needs: str | None = None  # the package that it is left out without
     extra: bool = False  # whether it runs only where it is named
+    told: bool = False  # whether it is told its budget, and does what fits
 
 
 class Silence:
@@ -336,10 +337,10 @@ def syne_space(task: Task) -> dict[str, Any]:
 
 SYNE_TUNE = "syne_tune"
 CONTESTANTS = {
-    "hpsearch": Contestant(partial(ours, sampler="rung_gp")),
-    "hpsearch-tpe": Contestant(partial(ours, sampler="tpe")),
-    "hpsearch-prior": Contestant(partial(ours, sampler="rung_gp", prior=True)),
-    "hpsearch-random": Contestant(partial(ours, sampler="random"), extra=True),
+    "hpsearch": Contestant(partial(ours, sampler="rung_gp"), told=True),
+    "hpsearch-tpe": Contestant(partial(ours, sampler="tpe"), told=True),
+    "hpsearch-prior": Contestant(partial(ours, sampler="rung_gp", prior=True), told=True),
+    "hpsearch-random": Contestant(partial(ours, sampler="random"), extra=True, told=True),
     "random": Contestant(partial(Optuna, sampler=RandomSampler, pruner=lambda task: NopPruner())),
     "optuna-tpe": Contestant(partial(Optuna, pruner=lambda task: NopPruner())),
     "optuna-hyperband": Contestant(

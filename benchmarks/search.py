@@ -5,8 +5,10 @@
         [--budgets 5 10 20] [--only CONTESTANT ...] [--out runs.csv] [--jobs 2] [--each-task] [--no-default]
 
 The clock is simulated: an epoch costs every search one unit of time on one of its workers, and a trial that
-was paused goes on from where it stood. Budgets are in full trainings, summed over the workers. What a search
-has found is the best value that any of its trials has reported, whether that one came to its end or not.
+was paused goes on from where it stood. Budgets are in full trainings, summed over the workers. Ours is told
+its budget, as by its user, and runs once for each; the peers ask for none, so they run for the longest and
+are judged on the way. What a search has found is the best value that any of its trials has reported, whether
+that one came to its end or not.
 
 The folder has `mfbench.py`, which answers `list_tasks`, `dev_tasks`, `space`, `max_epoch`, `curve` and
 `reference`, and its data. LCBench, by the surrogate of YAHPO Gym 1.0.2 (github.com/slds-lmu/yahpo_data,
@@ -59,7 +61,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,7 @@ class Plan:
     seed: int
     workers: int
     default: bool  # whether the task's default configuration is tried first
+    budget: int  # in full trainings
 
 
 @dataclass(frozen=True)
@@ -137,20 +140,29 @@ def data_in(folder: Path) -> Any:
     return importlib.import_module("mfbench")
 
 
-def run(plan: Plan, folder: Path, longest: int) -> Run:
-    """Run a search of as many full trainings as the longest budget has."""
+def run(plan: Plan, folder: Path) -> Run:
+    """Run a search."""
     quiet()
     data = data_in(folder)
     space = data.space(plan.task)
     first = {name: p["default"] for name, p in space.items()} if plan.default else None
     task = Task(plan.task, space, data.max_epoch(plan.task), data.curve, first)
     begun = time.perf_counter()
-    budget = longest * task.epochs
+    budget = plan.budget * task.epochs
     search = CONTESTANTS[plan.contestant].begin(task, plan.seed, budget)
     told = simulate(search, task, plan.workers, budget)
     seconds = time.perf_counter() - begun
     best = tuple(told.best[task.epochs - 1 :: task.epochs])
     return Run(plan, seconds, told.trials, told.finished, best)
+
+
+def joined(runs: Iterable[Run]) -> Run:
+    """The runs of a search with several budgets as one: after each budget the best of the run that had it."""
+    *shorter, longest = sorted(runs, key=lambda made: made.plan.budget)
+    best = list(longest.best)
+    for made in reversed(shorter):
+        best[: made.plan.budget] = made.best
+    return replace(longest, best=tuple(best))
 
 
 def regret_in(data: Any) -> Callable[[str, float], float]:
@@ -176,7 +188,7 @@ class Runs:
             with file.open(newline="") as stream:
                 header, *rows = csv.reader(stream)
             if header != self._header:
-                raise WrongUse(f"--out: {file} was made with other --budgets; name another file")
+                raise WrongUse(f"--out: {file} was made for another longest budget; name another file")
             for row in rows:
                 self._add(self._read(row))
         elif file is not None:
@@ -184,8 +196,8 @@ class Runs:
 
     def take(self, made: Run) -> None:
         self._add(made)
-        rest = (round(made.seconds, 3), made.trials, made.finished, *made.best)
-        self._write([*astuple(made.plan), *rest])
+        row = [*astuple(made.plan), round(made.seconds, 3), made.trials, made.finished, *made.best]
+        self._write(row + [""] * (len(self._header) - len(row)))
 
     def _add(self, made: Run) -> None:
         self.made[made.plan] = made
@@ -197,19 +209,20 @@ class Runs:
 
     @staticmethod
     def _read(row: list[str]) -> Run:
-        contestant, task, seed, workers, default, seconds, trials, finished, *best = row
-        plan = Plan(contestant, task, int(seed), int(workers), default == "True")
-        return Run(plan, float(seconds), int(trials), int(finished), tuple(map(float, best)))
+        contestant, task, seed, workers, default, budget, seconds, trials, finished, *best = row
+        plan = Plan(contestant, task, int(seed), int(workers), default == "True", int(budget))
+        values = tuple(float(value) for value in best if value)  # a shorter one has fewer
+        return Run(plan, float(seconds), int(trials), int(finished), values)
 
 
-def make(plans: Sequence[Plan], runs: Runs, folder: Path, longest: int, jobs: int) -> int:
+def make(plans: Sequence[Plan], runs: Runs, folder: Path, jobs: int) -> int:
     """Make the runs, several at once; how many failed."""
     failed = 0
     for name in THREADS:
         os.environ[name] = "1"  # a run is one core's work
     # Spawned: neither numpy nor Ray likes to be forked.
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(run, plan, folder, longest): plan for plan in plans}
+        waiting = {pool.submit(run, plan, folder): plan for plan in plans}
         try:
             for number, done in enumerate(as_completed(waiting), start=1):
                 plan = waiting[done]
@@ -320,23 +333,35 @@ def present(wanted: Sequence[str] | None) -> list[str]:
     return [name for name in named if name not in out]
 
 
+def made_by(runs: Runs, plans: Sequence[Plan]) -> list[Run]:
+    """What was made of plans, each search with all its budgets as one; without those that lack a budget."""
+    budgets: dict[Plan, list[Plan]] = defaultdict(list)
+    for plan in plans:
+        budgets[replace(plan, budget=0)].append(plan)
+    return [
+        joined(runs.made[plan] for plan in each) for each in budgets.values() if runs.made.keys() >= set(each)
+    ]
+
+
 def compare(options: argparse.Namespace, data: Any) -> int:
     """Make the runs that are missing and print a table for each number of workers; how many runs failed."""
     names, tasks = present(options.only), chosen(options.tasks, data)
     budgets = sorted(options.budgets)
     runs = Runs(options.out, budgets[-1])
     plans = [
-        Plan(name, task, seed, workers, not options.no_default)
+        Plan(name, task, seed, workers, not options.no_default, budget)
         for workers in options.workers
         for seed in range(options.seeds)
         for task in tasks
         for name in names
+        for budget in (budgets if CONTESTANTS[name].told else budgets[-1:])
     ]
     to_make = [plan for plan in plans if plan not in runs.made and not options.show]
-    failed = make(to_make, runs, options.data, budgets[-1], options.jobs) if to_make else 0
+    failed = make(to_make, runs, options.data, options.jobs) if to_make else 0
     for workers in options.workers:
-        made = [runs.made[plan] for plan in plans if plan.workers == workers and plan in runs.made]
-        table = Table(names, made, regret_in(data))
+        table = Table(
+            names, made_by(runs, [plan for plan in plans if plan.workers == workers]), regret_in(data)
+        )
         print(f"\n{len(table.tasks)} tasks, {options.seeds} seeds, {workers} worker{'s' * (workers > 1)}")
         if table.left_out:
             print(f"without {table.left_out} of the tasks and seeds, which not all contestants have run")

@@ -202,14 +202,15 @@ def test_searches_are_compared_over_curves(curves: Path) -> None:
             (task, 1 + len(names)) for task in ("far", "near")
         ]
     *runs, last = (curves / "runs.csv").read_text().splitlines(keepends=True)
-    assert len(runs) == 2 * 2 * len(names)
+    ours = sum(name.startswith("hpsearch") for name in names)  # once for each budget
+    assert len(runs) == 2 * 2 * (len(names) + ours)
     (curves / "runs.csv").write_text("".join(runs))
     shown = lines_of("search.py", *options, "--show")
     assert "without 1 of the tasks and seeds, which not all contestants have run" in shown
     assert len(lines_of("search.py", *options)) == len(lines)
     *again, made = (curves / "runs.csv").read_text().splitlines(keepends=True)
     assert again == runs, "what was run is not run again"
-    assert made.split(",")[:5] == last.split(",")[:5]
+    assert made.split(",")[:6] == last.split(",")[:6]
 
 
 @pytest.fixture
@@ -238,12 +239,12 @@ def test_searches_that_are_not_installed_are_left_out_loudly(
 def test_searches_are_ranked_by_what_they_found(search: Any) -> None:
     found = {"a": ([0.1, 0.3], [0.2, 0.2]), "b": ([0.1, 0.2], [0.4, 0.2])}
     runs = [
-        search.Run(search.Plan(name, task, seed, 1, True), 1.0, 3, 2, (9.0, value))
+        search.Run(search.Plan(name, task, seed, 1, True, 2), 1.0, 3, 2, (9.0, value))
         for name, tasks in found.items()
         for task, values in zip(("x", "y"), tasks, strict=True)
         for seed, value in enumerate(values)
     ]
-    unequal = search.Run(search.Plan("a", "x", 2, 1, True), 1.0, 3, 2, (9.0, 0.0))
+    unequal = search.Run(search.Plan("a", "x", 2, 1, True, 2), 1.0, 3, 2, (9.0, 0.0))
     table = search.Table(["a", "b"], [*runs, unequal], lambda task, value: value)
     assert table.left_out == 1
     assert table.ranks(1) == {"a": 1.5, "b": 1.5}
@@ -251,6 +252,15 @@ def test_searches_are_ranked_by_what_they_found(search: Any) -> None:
     assert table.mean_regret("b", 2) == pytest.approx(0.225)
     assert table.worst("a", 2) == pytest.approx(0.22 / 0.17)
     assert table.worst("b", 2) == pytest.approx(0.32 / 0.22)
+
+
+def test_a_search_is_judged_after_each_budget_by_the_run_that_had_it(search: Any) -> None:
+    def made(budget: int, *best: float) -> Any:
+        return search.Run(search.Plan("a", "x", 0, 1, True, budget), 1.0, budget, 1, best)
+
+    found = search.joined([made(4, 9.0, 8.0, 7.0, 6.0), made(2, 9.0, 5.0)])
+    assert found.best == (9.0, 5.0, 7.0, 6.0)
+    assert found.plan.budget == found.trials == 4
 
 
 # Chaos: what it finds in order, and that it would find what is not.
