@@ -37,6 +37,11 @@ class Clock:
         return self._paused_since is not None
 
     @property
+    def stopped(self) -> bool:
+        """Whether somebody stopped the search, to go on with it later."""
+        return self.suspends and not self.paused
+
+    @property
     def suspends(self) -> bool:
         """Whether running trials are put back at their next report: the search pauses or stops."""
         return self._suspending_since is not None

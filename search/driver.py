@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from .memory import Memory
 
 ENDED_AT_ONCE = 8  # paused trials, between two looks at the workers
-OVER = "the time is over"  # why a trial ends that has not reported
 SAME_FAILURES = 3  # identical failures from the start on that end a search
 
 
@@ -143,7 +142,7 @@ class Driver:
     @property
     def stopped(self) -> bool:
         """Whether somebody stopped the search, to go on with it later."""
-        return self._clock.suspends and not self.paused
+        return self._clock.stopped
 
     @property
     def paused(self) -> bool:
@@ -267,7 +266,7 @@ class Driver:
         self._check_ends()
         if self._stop is not None and not self.stopped:
             for number in self._spending.in_the_way():
-                self._lives.prune(self._lives.take_away(number), OVER)
+                self._lives.prune_unheard(number)
         if self._spending.has_begun_to_confirm:  # meanwhile: their end is of no use to anybody who trains
             self._lives.prune_all_waiting(ENDED_AT_ONCE)
         if (told := self._clock.tick()) is not None:
@@ -276,7 +275,7 @@ class Driver:
         self._others.look()
         if self.paused and self._clock.suspends_late:
             for number in list(self.running):
-                self._lives.dropped.append(number)
+                self._lives.take_away(number)
                 self.suspend(number)
         self._watcher.tick(self)
 
@@ -335,7 +334,7 @@ class Driver:
         late = confirmed is not None and self._timing.comes_late(confirmed)
         try:
             if waiting is not None and late:
-                self._lives.prune(self._lives.take_away(waiting.number), OVER)
+                self._lives.prune_unheard(waiting.number)
             elif waiting is not None and waiting.datetime_start is not None:  # it has begun before
                 return self._lives.take_up(waiting)
             elif promoted is not None and not has_checkpoint(self._lives.folder(promoted)):

@@ -1,7 +1,8 @@
 """The life of a study's trials: how each begins, waits, is taken up again and ends.
 
 Whoever decides these things says which and why; here is what then becomes of a trial, its folder and its
-checkpoint. What a call of `Lives` leaves is in the database when it returns, but for a trial that begins.
+checkpoint. That a trial waits or has ended is in the database when the call returns; that one has begun is
+written by `flush`.
 """
 
 from __future__ import annotations
@@ -103,9 +104,8 @@ class Lives:
             raise SearchError(str(error)) from error
 
     def _say_that_it_waits(self, message: str) -> None:
-        stopped = self._clock.suspends and not self._clock.paused
         leave = "; another signal leaves without it, and trials go on from their checkpoints"
-        self._say(message + (leave if stopped else ""))
+        self._say(message + (leave if self._clock.stopped else ""))
 
     def close(self, *, hurried: bool) -> None:
         """Put back what is still running and write what is still unwritten.
@@ -249,6 +249,10 @@ class Lives:
         self._storage.set_trial_system_attr(running.trial._trial_id, "constraints", [1.0])
         self.prune(running, reason)
         return reason
+
+    def prune_unheard(self, number: int) -> None:
+        """End a trial for which there is no time left, though it has not reported."""
+        self.prune(self.take_away(number), "the time is over")
 
     def prune_waiting(self, numbers: Iterable[int], reason: str | None = None) -> None:
         """End trials that wait at a rung, in one transaction; by default because they wait in vain."""
