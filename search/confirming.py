@@ -51,12 +51,17 @@ def searched(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     return [trial for trial in trials if confirms(trial) is None]
 
 
+def best_of(spec: Spec, trials: Iterable[FrozenTrial], count: int) -> list[FrozenTrial]:
+    """So many of the best complete trials of the search, the best first."""
+    sign = 1 if spec.goal == "minimize" else -1
+    complete = (t for t in searched(trials) if t.state == TrialState.COMPLETE)
+    return heapq.nsmallest(count, complete, key=lambda t: (sign * (t.value or 0.0), t.number))
+
+
 def chosen(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Who is to be confirmed, by what is known now: the best, and the baseline."""
-    sign = 1 if spec.goal == "minimize" else -1
     complete = [t for t in searched(trials) if t.state == TrialState.COMPLETE]
-    others = (t for t in complete if "baseline" not in t.user_attrs)
-    best = heapq.nsmallest(wish.top, others, key=lambda t: (sign * (t.value or 0.0), t.number))
+    best = best_of(spec, (t for t in complete if "baseline" not in t.user_attrs), wish.top)
     return best + [t for t in complete if best and "baseline" in t.user_attrs]
 
 

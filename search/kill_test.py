@@ -33,9 +33,9 @@ from ..spaces.samplers import GP, TPE
 from ..storage.files import CONFIG, METRICS, study_folder
 from ..storage.states import AT_RUNG
 from .api import StudyResult, open_study
-from .driver import OWN_ATTRS
 from .errors import SearchError
 from .guardian import TEMPORARY
+from .lives import OWN_ATTRS
 from .pace import COST
 
 MARK = "HPSEARCH_KILL_TEST"  # in the environment of a search: all that it starts has it too

@@ -15,7 +15,8 @@ from ..spaces import Spec
 from ..storage import database, studies
 from ..storage.files import CHECKPOINT
 from .algorithms import make_pruner
-from .driver import Assignment, Driver
+from .driver import Driver
+from .running import Assignment
 from .scheduling import places_of
 
 MOST = 1000  # trials of a rehearsal

@@ -21,11 +21,11 @@ from .api import StudyResult
 from .audit import Audited
 from .confirmation import Confirmed
 from .confirming import searched
-from .driver import OWN_ATTRS
 from .edges import Edge, edges_of
 from .explain import bracket_of, rung_results, stopping_in_words
 from .export import config_of
 from .importance import Importance, importances_of
+from .lives import OWN_ATTRS
 from .promoting import EVENTS
 from .scheduling import brackets_of
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Choice, Range, Spec
+from ..spaces.samplers import GP, TPE
 from ..spaces.stopping import Rungs
 from ..storage.files import driver_running
 from ..storage.states import CONFIRMS_SEED, at_rung, confirms, state_of
@@ -80,7 +82,7 @@ def _suggested(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) ->
 
 def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str:
     """How the sampler came to it, as far as that is known."""
-    sampler, begun = spec.search.sampler, trial.datetime_start
+    search, sampler, begun = spec.search, spec.search.sampler, trial.datetime_start
     if begun is None:
         return "it waits for its turn to get parameters"
     own = trial.system_attrs.get(SUGGESTED)
@@ -93,9 +95,11 @@ def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -
         return f"drawn at random{near}"
     if sampler == "grid":
         return "the next point of the grid"
-    if sampler not in COUNTED or promotes(spec):  # there a model counts those at a rung, who change
+    if not isinstance(search, TPE | GP) or promotes(spec):  # there a model counts those at a rung, who change
         return f"proposed by the sampler {sampler}"
-    least = make_sampler(spec, 0)._n_startup_trials  # type: ignore[attr-defined]
+    least = search.n_startup_trials
+    if least is None:
+        least = signature(type(make_sampler(spec, 0))).parameters["n_startup_trials"].default
     known = sum(
         other.state in COUNTED[sampler]
         and other.datetime_complete is not None

@@ -10,15 +10,17 @@ seed of each, while a whole one fits.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 from optuna.trial import FrozenTrial
 
 from ..spaces import Spec
 from ..storage.states import CONFIRMS_SEED, confirms
+from .clock import Clock
 from .confirming import Wish, chosen, cut_short, missing
+from .lives import Lives
 from .pace import Pace, span
+from .running import Running
 from .scheduling import places_of
 
 LATE = 1.03  # of the time: no training goes on for longer
@@ -30,18 +32,31 @@ Todo = list[tuple[FrozenTrial, int]]
 
 
 class Timing:
-    """The time of one search. `elapsed`: its seconds so far; `busy`: those that confirming ones still run."""
+    """The time of one search, of which trials of the search get what those that confirm the best leave."""
 
-    def __init__(self, spec: Spec, pace: Pace) -> None:
+    def __init__(self, spec: Spec, pace: Pace, clock: Clock, lives: Lives) -> None:
         self._spec = spec
         self._pace = pace
+        self._clock = clock
+        self._lives = lives
         self._places = places_of(spec)
         self._asked = spec.budget.time or math.inf
         self._time = self._asked - min(LEAVING, self._asked / 50) if spec.budget.time else math.inf
 
-    def left(self, wish: Wish, trials: Sequence[FrozenTrial], elapsed: float, busy: Sequence[float]) -> float:
+    def learn(self, running: Running, units: int | None = None) -> None:
+        """Remember what a training costs; one that confirms says it of the configuration's trial too.
+
+        A whole training of it has so many units, where it has run to its end.
+        """
+        cost = running.attempt.cost
+        if cost is not None:
+            whose = running.number if running.confirms is None else running.confirms
+            for number in {running.number, whose}:
+                self._pace.learn(number, cost, units)
+
+    def left(self, wish: Wish) -> float:
         """Seconds that trials of the search may still take; negative where there are none."""
-        return self._time - elapsed - self._reserve(wish, trials, busy)
+        return self._time - self._clock.elapsed - self._reserve(wish)
 
     def begins(self, number: int | None, step: int) -> float:
         """Seconds until a trial, or a new one, that goes on from a step has brought anything.
@@ -59,40 +74,47 @@ class Timing:
         """The resource from a step to the next rung, or to the end."""
         return (self._rung(step) or self._spec.early_stopping.max or step) - step
 
-    def _rung(self, step: int) -> int | None:
-        return next((place for place in self._places if place > step), None)
-
     def spent(self, wish: Wish) -> str:
         """Why a search ends by its time."""
         kept = ", but for the confirmation" if wish.trainings(self._spec) else ""
         return f"the time budget of {self._asked:g} s is spent{kept}"
 
-    def patience(self, every: float) -> float:
-        """How long a search waits for the next reports of trials that report so often."""
-        return min(every, PATIENCE * self._time)
+    @property
+    def patience(self) -> float:
+        """How long a search waits for the next reports of all that run, as far as that is known."""
+        found = (each.attempt.every for each in self._lives.running.values())
+        return min(max((every for every in found if every is not None), default=0.0), PATIENCE * self._time)
 
-    def is_late(self, end: float) -> bool:
-        """Whether an end after so many seconds is too late for anything."""
-        return end > LATE * self._time
+    def comes_late(self, confirmed: int) -> bool:
+        """Whether there is no time left for a training that confirms a trial."""
+        return self._is_late(self._pace.seconds_of(confirmed))
 
-    def is_over(
-        self, wish: Wish, trials: Sequence[FrozenTrial], elapsed: float, busy: Sequence[float]
-    ) -> bool:
-        """Whether trials of the search that still run stand in the way of the confirmation."""
-        return self.left(wish, trials, elapsed, busy) < -PATIENCE * self._time
+    def in_the_way(self, wish: Wish) -> list[int]:
+        """Trials that run and would keep a search from ending on time that asks for no more.
 
-    def next_round(
-        self, wish: Wish, trials: Sequence[FrozenTrial], elapsed: float, busy: Sequence[float], *, more: bool
-    ) -> tuple[Todo, str | None]:
+        The baseline comes to its end where nobody else did: a search ends with a winner.
+        """
+        late = self._is_late(0.0)
+        over = late or self.left(wish) < -PATIENCE * self._time
+        needs_winner = self._lives.best is None
+        return [
+            number
+            for number, running in self._lives.running.items()
+            if (late if running.confirms is not None else over)
+            and not (needs_winner and "baseline" in running.trial.user_attrs)
+        ]
+
+    def next_round(self, wish: Wish, *, more: bool) -> tuple[Todo, str | None]:
         """The trainings that confirm the best with the next seed, and what to tell the user.
 
         `more`: whether the time is to be used up, by more seeds than were wished for.
         """
+        trials = self._lives.trials
         todo = missing(self._spec, wish, trials)
         if todo:
             seed = todo[0][1]
             needed = [(trial, k) for trial, k in todo if k <= max(1, seed)]  # one seed alone says nothing
-            while needed and self.is_late(elapsed + self._seconds(needed, busy)):
+            while needed and self._is_late(self._seconds(needed)):
                 needed = _without_the_last(needed) if seed == 1 else []
             found = [(trial, k) for trial, k in needed if k == seed]
             if seed == 0 and found:
@@ -106,12 +128,13 @@ class Timing:
             return [], None
         todo = missing(self._spec, replace(wish, seeds=max(wish.seeds, max(seeds) + 1)), trials)
         todo = todo or missing(self._spec, replace(wish, seeds=max(seeds) + 2), trials)
-        if not todo or elapsed + self._seconds(todo, busy) > self._time:
+        if not todo or self._clock.elapsed + self._seconds(todo) > self._time:
             return [], None
         return todo, "there is time for one more seed of each"
 
-    def _reserve(self, wish: Wish, trials: Sequence[FrozenTrial], busy: Sequence[float]) -> float:
+    def _reserve(self, wish: Wish) -> float:
         """Seconds until the confirmation would be done, if it began now."""
+        trials, busy = self._lives.trials, self._busy
         put_up = [t for t in trials if confirms(t) is not None and not t.state.is_finished()]
         todo = missing(self._spec, wish, trials)
         few = chosen(self._spec, wish, trials)
@@ -120,8 +143,24 @@ class Timing:
         seconds = [self._pace.seconds_of(trial.number) for trial, _ in todo]
         return span([*waiting, *seconds, *unknown], self._pace.slots, busy)
 
-    def _seconds(self, todo: Todo, busy: Sequence[float]) -> float:
-        return span([self._pace.seconds_of(trial.number) for trial, _ in todo], self._pace.slots, busy)
+    def _seconds(self, todo: Todo) -> float:
+        return span([self._pace.seconds_of(trial.number) for trial, _ in todo], self._pace.slots, self._busy)
+
+    @property
+    def _busy(self) -> list[float]:
+        """Seconds that the trainings which confirm and run still take."""
+        return [
+            max(0.0, self._pace.seconds_of(each.confirms) - each.seconds)
+            for each in self._lives.running.values()
+            if each.confirms is not None
+        ]
+
+    def _is_late(self, seconds: float) -> bool:
+        """Whether an end in so many seconds is too late for anything."""
+        return self._clock.elapsed + seconds > LATE * self._time
+
+    def _rung(self, step: int) -> int | None:
+        return next((place for place in self._places if place > step), None)
 
 
 def _without_the_last(todo: Todo) -> Todo:

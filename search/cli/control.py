@@ -168,7 +168,7 @@ def _alone(found: Found, action: Callable[[LiveStorage], None]) -> None:
 def _fail(live: LiveStorage, number: int) -> None:
     from optuna.trial import TrialState
 
-    from ..driver import KILLED
+    from ..others import KILLED
 
     key = live.trial_id(number)
     for name in ("error", "reason"):
@@ -177,7 +177,7 @@ def _fail(live: LiveStorage, number: int) -> None:
 
 
 def _revive(live: LiveStorage, numbers: list[int]) -> None:
-    from ..driver import OF_A_FAILURE
+    from ..others import OF_A_FAILURE
 
     for number in numbers:
         live.revive(number, OF_A_FAILURE)

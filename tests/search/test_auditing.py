@@ -12,9 +12,10 @@ from optuna.trial import FrozenTrial
 
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.auditing import Draw, outcome
-from hpsearch.search.driver import Assignment, Driver
+from hpsearch.search.driver import Driver
 from hpsearch.search.report import audit
 from hpsearch.search.rung_view import decided
+from hpsearch.search.running import Assignment
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,12 +16,13 @@ import optuna
 import pytest
 from optuna.trial import FrozenTrial
 
-from hpsearch.search import driver as driver_module
+from hpsearch.search import clock, lives
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.confirming import Wish, outcome
-from hpsearch.search.driver import Assignment, Driver, Failure
+from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
 from hpsearch.search.rung_view import as_samplers_see_it
+from hpsearch.search.running import Assignment, Failure
 from hpsearch.search.scheduling import expected_cost
 from hpsearch.spaces import Spec
 from hpsearch.storage import connection, database
@@ -58,11 +60,17 @@ class Table:
         self.listener = Listener()
         self._opened: list[optuna.storages.RDBStorage] = []
 
-    def driver(self, spec: Spec) -> Driver:
+    def driver(self, spec: Spec, begun: float | None = None) -> Driver:
         storage = open_storage(f"sqlite:///{self.file}", create=True)
         self._opened.append(storage)
         live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
-        return Driver(spec, live, runs=self.runs, watcher=self.listener, pruner=make_pruner(spec))
+        pruner = make_pruner(spec)
+        return Driver(spec, live, runs=self.runs, watcher=self.listener, pruner=pruner, begun=begun)
+
+    def command(self, **what: Any) -> None:
+        """Ask something of the driver, as another process does."""
+        study = optuna.load_study(study_name="study", storage=f"sqlite:///{self.file}")
+        study.set_user_attr(f"{COMMAND}1", what)
 
     def read(self, name: str = "study") -> list[FrozenTrial]:
         storage = optuna.storages.RDBStorage(f"sqlite:///{self.file}")
@@ -224,7 +232,7 @@ def test_closing_leaves_nothing_running(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(driver_module, "document", interrupted)  # in the middle of the next one's beginning
+        patch.setattr(lives, "document", interrupted)  # in the middle of the next one's beginning
         driver.ask()
     driver.close()
     assert table.states() == ["WAITING", "WAITING"]
@@ -287,13 +295,11 @@ def test_a_target_that_is_reached_stays_reached(table: Table, make_spec: Any) ->
 
 def test_the_time_of_earlier_searches_counts(table: Table, make_spec: Any) -> None:
     spec = make_spec(budget={"trials": 9, "time": 100})
-    driver = table.driver(spec)
-    driver._begun -= 60
+    driver = table.driver(spec, begun=time.monotonic() - 60)
     driver.tick()
     driver.close()
     assert 60 <= table.driver(spec).elapsed < 90
-    driver = table.driver(spec)
-    driver._begun -= 60
+    driver = table.driver(spec, begun=time.monotonic() - 60)
     driver.tick()
     assert driver.stop_reason == "the time budget of 100 s is spent"
 
@@ -302,7 +308,7 @@ def test_the_clock_is_written_every_five_seconds_and_never_back(
     table: Table, make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(driver_module, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
     driver = table.driver(make_spec())
     seen = []
     for now in (100.0, 102.0, 104.9, 105.1, 107.0, 110.0, 110.3):  # noqa: B007  # the clock above
@@ -313,8 +319,7 @@ def test_the_clock_is_written_every_five_seconds_and_never_back(
 
 def test_a_stop_of_an_earlier_search_is_over(table: Table, make_spec: Any) -> None:
     driver = table.driver(make_spec())
-    asked = optuna.load_study(study_name="study", storage=f"sqlite:///{table.file}")
-    asked.set_user_attr(f"{COMMAND}1", {"do": "stop"})
+    table.command(do="stop")
     driver.tick()
     assert driver.stop_reason == "asked by hpsearch stop"
     assert table.driver(make_spec()).ask() is not None
@@ -595,7 +600,8 @@ def test_the_baseline_takes_nobodys_place_and_never_pauses(table: Table, make_sp
 def test_a_paused_trial_can_be_killed(table: Table, make_spec: Any) -> None:
     driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
     to_rung(driver, 1, 5.0)
-    driver.kill(0, "killed by hpsearch kill")
+    table.command(do="kill", trial=0)
+    driver.tick()
     assert table.states() == ["FAIL"]
     assert "paused" not in table.read()[0].user_attrs
 

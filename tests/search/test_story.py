@@ -9,7 +9,8 @@ import pytest
 
 from hpsearch.search import open_study
 from hpsearch.search.algorithms import make_pruner
-from hpsearch.search.driver import Assignment, Driver, Failure
+from hpsearch.search.driver import Driver
+from hpsearch.search.running import Assignment, Failure
 from hpsearch.search.story import Story, story_of
 from hpsearch.spaces import Spec
 from hpsearch.storage import StorageError

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search import driver as driver_module
+from hpsearch.search import clock as clock_module
+from hpsearch.search import running
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.confirming import outcome
 from hpsearch.search.driver import Driver
@@ -98,7 +99,8 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         return made[0]
 
     moves = SimpleNamespace(monotonic=lambda: made[0].now, time=lambda: made[0].now)
-    monkeypatch.setattr(driver_module, "time", moves)
+    for module in (clock_module, running):
+        monkeypatch.setattr(module, "time", moves)
     yield make
 
 

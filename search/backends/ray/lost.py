@@ -11,7 +11,7 @@ from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.tune.experiment import Trial
 
-from ...driver import Failure
+from ...running import Failure
 from ...trial import LONGEST_MESSAGE, TRACEBACK_LINES
 from .cluster import replaced
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import sqlalchemy
 
-from hpsearch.search import driver as driver_module
+from hpsearch.search import clock
 from hpsearch.search.auditing import Draw
 from hpsearch.search.backends import process
 from hpsearch.search.driver import Driver
@@ -487,7 +487,7 @@ def test_what_the_machine_does_not_have_is_refused_at_once(
 def test_a_trial_that_does_not_report_does_not_hold_up_a_stop(
     bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_module, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(clock, "STOP_SECONDS", 1.0)
 
     def stop(driver: Driver) -> None:
         if 1 in driver.running:

@@ -8,6 +8,7 @@ import signal
 from contextlib import suppress
 from typing import Any
 
+import optuna
 import psutil
 import pytest
 from optuna.trial import FrozenTrial
@@ -16,7 +17,9 @@ from hpsearch.search.backends.packing import pack_size
 from hpsearch.search.backends.process import Worker
 from hpsearch.search.backends.resources import Share
 from hpsearch.search.errors import UsageError
+from hpsearch.search.others import KILLED
 from hpsearch.spaces import Spec
+from hpsearch.storage.live import COMMAND
 
 pytestmark = [
     pytest.mark.slow,
@@ -114,15 +117,18 @@ def test_kills_of_worker_and_driver_cost_a_packed_search_nothing(
 
 def test_a_trial_that_is_killed_takes_no_other_along(bench: Any, recorder: Any, alone: list[Any]) -> None:
     workers: set[int] = set()
+    asked: list[str] = []
 
     def kill(driver: Any) -> None:
-        if 1 in driver.running and driver.running[1].reported and bench.states()[1] != "FAIL":
-            driver.kill(1, "killed here")
+        if not asked and 1 in driver.running and driver.running[1].reported:
+            asked.append(f"{COMMAND}1")
+            study = optuna.load_study(study_name="study", storage=bench.url)
+            study.set_user_attr(asked[0], {"do": "kill", "trial": 1})
         workers.update(workers_of(os.getpid()))
 
     bench.search(bench.make_spec(**packed(3)), watcher=recorder(at_tick=kill))
     found = bench.trials()
-    assert found[1].state.name == "FAIL" and found[1].user_attrs["reason"] == "killed here"
+    assert found[1].state.name == "FAIL" and found[1].user_attrs["reason"] == KILLED
     assert [told(t) for t in found if t.number != 1] == [a for n, a in enumerate(alone) if n != 1]
     assert len(workers) == 1, "and its worker stays"
 

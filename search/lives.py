@@ -1,0 +1,333 @@
+"""The life of a study's trials: how each begins, waits, is taken up again and ends.
+
+Whoever decides these things says which and why; here is what then becomes of a trial, its folder and its
+checkpoint. That a trial waits or has ended is in the database when the call returns; that one has begun is
+written by `flush`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from ..objectives.guides import Ending
+from ..spaces import Derived, Spec, nested
+from ..storage import DatabaseUnavailable, StorageError
+from ..storage.connection import patiently
+from ..storage.files import (
+    CONFIG,
+    METRICS,
+    artifact_attrs,
+    drop_checkpoint,
+    drop_seal,
+    has_checkpoint,
+    trial_folder,
+)
+from ..storage.live import LiveStorage
+from ..storage.states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, at_rung
+from ..storage.studies import PROVENANCE, folder_in
+from .advice import when_overfitted, with_advice
+from .algorithms import derived_seed, labelled, suggest
+from .clock import Clock
+from .confirming import best_of
+from .errors import SearchError
+from .export import document, render, write
+from .pace import COST
+from .promoting import EVENTS, Promoting
+from .running import Assignment, Running
+from .trial import recorded
+
+OWN_ATTRS = frozenset(
+    {"baseline", "error", "reason", "retries", "traceback", AT_RUNG, AUDITED, EVENTS, CONFIRMS, CONFIRMS_SEED}
+)  # no metric or parameter takes one
+
+
+class Unusable(Exception):
+    """A trial that another program put up has parameters that the space has no place for."""
+
+    def __init__(self, running: Running, what: str) -> None:
+        super().__init__(what)
+        self.running = running
+
+
+class Lives:
+    """The trials of one study, those that run above all."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        study: optuna.Study,
+        storage: LiveStorage,
+        *,
+        runs: Path,
+        clock: Clock,
+        promoting: Promoting | None,
+        say: Callable[[str], None],
+        on_end: Callable[[FrozenTrial], None],
+    ) -> None:
+        """`say` tells whoever watches, `on_end` that a trial has ended."""
+        self._spec = spec
+        self._study = study
+        self._storage = storage
+        self._runs = runs
+        self._folder_name = folder_in(study.user_attrs, spec.name)  # under `runs`
+        self._clock = clock
+        self._promoting = promoting
+        self._say = say
+        self._on_end = on_end
+        self.running: dict[int, Running] = {}
+        self.dropped: list[int] = []  # trials that ended while their workers do not know
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """All of the study, in order of number; not to be changed."""
+        return self._study.get_trials(deepcopy=False)
+
+    @property
+    def best(self) -> FrozenTrial | None:
+        """The best complete trial of the search."""
+        return next(iter(best_of(self._spec, self.trials, 1)), None)
+
+    def folder(self, number: int) -> Path:
+        """Where a trial has its files."""
+        return trial_folder(self._runs, self._folder_name, number)
+
+    def flush(self) -> None:
+        """Write to the database; wait for it, and say so, while it cannot be written."""
+        try:
+            patiently(self._storage.flush, self._say_that_it_waits)
+        except StorageError as error:
+            raise SearchError(str(error)) from error
+
+    def _say_that_it_waits(self, message: str) -> None:
+        leave = "; another signal leaves without it, and trials go on from their checkpoints"
+        self._say(message + (leave if self._clock.stopped else ""))
+
+    def close(self, *, hurried: bool) -> None:
+        """Put back what is still running and write what is still unwritten.
+
+        A `hurried` end does not wait for a database that cannot be written now.
+        """
+        self.put_back_all()
+        self._clock.close()
+        try:
+            if not hurried:
+                self.flush()
+                return
+            self._storage.flush()
+        except DatabaseUnavailable as error:
+            self._say(f"left without writing ({error}); the same command goes on from the last checkpoints")
+        finally:
+            self._storage.close()
+
+    # Beginning
+
+    def enqueue_baseline(self) -> None:
+        """Let a new study begin with the space's baseline, if it has one."""
+        baseline = self._spec.space.baseline()
+        if baseline is not None and not self.trials:
+            labels = labelled(self._spec.space, self._spec.parameters, baseline)
+            self._study.enqueue_trial(labels, user_attrs={"baseline": True})
+
+    def begin(self) -> Running:
+        """A new trial, or one that was put up. Raises `Unusable`."""
+        return self._configured(self._study.ask())
+
+    def take_up(self, waiting: FrozenTrial, *, promoted: bool = False) -> Running:
+        """Go on with a trial of an earlier search or attempt, in place: same number, parameters, reports."""
+        if self._promoting is not None and at_rung(waiting):
+            self._promoting.leave(waiting, promoted=promoted)
+        self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
+        return self._gone_on(self._configured(optuna.Trial(self._study, waiting._trial_id)), waiting)
+
+    def assignment(self, running: Running) -> Assignment:
+        """What the worker of a trial is to be told."""
+        confirming = running.trial.user_attrs.get(CONFIRMS_SEED)  # the same for all that are compared
+        what = ("trial", running.number) if confirming is None else ("confirm", confirming)
+        return Assignment(
+            number=running.number,
+            params=nested(running.config),
+            seed=derived_seed(self._spec.search.seed, *what),
+            folder=self.folder(running.number),
+            reported=running.reported,
+        )
+
+    def _configured(self, trial: optuna.Trial) -> Running:
+        """The trial with its whole configuration, as far as it has none yet, in the study and its folder."""
+        try:
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always", UserWarning)
+                config = self._spec.space.resolve(lambda name, parameter: suggest(trial, name, parameter))
+        except ValueError as error:  # another program put it up, with a value that is none
+            raise Unusable(self._runs_now(Running(trial, {})), str(error)) from error
+        except SearchError as error:  # nothing satisfies the constraints
+            trial.set_user_attr("reason", str(error))
+            self._study.tell(trial, state=TrialState.FAIL)
+            raise
+        for warning in warned:
+            self._say(f"trial {trial.number}: {warning.message}")
+        for name, value in config.items():
+            if isinstance(self._spec.parameters[name], Derived) and name not in OWN_ATTRS:
+                trial.set_user_attr(name, value)
+        provenance = self._study.user_attrs.get(PROVENANCE, {})
+        content = document(self._spec, self.trials[trial.number], provenance)
+        path = self.folder(trial.number) / CONFIG
+        try:
+            write(path, render(content, "json"))
+        except OSError as error:
+            raise SearchError(f"cannot write {path}: {error.strerror}; the same command goes on") from error
+        return self._runs_now(Running(trial, config))
+
+    def _gone_on(self, running: Running, waiting: FrozenTrial) -> Running:
+        """With what earlier attempts came to."""
+        folder = self.folder(waiting.number)
+        running.reported = waiting.last_step or 0
+        running.attempt.begun_at = running.reported if has_checkpoint(folder) else 0
+        running.attempts = 1 + int(waiting.user_attrs.get("retries", 0))
+        for report in recorded(folder / METRICS):
+            if report.step <= running.reported:
+                running.metrics.update(report.metrics)
+        return running
+
+    def _runs_now(self, running: Running) -> Running:
+        self.running[running.number] = running
+        return running
+
+    # Waiting
+
+    def put_back(self, number: int) -> None:
+        """Let a trial wait, with its reports and checkpoint, for this or a later search."""
+        self._let_go(self.running[number])
+        self._storage.suspend(number)
+        self.flush()
+
+    def put_back_all(self) -> None:
+        """Let what runs in the study, while no worker of ours runs it, wait to be taken up again."""
+        self.running.clear()
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if not at_rung(trial):
+                self._storage.suspend(trial.number)
+
+    def pause(self, running: Running) -> str:
+        """Let a trial wait at its rung, with its checkpoint; how it stands there."""
+        assert self._promoting is not None
+        told = self._promoting.pause(self.trials[running.number])
+        self._let_go(running)
+        self.flush()
+        return told
+
+    def _let_go(self, running: Running) -> None:
+        """A trial runs no more. What it costs is noted in the study, for the searches that go on with it."""
+        del self.running[running.number]
+        cost = running.attempt.cost
+        if cost is not None:
+            self._storage.set_trial_system_attr(running.trial._trial_id, COST, cost.to_json())
+
+    # Ending
+
+    def complete(self, running: Running, value: float) -> None:
+        """End a trial with its value."""
+        told = when_overfitted(self._spec, running.config, self.folder(running.number), self.best)
+        self._write_ended([self._ended(running, TrialState.COMPLETE, told, value)])
+
+    def prune(self, running: Running, reason: str) -> None:
+        """End a trial for a reason of the search's."""
+        self._write_ended([self._ended(running, TrialState.PRUNED, reason)])
+
+    def prune_unusable(self, running: Running, constraint: Ending, reason: str) -> str:
+        """End a trial whose configuration cannot be trained; samplers learn to keep away from it.
+
+        Optuna ranks infeasible trials last. Its dashboard reads only the older list of constraints.
+        """
+        folder = self.folder(running.number)
+        reason = with_advice(reason, self._spec, running.config, folder, constraint, self.best)
+        running.trial.set_constraint(constraint, 1.0)
+        self._storage.set_trial_system_attr(running.trial._trial_id, "constraints", [1.0])
+        self.prune(running, reason)
+        return reason
+
+    def prune_unheard(self, number: int) -> None:
+        """End a trial for which there is no time left, though it has not reported."""
+        self.prune(self.take_away(number), "the time is over")
+
+    def prune_waiting(self, numbers: Iterable[int], reason: str | None = None) -> None:
+        """End trials that wait at a rung, in one transaction; by default because they wait in vain."""
+        ended = []
+        for number in numbers:
+            assert self._promoting is not None
+            why, trial = reason or self._promoting.why_not(number), self.trials[number]
+            self._promoting.leave(trial)
+            # None of what may be hundreds is configured again.
+            running = Running(
+                optuna.Trial(self._study, trial._trial_id), dict.fromkeys(self._spec.parameters)
+            )
+            running = self._gone_on(self._runs_now(running), trial)
+            ended.append(self._ended(running, TrialState.PRUNED, why))
+        self._write_ended(ended)
+
+    def prune_all_waiting(self, most: int | None = None) -> None:
+        """End those that wait at rungs, or so many of them."""
+        self.prune_waiting([trial.number for trial in self.trials if at_rung(trial)][:most])
+
+    def fail(self, running: Running, error: str, reason: str | None = None) -> None:
+        """End a trial for an error; the reason is that, where no other is given."""
+        running.trial.set_user_attr("error", error)
+        self._write_ended([self._ended(running, TrialState.FAIL, reason or error)])
+
+    def follow(self, theirs: FrozenTrial) -> None:
+        """End a trial as another program did."""
+        running = self.take_away(theirs.number)
+        ended = self._ended(running, theirs.state, "ended by another program", theirs.value)
+        self._write_ended([ended])
+
+    def take_away(self, number: int) -> Running:
+        """A trial that is to end without a word of its own, from its worker or from among those that wait."""
+        if number not in self.running:
+            return self.take_up(self.trials[number])
+        self.dropped.append(number)
+        return self.running[number]
+
+    def _ended(
+        self, running: Running, state: TrialState, reason: str | None, value: float | None = None
+    ) -> FrozenTrial:
+        """The trial, ended in memory."""
+        trial = running.trial
+        if reason is not None:
+            trial.set_user_attr("reason", reason)
+        for name, metric in running.metrics.items():
+            taken = name in OWN_ATTRS or name in running.config
+            trial.set_user_attr(f"last_{name}" if taken else name, metric)
+        for key, meta in artifact_attrs(self._runs, self._folder_name, trial.number).items():
+            self._storage.set_trial_system_attr(trial._trial_id, key, meta)
+        self._let_go(running)
+        return self._study.tell(trial, value, state=state)
+
+    def _write_ended(self, ended: Sequence[FrozenTrial]) -> None:
+        """Write trials that have ended, and do what follows."""
+        if not ended:
+            return
+        self._clock.note()
+        self.flush()
+        for trial in ended:
+            self._keep_best_checkpoints(trial)
+            self._on_end(trial)
+
+    def _keep_best_checkpoints(self, ended: FrozenTrial) -> None:
+        """Delete the checkpoint of the trial that this end put out of the best few, if any.
+
+        A failed one keeps its checkpoint: it may be tried again.
+        """
+        if ended.state == TrialState.FAIL:
+            return
+        drop_seal(self.folder(ended.number))
+        if ended.state == TrialState.PRUNED:
+            drop_checkpoint(self.folder(ended.number))
+            return
+        keep = self._spec.execution.keep
+        best = [trial.number for trial in best_of(self._spec, self.trials, keep + 1)]
+        for number in best[keep:] if ended.number in best[:keep] else [ended.number]:
+            drop_checkpoint(self.folder(number))

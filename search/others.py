@@ -1,0 +1,82 @@
+"""Other processes: what they ask of a search, and what they did to its study."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from optuna.trial import FrozenTrial, TrialState
+
+from ..storage import DatabaseUnavailable
+from ..storage.live import Command, LiveStorage
+from ..storage.states import at_rung
+
+if TYPE_CHECKING:
+    from .driver import Driver
+    from .lives import Lives
+
+KILLED = "killed by hpsearch kill"
+OF_A_FAILURE = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without
+
+
+class Others:
+    """The other processes around one search."""
+
+    def __init__(self, driver: Driver, storage: LiveStorage, lives: Lives) -> None:
+        self._driver = driver
+        self._storage = storage
+        self._lives = lives
+
+    def look(self) -> None:
+        """Obey what they ask, and follow what they did."""
+        try:
+            commands, ended = self._storage.take_commands(), self._storage.ended_elsewhere()
+        except DatabaseUnavailable as error:
+            self._driver.say(f"the database does not answer ({error}); going on")
+            return
+        for command in commands:
+            self._obey(command)
+        for trial in ended:
+            state = trial.state.name.lower()
+            self._driver.say(f"trial {trial.number} was ended as {state} by another program")
+            self._lives.follow(trial)
+        for news in self._storage.take_news():
+            self._driver.say(news)
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Command("stop"):
+                self._driver.request_stop("asked by hpsearch stop")
+            case Command("pause"):
+                self._driver.pause()
+            case Command("resume"):
+                self._driver.resume()
+            case Command("kill", int(number)):
+                self._kill(number)
+            case Command("retry", number):
+                self._retry(number)
+            case _:
+                self._driver.say(f"another process asks for something unknown: {command.do}")
+
+    def _kill(self, number: int) -> None:
+        """End a trial that runs or was put back, as failed."""
+        waiting = [trial.number for trial in self._lives.trials if _has_begun_and_waits(trial)]
+        if number in self._lives.running or number in waiting:
+            self._lives.fail(self._lives.take_away(number), KILLED)
+        else:
+            self._driver.say(f"trial {number} does not run, so it cannot be killed")
+
+    def _retry(self, number: int | None) -> None:
+        """Let a failed trial wait to be tried again from its checkpoint; without a number all of them."""
+        failed = [trial.number for trial in self._lives.trials if trial.state == TrialState.FAIL]
+        for each in failed if number is None else [number]:
+            if each not in failed:
+                self._driver.say(f"trial {each} has not failed, so it is not tried again")
+                continue
+            self._storage.revive(each, OF_A_FAILURE)
+            self._driver.say(f"trial {each} is tried again")
+        self._lives.flush()
+
+
+def _has_begun_and_waits(trial: FrozenTrial) -> bool:
+    """Whether a trial waits at a rung, or to be taken up again."""
+    return at_rung(trial) or (trial.state == TrialState.WAITING and trial.datetime_start is not None)

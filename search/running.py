@@ -1,0 +1,65 @@
+"""A trial in the hands of a worker: what the worker is told, what the search knows of it, why it failed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import optuna
+
+from ..storage.states import CONFIRMS
+from .pace import Attempt
+
+FailureKind = Literal["error", "memory", "lost", "timeout", "disk", "checkpoint"]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker needs to run a trial."""
+
+    number: int
+    params: dict[str, Any]  # nested where names are dotted
+    seed: int
+    folder: Path
+    reported: int  # the last step that the study has of it
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a trial's attempt ended without a value."""
+
+    kind: FailureKind
+    message: str  # "ValueError: no such file", "the worker was killed (SIGKILL)"
+    traceback: str = ""  # its tail
+
+
+@dataclass
+class Running:
+    """A trial that runs."""
+
+    trial: optuna.Trial
+    config: dict[str, Any]
+    reported: int = 0  # the last step in the study; what an attempt reports again up to here is known
+    attempt: Attempt = field(default_factory=Attempt)
+    attempts: int = 1
+    metrics: dict[str, float] = field(default_factory=dict)
+    started: float = field(default_factory=lambda: time.monotonic())
+
+    @property
+    def number(self) -> int:
+        """That of the trial."""
+        return self.trial.number
+
+    @cached_property
+    def confirms(self) -> int | None:
+        """The number of the trial that it confirms; None where it is one of the search itself."""
+        found: int | None = self.trial.user_attrs.get(CONFIRMS)
+        return found
+
+    @property
+    def seconds(self) -> float:
+        """Since it was asked."""
+        return time.monotonic() - self.started

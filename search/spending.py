@@ -1,0 +1,116 @@
+"""What a search has spent of its budget, what it keeps back for its end, and why it is over.
+
+At its end the best are confirmed and the audit's trials go on; what that takes is kept back of the time and
+of the resource from the beginning on.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+from optuna.trial import FrozenTrial
+
+from ..spaces import Spec
+from ..storage.states import confirms
+from .auditing import Draw
+from .confirming import Wish, searched
+from .lives import Lives
+from .pace import Pace
+from .scheduling import expected_cost
+from .timing import Timing, Todo
+
+
+class Spending:
+    """The budget of one search."""
+
+    def __init__(self, spec: Spec, lives: Lives, pace: Pace, timing: Timing, audit: Draw) -> None:
+        self._spec = spec
+        self._lives = lives
+        self._pace = pace
+        self._timing = timing
+        self._audit = audit
+        self._confirms: Wish | None = None  # who is confirmed, once that has begun
+        self.consumed = sum(t.last_step or 0 for t in lives.trials)  # counted on: every report asks for it
+
+    @property
+    def finished(self) -> int:
+        """How many trials of the search have ended."""
+        return sum(t.state.is_finished() for t in searched(self._lives.trials))
+
+    @property
+    def has_begun_to_confirm(self) -> bool:
+        """Whether it was settled who is confirmed; trials of the search end no more then."""
+        return self._confirms is not None
+
+    def over(self) -> str | None:
+        """Why the search is over; None where it is not."""
+        budget = self._spec.budget
+        if budget.time is not None and self.time_left() <= self._timing.patience:
+            return self.time_is_spent()
+        if budget.samples is not None and not self._is_confirming():
+            confirming, auditing = self.kept()
+            whats = [*["the confirmation"] * bool(confirming), *["the audit"] * bool(auditing)]
+            kept = f", but for {' and '.join(whats)}" if whats else ""
+            if self.consumed + confirming + auditing >= budget.samples:
+                return f"the budget of {budget.samples:,} {self._spec.resource} is spent{kept}"
+        if (best := self._at_target()) is not None:
+            return f"trial {best.number} reached the target {budget.target:g}"
+        return None
+
+    def time_is_spent(self) -> str:
+        """Why a search is over that has no time for a further trial."""
+        return self._timing.spent(self._wish())
+
+    def time_left(self) -> float:
+        """Seconds that trials of the search may still take; what confirms the winner is kept back."""
+        return math.inf if self._spec.budget.time is None else self._timing.left(self._wish())
+
+    def in_the_way(self) -> list[int]:
+        """Trials that run and would keep a search from ending on time that asks for no more."""
+        return [] if self._spec.budget.time is None else self._timing.in_the_way(self._wish())
+
+    def kept(self) -> tuple[int, int]:
+        """The resource that is kept back for the confirmation and for the audit."""
+        last = self._spec.early_stopping.max or 0
+        return self._wish().trainings(self._spec) * last, self._audit.rest(self._lives.trials, last)
+
+    def next_round(self, *, ended_early: bool) -> tuple[Todo, str | None]:
+        """The next trainings that confirm the best, the search being over, and what to say of them.
+
+        `ended_early`: before all its trials were asked. Then its time is used up.
+        """
+        self._confirms = self._wish()  # who is compared is not changed under way
+        more = ended_early and self._spec.budget.time is not None and self._at_target() is None
+        return self._timing.next_round(self._confirms, more=more)
+
+    def _wish(self) -> Wish:
+        """Who is to be confirmed, as far as the budget allows."""
+        if self._confirms is not None:
+            return self._confirms
+        limits = [self._expected_cost]
+        if self._spec.budget.time is not None:
+            limits.append(self._pace.trainings_in(self._spec.budget.time))
+        if self._at_target() is not None:  # a search that ends early has cost no more than it did
+            limits.append(float(self.finished))
+        known = [limit for limit in limits if limit is not None]
+        return Wish.of(self._spec, min(known, default=float(self.finished)))
+
+    @cached_property
+    def _expected_cost(self) -> float | None:
+        return expected_cost(self._spec)  # which counts a grid, and every report asks for it
+
+    def _at_target(self) -> FrozenTrial | None:
+        """The best trial, where it is as good as the budget's target."""
+        target = self._spec.budget.target
+        best = None if target is None else self._lives.best
+        if target is None or best is None or best.value is None:
+            return None
+        reached = best.value <= target if self._spec.goal == "minimize" else best.value >= target
+        return best if reached else None
+
+    def _is_confirming(self) -> bool:
+        """Whether the best train again, or wait to."""
+        return any(
+            confirms(trial) is not None for trial in self._lives.trials if not trial.state.is_finished()
+        )
