@@ -16,7 +16,7 @@ real trainings; only the order and the decisions are played.
 A late bloomer is a trial that ends among the best tenth and is not among the best third of all at the second
 rung. All methods may train as much (`--trainings`, in whole trainings; by default an eighth of what all
 trials take), so that those which stop early begin more. `begun` and `ended` count trials, `late` is how often
-the best late bloomer came to its end, `best` how often the best of all did, and `lost` by how much the best
+a late bloomer came to its end, `best` how often the best of all did, and `lost` by how much the best
 that came to its end is worse than the best of all, on average. Ours are the real driver and study, on one
 worker.
 """
@@ -198,7 +198,7 @@ def show(recorded: Recorded, orders: int) -> None:
             played.append(play(order, f"order {seed}"))
         begun = statistics.fmean(each.begun for each in played)
         ended = statistics.fmean(len(each.ended) for each in played)
-        kept = statistics.fmean(late[0] in each.ended for each in played) if late else math.nan
+        kept = statistics.fmean(one in each.ended for each in played for one in late) if late else math.nan
         found = statistics.fmean(best in each.ended for each in played)
         ends = [min(map(recorded.end, each.ended), default=math.inf) for each in played]
         lost = statistics.fmean(ends) - recorded.end(best)

@@ -164,8 +164,8 @@ class Driver:
             left = self._left()
             waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
             waiting = [trial for trial in waiting if self._goes_on(trial, left)]
-            promoted = self._promoted(left)
-            all_asked = self._all_asked()
+            all_asked = not waiting and self._all_asked()
+            promoted = self._promoted(left, all_asked)
             begins = self._timing.begins(None, 0) <= left and not all_asked
             if not waiting and promoted is None and not begins:
                 if any(each.confirms is None for each in self.running.values()):
@@ -359,7 +359,7 @@ class Driver:
             left = self._spending.time_left()
         return CONFIRMS in waiting.user_attrs or self._rest(waiting.number) <= left
 
-    def _promoted(self, left: float) -> int | None:
+    def _promoted(self, left: float, all_asked: bool) -> int | None:
         """The trial that waits at a rung and goes on now; trials have so many seconds left.
 
         By the rules few come to their end, and of a short search none. At last those go on too that are
@@ -368,25 +368,13 @@ class Driver:
         if self._promoting is None or self._stop is not None:
             return None
         found, unbeaten = self._promoting.next(), self._promoting.unbeaten()
-        if unbeaten is not None and unbeaten != found and self._is_last_chance(unbeaten, found, left):
-            found = unbeaten
+        if unbeaten is not None and unbeaten != found:
+            if found is None and all_asked:
+                is_last_chance = not self.running
+            else:
+                is_last_chance = self._spending.is_last_chance(unbeaten, found, left)
+            found = unbeaten if is_last_chance else found
         return found if found is not None and self._rest(found) <= left else None
-
-    def _is_last_chance(self, number: int, other: int | None, left: float) -> bool:
-        """Whether a trial that waits will not come to its end if another, or a new one, goes first."""
-        if other is None and self._all_asked():
-            return not self.running
-        step, last = self.trials[number].last_step or 0, self.spec.early_stopping.max or 0
-        if self._timing.is_last_chance(number, step, other, self._step_of(other), left):
-            return True
-        if self.spec.budget.samples is None:
-            return False
-        units = self.spec.budget.samples - sum(self._kept_for()) - self.consumed
-        slots = self._pace.slots  # which all spend them meanwhile
-        return units - self._timing.units_of(self._step_of(other)) * slots < (last - step) * slots
-
-    def _step_of(self, number: int | None) -> int:
-        return 0 if number is None else self.trials[number].last_step or 0
 
     def _left(self) -> float:
         """Seconds that trials of the search may still take; none where it asks for no more."""
@@ -394,10 +382,7 @@ class Driver:
 
     def _rest(self, number: int) -> float:
         """Seconds until a trial that goes on from where it is brings anything."""
-        return self._timing.begins(number, self._step_of(number))
-
-    def _kept_for(self) -> tuple[int, int]:
-        return self._spending.kept()
+        return self._timing.begins(number, self._lives.step_of(number))
 
     def _audit_paused(self) -> bool:
         """Let go on who still waits at a rung and is drawn, where the search is over; whether anybody is."""

@@ -96,6 +96,10 @@ class Lives:
         """Where a trial has its files."""
         return trial_folder(self._runs, self._folder_name, number)
 
+    def step_of(self, number: int | None) -> int:
+        """The last step of a trial; 0 of one that has not begun."""
+        return 0 if number is None else self.trials[number].last_step or 0
+
     def flush(self) -> None:
         """Write to the database; wait for it, and say so, while it cannot be written."""
         try:

@@ -75,6 +75,23 @@ class Spending:
         last = self._spec.early_stopping.max or 0
         return self._wish().trainings(self._spec) * last, self._audit.rest(self._lives.trials, last)
 
+    def is_last_chance(self, number: int, other: int | None, left: float) -> bool:
+        """Whether a trial that waits will not come to its end if another, or a new one, goes first.
+
+        `left`: seconds that trials may still take.
+        """
+        step, at = self._lives.step_of(number), self._lives.step_of(other)
+        if self._timing.is_last_chance(number, step, other, at, left):
+            return True
+        if self._spec.budget.samples is None:
+            return False
+        units, last = (
+            self._spec.budget.samples - sum(self.kept()) - self.consumed,
+            self._spec.early_stopping.max or 0,
+        )
+        slots = self._pace.slots  # which all spend them meanwhile
+        return units - self._timing.units_of(at) * slots < (last - step) * slots
+
     def next_round(self, *, ended_early: bool) -> tuple[Todo, str | None]:
         """The next trainings that confirm the best, the search being over, and what to say of them.
 

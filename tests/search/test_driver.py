@@ -516,6 +516,15 @@ def test_a_search_of_a_few_trials_has_a_winner(table: Table, make_spec: Any) -> 
     assert table.states() == ["PRUNED", "COMPLETE", "PRUNED", "PRUNED"]
 
 
+def test_nobody_goes_on_at_last_while_trials_that_were_put_up_wait(table: Table, make_spec: Any) -> None:
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 2}))
+    for value in (0.1, 0.2):
+        driver.study.enqueue_trial({"x": value})
+    assert to_rung(driver, 1, 5.0) == (0, "paused at 1 steps, ranked 1 of 1")
+    assert to_rung(driver, 1, 6.0)[0] == 1, "though there are as many trials as there will be"
+    assert asked(driver).number == 0
+
+
 def test_a_search_that_was_killed_knows_who_waits(table: Table, make_spec: Any) -> None:
     spec = make_spec(early_stopping=PROMOTION, budget={"trials": 20})
     dead = table.driver(spec)
