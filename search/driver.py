@@ -354,10 +354,16 @@ class Driver:
         return isinstance(sampler, GridSampler) and sampler.next(self.study) is None
 
     def _goes_on(self, waiting: FrozenTrial, left: float) -> bool:
-        """Whether a trial that waits may go on, where those of the search have so many seconds left."""
-        if AUDITED in waiting.user_attrs:
+        """Whether a trial that waits may go on, where those of the search have so many seconds left.
+
+        The baseline does in any case where nobody else has come to the end: a search ends with a winner.
+        """
+        attrs = waiting.user_attrs
+        if CONFIRMS in attrs or ("baseline" in attrs and self.best is None):
+            return True
+        if AUDITED in attrs:
             left = self._spending.time_left()
-        return CONFIRMS in waiting.user_attrs or self._rest(waiting.number) <= left
+        return self._rest(waiting.number) <= left
 
     def _promoted(self, left: float, all_asked: bool) -> int | None:
         """The trial that waits at a rung and goes on now; trials have so many seconds left.

@@ -43,13 +43,14 @@ class Clock:
         self.now = 0.0
         self.said: list[str] = []
 
-    def search(self, spec: Spec, until: float = float("inf")) -> Driver:
-        """Search to the end, or until the driver is killed at a time."""
+    def search(self, spec: Spec, until: float = float("inf"), begun: float | None = None) -> Driver:
+        """Search to the end, or until the driver is killed at a time; by default begun now."""
         storage = open_storage(f"sqlite:///{self.folder / 'a.db'}", create=True)
         live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
         with closing(live):
+            pruner, slots = make_pruner(spec), self.slots
             driver = Driver(
-                spec, live, runs=self.folder, watcher=self, pruner=make_pruner(spec), slots=self.slots
+                spec, live, runs=self.folder, watcher=self, pruner=pruner, slots=slots, begun=begun
             )
             self._run(driver, until)
             if self.now < until:
@@ -170,3 +171,13 @@ def test_what_does_not_report_is_ended_when_its_time_is_over(
     driver = table.search(make_spec(**SPACE | {"budget": {"time": 100}, "early_stopping": ASHA}))
     assert driver.best is not None and driver.best.number == 0
     assert {t.user_attrs.get("reason") for t in driver.trials[1:]} == {"the time is over"}
+
+
+def test_a_search_whose_time_was_over_before_it_began_has_its_baseline(
+    clock: Callable[..., Clock], make_spec: Any
+) -> None:
+    """A machine may take longer to start a worker than the search was given."""
+    table = clock(2, lambda x: 4.0)
+    table.now += 30  # since the search was begun
+    driver = table.search(make_spec(**SPACE | {"budget": {"time": 20}, "early_stopping": ASHA}), begun=0.0)
+    assert [(t.number, t.state.name) for t in driver.trials] == [(0, "COMPLETE")]
