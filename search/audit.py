@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaincinv
 
 from .confirmation import LEVEL
 
@@ -74,6 +73,8 @@ def audited(
 
 def share(count: int, of: int) -> Share:
     """A share with its interval."""
+    from scipy.special import betaincinv  # half a second, which no command but this pays
+
     tail = (1 - LEVEL) / 2
     low = float(betaincinv(count, of - count + 1, tail)) if count else 0.0
     high = float(betaincinv(count + 1, of - count, 1 - tail)) if count < of else 1.0

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 LEVEL = 0.95  # of every interval
 
@@ -80,6 +79,8 @@ def confirmed(
 
 def _halves(table: np.ndarray, *, picked_from: int, compared: int) -> tuple[float, float]:
     """Half the lengths of the intervals of a mean and of a difference; `table` [candidates, seeds]."""
+    from scipy.special import stdtrit  # half a second, which no command but this pays
+
     count, seeds = table.shape
     seed_effect = table.mean(0) - table.mean()
     ms_seed = count * float(seed_effect @ seed_effect) / (seeds - 1)
