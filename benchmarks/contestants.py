@@ -117,8 +117,8 @@ class Ours:
         self._last = spec.early_stopping.max
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
-        self._storage = open_storage(f"sqlite:///{folder / 'study.db'}", create=True)
-        live = open_live(self._storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
+        storage = open_storage(f"sqlite:///{folder / 'study.db'}", create=True)
+        live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
         self._driver = Driver(spec, live, runs=folder / "runs", watcher=Silence(), pruner=make_pruner(spec))
 
     def put_up(self, params: Config) -> None:
@@ -147,7 +147,6 @@ class Ours:
         assert trained == spent == self._driver.consumed, "the study has every epoch, once"
         self._driver.finish()
         self._driver.close()
-        self._storage.engine.dispose()
         self._folder.cleanup()
 
 

@@ -71,7 +71,6 @@ def rehearse(spec: Spec, slots: int, seconds: float) -> Rehearsal:
             found.begin = time.monotonic() - began
             _search(driver, slots, began + seconds, found)
             driver.close()
-        opened.engine.dispose()
     return found
 
 

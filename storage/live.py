@@ -223,6 +223,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
     def close(self) -> None:
         """Let go of the database; the study stays in memory."""
         self._connection.close()
+        self._database.engine.dispose()
 
     def _trial(self, number: int) -> FrozenTrial:
         return self.get_trial(self.trial_id(number))

@@ -52,12 +52,12 @@ def command(folder: Path, *words: str, **fields: Any) -> subprocess.CompletedPro
 
 @pytest.mark.slow
 def test_a_search_is_foreseen(tmp_path: Path) -> None:
-    shown = command(tmp_path, "plan", "space.yaml", "--measure", "5")
+    shown = command(tmp_path, "plan", "space.yaml", "--measure", "12")
     assert shown.returncode == 0, shown.stderr
     for word in ("small  30 trials", "a training", "memory", "the end of a training", "the budget"):
         assert word in shown.stdout
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"function.py", "space.yaml"}
-    told = command(tmp_path, "plan", "space.yaml", "--measure", "5", "--trials", "9", "--json")
+    told = command(tmp_path, "plan", "space.yaml", "--measure", "12", "--trials", "9", "--json")
     found = json.loads(told.stdout)
     assert [each["step"] for each in found["rungs"]] == [1, 3, 9]
     assert (found["trials"], found["workers"], found["ends_by"]) == (9, 1, "trials")
