@@ -359,9 +359,8 @@ def compare(options: argparse.Namespace, data: Any) -> int:
     to_make = [plan for plan in plans if plan not in runs.made and not options.show]
     failed = make(to_make, runs, options.data, options.jobs) if to_make else 0
     for workers in options.workers:
-        table = Table(
-            names, made_by(runs, [plan for plan in plans if plan.workers == workers]), regret_in(data)
-        )
+        made = made_by(runs, [plan for plan in plans if plan.workers == workers])
+        table = Table(names, made, regret_in(data))
         print(f"\n{len(table.tasks)} tasks, {options.seeds} seeds, {workers} worker{'s' * (workers > 1)}")
         if table.left_out:
             print(f"without {table.left_out} of the tasks and seeds, which not all contestants have run")

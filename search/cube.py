@@ -66,8 +66,9 @@ class Cube:
 
 
 def _listed(parameter: Range | Choice) -> tuple[Sequence[Any], list[float]]:
-    """The values of a parameter and the coordinates where one gives way to the next; none where there are too
-    many. To look one up is a hundred times as fast as to round exactly, and a proposal looks up hundreds.
+    """The values of a parameter, and the coordinates where one gives way to the next; none of too many.
+
+    To round exactly, at each of the hundreds of points that a proposal looks at, would take most of its time.
     """
     if isinstance(parameter, Choice):
         size = len(parameter.choices)

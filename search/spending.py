@@ -85,10 +85,8 @@ class Spending:
             return True
         if self._spec.budget.samples is None:
             return False
-        units, last = (
-            self._spec.budget.samples - sum(self.kept()) - self.consumed,
-            self._spec.early_stopping.max or 0,
-        )
+        units = self._spec.budget.samples - sum(self.kept()) - self.consumed
+        last = self._spec.early_stopping.max or 0
         slots = self._pace.slots  # which all spend them meanwhile
         return units - self._timing.units_of(at) * slots < (last - step) * slots
 

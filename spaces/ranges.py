@@ -149,11 +149,11 @@ class Range(Conditional):
         value = min(max(value, self.min), self.max)
         if self.count is None:
             return float(value)
-        if self.factor is None and self.step is None:
-            return round(value)
-        if self.factor is None:
-            return self.at(round((_exact(value) - _exact(self.min)) / _exact(self.step or 1)))
-        return self.at(round((math.log(value) - math.log(self.min)) / math.log(self.factor)))
+        if self.factor is not None:
+            return self.at(round((math.log(value) - math.log(self.min)) / math.log(self.factor)))
+        if self.step is not None:
+            return self.at(round((_exact(value) - _exact(self.min)) / _exact(self.step)))
+        return round(value)
 
     def sample(self, rng: random.Random) -> int | float:
         """A random value, even over the values or, with `log`, over orders of magnitude."""

@@ -33,13 +33,14 @@ def test_the_driver_is_measured_beside_its_peer() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ray
 def test_whole_searches_are_measured_beside_their_peers() -> None:
-    names = ["study.optimize", "hpsearch optuna"]
+    names = ["study.optimize", "hpsearch optuna", "Tuner.fit, reuse_actors"]
     sizes = ["--trials", "2", "--reports", "2", "--rounds", "1"]
     lines = lines_of("overhead.py", *sizes, "--only", *names)
-    assert [line[:26].strip() for line in lines[3:5]] == names
-    assert [len(line[26:].split()) for line in lines[3:5]] == [4] * 2
-    assert lines[5::2] == ["hpsearch optuna / study.optimize"]
+    assert [line[:26].strip() for line in lines[3:6]] == names
+    assert [len(line[26:].split()) for line in lines[3:6]] == [4] * 3
+    assert lines[6::2] == ["hpsearch optuna / study.optimize"]
 
 
 @pytest.mark.slow
