@@ -17,14 +17,15 @@ from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from ..spaces import Spec
+from ..spaces import Choice, Spec
 from ..spaces.samplers import CMAES, GP, TPE, RungGP
 from ..spaces.stopping import Median, NoStopping, Percentile, Rungs
 from .confirming import Wish
 from .pace import span
-from .scheduling import Promotion, bracket_of_trial, brackets_of, expected_cost, promotes
-from .timing import LATE
+from .scheduling import Promotion, alike_of, bracket_of_trial, brackets_of, expected_cost, promotes
+from .timing import LATE, SPARE
 
 RUNS = 15
 LONGEST = 3.0  # seconds that all of them may take, after the first
@@ -130,6 +131,11 @@ class _Move:
     step: int = field(compare=False)
     training: Training = field(compare=False)
 
+    def done(self, now: float) -> float:
+        """The units that it has done by then."""
+        whole = self.step - self.begun
+        return min(max(0.0, whole - (self.at - now) / self.training.per_unit), whole)
+
 
 class _Simulation:
     """A search as it may go."""
@@ -151,6 +157,9 @@ class _Simulation:
         self._reached = {step: Reached(step) for step in (*steps, self._units)}
         self._of: dict[int, Training] = {}
         self._losses: dict[int, float] = {}
+        alike = (spec.parameters[name] for name in alike_of(spec))
+        self._choices = [each.choices for each in alike if isinstance(each, Choice)]
+        self._kinds: dict[int, tuple[Any, ...]] = {}
         self._complete: list[tuple[float, int]] = []  # losses and numbers
         self._consumed = 0
         self._heap: list[_Move] = []
@@ -174,11 +183,12 @@ class _Simulation:
             self._now = now
             while len(self._heap) < self._costs.slots and self._begin(self._now):
                 pass
+            spent = self._spent_at(self._now)
+            if spent < (self._heap[0].at if self._heap else math.inf):
+                now, by = max(now, spent), "samples"
+                break
             if not self._heap:
                 by = "time" if self._over < math.inf and len(self._of) < self._most else by
-                break
-            if self._samples is not None and self._consumed >= self._samples:
-                by = "samples"
                 break
             if self._heap[0].at > self._over:
                 now, by = max(now, self._over), "time"
@@ -209,13 +219,11 @@ class _Simulation:
         """Give a free slot something to do; whether there was something."""
         if self._samples is not None and self._consumed >= self._samples:
             return False
-        promoted = self._promotion.next() if self._promotion is not None else None
+        promoted = self._promoted(now)
         if promoted is not None and self._promotion is not None:
-            training, at = self._of[promoted], self._at(promoted)
-            if now + training.setup + training.per_unit * (self._next(promoted, at) - at) <= self._over:
-                self._promotion.go_on(promoted)
-                self._go(promoted, at, now + training.setup)
-                return True
+            self._promotion.go_on(promoted)
+            self._go(promoted, self._at(promoted), now + self._of[promoted].setup)
+            return True
         if len(self._of) >= self._most or (self._of and now + self._first > self._over):
             return False
         number = len(self._of)
@@ -223,11 +231,56 @@ class _Simulation:
         own = self._costs.baseline if baseline else None
         self._of[number] = own or self._rng.choice(list(self._costs.trainings))
         self._losses[number] = self._rng.random()
+        self._kinds[number] = tuple(self._rng.choice(choices) for choices in self._choices)
         if self._model_after is not None and number >= self._model_after:
             self._losses[number] = min(self._losses[number], self._rng.random())
         self._wait(self._costs.ask(number))
         self._go(number, 0, self._now + self._of[number].setup)
         return True
+
+    def _spent_at(self, now: float) -> float:
+        """When all samples are used up, if those that train go on as they do."""
+        if self._samples is None:
+            return math.inf
+        moving = [move for move in self._heap if move.training.per_unit > 0]
+        left = self._samples - self._consumed - sum(move.done(now) for move in moving)
+        if left < 1e-6:
+            return now
+        rate = sum(1 / move.training.per_unit for move in moving)
+        return now + left / rate if rate else math.inf
+
+    def _promoted(self, now: float) -> int | None:
+        """The trial that waits at a rung and goes on now, as the driver decides it."""
+        if self._promotion is None:
+            return None
+        found = self._promotion.next()
+        if found is None and len(self._of) >= self._asked:
+            found = None if self._heap else self._promotion.unbeaten()
+        elif self._over < math.inf or self._samples is not None:
+            unbeaten = self._promotion.unbeaten()
+            if unbeaten is not None and unbeaten != found and self._is_last_chance(unbeaten, found, now):
+                found = unbeaten
+        if found is None or now + self._seconds_until(found, self._next(found, self._at(found))) > self._over:
+            return None
+        return found
+
+    def _is_last_chance(self, number: int, other: int | None, now: float) -> bool:
+        """Whether a trial that waits comes to its end, but not if another, or a new one, goes first."""
+        left, rest = self._over - now, self._seconds_until(number, self._of[number].units)
+        at = 0 if other is None else self._at(other)
+        first = self._first if other is None else self._seconds_until(other, self._next(other, at))
+        if rest <= left and left - first < SPARE * rest:
+            return True
+        if self._samples is None:
+            return False
+        units = self._next(number if other is None else other, at) - at
+        mine = self._of[number].units - self._at(number)
+        return self._samples - self._consumed - units * self._costs.slots < mine * self._costs.slots
+
+    def _seconds_until(self, number: int, step: int) -> float:
+        """What a trial that waits takes until it is at a later step."""
+        training = self._of[number]
+        return training.setup + training.per_unit * (step - self._at(number))
 
     def _wait(self, seconds: float) -> None:
         """Let the driver think, and those that report meanwhile wait for it."""
@@ -267,11 +320,11 @@ class _Simulation:
         """Let a trial train to the next step at which it is compared, or to its end."""
         training = self._of[number]
         step = self._next(number, at)
-        self._consumed += step - at
         heapq.heappush(self._heap, _Move(now + training.per_unit * (step - at), number, at, step, training))
 
     def _arrive(self, move: _Move, now: float) -> None:
         ended = move.step >= move.training.units
+        self._consumed += move.step - move.begun
         for step, reached in self._reached.items():
             if move.begun < step <= move.step and step < self._units:
                 reached.add(now - move.training.per_unit * (move.step - step))
@@ -287,7 +340,7 @@ class _Simulation:
         if self._promotion is not None:
             if self._is_baseline(number):
                 return True
-            self._promotion.report(number, self._bracket(number), move.step, loss)
+            self._promotion.report(number, self._bracket(number), move.step, loss, self._kinds[number])
             self._promotion.pause(number)
             if self._promotion.next() != number:
                 return False

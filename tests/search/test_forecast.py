@@ -127,3 +127,26 @@ def test_a_long_search_goes_on_as_it_began() -> None:
     timed = forecast(spec(budget={"time": 2 * short.end}, early_stopping=stopping), costs(9.0))
     assert timed.by == "time" and timed.end <= 2 * short.end
     assert timed.trials == pytest.approx(2000, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "budget", [{"trials": 4}, {"time": 30.0}, {"samples": 17}], ids=lambda budget: next(iter(budget))
+)
+def test_the_best_of_those_that_wait_comes_to_its_end(budget: dict[str, Any]) -> None:
+    """Too few trials for the rules to let one of them through."""
+    stopping = ASHA | {"type": "promotion", "eta": 9, "resource": "samples"}
+    asked = spec(budget=budget, early_stopping=stopping)
+    found = forecast(asked, costs(27.0))
+    assert found.reached[-1].step == 9
+    assert found.complete == 1
+
+
+def test_each_kind_has_its_turn_at_a_rung() -> None:
+    """Where kinds are compared apart, the best of each is unbeaten, and comes to its end in turn."""
+    fields: dict[str, Any] = {"parameters": {"x": {"min": 0.0, "max": 1.0}, "kind": ["a", "b", "c"]}}
+    stopping = ASHA | {"type": "promotion"}
+    told = forecast(
+        spec(budget={"trials": 9}, early_stopping=stopping | {"alike": ["kind"]}, **fields), costs(9.0)
+    )
+    other = forecast(spec(budget={"trials": 9}, early_stopping=stopping, **fields), costs(9.0))
+    assert told.complete > other.complete > 0
