@@ -27,7 +27,7 @@ from .errors import SearchError
 from .rung_view import as_samplers_see_it
 from .scheduling import hyperband_brackets, promotes
 
-ATTEMPTS = 1000  # proposals that violate the constraints before the search gives up
+ATTEMPTS = 1000  # refused proposals before the search gives up
 MODELLED = 10  # of them by the sampler itself: one that is sure of what is not allowed proposes it again
 # Of the proposals that no model makes: the share drawn around a stated prior, and their spread in ranges.
 _PRIOR_SHARE = {"low": 0.3, "medium": 0.5, "high": 0.7}
@@ -50,6 +50,14 @@ def distribution(parameter: Range | Choice) -> BaseDistribution:
     if parameter.is_int:
         return IntDistribution(int(parameter.min), int(parameter.max), log=log, step=int(parameter.step or 1))
     return FloatDistribution(float(parameter.min), float(parameter.max), log=log, step=parameter.step)
+
+
+def all_refused(broken: str) -> SearchError:
+    """What ends a search that finds nothing to propose; the last proposal broke this."""
+    return SearchError(
+        f"{ATTEMPTS} proposals in a row were refused, the last for this: {broken}; "
+        "hpsearch validate shows what the constraints leave"
+    )
 
 
 def suggest(trial: optuna.Trial, name: str, parameter: Range | Choice) -> Any:
@@ -109,11 +117,11 @@ class SpaceSampler(BaseSampler):
                 self._inner = self._make(seed)
             labels: dict[str, Any] = {}
             config = self._space.resolve(self._suggester(study, trial, random.Random(seed), labels))
-            if self._space.violated(config) is None:
+            broken = self._space.violated(config)
+            if broken is None:
                 return labels
-        raise SearchError(
-            f"{ATTEMPTS} proposals in a row violate the constraints; hpsearch validate shows what they leave"
-        )
+        assert broken is not None
+        raise all_refused(broken)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from ..spaces.settings import Execution
 from ..storage import checks
 from ..storage.database import sqlite_file
-from .backends.resources import gibibytes, share, this_machine, visible_gpus
+from .backends.resources import gibibytes, machine_memory, share, this_machine, visible_gpus
 from .errors import SearchError, UsageError
 
 if TYPE_CHECKING:
@@ -189,7 +189,6 @@ def ray_check() -> Check:
 def _workers(spec: Spec | None) -> Check:
     """The cores there are, and what a trial gets of the machine."""
     node = this_machine()
-    limit = _container_cores()
     cores = f"{node.cpus:g} of {os.cpu_count()} cores" if node.cpus != os.cpu_count() else _cores(node.cpus)
     try:
         mine = share(spec.execution if spec else Execution(), [node], "this machine")
@@ -197,39 +196,17 @@ def _workers(spec: Spec | None) -> Check:
         return Check("workers", "problem", str(error), "lower what a trial asks for")
     gpus = f", {mine.gpus:g} GPU" if mine.gpus else ""
     found = f"{cores}: {mine.workers} at a time, {_cores(mine.cpus)}{gpus} each"
-    if limit is not None and limit < node.cpus:
-        found += f"; but this container may use only {limit:g} cores"
-        return Check(
-            "workers", "warning", found, f"say how many fit: execution.workers: {max(1, int(limit))}"
-        )
     return Check("workers", "ok", found)
 
 
 def _memory() -> Check:
-    memory = psutil.virtual_memory()
-    found = f"{gibibytes(memory.available)} free of {gibibytes(memory.total)}"
-    limit = _container_memory()
-    if limit is not None and limit < memory.total:
-        found += f"; this container may use {gibibytes(limit)}"
-        advice = "lower execution.workers, or give execution.max_memory, so that all trials fit"
-        return Check("memory", "warning" if limit < memory.available else "ok", found, advice)
-    if memory.available < FEW_BYTES:
+    free, there, whole = this_machine().memory, machine_memory(), psutil.virtual_memory().total
+    found = f"{gibibytes(free)} free of {gibibytes(there)}"
+    if there < whole:
+        found += f", the limit of this process's control group; the machine has {gibibytes(whole)}"
+    if free < FEW_BYTES:
         return Check("memory", "warning", found, "end other programs: a worker with torch takes half a GiB")
     return Check("memory", "ok", found)
-
-
-def _container_cores() -> float | None:
-    """Cores that the control group allows; None where it sets no limit."""
-    with suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return int(quota) / int(period)
-    return None
-
-
-def _container_memory() -> int | None:
-    with suppress(OSError, ValueError):
-        return int(Path("/sys/fs/cgroup/memory.max").read_text())
-    return None
 
 
 def _shared_memory() -> int | None:

@@ -27,9 +27,8 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Choice, Spec
-from .algorithms import derived_seed, distributions, labelled
+from .algorithms import ATTEMPTS, all_refused, derived_seed, distributions, labelled
 from .cube import Cube
-from .errors import SearchError
 from .explain import SUGGESTED
 from .gaussian import Array, GaussianProcess, Indices, log_expected_improvement, standardised
 from .rung_view import decided, value_at
@@ -42,7 +41,6 @@ MOST = 256  # values that a model holds: its cost grows with the cube of their n
 IMPROVEMENT = 0.5  # that is asked for, in standard deviations of a rung
 RANDOM, NEIGHBOURS = 100, 100  # candidates of a proposal, anywhere and near the best five
 FINER = ((2, 20), (1, 30))  # then near the best so many candidates, so many each
-ATTEMPTS = 1000  # proposals that violate the constraints before the search gives up
 AGAIN = 50  # proposals that a trial already has before one is tried again
 PRIOR_SHARE = {"low": 0.15, "medium": 0.25, "high": 0.5}  # of proposals near a prior, at first
 PRIOR_HALVES, PRIOR_LEAST = 20, 0.2  # it halves every so many trials, down to this part
@@ -226,18 +224,21 @@ class RungGPSampler(BaseSampler):
 
     def _legal(self, point: Array, rng: np.random.Generator, taken: set[Any]) -> dict[str, Any]:
         """The configuration at a point; another one where that breaks a constraint, or a trial has it."""
-        again = 0
+        again, known, broken = 0, None, None
         for _ in range(ATTEMPTS):
             config = self._cube.config(point)
-            if self._space.violated(config) is None:
-                again += 1
-                key = _key(labelled(self._space, self._spec.parameters, config))
-                if key not in taken or again > AGAIN:  # a small space may have no other
+            broken = self._space.violated(config)
+            if broken is None:
+                if _key(labelled(self._space, self._spec.parameters, config)) not in taken:
                     return config
+                again, known = again + 1, config
+                if again > AGAIN:
+                    break
             point = rng.random(self._cube.dimensions)
-        raise SearchError(
-            f"{ATTEMPTS} proposals in a row violate the constraints; hpsearch validate shows what they leave"
-        )
+        if known is None:
+            assert broken is not None
+            raise all_refused(broken)
+        return known  # a small space may have no other
 
 
 def _key(labels: Mapping[str, Any]) -> Any:

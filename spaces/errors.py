@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+MOST = 100  # issues that are told: who has more has one, many times
+
 
 class Issue(NamedTuple):
     """One thing wrong in one place; `line` and `column` count from 1, 0 where there is no place."""
@@ -22,11 +24,14 @@ class Issue(NamedTuple):
 
 
 class SpaceError(ValueError):
-    """A space cannot be used; `issues` holds every reason, in the order of the file."""
+    """A space cannot be used; `issues` holds every reason in the order of the file, its message the first."""
 
     def __init__(self, issues: Iterable[Issue]) -> None:
         self.issues = tuple(sorted(issues, key=lambda issue: (issue.line, issue.column)))
-        super().__init__("\n".join(map(str, self.issues)))
+        lines = [str(issue) for issue in self.issues[:MOST]]
+        if len(self.issues) > MOST:
+            lines.append(f"and {len(self.issues) - MOST:,} more like these")
+        super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[type[SpaceError], tuple[tuple[Issue, ...]]]:
         return SpaceError, (self.issues,)  # the message is no argument: an error crosses processes whole

@@ -118,7 +118,11 @@ Seconds = Annotated[
     float,
     PlainValidator(seconds),
     WithJsonSchema(
-        {"type": ["string", "number"], "pattern": r"^[0-9]+(\.[0-9]+)?\s*[smhd]$", "exclusiveMinimum": 0}
+        {
+            "type": ["string", "number"],
+            "pattern": r"^(?=.*[1-9])[0-9]+(\.[0-9]+)?\s*[smhd]$",
+            "exclusiveMinimum": 0,
+        }
     ),
 ]
 Text = Annotated[str, PlainValidator(text), WithJsonSchema({"type": "string", "minLength": 1})]

@@ -5,5 +5,9 @@ class StorageError(Exception):
     """The database or the files of a study cannot be used; the message says what to do about it."""
 
 
+class UrlError(StorageError):
+    """A URL cannot be that of a database of studies: wrong use, whatever there is."""
+
+
 class DatabaseUnavailable(StorageError):
     """The database cannot be read or written now; what was not written is kept, and may be tried again."""

@@ -22,7 +22,7 @@ import sqlalchemy
 from optuna.storages._rdb import models
 from sqlalchemy import exc
 
-from . import DatabaseUnavailable, StorageError
+from . import DatabaseUnavailable, StorageError, UrlError
 from .passwords import hidden
 
 DEFAULT_URL = "sqlite:///hpsearch.db"
@@ -145,21 +145,21 @@ def _parse(url: str) -> sqlalchemy.URL:
     except (exc.ArgumentError, ValueError):  # ValueError: a port that is no number
         # Which part of it is the password cannot be known, and the cause quotes some of it.
         scheme = url.partition("://")[0]
-        raise StorageError(f'"{scheme}://..." is not a database URL; write {FORMS}') from None
+        raise UrlError(f'"{scheme}://..." is not a database URL; write {FORMS}') from None
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         if parsed.database in (None, "", ":memory:"):
-            raise StorageError(
+            raise UrlError(
                 f'"{hidden(url)}" is in memory and gone when the command ends; write sqlite:///FILE'
             )
         if parsed.query or "?" in url:
-            raise StorageError(
+            raise UrlError(
                 f'"{hidden(url)}": a "?" in a SQLite URL starts options, of which none is taken here'
             )
     elif backend not in _DRIVERS:
-        raise StorageError(f'{hidden(url)}: studies are not kept in "{backend}"; write {FORMS}')
+        raise UrlError(f'{hidden(url)}: studies are not kept in "{backend}"; write {FORMS}')
     elif url.count("@") > 1:
-        raise StorageError(f'{hidden(url)}: an "@" that is part of a name or password is written %40')
+        raise UrlError(f'{hidden(url)}: an "@" that is part of a name or password is written %40')
     return parsed
 
 

@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -236,6 +236,26 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def make_group() -> Iterator[Callable[[int], Path]]:
+    """A control group with so many bytes of memory, whose limit the kernel enforces by its OOM killer."""
+    second = Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    root = Path("/sys/fs/cgroup") if second else Path("/sys/fs/cgroup/memory")
+    folder = root / f"hpsearch-test-{os.getpid()}"
+
+    def make(memory: int) -> Path:
+        try:
+            folder.mkdir()
+            (folder / ("memory.max" if second else "memory.limit_in_bytes")).write_text(str(memory))
+        except OSError as error:
+            pytest.skip(f"this user may not make control groups: {error}")
+        return folder
+
+    yield make
+    with suppress(OSError):  # there is none, or a process of it is still leaving
+        folder.rmdir()
 
 
 # Small searches

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import psutil
 
 from ..errors import UsageError
+from . import cgroups
 
 if TYPE_CHECKING:
     from ...spaces.settings import Execution
@@ -75,7 +76,7 @@ def room_for(execution: Execution, share: Share) -> Room | None:
     if execution.max_memory is not None:
         limit = execution.max_memory
         return Room(limit, "host", f"a trial may take {gibibytes(limit)} (execution.max_memory)")
-    limit = psutil.virtual_memory().total // (share.workers * pack)
+    limit = machine_memory() // (share.workers * pack)
     return Room(limit, "host", f"a trial's share of this machine is {gibibytes(limit)}")
 
 
@@ -102,7 +103,14 @@ def memory_for(execution: Execution, pack: int) -> int | None:
 def this_machine() -> Node:
     """The machine this runs on, without loading torch."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Node(cores, len(visible_gpus()), psutil.virtual_memory().available)
+    allowed = max(1, int(min(cores, cgroups.cores())))
+    free = int(min(psutil.virtual_memory().available, cgroups.memory_left()))
+    return Node(allowed, len(visible_gpus()), free)
+
+
+def machine_memory() -> int:
+    """Bytes that all trials here may take together: the machine's, or what a container allows."""
+    return int(min(psutil.virtual_memory().total, cgroups.memory_limit()))
 
 
 def visible_gpus() -> list[str]:

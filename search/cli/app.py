@@ -81,10 +81,10 @@ def exit_code(error: Exception) -> int | None:
     """2 for wrong use, 1 for a failure that has a message; None for a bug of ours."""
     from ...objectives import ObjectiveError
     from ...spaces import SpaceError
-    from ...storage import StorageError
+    from ...storage import StorageError, UrlError
     from ..errors import SearchError, UsageError
 
-    if isinstance(error, (SpaceError, ObjectiveError, UsageError)):
+    if isinstance(error, (SpaceError, ObjectiveError, UsageError, UrlError)):
         return 2
     if isinstance(error, (SearchError, StorageError)):
         return 1

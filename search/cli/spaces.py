@@ -220,8 +220,7 @@ def _imported(spec: Spec) -> str:
 
 
 def _refuse(error: SpaceError, as_json: bool) -> None:
-    for issue in error.issues:
-        print(issue, file=sys.stderr)
+    print(error, file=sys.stderr)
     if as_json:
         common.print_json({"valid": False, "errors": [issue._asdict() for issue in error.issues]})
 

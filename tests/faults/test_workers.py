@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,31 +75,9 @@ def test_a_trial_that_takes_too_much_memory_ends_and_the_search_goes_on(bench: A
     assert trials[1].user_attrs["reason"].startswith("out of memory: the trial took")
 
 
-@pytest.fixture
-def group() -> Iterator[Path]:
-    """A control group with little memory, whose limit the kernel enforces by its OOM killer."""
-    first = Path("/sys/fs/cgroup/cgroup.controllers").exists()
-    root, limit = (
-        (Path("/sys/fs/cgroup"), "memory.max")
-        if first
-        else (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes")
-    )
-    folder = root / f"hpsearch-test-{id(root)}"
-    try:
-        folder.mkdir()
-        (folder / limit).write_text(str(MEMORY))
-    except OSError as error:
-        with suppress(OSError):
-            folder.rmdir()
-        pytest.skip(f"this user may not make control groups: {error}")
-    yield folder
-    with suppress(OSError):  # a process of it may still be leaving
-        folder.rmdir()
-
-
-def test_a_worker_that_the_kernel_kills_for_memory_is_tried_again(bench: Any, group: Path) -> None:
+def test_a_worker_that_the_kernel_kills_for_memory_is_tried_again(bench: Any, make_group: Any) -> None:
     spec = faulty(bench, "oom killer", "confined")
-    bench.search(spec.override(parameters={"group": str(group)}))
+    bench.search(spec.override(parameters={"group": str(make_group(MEMORY))}))
     went_on_from_its_checkpoint(bench)
     error = bench.trials()[1].user_attrs["error"]
     assert error == "the worker process was killed by SIGKILL; the machine may have run out of memory"

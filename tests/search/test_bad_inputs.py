@@ -116,8 +116,8 @@ FLAGS = [
     Case("unknown flag", "--trails", command=("run", "s.yaml", "--trails", "3")),
     Case("no space", "space", command=("run",)),
     Case("empty space", "SPACE: name a space file", command=("run", "")),
-    Case("storage url", "not a database URL", code=1, command=("run", "s.yaml", "--storage", "no such://x")),
-    Case("storage in memory", "in memory", code=1, command=("run", "s.yaml", "--storage", "sqlite://")),
+    Case("storage url", "not a database URL", command=("run", "s.yaml", "--storage", "no such://x")),
+    Case("storage in memory", "in memory", command=("run", "s.yaml", "--storage", "sqlite://")),
     Case("storage folder", "no folder", code=1, command=("run", "s.yaml", "--storage", "nowhere/x.db")),
     Case("storage is a folder", "folder", code=1, command=("run", "s.yaml", "--storage", ".")),
     Case(
@@ -129,7 +129,6 @@ FLAGS = [
     Case(
         "storage kind",
         "u:***@h/d: studies are not kept in",
-        code=1,
         command=("run", "s.yaml", "--storage", "oracle://u:pw@h/d"),
     ),
     Case("url for a study", "(mysql://u:***@h/d)", command=("list", "mysql://u:pw@h/d")),

@@ -248,7 +248,7 @@ def test_impossible_constraints_fail_their_trial_and_end_the_search(table: Table
     spec = make_spec(constraints=["x > 0.25", "x * 1e9 < 1 or x == 0.5"])
     for _ in range(2):
         driver = table.driver(spec)
-        with pytest.raises(SearchError, match="proposals in a row violate the constraints"):
+        with pytest.raises(SearchError, match="1000 proposals in a row were refused, the last for this: x "):
             driver.ask()
         driver.close()
     assert table.states() == ["FAIL", "FAIL"]

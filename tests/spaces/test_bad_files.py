@@ -383,3 +383,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_misspelt_shipped_space_is_named(name: str) -> None:
     with pytest.raises(SpaceError, match=f'did you mean "{name}"'):
         load(name + "x")
+
+
+def test_of_very_many_issues_the_first_are_told() -> None:
+    keys = "".join(f"k{number}: 1\n" for number in range(10_000))
+    with pytest.raises(SpaceError) as caught:
+        loads(OPTIONS + keys, "f.yaml")
+    assert len(caught.value.issues) == 10_000
+    told = str(caught.value).splitlines()
+    assert told[0].startswith("f.yaml:7:1 k0: unknown key")
+    assert told[-1] == "and 9,900 more like these" and len(told) == 101

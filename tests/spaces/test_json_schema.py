@@ -125,6 +125,8 @@ def test_an_amount_that_the_loader_takes_is_valid(line: str) -> None:
         "budget: 40": "budget",
         "budget: {trials: 0}": "budget.trials",
         "budget: {time: 30 min}": "budget.time",
+        "budget: {time: 0.0s}": "budget.time",
+        "budget: {time: 0}": "budget.time",
         "execution: {workers: many}": "execution.workers",
         "execution: {workers: 0}": "execution.workers",
         "execution: {cpus_per_trial: 0.00001}": "execution.cpus_per_trial",

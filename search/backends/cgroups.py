@@ -1,0 +1,111 @@
+"""What a container or a batch system leaves of the machine: the limits of Linux control groups.
+
+Docker, Kubernetes and Slurm keep a process within so much memory and so many cores by the groups it is in.
+Python and psutil tell of the whole machine, and who goes by that is killed, or waits for cores that it does
+not get. A limit of a group holds for all groups within it. Version 2 and 1 of the groups have other files for
+the same; a machine may have both, each controller in one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SELF = Path("/proc/self")
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A group that this process is in."""
+
+    folder: Path
+    version: int
+
+    def number(self, of_version_2: str, of_version_1: str) -> float:
+        """What a file of it says; infinite where there is no such file, or no limit."""
+        try:
+            found = (self.folder / (of_version_2 if self.version == 2 else of_version_1)).read_text()
+        except OSError:  # the outermost group has no limits, and so no files
+            return math.inf
+        return math.inf if found.strip() in ("max", "-1") else float(found)
+
+
+def memory_limit(proc: Path = SELF) -> float:
+    """Bytes that this process and all else in its groups may hold; infinite where nobody limits them."""
+    return min((_limit(group) for group in _groups("memory", proc)), default=math.inf)
+
+
+def memory_left(proc: Path = SELF) -> float:
+    """Bytes that they may still take; infinite where nobody limits them."""
+    return min(
+        (max(0.0, _limit(group) - _held(group)) for group in _groups("memory", proc)), default=math.inf
+    )
+
+
+def cores(proc: Path = SELF) -> float:
+    """Cores that they may use, in parts too; infinite where nobody limits them."""
+    return min((_cores(group) for group in _groups("cpu", proc)), default=math.inf)
+
+
+def _limit(group: _Group) -> float:
+    return group.number("memory.max", "memory.limit_in_bytes")
+
+
+def _held(group: _Group) -> float:
+    """What a group holds, without the pages of files that the kernel gives up when they are asked for."""
+    held = group.number("memory.current", "memory.usage_in_bytes")
+    if held == math.inf:
+        return 0.0
+    name = "inactive_file" if group.version == 2 else "total_inactive_file"
+    try:
+        lines = (group.folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return held
+    return held - sum(float(line.split()[1]) for line in lines if line.split()[0] == name)
+
+
+def _cores(group: _Group) -> float:
+    if group.version == 1:
+        quota = group.number("", "cpu.cfs_quota_us")
+        return quota if quota == math.inf else quota / group.number("", "cpu.cfs_period_us")
+    try:
+        most, period = (group.folder / "cpu.max").read_text().split()
+    except OSError:
+        return math.inf
+    return math.inf if most == "max" else float(most) / float(period)
+
+
+def _groups(controller: str, proc: Path) -> Iterator[_Group]:
+    """The groups of this process that a controller limits, from the innermost outwards."""
+    try:
+        mounts = (proc / "mountinfo").read_text().splitlines()
+        memberships = (proc / "cgroup").read_text().splitlines()
+    except OSError:  # no Linux
+        return
+    paths = {names: path for _, names, path in (line.split(":", 2) for line in memberships)}
+    for version, root, mount in _mounts(controller, mounts):
+        path = next((p for names, p in paths.items() if _is_of(names, controller, version)), "/")
+        inside = Path(path.removeprefix(root.rstrip("/")).lstrip("/"))
+        folder = mount / inside if ".." not in inside.parts and (mount / inside).is_dir() else mount
+        yield _Group(folder, version)
+        while folder != mount:
+            folder = folder.parent
+            yield _Group(folder, version)
+
+
+def _mounts(controller: str, lines: list[str]) -> Iterator[tuple[int, str, Path]]:
+    """The version, the outermost group and the folder of each tree of groups that has the controller."""
+    for line in lines:
+        about, _, kind = line.partition(" - ")
+        root, mount = about.split()[3:5]
+        name, *_, options = kind.split()
+        if name == "cgroup2":
+            yield 2, root, Path(mount)
+        elif name == "cgroup" and controller in options.split(","):
+            yield 1, root, Path(mount)
+
+
+def _is_of(names: str, controller: str, version: int) -> bool:
+    return not names if version == 2 else controller in names.split(",")
