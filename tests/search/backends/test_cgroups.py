@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hpsearch.search.backends import cgroups, resources
+from hpsearch.search.backends import cgroups
 from hpsearch.search.backends.resources import machine_memory, this_machine
 
 GIB = 1 << 30
@@ -127,9 +127,9 @@ def test_a_machine_is_what_a_container_leaves_of_it(
     monkeypatch: pytest.MonkeyPatch, limit: float, cores: int | None
 ) -> None:
     there = this_machine()
-    monkeypatch.setattr(resources.cgroups, "cores", lambda: limit)
-    monkeypatch.setattr(resources.cgroups, "memory_left", lambda: 3e6)
-    monkeypatch.setattr(resources.cgroups, "memory_limit", lambda: math.inf if cores is None else 4e6)
+    monkeypatch.setattr(cgroups, "cores", lambda: limit)
+    monkeypatch.setattr(cgroups, "memory_left", lambda: 3e6)
+    monkeypatch.setattr(cgroups, "memory_limit", lambda: math.inf if cores is None else 4e6)
     assert this_machine().cpus == (there.cpus if cores is None else cores)
     assert this_machine().memory == 3_000_000
     assert machine_memory() == (psutil.virtual_memory().total if cores is None else 4_000_000)
