@@ -15,7 +15,7 @@ import transformers
 from torch import Tensor
 
 from hpsearch.trainer.config import LoraConfig
-from hpsearch.trainer.data import train_windows
+from hpsearch.trainer.data import train_places
 from hpsearch.trainer.loop import Run
 from hpsearch.trainer.model import VOCABULARY
 
@@ -117,7 +117,9 @@ class Loop:
 def windows(run: Run, step: int) -> Tensor:
     """uint8 [rows, length + 1]: what `run` trains on in that step."""
     config = run.config
-    return train_windows(run.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=step)
+    return run.windows(
+        train_places(run.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=step)
+    )
 
 
 def batch(windows: Tensor) -> dict[str, Tensor]:

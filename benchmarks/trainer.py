@@ -6,6 +6,7 @@
 |---|---|---|
 | trial | tokens a second of one LoRA trial | a plain loop over peft's model; Hugging Face's Trainer |
 | together | steps a second of several trials on all cores | each other: the ways to share the cores |
+| packs | steps a second of packs of several sizes in one process | a trial; on CUDA also unrecorded |
 | memory | megabytes of several trials in a pack | as many processes of one trial each |
 | compiled | tokens a second of one trial with `torch_compile` | the same without |
 | evaluation | the share of a trial's seconds in which it validates, on its space's grid | |
@@ -23,7 +24,9 @@ not measured. The tables have medians over the rounds, a ratio the median over t
 from __future__ import annotations
 
 import argparse
+import atexit
 import dataclasses
+import functools
 import importlib.util
 import itertools
 import json
@@ -64,6 +67,7 @@ class Work:
     device: str = "cpu"
     precision: str = "fp32"
     activation: str = "gelu"  # of the peers
+    model: str = "base"  # the one that ships, or one of a preset's size with random weights
     params: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the trials, beside all that
 
     @property
@@ -77,10 +81,29 @@ class Work:
             "max_steps": STEPS,
             "lr_scheduler": "constant",
             "device": self.device,
+            "precision": self.precision,
         }
-        if self.precision != "fp32":
-            params["precision"] = self.precision
+        if self.model != "base":
+            params["base"] = random_base(self.model)
         return [LoraConfig.from_params(params | self.params | {"seed": s}) for s in range(self.trials)]
+
+
+@functools.cache
+def random_base(size: str) -> str:
+    """The path of a model of a preset's size, for adapters. It is there as long as the process is."""
+    import torch
+
+    from hpsearch.trainer.checkpoint import save_model
+    from hpsearch.trainer.model import GPT, Shape
+    from hpsearch.trainer.presets import SIZES
+
+    folder = tempfile.TemporaryDirectory(prefix="hpsearch-base-")
+    atexit.register(folder.cleanup)
+    shape = Shape(**{name: SIZES[size][name] for name in ("width", "depth", "heads")}, max_length=128)
+    model = GPT(shape)
+    model.initialize(torch.Generator().manual_seed(0))
+    save_model(path := Path(folder.name) / "base.safetensors", model.state_dict(), shape)
+    return str(path)
 
 
 class Turns:
@@ -144,11 +167,10 @@ def compiled(work: Work, turns: Turns) -> None:
 
 def pack(work: Work, turns: Turns) -> None:
     """Trials trained at once."""
-    from hpsearch.trainer.build import pick_device
     from hpsearch.trainer.loop import Run
     from hpsearch.trainer.pack import new_pack
 
-    together = new_pack(work.configs[0], pick_device(work.configs[0].device))
+    together = new_pack(work.configs[0])
     runs = [Run(config, together) for config in work.configs]
     together.set(runs)
     for steps in turns:
@@ -156,6 +178,14 @@ def pack(work: Work, turns: Turns) -> None:
         while runs[0].step < until:
             together.tick()
         together.wait()
+
+
+def pack_unrecorded(work: Work, turns: Turns) -> None:
+    """The same, where Python asks for every kernel of every tick."""
+    from hpsearch.trainer.pack import Pack
+
+    Pack.recording = False
+    pack(work, turns)
 
 
 def optuna_threads(work: Work, turns: Turns) -> None:
@@ -336,6 +366,7 @@ ROLES: dict[str, Callable[[Work, Turns], None]] = {
         ours,
         compiled,
         pack,
+        pack_unrecorded,
         optuna_threads,
         plain_loop,
         trainer,
@@ -438,14 +469,18 @@ def trial(options: argparse.Namespace) -> None:
     names = {"hpsearch": "ours", "plain loop, peft": "plain_loop", "HF Trainer, peft": "trainer"}
     found = {}
     for rows, length in options.sizes or [(4, 128), (8, 128)]:
-        work = Work("ours", rows, length, 1, 1, options.device, options.precision, options.activation)
+        work = Work(
+            "ours", rows, length, 1, 1, options.device, options.precision, options.activation, options.model
+        )
         layouts = {name: [dataclasses.replace(work, role=role)] for name, role in names.items()}
         steps = max(1, options.tokens // (rows * length))
         found[f"{rows}x{length}"] = (
             steps * rows * length,
             measure(layouts, steps, options.rounds, f"{rows}x{length}"),
         )
-    where = f"{options.device}, {options.precision}, 1 thread; peers with {options.activation}"
+    where = (
+        f"{options.device}, {options.precision}, {options.model}, 1 thread; peers with {options.activation}"
+    )
     print(f"one trial: tokens a second; {where}; rounds: {options.rounds}")
     table(found, list(names), [("hpsearch", peer) for peer in names if peer != "hpsearch"])
 
@@ -480,6 +515,26 @@ def together(options: argparse.Namespace) -> None:
     print(f"several trials: steps a second of all together; {where}; rounds: {options.rounds}")
     names = [alone, threads, processes]
     table(found, [*names, packs], [(packs, name) for name in names])
+
+
+def packs(options: argparse.Namespace) -> None:
+    """Steps a second of all trials of a pack, by its size, beside those of one trial."""
+    roles = {"": "pack"}
+    if options.device == "cuda":
+        roles = {"": "pack_unrecorded", ", recorded": "pack"}
+    one, most = "1 trial", max(options.packs)
+    found, names = {}, {f"{k} trials{kind}": (k, role) for kind, role in roles.items() for k in options.packs}
+    names = {
+        name.replace("1 trials", one) if k == 1 else name: (k, role) for name, (k, role) in names.items()
+    }
+    for rows, length in options.sizes or [(4, 64), (8, 128)]:
+        work = Work("", rows, length, 1, 1, options.device, options.precision, model=options.model)
+        layouts = {n: [dataclasses.replace(work, role=role, trials=k)] for n, (k, role) in names.items()}
+        steps = -(-options.tokens // (rows * length * most)) * most
+        found[f"{rows}x{length}"] = steps, measure(layouts, steps, options.rounds, f"{rows}x{length}")
+    where = f"{options.device}, {options.precision}, {options.model}"
+    print(f"packs in one process: steps a second of all trials; {where}; rounds: {options.rounds}")
+    table(found, list(names), [(name, one) for name in names if name != one])
 
 
 def compiled_trial(options: argparse.Namespace) -> None:
@@ -590,6 +645,7 @@ def where(options: argparse.Namespace) -> None:
 PARTS = {
     "trial": trial,
     "together": together,
+    "packs": packs,
     "memory": memory,
     "compiled": compiled_trial,
     "evaluation": evaluation_share,
@@ -613,6 +669,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tokens", type=int, default=20480, help="of a turn")
     parser.add_argument("--pack-tokens", type=int, default=512, help="of a step of a whole pack")
+    parser.add_argument("--packs", type=int, nargs="+", default=[1, 4, 8, 16, 32], help="trials of a pack")
+    parser.add_argument("--model", choices=("base", "small", "medium"), default="base", help="by its size")
     parser.add_argument("--trials", type=int, default=8, help="of the part memory")
     parser.add_argument("--trial-steps", type=int, default=STEPS, help="of a whole trial, at most")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")

@@ -291,10 +291,10 @@ def idle_parameters(name: str, params: Mapping[str, Any]) -> dict[str, tuple[str
     return {parameter: (need.text, need.when) for parameter, need in found.items()}
 
 
-def footprint(objective: str | list[str], params: Mapping[str, Any], *, half: bool = False) -> int | None:
+def footprint(objective: str | list[str], params: Mapping[str, Any], *, cuda: bool = False) -> int | None:
     """The bytes that a run of a built-in objective holds at its fullest, counted from its parameters.
 
-    `half`: where the precision `auto` is one of 16 bits. None where nobody can tell: for an objective of the
+    `cuda`: where the device `auto` is such a one. None where nobody can tell: for an objective of the
     user's, a configuration that will be refused, a base that cannot be read. Loads no torch.
     """
     if objective not in _BUILT_IN:
@@ -304,7 +304,7 @@ def footprint(objective: str | list[str], params: Mapping[str, Any], *, half: bo
     from ..trainer.footprint import counted
 
     try:
-        return counted(config_class(objective), params, half=half)
+        return counted(config_class(objective), params, cuda=cuda)
     except (ConfigError, OSError, ValueError, LookupError):
         return None
 

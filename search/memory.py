@@ -204,8 +204,8 @@ class Memory:
         return self.line or Line()
 
     def _counted(self, config: Mapping[str, Any]) -> int | None:
-        half = self._room is not None and self._room.kind == "device"
-        return footprint(self._spec.objective_words, config, half=half)
+        cuda = self._room is not None and self._room.kind == "device"
+        return footprint(self._spec.objective_words, config, cuda=cuda)
 
     def _of(self, trial: FrozenTrial) -> int | None:
         """What is counted of a trial; None where it has no configuration of the space."""

@@ -231,7 +231,7 @@ def _out_of_memory(run: _Run) -> Iterator[str]:
     if run.values.get("bf16") is False and run.values.get("fp16") in (None, False):
         yield "set bf16 to true: numbers of half the size"
     row = run.first(ROW_LENGTHS)
-    if row is not None and row[1] >= (PASS_TOKENS + 1 if run.cuts_batches else 32):
+    if row is not None and row[1] >= (PASS_TOKENS["cpu"] + 1 if run.cuts_batches else 32):
         yield f"lower {row[0]} from {_plain(row[1])} to {int(row[1] // 2)}, where the text allows it"
     yield from _smaller_model(run, "a smaller model")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import TypeVar
+
 import torch
 
 from .checkpoint import Base, load_base
@@ -9,6 +12,8 @@ from .config import LoraConfig, PretrainConfig, TrainConfig
 from .data import seed_of
 from .errors import ConfigError
 from .model import GPT, Shape
+
+Config = TypeVar("Config", bound=TrainConfig)
 
 
 def base_model(base: Base, generator: torch.Generator | None = None) -> GPT:
@@ -42,6 +47,11 @@ def base_of(config: LoraConfig) -> Base:
 def start_of(config: TrainConfig) -> torch.Generator:
     """What draws the weights that a run starts from."""
     return torch.Generator().manual_seed(seed_of("start", config.seed))
+
+
+def on_device(config: Config) -> Config:
+    """The configuration with the device that `auto` means here. Raises `ConfigError`."""
+    return dataclasses.replace(config, device=pick_device(config.device).type)
 
 
 def pick_device(name: str) -> torch.device:

@@ -40,7 +40,11 @@ LENGTHS = {"max_samples": "samples", "max_steps": "steps", "num_train_epochs": "
 FINETUNING = ("lora", "full", "linear")
 NAMED_CORPORA = ("english", "python")
 OUTSIDE = ("device", "save_total_limit")  # say where a run is computed and what is left of it, not what it is
-PASS_TOKENS = 512  # of one run in a forward pass: what more of them need does not stay in a core's cache
+
+# Of one run in a forward pass. On a CPU, what more of them need does not stay in a core's cache; a GPU has
+# done fewer before the next are asked of it.
+PASS_TOKENS = {"cpu": 512, "cuda": 4096}
+LOOK_ROWS = 8  # of a forward pass of the validation, or as many as `PASS_TOKENS` has
 
 
 @dataclass(frozen=True)
@@ -347,6 +351,15 @@ class TrainConfig:
         """Sequences of one forward pass."""
         return self.batch_size
 
+    @property
+    def rows_per_look(self) -> int:
+        """Sequences of one forward pass of the validation."""
+        return max(LOOK_ROWS, self._pass_tokens // self.max_length) if self.device == "cuda" else LOOK_ROWS
+
+    @property
+    def _pass_tokens(self) -> int:
+        return PASS_TOKENS.get(self.device, PASS_TOKENS["cpu"])
+
     def rate_ratio(self, name: str) -> float:
         """What the learning rate is multiplied with for a tensor that trains."""
         return 1.0
@@ -427,11 +440,12 @@ class LoraConfig(TrainConfig):
     def rows_per_pass(self) -> int:
         """Sequences of one forward pass: a step is cut into equal ones of at most `PASS_TOKENS`.
 
-        By the configuration alone, so that a run computes the same in whatever pack.
+        By the configuration alone, so that a run computes the same in whatever pack. The device `auto` counts
+        as a CPU: whoever trains says which one it is (`build.on_device`).
         """
         if self.finetuning_type != "lora":
             return self.batch_size
-        passes = math.ceil(self.rows_per_step * self.max_length / PASS_TOKENS)
+        passes = math.ceil(self.rows_per_step * self.max_length / self._pass_tokens)
         return math.ceil(self.rows_per_step / min(passes, self.rows_per_step))
 
     def rate_ratio(self, name: str) -> float:

@@ -273,11 +273,10 @@ def seed_of(purpose: str, seed: int, step: int = 0) -> int:
     return int.from_bytes(digest, "big")
 
 
-def train_windows(tokens: Tensor, rows: int, length: int, *, seed: int, step: int) -> Tensor:
-    """uint8 [rows, length + 1]: windows at random places, drawn from (seed, step) alone."""
+def train_places(tokens: Tensor, rows: int, length: int, *, seed: int, step: int) -> Tensor:
+    """int64 [rows], on the host: random places of windows, drawn from (seed, step) alone."""
     generator = torch.Generator().manual_seed(seed_of("batch", seed, step))
-    starts = torch.randint(len(tokens) - length, (rows,), generator=generator)
-    return windows_at(tokens, starts, length)
+    return torch.randint(len(tokens) - length, (rows,), generator=generator)
 
 
 def validation_windows(tokens: Tensor, rows: int, length: int) -> Tensor:

@@ -17,8 +17,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from .build import base_model
 from .checkpoint import (
     CHECKPOINT,
@@ -117,7 +115,7 @@ def _config_of(identity: dict[str, Any]) -> TrainConfig:
 
 def _pack_of(config: TrainConfig, identity: dict[str, Any]) -> Pack:
     # Whatever it trained in: what a run learns is fp32, and a CPU has no tf32.
-    pack = new_pack(dataclasses.replace(config, precision="fp32"), torch.device("cpu"))
+    pack = new_pack(dataclasses.replace(config, precision="fp32", device="cpu"))
     if pack.origin != identity["base_sha256"]:
         path = identity["base"] or "the base that ships"
         raise CheckpointError(

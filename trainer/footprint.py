@@ -14,6 +14,7 @@ change there is one here: `tests/trainer/test_footprint.py` compares the two. Th
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Mapping
@@ -24,7 +25,6 @@ from typing import Any
 from .config import LoraConfig, PretrainConfig, TrainConfig
 
 VOCABULARY = 256  # as `model` has it
-CHUNK = 8  # rows of a validation, as `pack` has it
 SHIPPED_BASE = Path(__file__).with_name("base.safetensors")
 FP32 = 4  # bytes; of what is trained, its gradients and the optimizer's state in every precision
 HALF = ("bf16", "fp16")
@@ -41,6 +41,7 @@ PARAMETERS = frozenset(
         "max_length",
         "eval_samples",
         "optimizer",
+        "device",
         "precision",
         "load_best_model_at_end",
         "early_stopping_patience",
@@ -94,13 +95,15 @@ class _Size:
         return self.depth * self.block + (2 * VOCABULARY + self.max_length + 1) * self.width
 
 
-def footprint(config: TrainConfig, *, half: bool = False) -> Footprint:
-    """What a run of this configuration holds; `half`: where the precision `auto` is one of 16 bits.
+def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
+    """What a run of this configuration holds; `cuda`: where the device `auto` is such a one.
 
     Raises `OSError` or `ValueError` where its base cannot be read.
     """
+    if cuda and config.device == "auto":
+        config = dataclasses.replace(config, device="cuda")
     size = _size(config)
-    half = config.precision in HALF or (half and config.precision == "auto")
+    half = config.precision in HALF or (config.device == "cuda" and config.precision == "auto")
     trained = _trained(config, size)
     kept = FP32 * (_model(config, size) + trained + _state(config, size))
     best = FP32 * trained if config.keeps_best else 0
@@ -122,7 +125,7 @@ def footprint(config: TrainConfig, *, half: bool = False) -> Footprint:
     logits = VOCABULARY * (FP32 * 4 + (2 if half else 0))  # they, their softmax, and the gradients of both
     gradients = FP32 * _computed(config, size)
     passing = (16 if half else 24) * size.width  # gradients of the widest layers, on their way
-    rows = min(CHUNK, config.eval_samples)
+    rows = min(config.rows_per_look, config.eval_samples)
     seen = rows * config.max_length
     return Footprint(
         kept=kept,
@@ -136,20 +139,20 @@ def footprint(config: TrainConfig, *, half: bool = False) -> Footprint:
     )
 
 
-def counted(kind: type[TrainConfig], params: Mapping[str, Any], *, half: bool = False) -> int:
+def counted(kind: type[TrainConfig], params: Mapping[str, Any], *, cuda: bool = False) -> int:
     """The most that a run of these parameters holds at a time; of those that do not matter none is looked at.
 
     Raises `ConfigError` for what no configuration has, and as `footprint` does.
     """
     given = ((name, _hashable(value)) for name, value in params.items() if name in PARAMETERS)
     known: Any = kind  # whose instances' hash mypy takes for its own
-    return _counted(known, tuple(given), half)
+    return _counted(known, tuple(given), cuda)
 
 
 @functools.lru_cache(maxsize=4096)
-def _counted(kind: Any, params: tuple[tuple[str, Any], ...], half: bool) -> int:
+def _counted(kind: Any, params: tuple[tuple[str, Any], ...], cuda: bool) -> int:
     config: TrainConfig = kind.from_params({**dict(params), "max_steps": 1})
-    return footprint(config, half=half).peak
+    return footprint(config, cuda=cuda).peak
 
 
 def _hashable(value: Any) -> Any:

@@ -28,10 +28,10 @@ import torch
 from torch import Tensor
 
 from . import checkpoint as files
-from .build import pick_device
+from .build import on_device
 from .compiled import clock
 from .config import OUTSIDE, TrainConfig
-from .data import load_corpus, seed_of, train_windows, validation_windows
+from .data import load_corpus, seed_of, train_places, validation_windows, windows_at
 from .errors import CheckpointError
 from .memory import peak_memory, reset_peak_memory
 from .optim import new_optimizer
@@ -52,6 +52,21 @@ class Report:
     step: int
     value: float
     metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A part of a step: on the host, what its rows are.
+
+    `places` int64 [rows] are those of its windows in the text, `counts` [rows] what the loss of each counts:
+    a row that only fills the last pass up counts nothing. `rate` is the learning rate of the step.
+    """
+
+    places: Tensor
+    counts: Tensor
+    rate: float
+    first: bool  # of its step
+    last: bool
 
 
 @dataclass(frozen=True)
@@ -130,8 +145,8 @@ class Run:
     """
 
     def __init__(self, config: TrainConfig, pack: Pack | None = None) -> None:
-        self.config = config
-        self.device = pick_device(config.device)
+        self.config = config = on_device(config)
+        self.device = torch.device(config.device)
         self.corpus = load_corpus(
             config.train_file,
             config.validation_file,
@@ -142,7 +157,7 @@ class Run:
         if config.num_train_epochs is not None and config.samples_per_epoch is None:
             windows = (len(self.corpus.train) - 1) // config.max_length
             self.config = config = dataclasses.replace(config, samples_per_epoch=windows)
-        self.pack = pack or new_pack(config, self.device)
+        self.pack = pack or new_pack(config)
         self.trained = self.pack.start(config)
         self.loss_scale = self.pack.numerics.new_loss_scale()
         self.optimizer = new_optimizer(config, self.trained, self.pack.named)
@@ -163,9 +178,9 @@ class Run:
         self.loss_total = torch.zeros((), device=self.device)  # of the tokens since the last report
         self.loss_steps = 0
         self.grad_norm = torch.zeros((), device=self.device)
-        self._passes: list[tuple[Tensor, Tensor]] = []  # what is left of this step's batch
+        self._passes: list[Pass] = []  # what is left of this step's batch
         self._pass = 0  # the first of them, counted from the beginning of the run
-        self._gradient: files.Tensors = {}  # of the passes of this step so far
+        self._gradient: files.Tensors = {}  # of the passes of this step so far, where it has several
         if pack is None:
             self.pack.set([self])
 
@@ -176,49 +191,54 @@ class Run:
             self.pack.tick()
         self.train_seconds += clock() - began
 
-    def next_pass(self) -> tuple[Tensor, Tensor]:
-        """The rows of the next pass, uint8 [rows, length + 1], and what the loss of each counts, [rows].
-
-        A row that only fills the last pass up counts nothing.
-        """
+    def next_pass(self) -> Pass:
+        """What the next pass computes from; the same again until it has `passed`."""
         if not self._passes:
             config, rows = self.config, self.config.rows_per_pass
-            windows = train_windows(
+            places = train_places(
                 self.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=self.step
             )
-            count = torch.full((len(windows),), 1 / (config.rows_per_step * config.max_length))
-            if missing := -len(windows) % rows:
-                windows = torch.cat([windows, windows[:1].expand(missing, -1)])
+            count = torch.full((len(places),), 1 / (config.rows_per_step * config.max_length))
+            if missing := -len(places) % rows:
+                places = torch.cat([places, places[:1].expand(missing)])
                 count = torch.cat([count, torch.zeros(missing)])
-            count = count.to(self.device)
-            self._passes = list(zip(torch.split(windows, rows), torch.split(count, rows), strict=True))
-            self._pass = self.step * len(self._passes)
+            parts = list(zip(torch.split(places, rows), torch.split(count, rows), strict=True))
+            rate, last = self.rate_of(self.step), len(parts) - 1
+            self._passes = [Pass(*part, rate, n == 0, n == last) for n, part in enumerate(parts)]
+            self._pass = self.step * len(parts)
         self.generator.manual_seed(seed_of("dropout", self.config.seed, self._pass))
         return self._passes[0]
 
-    def learn(self, loss: Tensor, gradient: files.Tensors) -> bool:
-        """Take in the loss and gradients of a pass; whether they completed a step.
+    def windows(self, places: Tensor) -> Tensor:
+        """uint8 [len(places), length + 1]: the run's text there."""
+        return windows_at(self.tokens, places, self.config.max_length)
 
-        Waits for nothing: the losses stay on the device until the next report. But in fp16 it does, as a step
-        whose gradients are no finite numbers is left out; it counts as one.
+    def learn(self, done: Pass, loss: Tensor, gradient: files.Tensors, rate: float | Tensor) -> None:
+        """Take in the loss and gradients of a pass, and with the last of a step make it, at that rate.
+
+        Changes nothing but tensors, in place, and waits for nothing: the losses stay on the device until the
+        next report. But in fp16 it does, as a step whose gradients are no finite numbers is left out; it
+        counts as one.
         """
         self.loss_total += loss
-        del self._passes[0]
-        self._pass += 1
-        if self._gradient:
+        if done.first and not done.last and not self._gradient:
+            self._gradient = {name: torch.empty_like(part) for name, part in gradient.items()}
+        if not done.first:
             for name, total in self._gradient.items():
                 gradient[name] = total.add_(gradient[name])
-        elif self._passes:
-            gradient = {name: part.clone() for name, part in gradient.items()}  # the pack's stack is let go
-        if self._passes:
-            self._gradient = gradient
-            return False
-        self._gradient = {}
-        if self.loss_scale is None or self.loss_scale.unscale(gradient):
-            self.grad_norm = self.optimizer.step(gradient, self.rate_of(self.step))
-        self.step += 1
-        self.loss_steps += 1
-        return True
+        elif not done.last:
+            for name, total in self._gradient.items():
+                total.copy_(gradient[name])
+        if done.last and (self.loss_scale is None or self.loss_scale.unscale(gradient)):
+            self.grad_norm.copy_(self.optimizer.step(gradient, rate))
+
+    def passed(self) -> None:
+        """Go on to the next pass: this one is learned."""
+        done = self._passes.pop(0)
+        self._pass += 1
+        if done.last:
+            self.step += 1
+            self.loss_steps += 1
 
     def rate_of(self, step: int) -> float:
         """The learning rate of a step, from the validations so far."""

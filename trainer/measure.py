@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from .build import pick_device
+from .build import on_device
 from .config import LoraConfig
 from .loop import Run
 from .memory import host_peak
@@ -24,7 +24,7 @@ from .pack import Pack, new_pack, pack_key
 
 SECONDS = 60.0  # that a measurement takes at most, before the round that it is in
 ROUNDS = 3
-TICKS = 2  # of each pack in a round; one before them is not counted
+TICKS = 2  # of each pack in a round, after those that are slow
 
 
 def measure(configs: Sequence[LoraConfig], sizes: Sequence[int]) -> dict[str, Any]:
@@ -34,11 +34,11 @@ def measure(configs: Sequence[LoraConfig], sizes: Sequence[int]) -> dict[str, An
     """
     packs: dict[object, Pack] = {}
     runs = []
-    for config in configs:
+    for config in map(on_device, configs):
         if (key := pack_key(config)) is None:
             continue
         if key not in packs:
-            packs[key] = new_pack(config, pick_device(config.device))
+            packs[key] = new_pack(config)
         runs.append(Run(config, packs[key]))
     began = time.monotonic()
     found: dict[int, list[float]] = {size: [] for size in sorted(sizes)}
@@ -65,7 +65,9 @@ def _groups(runs: Sequence[Run], size: int) -> list[list[Run]]:
 def _seconds(runs: list[Run]) -> float:
     pack = runs[0].pack
     pack.set(runs)
-    pack.tick()
+    for _ in range(pack.slow_ticks):
+        pack.tick()
+    pack.wait()
     began = time.perf_counter()
     for _ in range(TICKS):
         pack.tick()

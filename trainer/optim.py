@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,6 +47,7 @@ class Optimizer(ABC):
     """What all have in common: clipping, and a name for each tensor of the state."""
 
     by_layer = False  # whether it takes each layer's tensors by themselves
+    recordable = False  # whether its learning rate may be a scalar on the device, and it waits for nothing
 
     def __init__(self, config: TrainConfig, trained: Mapping[str, Tensor], by_layer: ByLayer = dict) -> None:
         self._config = config
@@ -61,7 +63,7 @@ class Optimizer(ABC):
         self._state = {name: self._start(name, tensor) for name, tensor in self._trained.items()}
 
     @torch.no_grad()
-    def step(self, gradients: Tensors, learning_rate: float) -> Tensor:
+    def step(self, gradients: Tensors, learning_rate: float | Tensor) -> Tensor:
         """Clip the gradients, which changes them, and step.
 
         Returns their norm before that: a scalar on the device.
@@ -72,7 +74,8 @@ class Optimizer(ABC):
             torch._foreach_mul_(list(gradients.values()), share)
         parts = self._split(gradients)
         for decay, ratio, names in self.groups:
-            self._update(names, [parts[name] for name in names], learning_rate * ratio, decay)
+            rate = learning_rate if ratio == 1 else learning_rate * ratio
+            self._update(names, [parts[name] for name in names], rate, decay)
         return norm
 
     def tensors(self) -> Tensors:
@@ -89,8 +92,11 @@ class Optimizer(ABC):
         """The state of one tensor before the first step."""
 
     @abstractmethod
-    def _update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
-        """Step with the tensors of these names, which have the same weight decay."""
+    def _update(self, names: list[str], gradients: list[Tensor], rate: Any, decay: float) -> None:
+        """Step with the tensors of these names, which have the same weight decay.
+
+        `rate` is a number, and where the optimizer is `recordable` it may be a scalar on the device.
+        """
 
     def _those(self, names: Sequence[str]) -> list[Tensor]:
         return [self._trained[name] for name in names]
@@ -101,6 +107,8 @@ class Optimizer(ABC):
 
 class AdamW(Optimizer):
     """By torch's own kernel for all tensors at once."""
+
+    recordable = True
 
     def _start(self, name: str, tensor: Tensor) -> Tensors:
         return {
@@ -199,6 +207,7 @@ class Muon(AdamW):
     """Of the blocks' matrices, those of adapters too; by AdamW of all else."""
 
     by_layer = True
+    recordable = False  # `muon` reads its learning rate on the host
 
     def _start(self, name: str, tensor: Tensor) -> Tensors:
         if _hidden(name, tensor):

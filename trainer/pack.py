@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .build import base_model, base_of, new_model, start_of
+from .build import base_model, base_of, new_model, on_device, start_of
 from .checkpoint import Tensors
 from .compiled import compiled_block, explained
 from .config import LoraConfig, PretrainConfig, TrainConfig
@@ -34,11 +35,10 @@ from .data import inputs_and_targets
 from .lora import Lora
 from .model import GPT, Block, loss_sum
 from .numerics import Numerics
+from .recordings import Recordings
 
 if TYPE_CHECKING:
-    from .loop import Run
-
-CHUNK = 8  # rows of one forward pass of the validation; more are slower, and take more memory
+    from .loop import Pass, Run
 
 
 class SomeFailedError(Exception):
@@ -54,10 +54,11 @@ class Pack:
 
     model: GPT
     origin: str | None = None  # the sha256 of the base
+    recording = True  # whether ticks may be recorded, where the device can
 
-    def __init__(self, config: TrainConfig, device: torch.device) -> None:
-        self.device = device
-        self.numerics = Numerics.of(config, device)
+    def __init__(self, config: TrainConfig) -> None:
+        self.device = torch.device(config.device)
+        self.numerics = Numerics.of(config, self.device)
         self.runs: list[Run] = []
 
     def start(self, config: TrainConfig) -> Tensors:
@@ -67,6 +68,18 @@ class Pack:
     def set(self, runs: Sequence[Run]) -> None:
         """Train these from now on."""
         self.runs = list(runs)
+        self._recordings: Recordings | None = None
+        if not runs:
+            return
+        rows, on = runs[0].config.rows_per_pass, self.device
+        # What a tick computes from: whoever records one knows where they are, not what they hold.
+        self._places = torch.empty(len(runs), rows, dtype=torch.int64, device=on)
+        self._counts = torch.empty(len(runs), rows, device=on)
+        self._rates = torch.empty(len(runs), device=on)
+        smoothing = [run.config.label_smoothing_factor for run in self.runs]
+        self._smoothing = torch.tensor(smoothing, device=on) if any(smoothing) else None
+        if self.recording and on.type == "cuda" and all(recordable(run) for run in runs):
+            self._recordings = Recordings([run.generator for run in self.runs])
 
     def hold(self, config: TrainConfig, trained: Tensors) -> None:
         """Let the model compute what one run has learned, until the next tick."""
@@ -80,6 +93,12 @@ class Pack:
         """The inverse of `named`. Raises `KeyError` where one is missing."""
         return named
 
+    @property
+    def slow_ticks(self) -> int:
+        """The first ticks after a change of the runs that take longer than later ones will."""
+        passes = (-(-run.config.rows_per_step // run.config.rows_per_pass) for run in self.runs)
+        return 2 * max(passes) if self._recordings else 1  # of each kind one as it is, and one recorded
+
     def tick(self) -> None:
         """One pass of every run, and an optimizer step of those whose batch is complete.
 
@@ -91,27 +110,45 @@ class Pack:
             self._tick()
 
     def _tick(self) -> None:
-        windows, weights = zip(*(run.next_pass() for run in self.runs), strict=True)
+        passes = [run.next_pass() for run in self.runs]
+        # The host goes on before they are there: it waits for nothing but reports.
+        self._places.copy_(torch.stack([each.places for each in passes]), non_blocking=True)
+        self._counts.copy_(torch.stack([each.counts for each in passes]), non_blocking=True)
+        failed: dict[Run, Exception] = {}
+        if self._recordings is None:
+            self._compute(passes, [each.rate for each in passes], failed)
+        else:
+            self._rates.copy_(torch.tensor([each.rate for each in passes]), non_blocking=True)
+            kind = tuple((each.first, each.last) for each in passes)
+            self._recordings.compute(kind, lambda: self._compute(passes, list(self._rates), failed))
+        for run in self.runs:
+            if run not in failed:
+                run.passed()
+        if failed:
+            raise SomeFailedError(failed)
+
+    def _compute(
+        self, passes: Sequence[Pass], rates: Sequence[float | Tensor], failed: dict[Run, Exception]
+    ) -> None:
+        """All that a tick asks the device for; of several runs, those that failed to learn are put down."""
+        windows = [run.windows(places) for run, places in zip(self.runs, self._places, strict=True)]
         inputs, targets = inputs_and_targets(torch.cat(windows))
         recomputing = self.runs[0].config.gradient_checkpointing
         self.model.drawing = [run.generator for run in self.runs] if recomputing else None
-        smoothing = [run.config.label_smoothing_factor for run in self.runs]
-        each = token_losses(self._forward(inputs), targets.flatten(), smoothing)
-        losses = (each.view(len(self.runs), -1, inputs.shape[1]).sum(2) * torch.stack(weights)).sum(1)
+        each = token_losses(self._forward(inputs), targets.flatten(), len(self.runs), self._smoothing)
+        losses = (each.view(len(self.runs), -1, inputs.shape[1]).sum(2) * self._counts).sum(1)
         scales = [run.loss_scale.value for run in self.runs if run.loss_scale]  # of all or none
         scaled = losses * torch.tensor(scales, device=self.device) if scales else losses
         gradients = torch.autograd.grad(scaled.sum(), self._leaves())
-        failed: dict[Run, Exception] = {}
         for number, (run, loss) in enumerate(zip(self.runs, losses.detach(), strict=True)):
             try:
-                if run.learn(loss, self._part(gradients, number)):
+                run.learn(passes[number], loss, self._part(gradients, number), rates[number])
+                if passes[number].last:
                     self._changed(number)
             except Exception as error:
                 if len(self.runs) == 1:
                     raise
                 failed[run] = error
-        if failed:
-            raise SomeFailedError(failed)
 
     def wait(self) -> None:
         """Until the device has done what was asked of it."""
@@ -123,12 +160,11 @@ class Pack:
         """The loss in nats a token over the windows that the run is validated on, without dropout."""
         self.model.eval()
         self.hold(run.config, run.trained)
-        total = torch.zeros((), dtype=torch.float64)
+        parts = torch.split(run.held, run.config.rows_per_look)
         with self.numerics.settings():
-            for part in torch.split(run.held, CHUNK):
-                total += loss_sum(self._logits, *inputs_and_targets(part)).cpu()
+            losses = torch.stack([loss_sum(self._logits, *inputs_and_targets(part)) for part in parts])
         self.model.train()
-        return total.item() / (run.held.shape[0] * (run.held.shape[1] - 1))
+        return math.fsum(losses.tolist()) / (run.held.shape[0] * (run.held.shape[1] - 1))
 
     def _forward(self, inputs: Tensor) -> Tensor:
         """inputs int64 [K * rows, time] -> logits [K * rows * time, 256]."""
@@ -154,15 +190,15 @@ class Pack:
 class WholeModel(Pack):
     """A pack of one run that trains a model's own weights: a new one's, or a base's, or the head of one."""
 
-    def __init__(self, config: TrainConfig, device: torch.device) -> None:
-        super().__init__(config, device)
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
         if isinstance(config, LoraConfig):
             base = base_of(config)
             self.origin = base.sha256
-            self.model = copy.deepcopy(base_model(base, torch.Generator(device))).to(device)
+            self.model = copy.deepcopy(base_model(base, torch.Generator(self.device))).to(self.device)
         else:
             assert isinstance(config, PretrainConfig)
-            self.model = new_model(config, device)
+            self.model = new_model(config, self.device)
 
     def start(self, config: TrainConfig) -> Tensors:
         weights: Tensors = dict(self.model.named_parameters())
@@ -173,9 +209,9 @@ class WholeModel(Pack):
 
     def set(self, runs: Sequence[Run]) -> None:
         assert len(runs) <= 1, "a whole model is one run's"
-        super().set(runs)
         for run in runs:
             run.generator = self.model.generator
+        super().set(runs)
 
     @torch.no_grad()
     def hold(self, config: TrainConfig, trained: Tensors) -> None:
@@ -194,11 +230,11 @@ class WholeModel(Pack):
 class LoraPack(Pack):
     """Runs that train adapters of the same linears of the same base."""
 
-    def __init__(self, config: LoraConfig, device: torch.device) -> None:
-        super().__init__(config, device)
+    def __init__(self, config: LoraConfig) -> None:
+        super().__init__(config)
         base = base_of(config)
         self.origin = base.sha256
-        self.model = base_model(base).to(device)
+        self.model = base_model(base).to(self.device)
         self.lora = Lora(self.model, config.targets, dora=config.use_dora)
         self._stacks: list[Tensors] = []  # of runs whose padded ranks are equal, in the order of `runs`
         self._place: list[tuple[int, int]] = []  # of each run: its stack, and where in it
@@ -283,16 +319,28 @@ class LoraPack(Pack):
             self._stacks[stack][name][place, : len(rows)] = rows
 
 
-def token_losses(logits: Tensor, targets: Tensor, smoothing: Sequence[float]) -> Tensor:
-    """The loss in nats of each token of K runs [K, tokens], where they smooth their targets so much.
+def token_losses(logits: Tensor, targets: Tensor, runs: int, smoothing: Tensor | None = None) -> Tensor:
+    """The loss in nats of each token of K runs [K, tokens], where they smooth their targets so much, [K].
 
     Szegedy et al. 2016, section 7: a share of a target goes to all bytes alike.
     """
-    each = F.cross_entropy(logits, targets, reduction="none").view(len(smoothing), -1)
-    if not any(smoothing):
+    each = F.cross_entropy(logits, targets, reduction="none").view(runs, -1)
+    if smoothing is None:
         return each
     alike = (torch.logsumexp(logits, 1) - logits.mean(1)).view_as(each)
-    return each.lerp(alike, torch.tensor(smoothing, device=each.device)[:, None])
+    return each.lerp(alike, smoothing[:, None])
+
+
+def recordable(run: Run) -> bool:
+    """Whether what a tick asks the device for is the same each time, and waits for nothing.
+
+    In fp16 it waits for the norm of the gradients; torch's compiler and blocks that are computed twice do
+    what no recording may.
+    """
+    config = run.config
+    return run.optimizer.recordable and not (
+        run.loss_scale or config.torch_compile or config.gradient_checkpointing
+    )
 
 
 def _lora(config: TrainConfig) -> LoraConfig:
@@ -305,11 +353,12 @@ def _padded(tensor: Tensor, rank: int) -> Tensor:
     return F.pad(tensor, (0, 0, 0, rank - len(tensor)))[None] if tensor.dim() == 2 else tensor[None, None]
 
 
-def new_pack(config: TrainConfig, device: torch.device) -> Pack:
+def new_pack(config: TrainConfig) -> Pack:
     """A pack for runs like this one. Raises `CheckpointError` or `ConfigError` where its base is none."""
+    config = on_device(config)
     if isinstance(config, LoraConfig) and config.finetuning_type == "lora":
-        return LoraPack(config, device)
-    return WholeModel(config, device)
+        return LoraPack(config)
+    return WholeModel(config)
 
 
 def pack_key(config: TrainConfig) -> tuple[object, ...] | None:

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
+from .build import on_device
 from .config import LoraConfig, PretrainConfig, TrainConfig
 from .loop import fit
 from .memory import host_peak
-from .pack import CHUNK
 
 STEPS = 3
 
@@ -38,7 +38,7 @@ def shortened(config: TrainConfig) -> TrainConfig:
         num_train_epochs=None,
         max_steps=STEPS,
         eval_every=1,
-        eval_samples=min(CHUNK, config.eval_samples),
+        eval_samples=min(config.rows_per_look, config.eval_samples),
         lr_scheduler="constant",
         warmup_steps=0,
         early_stopping_patience=0,
@@ -49,7 +49,7 @@ def shortened(config: TrainConfig) -> TrainConfig:
 def peak(config: TrainConfig) -> dict[str, Any]:
     """Bytes of this process after a short run of `config`. Raises as `fit` does."""
     with tempfile.TemporaryDirectory(prefix="hpsearch-peak-") as folder:
-        fit(shortened(config), on_report=lambda report: None, checkpoint=Path(folder))
+        fit(shortened(on_device(config)), on_report=lambda report: None, checkpoint=Path(folder))
     found: dict[str, Any] = {"host": round(host_peak() * 1e6)}
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # what the allocator has taken it keeps
         free, total = torch.cuda.mem_get_info()

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from .build import pick_device
+from .build import on_device
 from .compiled import clock
 from .config import TrainConfig
 from .loop import FitResult, Run
@@ -44,11 +44,12 @@ class Together:
 
     def new_run(self, config: TrainConfig) -> Run:
         """A run that trains in a pack of those here. Raises as `Run` does."""
+        config = on_device(config)
         key = pack_key(config)
         if key is None:
             return Run(config)
         if key not in self._packs:
-            self._packs[key] = new_pack(config, pick_device(config.device))
+            self._packs[key] = new_pack(config)
         return Run(config, self._packs[key])
 
     def join(self, run: Run, course: Course) -> None:

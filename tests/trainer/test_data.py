@@ -21,7 +21,7 @@ from hpsearch.trainer.data import (
     python_documents,
     split_documents,
     split_own,
-    train_windows,
+    train_places,
     validation_windows,
 )
 from hpsearch.trainer.errors import DataError
@@ -321,21 +321,21 @@ def test_no_record_with_text_is_told(tmp_path: Path) -> None:
 
 
 @given(seed=st.integers(0, 2**63 - 1), step=st.integers(0, 10**9))
-def test_windows_come_from_seed_and_step_alone(seed: int, step: int) -> None:
+def test_places_come_from_seed_and_step_alone(seed: int, step: int) -> None:
     tokens = as_tokens(bytes(range(256)))
     torch.manual_seed(0)
-    first = train_windows(tokens, 3, 8, seed=seed, step=step)
+    first = train_places(tokens, 3, 8, seed=seed, step=step)
     torch.manual_seed(1)
-    assert torch.equal(first, train_windows(tokens, 3, 8, seed=seed, step=step))
+    assert torch.equal(first, train_places(tokens, 3, 8, seed=seed, step=step))
     assert not torch.equal(
-        train_windows(tokens, 32, 8, seed=seed, step=step),
-        train_windows(tokens, 32, 8, seed=seed, step=step + 1),
+        train_places(tokens, 32, 8, seed=seed, step=step),
+        train_places(tokens, 32, 8, seed=seed, step=step + 1),
     )
 
 
 def test_every_place_of_the_text_can_be_drawn_and_none_beyond() -> None:
     tokens = as_tokens(bytes(range(12)))
-    starts = {int(train_windows(tokens, 1, 8, seed=0, step=step)[0, 0]) for step in range(200)}
+    starts = {int(train_places(tokens, 1, 8, seed=0, step=step)) for step in range(200)}
     assert starts == {0, 1, 2, 3}
 
 

@@ -107,8 +107,17 @@ def test_checkpointing_and_halves_hold_less_of_a_pass() -> None:
     plain = footprint(config).forward
     assert footprint(replace(config, gradient_checkpointing=True)).forward < 0.7 * plain
     assert footprint(replace(config, precision="bf16")).forward < plain
-    assert footprint(config, half=True) == footprint(replace(config, precision="bf16"))
-    assert footprint(replace(config, precision="fp32"), half=True).forward == plain
+    there = replace(config, device="cuda")
+    assert footprint(there) == footprint(replace(there, precision="bf16"))
+    assert footprint(replace(config, device="auto"), cuda=True) == footprint(there)
+    assert footprint(replace(there, precision="fp32")).forward == plain
+
+
+def test_a_gpu_takes_more_of_a_step_in_a_pass() -> None:
+    config = config_of("lora", batch_size=64, eval_samples=64, precision="fp32")
+    here, there = footprint(config), footprint(replace(config, device="cuda"))
+    assert there.forward > 4 * here.forward and there.validate > 2 * here.validate
+    assert footprint(config, cuda=True) == here, "it was asked for a CPU"
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "linear"])

@@ -18,8 +18,9 @@ IDS = torch.arange(32).view(2, 16)
 
 def made(base_file: Path, **params: Any) -> tuple[LoraConfig, LoraPack, dict[str, Tensor]]:
     """A configuration, its pack, and the adapters of a run as they start."""
-    config = LoraConfig.from_params({"max_steps": 1, "base": str(base_file), "max_length": 16} | params)
-    pack = LoraPack(config, torch.device("cpu"))
+    given = {"max_steps": 1, "base": str(base_file), "max_length": 16, "device": "cpu"}
+    config = LoraConfig.from_params(given | params)
+    pack = LoraPack(config)
     return config, pack, pack.start(config)
 
 
@@ -76,7 +77,7 @@ def test_a_start_is_drawn_from_the_seed_within_its_bounds(base_file: Path) -> No
             assert 0.8 * bound < tensor.abs().max().item() <= bound, name
         else:
             assert not tensor.any(), name
-    again = LoraPack(config, torch.device("cpu")).start(config)
+    again = LoraPack(config).start(config)
     assert torch.equal(again["lora_A"], adapters["lora_A"])
     assert not torch.equal(made(base_file, lora_r=3, seed=6)[2]["lora_A"], adapters["lora_A"])
 

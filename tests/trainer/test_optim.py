@@ -14,7 +14,7 @@ import torch
 
 from hpsearch.trainer.build import new_model
 from hpsearch.trainer.config import OPTIMIZERS, LoraConfig, PretrainConfig, TrainConfig
-from hpsearch.trainer.data import inputs_and_targets, load_corpus, train_windows
+from hpsearch.trainer.data import inputs_and_targets, load_corpus, train_places, windows_at
 from hpsearch.trainer.loop import Run
 from hpsearch.trainer.model import loss_sum
 from hpsearch.trainer.optim import AdamW, new_optimizer
@@ -29,8 +29,9 @@ def reference(config: PretrainConfig, steps: int) -> dict[str, torch.Tensor]:
     first = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
     second = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
     for step in range(steps):
-        windows = train_windows(tokens, config.rows_per_step, config.max_length, seed=config.seed, step=step)
-        inputs, targets = inputs_and_targets(windows)
+        length = config.max_length
+        places = train_places(tokens, config.rows_per_step, length, seed=config.seed, step=step)
+        inputs, targets = inputs_and_targets(windows_at(tokens, places, length))
         loss = loss_sum(model, inputs, targets) / targets.numel()
         gradients = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
         norm = math.sqrt(sum(gradient.double().square().sum().item() for gradient in gradients.values()))

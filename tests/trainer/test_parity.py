@@ -75,8 +75,8 @@ def test_gradients_of_a_block() -> None:
 
 def test_gradients_of_the_loss_through_an_adapted_model(base_file: Path) -> None:
     """Of two runs in a pack, each of its own adapters."""
-    config = LoraConfig(max_steps=1, base=str(base_file), max_length=4, lora_r=1)
-    pack = LoraPack(config, torch.device("cpu"))
+    config = LoraConfig(max_steps=1, base=str(base_file), max_length=4, lora_r=1, device="cpu")
+    pack = LoraPack(config)
     drawn(pack.model)
     pack.model.requires_grad_(False)
     ids = torch.tensor([[7, 200, 7, 31], [90, 91, 92, 93]])
