@@ -173,6 +173,8 @@ def pack(work: Work, turns: Turns) -> None:
     together = new_pack(work.configs[0])
     runs = [Run(config, together) for config in work.configs]
     together.set(runs)
+    for _ in range(together.slow_ticks):
+        together.tick()
     for steps in turns:
         until = runs[0].step + steps // work.trials
         while runs[0].step < until:

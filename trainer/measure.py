@@ -16,6 +16,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from .build import on_device
 from .config import LoraConfig
 from .loop import Run
@@ -30,7 +32,8 @@ TICKS = 2  # of each pack in a round, after those that are slow
 def measure(configs: Sequence[LoraConfig], sizes: Sequence[int]) -> dict[str, Any]:
     """Median `seconds` of a tick of all runs and the peak `memory_mb`, by size of pack from the least.
 
-    Runs that train alone are left out: they take the same beside packs of any size.
+    Sizes for which a GPU has too little memory are left out, and runs that train alone: they take the same
+    beside packs of any size.
     """
     packs: dict[object, Pack] = {}
     runs = []
@@ -44,8 +47,12 @@ def measure(configs: Sequence[LoraConfig], sizes: Sequence[int]) -> dict[str, An
     found: dict[int, list[float]] = {size: [] for size in sorted(sizes)}
     peaks: dict[str, float] = {}
     for _ in range(ROUNDS):
-        for size in found:
-            found[size].append(sum(_seconds(group) for group in _groups(runs, size)))
+        for size in list(found):
+            try:
+                found[size].append(sum(_seconds(group) for group in _groups(runs, size)))
+            except torch.OutOfMemoryError:  # so there is no room for more either
+                found = {less: times for less, times in found.items() if less < size}
+                break
             peaks.setdefault(str(size), host_peak())
         if time.monotonic() - began > SECONDS:
             break

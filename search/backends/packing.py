@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..driver import Driver
 
 SIZES = (1, 2, 4, 8)  # among which `auto` chooses
+GPU_SIZES = (*SIZES, 16, 32)  # where a few trials leave most of it idle
 GAIN = 1.05  # that a pack must be faster by: less is the machine's noise
 
 
@@ -37,8 +38,8 @@ def check_pack(spec: Spec) -> None:
 def pack_size(spec: Spec, share: Share, memory: int) -> tuple[int, str | None]:
     """How many trials a worker trains at once, and what to tell the user of how that was found.
 
-    `auto` takes no more than there is room for in the machine's `memory`: by what was measured, and by what
-    `max_memory` would let them take.
+    `auto` takes no more than there is room for in the machine's `memory` and on its GPU: by what was
+    measured, and by what `max_memory` would let them take.
     """
     asked = spec.execution.pack
     if asked != "auto":
@@ -46,15 +47,19 @@ def pack_size(spec: Spec, share: Share, memory: int) -> tuple[int, str | None]:
     if not can_pack(spec.objective_words):
         return 1, None
     rng = random.Random(derived_seed(0, "pack"))
-    configs = [spec.space.sample(rng) for _ in range(SIZES[-1])]
-    found = _measured(configs, share)
+    sizes = GPU_SIZES if share.gpus else SIZES
+    configs = [spec.space.sample(rng) for _ in range(sizes[-1])]
+    found = _measured(configs, sizes, share)
+    if "1" not in found["seconds"]:
+        return 1, "each worker trains one trial at a time: some of them need all the memory of a GPU"
     if not any(found["seconds"].values()):
         return 1, "each worker trains one trial at a time: what they compute cannot be shared"
     room = memory / share.workers
     rates = {
         size: found["seconds"]["1"] / found["seconds"][str(size)]
-        for size in SIZES
-        if max(found["memory_mb"][str(size)] * 1e6, memory_for(spec.execution, size) or 0) <= room
+        for size in sizes
+        if str(size) in found["seconds"]
+        and max(found["memory_mb"][str(size)] * 1e6, memory_for(spec.execution, size) or 0) <= room
     }
     best = max(rates, key=lambda size: rates[size], default=1)
     if best == 1 or rates[best] < GAIN:
@@ -75,11 +80,13 @@ def pack_after(messages: Sequence[Message], pack: int, driver: Driver) -> int:
     return fewer
 
 
-def _measured(configs: Sequence[Mapping[str, Any]], share: Share) -> dict[str, dict[str, float]]:
+def _measured(
+    configs: Sequence[Mapping[str, Any]], sizes: Sequence[int], share: Share
+) -> dict[str, dict[str, float]]:
     """What `trainer.measure` prints."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "hpsearch.trainer.measure"],
-        input=json.dumps({"configs": configs, "sizes": SIZES}),
+        input=json.dumps({"configs": configs, "sizes": sizes}),
         env=environment(share.threads),
         capture_output=True,
         text=True,

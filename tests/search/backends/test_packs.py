@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -229,7 +230,7 @@ def test_a_pack_that_does_not_fit_into_memory_is_not_taken(
     peaks = {"1": 300.0, "2": 400.0, "4": 500.0, "8": 1e9}
     seconds = {"1": 8.0, "2": 5.0, "4": 4.0, "8": 1.0}
     measured = {"seconds": seconds, "memory_mb": peaks}
-    monkeypatch.setattr("hpsearch.search.backends.packing._measured", lambda configs, share: measured)
+    monkeypatch.setattr("hpsearch.search.backends.packing._measured", lambda configs, sizes, share: measured)
 
     def size(workers: int, **execution: Any) -> int:
         spec: Spec = bench.make_spec(**packed("auto", **execution))
@@ -237,6 +238,28 @@ def test_a_pack_that_does_not_fit_into_memory_is_not_taken(
 
     assert (size(1), size(1, max_memory="4GiB"), size(2, max_memory="4GiB")) == (4, 4, 2)
     assert (size(40), size(1, max_memory="9GiB")) == (2, 1)
+
+
+@pytest.mark.any_backend
+def test_a_gpu_has_room_for_larger_packs(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Sequence[int]] = []
+    seconds = {"1": 64.0, "2": 32.0, "4": 16.0, "8": 8.0, "16": 4.0, "32": 2.0}
+
+    def measured(configs: Sequence[Any], sizes: Sequence[int], share: Share) -> dict[str, Any]:
+        asked.append(sizes)
+        assert len(configs) == sizes[-1]
+        return {"seconds": seconds, "memory_mb": dict.fromkeys(seconds, 300.0)}
+
+    monkeypatch.setattr("hpsearch.search.backends.packing._measured", measured)
+    spec: Spec = bench.make_spec(**packed("auto"))
+    with_gpu = Share(1, 1.0, 1.0, None)
+    assert pack_size(spec, with_gpu, 16 << 30)[0] == 32
+    assert pack_size(spec, Share(1, 1.0, 0.0, None), 16 << 30)[0] == 8
+    assert [list(sizes) for sizes in asked] == [[1, 2, 4, 8, 16, 32], [1, 2, 4, 8]]
+    del seconds["16"], seconds["32"]  # it has too little memory for so many
+    assert pack_size(spec, with_gpu, 16 << 30)[0] == 8
+    seconds.clear()
+    assert "some of them need all the memory of a GPU" in (pack_size(spec, with_gpu, 16 << 30)[1] or "")
 
 
 @pytest.fixture
