@@ -36,6 +36,7 @@ from .errors import CheckpointError
 from .memory import peak_memory, reset_peak_memory
 from .optim import new_optimizer
 from .pack import Pack, new_pack
+from .recordings import Recordings
 from .schedule import learning_rate, report_due
 
 
@@ -164,7 +165,10 @@ class Run:
         self.tokens = self.corpus.train.to(self.device)
         held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
         self.held = held.to(self.device)
+        self.losses = torch.zeros(-(-len(held) // config.rows_per_look), device=self.device)  # its parts'
         self.generator = torch.Generator(self.device)  # draws the dropout
+        if self.device.type == "cuda":
+            self.looks = Recordings(self.device)  # of its validation
         reset_peak_memory(self.device)
 
         self.step = 0  # optimizer steps done

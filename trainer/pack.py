@@ -79,7 +79,7 @@ class Pack:
         smoothing = [run.config.label_smoothing_factor for run in self.runs]
         self._smoothing = torch.tensor(smoothing, device=on) if any(smoothing) else None
         if self.recording and on.type == "cuda" and all(recordable(run) for run in runs):
-            self._recordings = Recordings([run.generator for run in self.runs])
+            self._recordings = Recordings(on, [run.generator for run in self.runs])
 
     def hold(self, config: TrainConfig, trained: Tensors) -> None:
         """Let the model compute what one run has learned, until the next tick."""
@@ -158,13 +158,21 @@ class Pack:
     @torch.inference_mode()
     def evaluate(self, run: Run) -> float:
         """The loss in nats a token over the windows that the run is validated on, without dropout."""
-        self.model.eval()
-        self.hold(run.config, run.trained)
         parts = torch.split(run.held, run.config.rows_per_look)
+
+        def compute() -> None:
+            self.hold(run.config, run.trained)
+            losses = [loss_sum(self._logits, *inputs_and_targets(part)) for part in parts]
+            run.losses.copy_(torch.stack(losses))
+
+        self.model.eval()
         with self.numerics.settings():
-            losses = torch.stack([loss_sum(self._logits, *inputs_and_targets(part)) for part in parts])
+            if self.recording and self.device.type == "cuda":
+                run.looks.compute(None, compute)
+            else:
+                compute()
         self.model.train()
-        return math.fsum(losses.tolist()) / (run.held.shape[0] * (run.held.shape[1] - 1))
+        return math.fsum(run.losses.tolist()) / (run.held.shape[0] * (run.held.shape[1] - 1))
 
     def _forward(self, inputs: Tensor) -> Tensor:
         """inputs int64 [K * rows, time] -> logits [K * rows * time, 256]."""

@@ -1,19 +1,22 @@
-"""What a pack computes in a tick, recorded on CUDA and played again: hundreds of kernels by one call.
+"""What is computed again and again, recorded on CUDA and played: hundreds of kernels by one call.
 
-A GPU has done the kernels of a small model sooner than Python has asked for them, so a tick takes as long as
-the asking does. A recording (a CUDA graph) asks for all at once, and computes the same bits.
+A GPU has done the kernels of a small model sooner than Python has asked for them, so a tick of a pack takes
+as long as the asking does. A recording (a CUDA graph) asks for all at once, and computes the same bits.
 
 | rule | why |
 |---|---|
 | a recording for each kind of tick | what is computed depends on which runs begin or complete a step |
-| the first tick of a kind is computed as it is | libraries set themselves up in it, and buffers are made |
-| what differs from tick to tick is in tensors that stay | a recording knows addresses, and no values |
+| the first of a kind is computed as it is | libraries set themselves up in it, and buffers are made |
+| what differs from time to time is in tensors that stay | a recording knows addresses, and no values |
 | made anew when the runs of a pack change | so do the addresses |
+| one stream and one pool of memory for all | only one plays at a time, and none needs what another left |
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import torch
 
@@ -21,15 +24,12 @@ MOST = 16  # kinds that are recorded: runs whose steps take many different numbe
 
 
 class Recordings:
-    """Of the ticks of a pack, as long as its runs stay. `generators` are those that draw in a tick."""
+    """Of one function that asks a device for something. `generators` are those that it draws from."""
 
-    def __init__(self, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, device: torch.device, generators: Sequence[torch.Generator] = ()) -> None:
+        self._stream, self._pool = _stream_and_pool(device)
         self._generators = generators
         self._made: dict[Hashable, torch.cuda.CUDAGraph | None] = {}  # None: of a kind that was met once
-        self._pool = torch.cuda.graph_pool_handle()  # one for all, for only one plays at a time
-        # Where nothing else is asked for. What is recorded may not wait for another stream, and autograd lets
-        # each leaf wait for the one that it was first used on: so ticks as they are go here too.
-        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def compute(self, kind: Hashable, function: Callable[[], None]) -> None:
         """Call `function`, or play what it asked the device for when it was called for this kind before."""
@@ -55,3 +55,15 @@ class Recordings:
         with torch.cuda.graph(recording, pool=self._pool, stream=self._stream):
             function()
         return recording
+
+
+@functools.cache
+def _stream_and_pool(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
+    """Where nothing else is asked for.
+
+    What is recorded may not wait for another stream, and autograd lets each leaf wait for the one that it was
+    first used on: so what is computed as it is goes there too.
+    """
+    with torch.cuda.device(device):
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        return stream, torch.cuda.graph_pool_handle()

@@ -157,7 +157,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(on_cuda: LoraConfig, tm
 @cuda
 def test_kinds_beyond_the_most_are_computed_as_they_are() -> None:
     total = torch.zeros((), device="cuda")
-    recordings = Recordings([])
+    recordings = Recordings(torch.device("cuda"))
 
     def add(kind: int) -> None:
         total.add_(kind)
