@@ -8,7 +8,7 @@ run: .venv/run.stamp  ## search the default space from start to winner
 	$(BIN)/hpsearch run spaces/lora.yaml --backend optuna
 
 test: .venv/dev.stamp  ## run all tests
-	$(BIN)/python -m pytest -n 4 --dist worksteal  # most of them wait for processes
+	$(BIN)/python -m pytest -n 3 --dist worksteal  # some of them wait for processes
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .

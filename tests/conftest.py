@@ -473,7 +473,7 @@ class Command:
         self.wait_for(lambda: metrics.exists() and metrics.stat().st_size > 0)
 
     @staticmethod
-    def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
+    def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "waited too long"

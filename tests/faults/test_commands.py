@@ -31,7 +31,7 @@ def tell(bench: Any) -> Callable[..., tuple[int, str]]:
 
 
 def fields(bench: Any, function: str = "faulty", **more: Any) -> dict[str, Any]:
-    constants = {"fault": "", "pause": 3.0, "folder": str(bench.folder)}
+    constants = {"fault": "", "pause": 8.0, "folder": str(bench.folder)}
     return {
         "objective": f"{OBJECTIVES}:{function}",
         "parameters": {"x": {"min": 0.0, "max": 1.0}, **constants},

@@ -29,7 +29,7 @@ HPSEARCH = Path(sys.executable).with_name("hpsearch")
 
 
 def fields(bench: Any, **more: Any) -> dict[str, Any]:
-    constants = {"fault": "", "pause": 0.3, "folder": str(bench.folder)}
+    constants = {"fault": "", "pause": 2.0, "folder": str(bench.folder)}
     return {
         "objective": f"{OBJECTIVES}:faulty",
         "parameters": {"x": {"min": 0.0, "max": 1.0}, **constants},
@@ -188,6 +188,7 @@ def test_a_reader_that_goes_does_not_end_the_search(bench: Any, command: Any) ->
 @pytest.mark.parametrize("backend_name", ["optuna"])
 def test_a_search_that_finds_its_database_locked_says_so_and_hears_a_signal(bench: Any, command: Any) -> None:
     search = command(**fields(bench))
+    (bench.folder / "hurry").touch()
     search.start().communicate(timeout=60)
     with closing(sqlite3.connect(bench.folder / "studies.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -206,7 +207,9 @@ def test_a_clock_that_is_set_back_is_said_and_no_trial_ends_before_it_begins(
     source = Path(__file__).with_name("clock.c")
     subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
     clock.write_text("0")
-    search = command(**fields(bench))
+    space = fields(bench)
+    space["parameters"]["pause"] = 0.3
+    search = command(**space)
     process = search.start(env={"LD_PRELOAD": str(library), "CLOCK_OFFSET": str(clock)})
     search.begun(0)
     search.begun(1)

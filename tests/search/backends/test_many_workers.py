@@ -37,11 +37,13 @@ class Neighbours:
         self._reader = subprocess.Popen(
             [sys.executable, "-c", READER, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        assert self._reader.stdout is not None
+        self._reader.stdout.readline()  # it takes longer to start than a small search
         self._writer = threading.Thread(target=self._write)
         self._writer.start()
 
     def end(self) -> tuple[int, str]:
-        """Stop them; how often the study was read, and what the reader complained of."""
+        """Stop them; how often the study was read since they were there, and what the reader complained of."""
         self._over.set()
         self._writer.join()
         self._reader.terminate()
