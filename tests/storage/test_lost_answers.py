@@ -38,29 +38,29 @@ class Wire:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
+        lost = threading.Event()
         with client, socket.create_connection(("127.0.0.1", self._port)) as server:
-            back = threading.Thread(target=self._pass, args=(server, client), daemon=True)
+            back = threading.Thread(target=self._pass, args=(server, client, lost), daemon=True)
             back.start()
             with suppress(OSError):
                 while data := client.recv(1 << 16):
                     if self.cut and b"COMMIT" in data:
                         self.cut = False
-                        client.shutdown(
-                            socket.SHUT_RDWR
-                        )  # before the server hears of it, so the answer is lost
-                        server.sendall(data)
-                        break
+                        lost.set()
                     server.sendall(data)
+                    if lost.is_set():
+                        break
             with suppress(OSError):
                 server.shutdown(socket.SHUT_WR)
-            back.join()
+            back.join()  # the server has ended the session, and its lock, before the driver notices
 
     @staticmethod
-    def _pass(source: socket.socket, target: socket.socket) -> None:
+    def _pass(source: socket.socket, target: socket.socket, lost: threading.Event) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 with suppress(OSError):
-                    target.sendall(data)
+                    if not lost.is_set():
+                        target.sendall(data)
 
 
 @pytest.fixture
