@@ -45,6 +45,9 @@ def pytest_configure() -> None:
     A shell lets its background jobs ignore SIGINT, nohup SIGHUP, and a child inherits that; a handler of ours
     it does not.
     """
+    # Tests run side by side: threads that wait for one that has no core now would burn what cores there are.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # where a search gives its workers more
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda number, frame: None)
