@@ -43,6 +43,7 @@ QUIET = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
+    "RAY_prestart_worker_first_driver": "0",  # workers for tasks: ours are actors, which get their own
 }
 
 
@@ -122,9 +123,11 @@ def _start(stack: ExitStack, machine: Node) -> None:
     """Start a Ray of our own, which nobody else's processes can join. Raises `SearchError`."""
     # Ray would write a token into the user's home. It reads one once per process, so this one stays.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    # Two Python processes fewer to start: what scales clusters, and what shows us its workers' logs.
-    fewer: Any = partial(parameter.RayParams, include_log_monitor=None, no_monitor=True)
+    # Three Python processes fewer to start: what scales clusters, what shows us its workers' logs, and what
+    # is left of the dashboard. None would be True for the second.
+    fewer: Any = partial(parameter.RayParams, include_log_monitor=False, no_monitor=True)
     stack.enter_context(replaced(parameter, "RayParams", fewer))
+    stack.enter_context(replaced(services, "start_api_server", lambda *args, **options: (None, None)))
     logging.getLogger("ray._private.authentication").setLevel(logging.CRITICAL)  # says that there is a token
     try:
         _init(
