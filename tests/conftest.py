@@ -54,7 +54,9 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all-pairs", action="store_true", help="also tests on Ray that Ray has no part in")
+    parser.addoption(
+        "--all-pairs", action="store_true", help="also tests that Ray or PostgreSQL has no part in"
+    )
 
 
 class Server:
@@ -292,7 +294,10 @@ Hook = Callable[[Driver], None]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out on Ray what it has no part in: no backend talks to a database. Begin with the longest."""
+    """Leave out on Ray, and in PostgreSQL, what they have no part in: no backend talks to a database.
+
+    Begin with the longest.
+    """
     items.sort(key=lambda item: "test_the_readme_runs" not in item.name)  # or the others would wait for it
     if config.getoption("--all-pairs"):
         return
@@ -303,11 +308,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _has_no_part(item: pytest.Item) -> bool:
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    if params.get("backend_name") != "ray":
-        return False
-    if params.get("storage_name") == "postgres":
+    ray, server = params.get("backend_name") == "ray", params.get("storage_name") == "postgres"
+    if ray and server:
         return item.get_closest_marker("pair") is None
-    return item.get_closest_marker("any_backend") is not None
+    marker = "any_backend" if ray else "any_storage" if server else None
+    return marker is not None and item.get_closest_marker(marker) is not None
 
 
 @pytest.fixture(params=["optuna", pytest.param("ray", marks=pytest.mark.ray)])

@@ -256,6 +256,7 @@ def test_a_process_takes_what_is_counted_times_a_scale_and_its_own() -> None:
 
 
 @pytest.mark.any_backend
+@pytest.mark.any_storage
 @pytest.mark.slow
 def test_a_search_with_too_large_configurations_runs_out_of_memory_nowhere(
     bench: Any, models: Spec, monkeypatch: pytest.MonkeyPatch

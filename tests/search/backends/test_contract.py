@@ -29,6 +29,12 @@ PRUNE_ALL = {"method": "threshold", "upper": 0.0, "max": 9}
 TWO_WORKERS = {"workers": 2, "retries": 0}
 
 
+def each_of(bench: Any, function: str, name: str, values: list[str], retries: int = 0) -> Any:
+    """A search whose trials have these values of a parameter, in this order."""
+    fields = {"parameters": {name: values}, "search": {"sampler": "grid"}, "budget": {"trials": len(values)}}
+    return bench.search(function, **fields, execution={"workers": 1, "retries": retries})
+
+
 @pytest.mark.pair
 def test_the_budget_is_exact_and_plain_optuna_reads_what_the_objectives_reported(bench: Any) -> None:
     result = bench.search(budget={"trials": 7}, execution=TWO_WORKERS)
@@ -167,6 +173,7 @@ def test_nothing_is_recorded_after_a_stop(bench: Any, function: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.any_storage
 def test_an_objective_that_is_slow_to_leave_does_not_fail_the_next_trial(bench: Any) -> None:
     bench.search(
         "slow_to_leave",
@@ -186,6 +193,7 @@ print(json.dumps({"step": 1, "other" if os.environ["HPSEARCH_TRIAL"] == "1" else
 """
 
 
+@pytest.mark.any_storage
 def test_a_script_that_reports_another_metric_fails_its_trial_and_no_other(bench: Any) -> None:
     bench.folder.joinpath("script.py").write_text(SCRIPT)
     words = ["python", str(bench.folder / "script.py")]
@@ -198,6 +206,7 @@ def test_a_script_that_reports_another_metric_fails_its_trial_and_no_other(bench
     assert 'ended without reporting "loss"' in bench.trials()[1].user_attrs["error"]
 
 
+@pytest.mark.any_storage
 def test_an_objective_that_keeps_its_stop_and_never_returns_does_not_hold_the_search(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +216,7 @@ def test_an_objective_that_keeps_its_stop_and_never_returns_does_not_hold_the_se
 
 
 @pytest.mark.slow
+@pytest.mark.any_storage
 def test_a_thread_that_outlives_its_objective_does_not_harm_the_search(bench: Any, recorder: Any) -> None:
     """One worker is done with trial 0 and idle, the other is still busy, when the thread reports."""
     bench.search("leaves_a_thread", budget={"trials": 2}, execution=TWO_WORKERS)
@@ -214,6 +224,7 @@ def test_a_thread_that_outlives_its_objective_does_not_harm_the_search(bench: An
     assert bench.trials()[0].intermediate_values == {1: 1.0}
 
 
+@pytest.mark.any_storage
 def test_an_objective_that_forks_harms_no_trial_after_it(bench: Any) -> None:
     bench.search("forks", budget={"trials": 4}, execution={"workers": 1, "retries": 0})
     assert bench.states() == ["COMPLETE"] * 4
@@ -221,6 +232,7 @@ def test_an_objective_that_forks_harms_no_trial_after_it(bench: Any) -> None:
         assert trial.intermediate_values == {1: 1.0, 2: 0.5, 3: 1 / 3}
 
 
+@pytest.mark.any_storage
 def test_what_an_objective_started_ends_with_the_search(bench: Any, command: Any) -> None:
     search = command("leaves_a_program", budget={"trials": 2}, execution={"workers": 1})
     output, _ = search.start().communicate(timeout=120)
@@ -229,61 +241,56 @@ def test_what_an_objective_started_ends_with_the_search(bench: Any, command: Any
     search.wait_for(lambda: not any(map(psutil.pid_exists, programs)))
 
 
+@pytest.mark.any_storage
 def test_an_objective_that_stops_itself_fails(bench: Any) -> None:
     with pytest.raises(SearchError, match="TrialStopped"):
         bench.search("stops_itself", budget={"trials": 3})
     assert bench.states() == ["FAIL"] * 3
 
 
-@pytest.mark.parametrize("how", ["report nan", "report inf", "report -inf", "return nan", "return -inf"])
-def test_a_value_that_is_no_number_ends_a_trial_as_infeasible(bench: Any, how: str) -> None:
-    constants = {"x": {"min": 0.0, "max": 1.0}, "how": how}
-    result = bench.search("unusable", budget={"trials": 3}, parameters=constants)
-    assert bench.states() == ["COMPLETE", "PRUNED", "COMPLETE"]
-    trial = bench.trials()[1]
-    assert trial.intermediate_values == {1: 0.5}
-    assert trial.user_attrs["reason"].startswith("diverged: ")
-    assert how.split()[1] in trial.user_attrs["reason"]
-    assert trial.constraints["diverged"] == 1.0
-    assert trial.system_attrs["constraints"] == [1.0], "the older list, which optuna-dashboard reads"
-    assert result.best.number == 0
-
-
-@pytest.mark.parametrize("how", ["MemoryError", pytest.param("torch", marks=pytest.mark.slow)])
-def test_running_out_of_memory_ends_a_trial_as_infeasible(bench: Any, how: str) -> None:
-    constants = {"x": {"min": 0.0, "max": 1.0}, "how": how}
-    bench.search("unusable", budget={"trials": 3}, parameters=constants, execution={"workers": 1})
-    assert bench.states() == ["COMPLETE", "PRUNED", "COMPLETE"]
-    trial = bench.trials()[1]
-    assert trial.user_attrs["reason"].startswith("out of memory: ")
-    assert trial.constraints["out_of_memory"] == 1.0
-    assert trial.system_attrs["constraints"] == [1.0]
-    assert "retries" not in trial.user_attrs
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("exit", "exited with code 3 in the middle"),
-        ("SIGKILL", "killed by SIGKILL"),
-        ("SIGTERM", "killed by SIGTERM"),
-        ("segfault", "killed by SIGSEGV"),
-    ],
-)
-@pytest.mark.slow
-def test_a_lost_worker_costs_its_trial_an_attempt_and_no_other_trial_anything(
-    bench: Any, how: str, said: str
-) -> None:
-    constants = {"x": {"min": 0.0, "max": 1.0}, "how": how}
-    bench.search("lost", budget={"trials": 3}, parameters=constants, execution={"workers": 1, "retries": 1})
-    assert bench.states() == ["COMPLETE", "FAIL", "COMPLETE"]
-    trial = bench.trials()[1]
-    assert said in trial.user_attrs["error"]
-    assert trial.intermediate_values == {1: 1.0}
-    assert len({note["pid"] for note in bench.notes(1)}) == 2, "tried again, in another process"
+def test_a_value_that_is_no_number_ends_a_trial_as_infeasible(bench: Any) -> None:
+    wrong = ["report nan", "report inf", "report -inf", "return nan", "return -inf"]
+    result = each_of(bench, "unusable", "how", [*wrong, "return 0.5"])
+    assert bench.states() == ["PRUNED"] * 5 + ["COMPLETE"]
+    for how, trial in zip(wrong, bench.trials(), strict=False):
+        assert trial.intermediate_values == {1: 0.5}
+        assert trial.user_attrs["reason"].startswith("diverged: ")
+        assert how.split()[1] in trial.user_attrs["reason"]
+        assert trial.constraints["diverged"] == 1.0
+        assert trial.system_attrs["constraints"] == [1.0], "the older list, which optuna-dashboard reads"
+    assert result.best.number == 5
 
 
 @pytest.mark.slow
+def test_running_out_of_memory_ends_a_trial_as_infeasible(bench: Any) -> None:
+    each_of(bench, "unusable", "how", ["MemoryError", "torch", "return 0.5"], retries=1)
+    assert bench.states() == ["PRUNED", "PRUNED", "COMPLETE"]
+    for trial in bench.trials()[:2]:
+        assert trial.user_attrs["reason"].startswith("out of memory: ")
+        assert trial.constraints["out_of_memory"] == 1.0
+        assert trial.system_attrs["constraints"] == [1.0]
+        assert "retries" not in trial.user_attrs
+
+
+@pytest.mark.slow
+@pytest.mark.any_storage
+def test_a_lost_worker_costs_its_trial_an_attempt_and_no_other_trial_anything(bench: Any) -> None:
+    said = {
+        "exit": "exited with code 3 in the middle",
+        "SIGKILL": "killed by SIGKILL",
+        "SIGTERM": "killed by SIGTERM",
+        "segfault": "killed by SIGSEGV",
+    }
+    each_of(bench, "lost", "how", ["1", *said, "2"], retries=1)
+    assert bench.states() == ["COMPLETE", *["FAIL"] * 4, "COMPLETE"]
+    for trial in bench.trials()[1:5]:
+        assert said[trial.params["how"]] in trial.user_attrs["error"]
+        assert trial.intermediate_values == {1: 1.0}
+        assert len({note["pid"] for note in bench.notes(trial.number)}) == 2, "again, in another process"
+
+
+@pytest.mark.slow
+@pytest.mark.any_storage
 def test_a_trial_that_takes_too_much_memory_ends_as_infeasible(bench: Any) -> None:
     bench.search("hungry", budget={"trials": 3}, execution={"workers": 1, "max_memory": "400MiB"})
     assert bench.states() == ["COMPLETE", "PRUNED", "COMPLETE"]
@@ -295,6 +302,7 @@ def test_a_trial_that_takes_too_much_memory_ends_as_infeasible(bench: Any) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.any_storage
 def test_what_earlier_trials_left_in_a_worker_is_no_fault_of_the_next(bench: Any) -> None:
     bench.search("hoards", budget={"trials": 3}, execution={"workers": 1, "max_memory": "300MiB"})
     assert bench.states() == ["COMPLETE"] * 3
@@ -303,6 +311,7 @@ def test_what_earlier_trials_left_in_a_worker_is_no_fault_of_the_next(bench: Any
 
 
 @pytest.mark.slow
+@pytest.mark.any_storage
 def test_a_trial_that_runs_too_long_fails(bench: Any) -> None:
     execution = {"workers": 1, "retries": 0, "trial_timeout": 20}  # the start of its worker is part of it
     bench.search("hangs", budget={"trials": 3}, execution=execution)
@@ -310,40 +319,35 @@ def test_a_trial_that_runs_too_long_fails(bench: Any) -> None:
     assert bench.trials()[1].user_attrs["error"] == "the trial ran longer than 20 s"
 
 
-@pytest.mark.parametrize("what", ["int", "numpy", pytest.param("tensor", marks=pytest.mark.slow)])
-def test_every_kind_of_number_is_a_value(bench: Any, what: str) -> None:
-    parameters = {"x": {"min": 0.0, "max": 1.0}, "what": what}
-    bench.search("returns", budget={"trials": 1}, parameters=parameters)
-    assert bench.states() == ["COMPLETE"]
+@pytest.mark.slow
+@pytest.mark.any_storage
+def test_every_kind_of_number_is_a_value(bench: Any) -> None:
+    each_of(bench, "returns", "what", ["int", "numpy", "tensor"])
+    assert bench.states() == ["COMPLETE"] * 3
+    assert [trial.value for trial in bench.trials()] == [1.0, 0.5, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("what", "said"), [("None", "returned None"), ("text", "returned '0.5'"), ("pair", "must be a number")]
-)
-def test_anything_else_that_is_returned_is_an_error(bench: Any, what: str, said: str) -> None:
-    parameters = {"x": {"min": 0.0, "max": 1.0}, "what": what}
-    bench.search("returns", budget={"trials": 1}, parameters=parameters)
-    assert bench.states() == ["FAIL"]
-    assert said in bench.trials()[0].user_attrs["error"]
+def test_anything_else_that_is_returned_is_an_error(bench: Any) -> None:
+    said = {"None": "returned None", "text": "returned '0.5'", "pair": "must be a number"}
+    each_of(bench, "returns", "what", list(said))
+    assert bench.states() == ["FAIL"] * 3
+    for trial in bench.trials():
+        assert said[trial.params["what"]] in trial.user_attrs["error"]
 
 
-@pytest.mark.parametrize(
-    ("what", "said"),
-    [
-        ("text", "report() was given '0.5'"),
-        ("float step", "step=4.5"),
-        ("same step", "step=3 after step 3"),
-        ("falling step", "step=2 after step 3"),
-        ("metric", "accuracy= 'high'"),
-    ],
-)
-def test_a_wrong_report_fails_its_trial_and_says_what_was_wrong(bench: Any, what: str, said: str) -> None:
-    parameters = {"x": {"min": 0.0, "max": 1.0}, "what": what}
-    bench.search("reports", budget={"trials": 1}, parameters=parameters)
-    trial = bench.trials()[0]
-    assert trial.state.name == "FAIL"
-    assert said in trial.user_attrs["error"]
-    assert trial.intermediate_values == {3: 1.0}
+def test_a_wrong_report_fails_its_trial_and_says_what_was_wrong(bench: Any) -> None:
+    said = {
+        "text": "report() was given '0.5'",
+        "float step": "step=4.5",
+        "same step": "step=3 after step 3",
+        "falling step": "step=2 after step 3",
+        "metric": "accuracy= 'high'",
+    }
+    each_of(bench, "reports", "what", list(said))
+    assert bench.states() == ["FAIL"] * 5
+    for trial in bench.trials():
+        assert said[trial.params["what"]] in trial.user_attrs["error"]
+        assert trial.intermediate_values == {3: 1.0}
 
 
 def test_three_failures_alike_from_the_start_end_the_search(bench: Any) -> None:
@@ -358,6 +362,7 @@ def test_failures_that_differ_do_not_end_the_search(bench: Any) -> None:
     assert bench.states() == ["FAIL"] * 5
 
 
+@pytest.mark.any_storage
 def test_an_objective_that_cannot_be_loaded_ends_the_search_with_the_reason(bench: Any) -> None:
     bench.folder.joinpath("broken.py").write_text("import nowhere_to_be_found\ndef train(trial): ...\n")
     spec = bench.spec().override(objective=f"{bench.folder / 'broken.py'}:train")
@@ -425,7 +430,6 @@ def ask_from_outside(url: str, command: dict[str, Any]) -> None:
     subprocess.run([sys.executable, "-c", script, url, json.dumps(command)], check=True, timeout=60)
 
 
-@pytest.mark.pair
 def test_the_word_of_another_process_puts_running_trials_back(bench: Any, recorder: Any) -> None:
     stopped: list[bool] = []
 
@@ -484,6 +488,7 @@ def test_what_the_machine_does_not_have_is_refused_at_once(
 
 
 @pytest.mark.slow
+@pytest.mark.any_storage
 def test_a_trial_that_does_not_report_does_not_hold_up_a_stop(
     bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -532,7 +537,6 @@ def test_a_study_of_another_program_is_refused(bench: Any, trials: int) -> None:
     assert len(bench.trials()) == trials
 
 
-@pytest.mark.pair
 def test_an_interrupted_search_goes_on_to_the_same_configurations(bench: Any, recorder: Any) -> None:
     fields: dict[str, Any] = {"budget": {"trials": 6}, "early_stopping": HYPERBAND}
     fields["search"] = {"sampler": "tpe", "seed": 3, "n_startup_trials": 2}
@@ -578,6 +582,7 @@ def test_a_space_of_every_kind_reaches_the_objective_and_plain_optuna(bench: Any
         assert '"accuracy": 0.25' in folder.joinpath("metrics.jsonl").read_text()
 
 
+@pytest.mark.any_storage
 def test_a_function_of_this_process_runs_in_the_workers(bench: Any, recorder: Any) -> None:
     factor = 3.0
 
@@ -589,6 +594,7 @@ def test_a_function_of_this_process_runs_in_the_workers(bench: Any, recorder: An
     assert [t.value for t in bench.trials()] == [3 * t.params["x"] for t in bench.trials()]
 
 
+@pytest.mark.any_storage
 def test_a_function_of_a_module_that_only_this_process_finds_runs_in_the_workers(
     bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -608,6 +614,7 @@ def test_a_function_of_a_module_that_only_this_process_finds_runs_in_the_workers
 
 
 @pytest.mark.slow
+@pytest.mark.any_storage
 def test_a_new_worker_takes_the_device_of_the_lost_one(bench: Any, command: Any) -> None:
     search = command("device", budget={"trials": 3}, execution=TWO_WORKERS)
     process = search.start(env={"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"})
@@ -619,6 +626,7 @@ def test_a_new_worker_takes_the_device_of_the_lost_one(bench: Any, command: Any)
 
 
 @pytest.mark.slow
+@pytest.mark.any_storage
 def test_trials_share_a_device_where_each_asks_for_a_part(bench: Any, command: Any) -> None:
     search = command("one_device", budget={"trials": 4}, execution={"gpus_per_trial": 0.5, "retries": 0})
     process = search.start(env={"CUDA_VISIBLE_DEVICES": "GPU-a"})
@@ -629,6 +637,7 @@ def test_trials_share_a_device_where_each_asks_for_a_part(bench: Any, command: A
     assert len({note["pid"] for note in begun}) == 2
 
 
+@pytest.mark.any_storage
 def test_an_unknown_backend_is_named_with_those_there_are(bench: Any, recorder: Any) -> None:
     with pytest.raises(SearchError, match=f'no backend "{bench.backend}x", did you mean "{bench.backend}"'):
         bench.run(bench.spec(), backend=f"{bench.backend}x")
