@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,45 @@ import pytest
 pytestmark = pytest.mark.slow
 
 OBJECTIVES = Path(__file__).with_name("objectives.py")
-HPSEARCH = Path(sys.executable).with_name("hpsearch")
+TERMINAL = """\
+import contextlib, io, json, sys
+from hpsearch.search.cli import main
+for line in sys.stdin:
+    sys.argv, said = json.loads(line), io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            main()
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    print(json.dumps([code or 0, said.getvalue()]), flush=True)
+"""
 
 
 @pytest.fixture
-def tell(bench: Any) -> Callable[..., tuple[int, str]]:
-    """Another terminal: the exit code of a command there, and what it said."""
+def tell(bench: Any) -> Iterator[Callable[..., tuple[int, str]]]:
+    """Another terminal: the exit code of a command there, and what it said.
+
+    One process for all: starting takes longer than most commands.
+    """
+    terminal = subprocess.Popen(
+        [sys.executable, "-c", TERMINAL],
+        cwd=bench.folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert terminal.stdin is not None and terminal.stdout is not None
+    stdin, stdout = terminal.stdin, terminal.stdout
 
     def run(*words: str) -> tuple[int, str]:
-        command = [HPSEARCH, *words, "--storage", bench.url]
-        done = subprocess.run(command, cwd=bench.folder, capture_output=True, text=True, timeout=120)
-        return done.returncode, done.stdout + done.stderr
+        stdin.write(json.dumps(["hpsearch", *words, "--storage", bench.url]) + "\n")
+        stdin.flush()
+        code, said = json.loads(stdout.readline())
+        return code, said
 
-    return run
+    yield run
+    terminal.communicate()
 
 
 def fields(bench: Any, function: str = "faulty", **more: Any) -> dict[str, Any]:
