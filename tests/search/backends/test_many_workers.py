@@ -12,7 +12,7 @@ import optuna
 import pytest
 import sqlalchemy
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_backend]
 
 READER = """\
 import sys, optuna
@@ -72,7 +72,7 @@ def neighbours(bench: Any) -> Iterator[list[Neighbours]]:
 def test_many_trials_of_8_workers_beside_a_reader_and_a_writer(
     bench: Any, recorder: Any, neighbours: list[Neighbours]
 ) -> None:
-    count = 200 if bench.backend == "optuna" else 32  # whose workers take ten times as long to start
+    count = 120 if bench.backend == "optuna" else 32  # whose workers take ten times as long to start
 
     def join(driver: Any) -> None:
         if not neighbours:
