@@ -125,7 +125,7 @@ def _start(stack: ExitStack, machine: Node) -> None:
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     # Three Python processes fewer to start: what scales clusters, what shows us its workers' logs, and what
     # is left of the dashboard. None would be True for the second.
-    fewer: Any = partial(parameter.RayParams, include_log_monitor=False, no_monitor=True)
+    fewer: Any = partial(parameter.RayParams, include_log_monitor=False, no_monitor=True)  # type: ignore[arg-type]
     stack.enter_context(replaced(parameter, "RayParams", fewer))
     stack.enter_context(replaced(services, "start_api_server", lambda *args, **options: (None, None)))
     logging.getLogger("ray._private.authentication").setLevel(logging.CRITICAL)  # says that there is a token
