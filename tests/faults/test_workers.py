@@ -56,16 +56,16 @@ def test_a_trial_whose_worker_ends_goes_on_from_its_checkpoint(bench: Any, fault
 
 
 def test_a_frozen_worker_is_noticed_by_its_silence(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "SILENCE_SECONDS", 30.0)  # it gives a sign every five
+    monkeypatch.setattr(process, "SILENCE_SECONDS", 20.0)  # it gives a sign every five
     bench.search(faulty(bench, "SIGSTOP"))
     went_on_from_its_checkpoint(bench)
-    assert bench.trials()[1].user_attrs["error"] == "the worker process gave no sign of life for 30 s"
+    assert bench.trials()[1].user_attrs["error"] == "the worker process gave no sign of life for 20 s"
 
 
 def test_a_trial_that_hangs_ends_at_its_timeout(bench: Any) -> None:
-    bench.search(faulty(bench, "hang", trial_timeout="20s"))  # the start of its worker is part of it
+    bench.search(faulty(bench, "hang", trial_timeout="10s"))  # the start of its worker is part of it
     went_on_from_its_checkpoint(bench)
-    assert bench.trials()[1].user_attrs["error"] == "the trial ran longer than 20 s"
+    assert bench.trials()[1].user_attrs["error"] == "the trial ran longer than 10 s"
 
 
 def test_a_trial_that_takes_too_much_memory_ends_and_the_search_goes_on(bench: Any) -> None:

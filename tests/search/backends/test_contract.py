@@ -313,10 +313,10 @@ def test_what_earlier_trials_left_in_a_worker_is_no_fault_of_the_next(bench: Any
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_a_trial_that_runs_too_long_fails(bench: Any) -> None:
-    execution = {"workers": 1, "retries": 0, "trial_timeout": 20}  # the start of its worker is part of it
+    execution = {"workers": 1, "retries": 0, "trial_timeout": 10}  # the start of its worker is part of it
     bench.search("hangs", budget={"trials": 3}, execution=execution)
     assert bench.states() == ["COMPLETE", "FAIL", "COMPLETE"]
-    assert bench.trials()[1].user_attrs["error"] == "the trial ran longer than 20 s"
+    assert bench.trials()[1].user_attrs["error"] == "the trial ran longer than 10 s"
 
 
 @pytest.mark.slow

@@ -121,6 +121,7 @@ def test_kill_takes_workers_and_scripts_along_and_the_same_command_goes_on(comma
     search.wait_for(lambda: all(map(gone, scripts)))
 
 
+@pytest.mark.any_backend
 def test_a_search_killed_again_and_again_is_the_uninterrupted_one(command: Any, bench: Any) -> None:
     fields: dict[str, Any] = {"budget": {"trials": 5}, "execution": {"workers": 1, "retries": 0}}
     fields["search"] = {"sampler": "tpe", "n_startup_trials": 2}
