@@ -28,6 +28,7 @@ from urllib.parse import quote
 import optuna
 import pytest
 import sqlalchemy
+from hypothesis import settings
 from optuna.trial import FrozenTrial
 
 from hpsearch.search import StudyResult, run
@@ -45,6 +46,8 @@ def pytest_configure() -> None:
     A shell lets its background jobs ignore SIGINT, nohup SIGHUP, and a child inherits that; a handler of ours
     it does not.
     """
+    settings.register_profile("here", settings(), deadline=None)  # an example waits for its core
+    settings.load_profile("here")
     # Tests run side by side: threads that wait for one that has no core now would burn what cores there are.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # where a search gives its workers more

@@ -71,7 +71,7 @@ def test_few_pass_each_rung(stopping: dict[str, Any], kind: str) -> None:
 BUDGETS = st.fixed_dictionaries({"time": st.floats(20, 60)}, optional={"trials": st.integers(1, 60)})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     budget=BUDGETS,
     stopping=st.sampled_from([{"method": "none", "max": 9}, HYPERBAND, ASHA | {"type": "promotion"}]),

@@ -1,14 +1,10 @@
-"""The space that these tests read, and hypothesis without deadlines (CI machines pause)."""
+"""The space that these tests read."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
 
 from hpsearch.spaces import Spec, loads
-
-settings.register_profile("hpsearch", deadline=None, max_examples=100)
-settings.load_profile("hpsearch")
 
 LORA = """\
 version: 1

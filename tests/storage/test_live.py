@@ -411,7 +411,7 @@ def test_a_trial_suspended_and_taken_up_between_two_flushes_is_written(opened: A
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(EVENTS, max_size=25))
 def test_whatever_happens_the_database_holds_it_after_a_flush(
     impatient: None, empty: Path, events: list[tuple[Any, ...]]

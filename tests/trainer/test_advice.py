@@ -272,7 +272,7 @@ REPORTS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     config=st.sampled_from([None, LoraConfig, PretrainConfig]),
     params=st.dictionaries(st.sampled_from(NAMES), NUMBERS),

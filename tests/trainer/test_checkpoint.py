@@ -87,7 +87,7 @@ def test_every_shorter_file_is_found(tmp_path: Path) -> None:
         refused(tmp_path / "x", whole_file()[:length])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     place=st.integers(0, len(whole_file())),
     taken=st.integers(0, 64) | st.just(len(whole_file())),

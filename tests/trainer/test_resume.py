@@ -51,7 +51,7 @@ def resumed(config: TrainConfig, folder: Path, stops: list[int]) -> FitResult:
     return fit(config, on_report=stop_at(), checkpoint=folder, resume_from=folder)
 
 
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     stops=st.lists(st.sampled_from([8, 16, 24, 32, 40]), unique=True, max_size=3).map(sorted),
     kind=st.sampled_from(["lora", "pretrain"]),

@@ -109,7 +109,6 @@ def in_tune(pruner: Any) -> dict[int, dict[str, float]]:
 @given(
     st.integers(1, 10**4), st.integers(0, 12), st.integers(2, 12), st.integers(-1, 1) | st.integers(0, 10**5)
 )
-@settings(deadline=None)
 def test_the_rungs_of_tune_are_ours(minimum: int, power: int, eta: int, beside: int) -> None:
     """Near powers of eta above all; a rung at the maximum, where Tune has one, is never asked."""
     maximum = minimum * eta**power + beside
@@ -190,7 +189,7 @@ STOPPING: list[dict[str, Any]] = [
 @pytest.mark.parametrize("goal", ["minimize", "maximize"])
 @pytest.mark.parametrize("stopping", STOPPING)
 @given(reports=REPORTS)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_a_study_that_goes_on_decides_as_if_it_had_never_stopped(
     goal: str, stopping: dict[str, Any], reports: list[tuple[int, int, float]]
 ) -> None:
@@ -212,7 +211,7 @@ def test_a_study_that_goes_on_decides_as_if_it_had_never_stopped(
 
 
 @given(reports=st.lists(st.tuples(st.integers(0, 4), st.floats(0, 1)), max_size=40))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_what_is_noted_at_the_rungs_is_what_optuna_notes(reports: list[tuple[int, float]]) -> None:
     spec = spec_of(**HALVING | {"max": 9, "min": 2, "eta": 2})
     ours, optunas = Play(spec), Play(spec, make_pruner(spec))
@@ -327,7 +326,7 @@ CURVES = st.lists(st.lists(VALUES, min_size=1, max_size=6), min_size=1, max_size
     st.none() | st.integers(0, 4),
     st.sampled_from(["minimize", "maximize"]),
 )
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_the_median_is_that_of_the_running_means(
     curves: list[list[float]], startup: int | None, warmup: int | None, goal: str
 ) -> None:

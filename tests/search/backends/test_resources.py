@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hpsearch.search.backends.optuna import devices_of
@@ -192,7 +192,6 @@ def shared(execution: Execution, nodes: list[Node]) -> Share | None:
 
 
 @given(EXECUTIONS, NODES)
-@settings(deadline=None)
 def test_what_is_not_refused_fits(execution: Execution, nodes: list[Node]) -> None:
     found = shared(execution, nodes)
     if found is not None:
@@ -206,7 +205,6 @@ def test_what_is_not_refused_fits(execution: Execution, nodes: list[Node]) -> No
 
 
 @given(EXECUTIONS, NODES)
-@settings(deadline=None)
 def test_what_fits_is_not_refused(execution: Execution, nodes: list[Node]) -> None:
     if shared(execution, nodes) is None:
         count = 1 if execution.workers == "auto" else int(execution.workers)
@@ -225,7 +223,6 @@ def test_what_fits_is_not_refused(execution: Execution, nodes: list[Node]) -> No
 
 
 @given(EXECUTIONS, NODES)
-@settings(deadline=None)
 def test_auto_is_the_most_that_fit(execution: Execution, nodes: list[Node]) -> None:
     found = shared(execution.model_copy(update={"workers": "auto"}), nodes)
     if found is not None and found.workers > 1:
@@ -235,7 +232,6 @@ def test_auto_is_the_most_that_fit(execution: Execution, nodes: list[Node]) -> N
 
 
 @given(EXECUTIONS, NODES)
-@settings(deadline=None)
 def test_no_larger_share_of_the_cores_would_fit(execution: Execution, nodes: list[Node]) -> None:
     found = shared(execution.model_copy(update={"cpus_per_trial": None}), nodes)
     if found is not None:
@@ -264,7 +260,6 @@ def test_each_worker_sees_its_devices(devices: list[str], gpus: float, seen: lis
 
 
 @given(EXECUTIONS, st.integers(0, 8))
-@settings(deadline=None)
 def test_no_device_is_given_to_more_trials_than_it_has_room_for(execution: Execution, count: int) -> None:
     found = shared(execution, [node(16, gpus=count)])
     if found is None:
