@@ -87,6 +87,7 @@ def search(bench: Any, command: Any) -> Any:
     return command(objective="my_objective:train", budget={"trials": 5}, execution={"workers": 2})
 
 
+@pytest.mark.timeout(900)
 def test_packs_on_two_nodes_are_their_trials_alone(bench: Any, command: Any, two_nodes: TwoNodes) -> None:
     space: dict[str, Any] = {
         "objective": "lora",
@@ -113,7 +114,7 @@ def test_packs_on_two_nodes_are_their_trials_alone(bench: Any, command: Any, two
         together.add(sum(0 < lines < 10 for lines in logs))
         return process.poll() is not None
 
-    search.wait_for(over, 200)
+    search.wait_for(over, 600)
     output, _ = process.communicate()
     assert process.returncode == 0, output
     assert max(together) > 2, "which one worker cannot have"
