@@ -71,15 +71,16 @@ class Pack:
         self._recordings: Recordings | None = None
         if not runs:
             return
-        rows, on = runs[0].config.rows_per_pass, self.device
-        # What a tick computes from: whoever records one knows where they are, not what they hold.
-        self._places = torch.empty(len(runs), rows, dtype=torch.int64, device=on)
-        self._counts = torch.empty(len(runs), rows, device=on)
-        self._rates = torch.empty(len(runs), device=on)
+        on = self.device
         smoothing = [run.config.label_smoothing_factor for run in self.runs]
         self._smoothing = torch.tensor(smoothing, device=on) if any(smoothing) else None
         if self.recording and on.type == "cuda" and all(recordable(run) for run in runs):
             self._recordings = Recordings(on, [run.generator for run in self.runs])
+            # What a tick computes from: whoever records one knows where they are, not what they hold.
+            rows = runs[0].config.rows_per_pass
+            self._places = torch.empty(len(runs), rows, dtype=torch.int64, device=on)
+            self._counts = torch.empty(len(runs), rows, device=on)
+            self._rates = torch.empty(len(runs), device=on)
 
     def hold(self, config: TrainConfig, trained: Tensors) -> None:
         """Let the model compute what one run has learned, until the next tick."""
@@ -111,16 +112,24 @@ class Pack:
 
     def _tick(self) -> None:
         passes = [run.next_pass() for run in self.runs]
-        # The host goes on before they are there: it waits for nothing but reports.
-        self._places.copy_(torch.stack([each.places for each in passes]), non_blocking=True)
-        self._counts.copy_(torch.stack([each.counts for each in passes]), non_blocking=True)
+        places = torch.stack([each.places for each in passes])
+        counts = torch.stack([each.counts for each in passes])
+        rates = [each.rate for each in passes]
         failed: dict[Run, Exception] = {}
+        # The host goes on before these are there (`non_blocking`): it waits for nothing but reports.
         if self._recordings is None:
-            self._compute(passes, [each.rate for each in passes], failed)
+            places = places.to(self.device, non_blocking=True)
+            counts = counts.to(self.device, non_blocking=True)
+            self._compute(passes, places, counts, rates, failed)
         else:
-            self._rates.copy_(torch.tensor([each.rate for each in passes]), non_blocking=True)
-            kind = tuple((each.first, each.last) for each in passes)
-            self._recordings.compute(kind, lambda: self._compute(passes, list(self._rates), failed))
+            self._places.copy_(places, non_blocking=True)
+            self._counts.copy_(counts, non_blocking=True)
+            self._rates.copy_(torch.tensor(rates), non_blocking=True)
+
+            def compute() -> None:
+                self._compute(passes, self._places, self._counts, list(self._rates), failed)
+
+            self._recordings.compute(tuple((each.first, each.last) for each in passes), compute)
         for run in self.runs:
             if run not in failed:
                 run.passed()
@@ -128,15 +137,20 @@ class Pack:
             raise SomeFailedError(failed)
 
     def _compute(
-        self, passes: Sequence[Pass], rates: Sequence[float | Tensor], failed: dict[Run, Exception]
+        self,
+        passes: Sequence[Pass],
+        places: Tensor,
+        counts: Tensor,
+        rates: Sequence[float | Tensor],
+        failed: dict[Run, Exception],
     ) -> None:
         """All that a tick asks the device for; of several runs, those that failed to learn are put down."""
-        windows = [run.windows(places) for run, places in zip(self.runs, self._places, strict=True)]
+        windows = [run.windows(mine) for run, mine in zip(self.runs, places, strict=True)]
         inputs, targets = inputs_and_targets(torch.cat(windows))
         recomputing = self.runs[0].config.gradient_checkpointing
         self.model.drawing = [run.generator for run in self.runs] if recomputing else None
         each = token_losses(self._forward(inputs), targets.flatten(), len(self.runs), self._smoothing)
-        losses = (each.view(len(self.runs), -1, inputs.shape[1]).sum(2) * self._counts).sum(1)
+        losses = (each.view(len(self.runs), -1, inputs.shape[1]).sum(2) * counts).sum(1)
         scales = [run.loss_scale.value for run in self.runs if run.loss_scale]  # of all or none
         scaled = losses * torch.tensor(scales, device=self.device) if scales else losses
         gradients = torch.autograd.grad(scaled.sum(), self._leaves())
