@@ -30,6 +30,7 @@ import functools
 import importlib.util
 import itertools
 import json
+import math
 import os
 import queue
 import re
@@ -524,19 +525,18 @@ def packs(options: argparse.Namespace) -> None:
     roles = {"": "pack"}
     if options.device == "cuda":
         roles = {"": "pack_unrecorded", ", recorded": "pack"}
-    one, most = "1 trial", max(options.packs)
-    found, names = {}, {f"{k} trials{kind}": (k, role) for kind, role in roles.items() for k in options.packs}
-    names = {
-        name.replace("1 trials", one) if k == 1 else name: (k, role) for name, (k, role) in names.items()
-    }
+    sizes = sorted(set(options.packs))
+    names = {f"packs of {k}{kind}": (k, role) for kind, role in roles.items() for k in sizes}
+    least, equal = next(iter(names)), math.lcm(*sizes)  # so that all trials of each do as many
+    found = {}
     for rows, length in options.sizes or [(4, 64), (8, 128)]:
         work = Work("", rows, length, 1, 1, options.device, options.precision, model=options.model)
         layouts = {n: [dataclasses.replace(work, role=role, trials=k)] for n, (k, role) in names.items()}
-        steps = -(-options.tokens // (rows * length * most)) * most
+        steps = -(-options.tokens // (rows * length * equal)) * equal
         found[f"{rows}x{length}"] = steps, measure(layouts, steps, options.rounds, f"{rows}x{length}")
     where = f"{options.device}, {options.precision}, {options.model}"
     print(f"packs in one process: steps a second of all trials; {where}; rounds: {options.rounds}")
-    table(found, list(names), [(name, one) for name in names if name != one])
+    table(found, list(names), [(name, least) for name in names if name != least])
 
 
 def compiled_trial(options: argparse.Namespace) -> None:
@@ -662,6 +662,19 @@ def size(text: str) -> tuple[int, int]:
     return int(rows), int(length)
 
 
+def on_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"found {number}, at least 1 is needed")
+    return number
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -671,7 +684,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tokens", type=int, default=20480, help="of a turn")
     parser.add_argument("--pack-tokens", type=int, default=512, help="of a step of a whole pack")
-    parser.add_argument("--packs", type=int, nargs="+", default=[1, 4, 8, 16, 32], help="trials of a pack")
+    parser.add_argument("--packs", type=count, nargs="+", default=[1, 4, 8, 16, 32], help="trials of a pack")
     parser.add_argument("--model", choices=("base", "small", "medium"), default="base", help="by its size")
     parser.add_argument("--trials", type=int, default=8, help="of the part memory")
     parser.add_argument("--trial-steps", type=int, default=STEPS, help="of a whole trial, at most")
@@ -690,6 +703,8 @@ def main() -> None:
             f"{', '.join(sorted(wanting))}: needs {', '.join(missing)}: pip install 'hpsearch[bench]', "
             f"or --only {' '.join(part for part in PARTS if part not in NEEDS_EXTRA)}"
         )
+    if options.device == "cuda" and not on_cuda():
+        parser.error("--device cuda: torch sees no such device here")
     for part in options.only:
         PARTS[part](options)
 

@@ -102,9 +102,25 @@ class _Run:
         self.validations = [report for report in seen.reports if math.isfinite(report.value)]
 
     @property
+    def on_cuda(self) -> bool:
+        """Whether the run says that it was on such a device, or its reports do."""
+        told = any("device_memory_mb" in report.metrics for report in self.seen.reports)
+        return told or self.values.get("device") == "cuda"
+
+    @property
     def cuts_batches(self) -> bool:
-        """Whether a forward pass takes `PASS_TOKENS` at most, whatever the batch."""
-        return self.values.get("finetuning_type") == "lora"
+        """Whether a forward pass takes `PASS_TOKENS` at most, and half of the batch would take as many."""
+        if self.values.get("finetuning_type") != "lora":
+            return False
+        each = (
+            self.number(name) or 1 for name in ("batch_size", "gradient_accumulation_steps", "max_length")
+        )
+        return not self.on_cuda or math.prod(each) >= 2 * PASS_TOKENS["cuda"]
+
+    @property
+    def shortest(self) -> int:
+        """The least length of a row that is worth halving."""
+        return PASS_TOKENS["cuda" if self.on_cuda else "cpu"] + 1 if self.cuts_batches else 32
 
     def number(self, name: str) -> float | None:
         """The parameter's value where the run has it and it is a finite number."""
@@ -226,12 +242,12 @@ def _out_of_memory(run: _Run) -> Iterator[str]:
         yield f"lower lora_r from {_plain(rank)} to {int(rank // 2)}: half the adapters"
     if run.values.get("gradient_checkpointing") is False:
         yield "set gradient_checkpointing to true: activations are made again, a fifth to a third slower"
-    if run.values.get("precision") in ("auto", "fp32"):
+    if run.values.get("precision") in (("fp32",) if run.on_cuda else ("auto", "fp32")):
         yield "set precision to bf16, where the device has it: activations of half the size"
     if run.values.get("bf16") is False and run.values.get("fp16") in (None, False):
         yield "set bf16 to true: numbers of half the size"
     row = run.first(ROW_LENGTHS)
-    if row is not None and row[1] >= (PASS_TOKENS["cpu"] + 1 if run.cuts_batches else 32):
+    if row is not None and row[1] >= run.shortest:
         yield f"lower {row[0]} from {_plain(row[1])} to {int(row[1] // 2)}, where the text allows it"
     yield from _smaller_model(run, "a smaller model")
 
@@ -243,7 +259,7 @@ def _smaller_batches(run: _Run) -> Iterator[str]:
     name, rows = batch[0], int(batch[1])
     halved = f"halve {name} from {rows} to {rows // 2}"
     parts = run.number("gradient_accumulation_steps")
-    if parts is None or parts < 1:
+    if parts is None or parts < 1 or run.values.get("finetuning_type") == "lora":  # cut from all of a step
         yield f"{halved}: half the activations"
         return
     more = math.ceil(rows * int(parts) / (rows // 2))

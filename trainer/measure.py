@@ -1,6 +1,6 @@
 """How much faster some runs train together than one after another, on this machine: measured in seconds.
 
-    echo '{"configs": [{...}, ...], "sizes": [1, 2, 4]}' | python -m hpsearch.trainer.measure
+    echo '{"configs": [{...}, ...], "sizes": [1, 2, 4], "gpus": 0.5}' | python -m hpsearch.trainer.measure
 
 Prints JSON: by size of pack, the seconds that all configurations take for a tick, and the megabytes of memory
 that were held up to that size. A process of its own, with the threads of a worker: its driver loads no torch.
@@ -84,6 +84,7 @@ def _seconds(runs: list[Run]) -> float:
 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)
-    print(
-        json.dumps(measure([LoraConfig.from_params(params) for params in asked["configs"]], asked["sizes"]))
-    )
+    if 0 < asked["gpus"] < 1:  # it will have so much of one for itself
+        torch.cuda.set_per_process_memory_fraction(asked["gpus"])
+    made = [LoraConfig.from_params(params) for params in asked["configs"]]
+    print(json.dumps(measure(made, asked["sizes"])))

@@ -251,3 +251,8 @@ _KINDS: dict[str, type[Optimizer]] = {
 def new_optimizer(config: TrainConfig, trained: Tensors, by_layer: ByLayer) -> Optimizer:
     """The optimizer of a run, by its name."""
     return _KINDS[config.optimizer](config, trained, by_layer)
+
+
+def may_be_recorded(name: str) -> bool:
+    """Whether the optimizer of that name is `recordable`."""
+    return _KINDS[name].recordable

@@ -35,7 +35,8 @@ from .data import inputs_and_targets
 from .lora import Lora
 from .model import GPT, Block, loss_sum
 from .numerics import Numerics
-from .recordings import Recordings
+from .optim import may_be_recorded
+from .recordings import MOST, Recordings
 
 if TYPE_CHECKING:
     from .loop import Pass, Run
@@ -74,13 +75,14 @@ class Pack:
         on = self.device
         smoothing = [run.config.label_smoothing_factor for run in self.runs]
         self._smoothing = torch.tensor(smoothing, device=on) if any(smoothing) else None
-        if self.recording and on.type == "cuda" and all(recordable(run) for run in runs):
-            self._recordings = Recordings(on, [run.generator for run in self.runs])
+        if on.type == "cuda":
             # What a tick computes from: whoever records one knows where they are, not what they hold.
             rows = runs[0].config.rows_per_pass
             self._places = torch.empty(len(runs), rows, dtype=torch.int64, device=on)
             self._counts = torch.empty(len(runs), rows, device=on)
             self._rates = torch.empty(len(runs), device=on)
+            if self.recording and all(recordable(run) for run in runs):
+                self._recordings = Recordings(on, [run.generator for run in self.runs])
 
     def hold(self, config: TrainConfig, trained: Tensors) -> None:
         """Let the model compute what one run has learned, until the next tick."""
@@ -98,7 +100,9 @@ class Pack:
     def slow_ticks(self) -> int:
         """The first ticks after a change of the runs that take longer than later ones will."""
         passes = (-(-run.config.rows_per_step // run.config.rows_per_pass) for run in self.runs)
-        return 2 * max(passes) if self._recordings else 1  # of each kind one as it is, and one recorded
+        return (
+            2 * min(math.lcm(*passes), MOST) if self._recordings else 1
+        )  # of each kind one as it is, and one recorded
 
     def tick(self) -> None:
         """One pass of every run, and an optimizer step of those whose batch is complete.
@@ -114,21 +118,19 @@ class Pack:
         passes = [run.next_pass() for run in self.runs]
         places = torch.stack([each.places for each in passes])
         counts = torch.stack([each.counts for each in passes])
-        rates = [each.rate for each in passes]
+        rates: Tensor | None = None
+        if self.device.type == "cuda":  # where they are before they are used, and the host does not wait
+            places = self._places.copy_(places, non_blocking=True)
+            counts = self._counts.copy_(counts, non_blocking=True)
+            rates = self._rates.copy_(torch.tensor([each.rate for each in passes]), non_blocking=True)
         failed: dict[Run, Exception] = {}
-        # The host goes on before these are there (`non_blocking`): it waits for nothing but reports.
-        if self._recordings is None:
-            places = places.to(self.device, non_blocking=True)
-            counts = counts.to(self.device, non_blocking=True)
+
+        def compute() -> None:
             self._compute(passes, places, counts, rates, failed)
+
+        if self._recordings is None:
+            compute()
         else:
-            self._places.copy_(places, non_blocking=True)
-            self._counts.copy_(counts, non_blocking=True)
-            self._rates.copy_(torch.tensor(rates), non_blocking=True)
-
-            def compute() -> None:
-                self._compute(passes, self._places, self._counts, list(self._rates), failed)
-
             self._recordings.compute(tuple((each.first, each.last) for each in passes), compute)
         for run in self.runs:
             if run not in failed:
@@ -141,7 +143,7 @@ class Pack:
         passes: Sequence[Pass],
         places: Tensor,
         counts: Tensor,
-        rates: Sequence[float | Tensor],
+        rates: Tensor | None,
         failed: dict[Run, Exception],
     ) -> None:
         """All that a tick asks the device for; of several runs, those that failed to learn are put down."""
@@ -156,7 +158,10 @@ class Pack:
         gradients = torch.autograd.grad(scaled.sum(), self._leaves())
         for number, (run, loss) in enumerate(zip(self.runs, losses.detach(), strict=True)):
             try:
-                run.learn(passes[number], loss, self._part(gradients, number), rates[number])
+                rate: float | Tensor = passes[number].rate
+                if rates is not None and run.optimizer.recordable:
+                    rate = rates[number]
+                run.learn(passes[number], loss, self._part(gradients, number), rate)
                 if passes[number].last:
                     self._changed(number)
             except Exception as error:
@@ -389,8 +394,9 @@ def pack_key(config: TrainConfig) -> tuple[object, ...] | None:
         return None
     dropping = config.lora_dropout > 0  # it costs a third more, for all of a pack
     smoothing = config.label_smoothing_factor > 0  # nor does a run without it compute what those with it do
+    recorded = config.device == "cuda" and may_be_recorded(config.optimizer)  # a pack is, or is not
     return (
         *(config.base, config.targets, config.use_dora, config.max_length, config.rows_per_pass),
-        *(config.device, dropping, smoothing),
+        *(config.device, dropping, smoothing, recorded),
         *(config.precision, config.deterministic, config.gradient_checkpointing),
     )

@@ -86,7 +86,7 @@ def _measured(
     """What `trainer.measure` prints."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "hpsearch.trainer.measure"],
-        input=json.dumps({"configs": configs, "sizes": sizes}),
+        input=json.dumps({"configs": configs, "sizes": sizes, "gpus": share.gpus}),
         env=environment(share.threads),
         capture_output=True,
         text=True,

@@ -124,6 +124,26 @@ MEMORY: list[tuple[type[TrainConfig] | None, dict[str, Any], list[str]]] = [
         {"max_length": 2048, "precision": "bf16"},
         [TWICE, "lower max_length from 2048 to 1024, where the text allows it"],
     ),
+    # On CUDA a pass takes 4,096 tokens, and what `auto` means has half the size already.
+    (
+        LoraConfig,
+        {"batch_size": 32, "max_length": 128, "device": "cuda"},
+        [
+            "halve batch_size from 32 to 16: half the activations",
+            TWICE,
+            "lower max_length from 128 to 64, where the text allows it",
+        ],
+    ),
+    (
+        LoraConfig,
+        {"batch_size": 64, "max_length": 1024, "device": "cuda", "precision": "fp32"},
+        [TWICE, HALF],
+    ),
+    (
+        LoraConfig,
+        {"batch_size": 2, "max_length": 8192, "device": "cuda"},
+        [TWICE, "lower max_length from 8192 to 4096, where the text allows it"],
+    ),
     (
         LoraConfig,
         {"batch_size": 16, "finetuning_type": "full"},

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from hpsearch.trainer import pack as packs
 from hpsearch.trainer.config import OPTIMIZERS, PASS_TOKENS, LoraConfig, PretrainConfig, TrainConfig
-from hpsearch.trainer.loop import Run, fit
-from hpsearch.trainer.pack import Pack, new_pack
+from hpsearch.trainer.loop import FitResult, Run, course, fit
+from hpsearch.trainer.pack import Pack, new_pack, pack_key
 from hpsearch.trainer.recordings import MOST, Recordings
+from hpsearch.trainer.together import Together
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 STEPS = 12
@@ -50,21 +52,29 @@ def mixed(config: LoraConfig, **more: Any) -> list[LoraConfig]:
     return [dataclasses.replace(config, **(each | more)) for each in MIXED]
 
 
-def train(pack: Pack, runs: list[Run], steps: int) -> list[float]:
+def train(pack: Pack, runs: list[Run]) -> list[float]:
     """What each comes to at so many steps; who is there leaves."""
     found: dict[Run, float] = {}
     pack.set(runs)
     while len(found) < len(runs):
         pack.tick()
-        if arrived := [run for run in runs if run.step == steps and run not in found]:
+        if arrived := [run for run in runs if run.step == STEPS and run not in found]:
             found |= {run: pack.evaluate(run) for run in arrived}
             pack.set([run for run in runs if run not in found])
     return [found[run] for run in runs]
 
 
-def together(configs: list[LoraConfig], steps: int = STEPS) -> list[float]:
+def together(configs: list[LoraConfig]) -> list[float]:
     pack = new_pack(configs[0])
-    return train(pack, [Run(config, pack) for config in configs], steps)
+    return train(pack, [Run(config, pack) for config in configs])
+
+
+def learned(configs: list[LoraConfig]) -> list[dict[str, Tensor]]:
+    """The adapters that each comes to."""
+    pack = new_pack(configs[0])
+    runs = [Run(config, pack) for config in configs]
+    train(pack, runs)
+    return [{name: tensor.clone() for name, tensor in run.weights().items()} for run in runs]
 
 
 @cuda
@@ -81,11 +91,13 @@ def test_what_is_recorded_computes_the_same_bits(
         replay(self)
 
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", counted)
-    found = together(configs)
+    found = learned(configs)
     assert len(set(played)) > 1 and len(played) > STEPS
     monkeypatch.setattr(Pack, "recording", False)
     before = len(played)
-    assert together(configs) == found and len(played) == before
+    for mine, other in zip(found, learned(configs), strict=True):
+        assert all(torch.equal(mine[name], other[name]) for name in mine)
+    assert len(played) == before
 
 
 @cuda
@@ -114,7 +126,7 @@ def test_runs_come_and_go(on_cuda: LoraConfig, small_passes: None) -> None:
         pack.set(there)  # the third waits in the middle of a batch, and has its gradient so far
         for _ in range(ticks):
             pack.tick()
-    assert train(pack, runs, STEPS) == pytest.approx(alone, abs=1e-4)
+    assert train(pack, runs) == pytest.approx(alone, abs=1e-4)
 
 
 @cuda
@@ -134,6 +146,23 @@ def test_whole_models_and_what_is_not_recorded(
     monkeypatch.setattr(Pack, "recording", False)
     again = fit(config, on_report=lambda report: None)
     assert [report.value for report in found.reports] == [report.value for report in again.reports]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=cuda)])
+def test_runs_of_one_pack_after_those_of_another(tiny_lora: LoraConfig, device: str) -> None:
+    """The recordings of the first are gone by then, but what the model last computed with is not."""
+    together = Together()
+    kinds: list[dict[str, Any]] = [{"lora_dropout": 0.0}, {}, {"use_dora": True}, {"lora_dropout": 0.0}, {}]
+    for number, more in enumerate(kinds):
+        config = dataclasses.replace(tiny_lora, device=device, seed=number, **more)
+        run = together.new_run(config)
+        together.join(run, course(run, on_report=lambda report: None))
+        ended = [outcome for _ in iter(lambda: together.busy, False) for _, outcome in together.advance()]
+        del run
+        alone = fit(config, on_report=lambda report: None)
+        (result,) = ended
+        assert isinstance(result, FitResult)
+        assert [r.value for r in result.reports] == pytest.approx([r.value for r in alone.reports], abs=1e-4)
 
 
 @cuda
@@ -180,3 +209,11 @@ def test_who_may_be_recorded(tiny_lora: LoraConfig, tiny_pretrain: PretrainConfi
 def test_a_cpu_records_nothing(tiny_lora: LoraConfig) -> None:
     pack = Run(tiny_lora).pack
     assert pack.slow_ticks == 1
+
+
+def test_who_is_not_recorded_trains_apart_from_who_is(tiny_lora: LoraConfig) -> None:
+    there = dataclasses.replace(tiny_lora, device="cuda")
+    keys = {name: pack_key(dataclasses.replace(there, optimizer=name)) for name in OPTIMIZERS}
+    assert len(set(keys.values())) == 2
+    assert [name for name in OPTIMIZERS if keys[name] == keys["adamw"]] == ["adamw"]
+    assert len({pack_key(dataclasses.replace(tiny_lora, optimizer=name)) for name in OPTIMIZERS}) == 1
