@@ -479,9 +479,10 @@ class Command:
         return process
 
     def begun(self, number: int) -> None:
-        """Wait until a trial has begun and reported."""
+        """Wait until a trial has begun, and the study has a report of it: its checkpoint is sealed by then."""
         metrics = self.bench.folder / "runs" / "study" / str(number) / "metrics.jsonl"
         self.wait_for(lambda: metrics.exists() and metrics.stat().st_size > 0)
+        self.wait_for(lambda: self.bench.trials()[number].intermediate_values)
 
     @staticmethod
     def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
