@@ -92,5 +92,5 @@ def _pool() -> Any:
     Torch does not take a pool again whose recordings are gone, as long as a tensor is left in it.
     """
     if not _sharing:
-        _pools.append(torch.cuda.graph_pool_handle())
+        _pools[:] = [torch.cuda.graph_pool_handle()]
     return _pools[-1]
