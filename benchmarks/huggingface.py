@@ -15,7 +15,6 @@ import transformers
 from torch import Tensor
 
 from hpsearch.trainer.config import LoraConfig
-from hpsearch.trainer.data import train_places
 from hpsearch.trainer.loop import Run
 from hpsearch.trainer.model import VOCABULARY
 
@@ -116,10 +115,7 @@ class Loop:
 
 def windows(run: Run, step: int) -> Tensor:
     """uint8 [rows, length + 1]: what `run` trains on in that step."""
-    config = run.config
-    return run.windows(
-        train_places(run.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=step)
-    )
+    return run.windows(run.places(step))
 
 
 def batch(windows: Tensor) -> dict[str, Tensor]:

@@ -352,6 +352,11 @@ class TrainConfig:
         return self.batch_size
 
     @property
+    def passes_per_step(self) -> int:
+        """Forward passes of one optimizer step; the last may have fewer rows that count."""
+        return math.ceil(self.rows_per_step / self.rows_per_pass)
+
+    @property
     def rows_per_look(self) -> int:
         """Sequences of one forward pass of the validation."""
         return max(LOOK_ROWS, self._pass_tokens // self.max_length) if self.device == "cuda" else LOOK_ROWS

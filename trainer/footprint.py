@@ -108,7 +108,7 @@ def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
     kept = FP32 * (_model(config, size) + trained + _state(config, size))
     best = FP32 * trained if config.keeps_best else 0
     kept += best
-    if _passes(config) > 1:
+    if config.passes_per_step > 1:
         kept += FP32 * trained  # the gradient so far
     if config.gradient_checkpointing or config.torch_compile:
         kept += COMPILER
@@ -256,11 +256,6 @@ def _merged(config: TrainConfig, size: _Size) -> int:
         return 0
     assert isinstance(config, LoraConfig)
     return size.depth * size.width**2 * sum(i * o for i, o in (WIDTHS[name] for name in config.targets))
-
-
-def _passes(config: TrainConfig) -> int:
-    """Passes of an optimizer step."""
-    return -(-config.rows_per_step // config.rows_per_pass)
 
 
 def _block(config: TrainConfig, size: _Size, half: bool) -> int:

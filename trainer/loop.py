@@ -199,9 +199,7 @@ class Run:
         """What the next pass computes from; the same again until it has `passed`."""
         if not self._passes:
             config, rows = self.config, self.config.rows_per_pass
-            places = train_places(
-                self.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=self.step
-            )
+            places = self.places(self.step)
             count = torch.full((len(places),), 1 / (config.rows_per_step * config.max_length))
             if missing := -len(places) % rows:
                 places = torch.cat([places, places[:1].expand(missing)])
@@ -212,6 +210,11 @@ class Run:
             self._pass = self.step * len(parts)
         self.generator.manual_seed(seed_of("dropout", self.config.seed, self._pass))
         return self._passes[0]
+
+    def places(self, step: int) -> Tensor:
+        """int64 [rows of a step]: where the windows of a step are."""
+        config = self.config
+        return train_places(self.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=step)
 
     def windows(self, places: Tensor) -> Tensor:
         """uint8 [len(places), length + 1]: the run's text there."""

@@ -99,10 +99,10 @@ class Pack:
     @property
     def slow_ticks(self) -> int:
         """The first ticks after a change of the runs that take longer than later ones will."""
-        passes = (-(-run.config.rows_per_step // run.config.rows_per_pass) for run in self.runs)
-        return (
-            2 * min(math.lcm(*passes), MOST) if self._recordings else 1
-        )  # of each kind one as it is, and one recorded
+        if self._recordings is None:
+            return 1
+        kinds = math.lcm(*(run.config.passes_per_step for run in self.runs))
+        return 2 * min(kinds, MOST)  # of each kind one as it is, and one recorded
 
     def tick(self) -> None:
         """One pass of every run, and an optimizer step of those whose batch is complete.
