@@ -21,30 +21,29 @@ class Cube:
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._index = {name: index for index, name in enumerate(space.searched)}
         parameters = [space.searched_parameter(name) for name in space.searched]
+        self._axes = {
+            name: Axis(p, i) for i, (name, p) in enumerate(zip(space.searched, parameters, strict=True))
+        }
         self.dimensions = len(parameters)
         self.unordered = np.array([isinstance(p, Choice) and not is_ordered(p) for p in parameters], bool)
         self._sizes = [len(p.choices) if isinstance(p, Choice) else 0 for p in parameters]
-        self._listed = {name: _listed(p) for name, p in zip(space.searched, parameters, strict=True)}
 
     def config(self, point: Array) -> dict[str, Any]:
         """The configuration at a point, whole."""
+        place = point.tolist()
 
-        def suggest(name: str, parameter: Range | Choice) -> Any:
-            at = float(point[self._index[name]])
-            values, borders = self._listed[name]
-            return values[bisect(borders, at)] if values else _value(parameter, at)
+        def suggest(name: str, _: Range | Choice) -> Any:
+            axis = self._axes[name]
+            return axis.value(place[axis.index])
 
         return self._space.resolve(suggest)
 
     def point(self, config: Mapping[str, Any]) -> Array:
         """The point of a configuration; of what it lacks the middle."""
-        found = np.full(self.dimensions, 0.5)
-        for name, index in self._index.items():
-            if name in config:
-                found[index] = coordinate(self._space.searched_parameter(name), config[name])
-        return found
+        return np.array(
+            [a.coordinate(config[name]) if name in config else 0.5 for name, a in self._axes.items()]
+        )
 
     def features(self, points: Array) -> tuple[Array, Indices]:
         """Columns for a kernel, and the parameter of each.
@@ -65,42 +64,45 @@ class Cube:
         return np.stack(columns, 1), np.array(owner, np.intp)
 
 
-def _listed(parameter: Range | Choice) -> tuple[Sequence[Any], list[float]]:
-    """The values of a parameter, and the coordinates where one gives way to the next; none of too many.
+class Axis:
+    """A parameter's values as coordinates from 0 to 1; in logs where these are searched."""
 
-    To round exactly, at each of the hundreds of points that a proposal looks at, would take most of its time.
-    """
-    if isinstance(parameter, Choice):
-        size = len(parameter.choices)
-        return parameter.choices, [index / size for index in range(1, size)]
-    values = parameter.values() or []
-    middles = [
-        math.sqrt(a) * math.sqrt(b) if parameter.factor else a / 2 + b / 2 for a, b in pairwise(values)
-    ]
-    return values, [coordinate(parameter, middle) for middle in middles]
+    def __init__(self, parameter: Range | Choice, index: int = 0) -> None:
+        self.index = index  # of the axis in its cube
+        self._parameter = parameter
+        if isinstance(parameter, Range):
+            self._log = parameter.log or parameter.factor is not None
+            low, high = parameter.min, parameter.max
+            self._low, self._high = (
+                (math.log(low), math.log(high)) if self._log else (float(low), float(high))
+            )
+        self._values, self._borders = self._listed()
 
+    def value(self, coordinate: float) -> Any:
+        """The value nearest to a coordinate."""
+        if self._values:
+            return self._values[bisect(self._borders, coordinate)]
+        assert isinstance(self._parameter, Range)
+        raw = self._low + coordinate * (self._high - self._low)
+        return self._parameter.snap(math.exp(raw) if self._log else raw)
 
-def _value(parameter: Range | Choice, coordinate: float) -> Any:
-    assert isinstance(parameter, Range)
-    low, high = _bounds(parameter)
-    raw = low + coordinate * (high - low)
-    return parameter.snap(math.exp(raw) if _is_log(parameter) else raw)
+    def coordinate(self, value: Any) -> float:
+        """Where a value lies; beyond the range at its end."""
+        if isinstance(self._parameter, Choice):
+            return (self._parameter.choices.index(value) + 0.5) / len(self._parameter.choices)
+        raw = math.log(value) if self._log else float(value)
+        return min(max((raw - self._low) / (self._high - self._low), 0.0), 1.0)
 
+    def _listed(self) -> tuple[Sequence[Any], list[float]]:
+        """The values, and the coordinates where one gives way to the next; none of too many.
 
-def coordinate(parameter: Range | Choice, value: Any) -> float:
-    """Where a value lies in its range, 0 to 1; in logs where these are searched."""
-    if isinstance(parameter, Choice):
-        return (parameter.choices.index(value) + 0.5) / len(parameter.choices)
-    low, high = _bounds(parameter)
-    raw = math.log(value) if _is_log(parameter) else float(value)
-    return min(max((raw - low) / (high - low), 0.0), 1.0)
-
-
-def _is_log(parameter: Range) -> bool:
-    return parameter.log or parameter.factor is not None
-
-
-def _bounds(parameter: Range) -> tuple[float, float]:
-    if _is_log(parameter):
-        return math.log(parameter.min), math.log(parameter.max)
-    return float(parameter.min), float(parameter.max)
+        To round exactly at each of the hundreds of points that a proposal looks at would take most of its
+        time.
+        """
+        if isinstance(self._parameter, Choice):
+            size = len(self._parameter.choices)
+            return self._parameter.choices, [index / size for index in range(1, size)]
+        values = self._parameter.values() or []
+        factor = self._parameter.factor
+        middles = [math.sqrt(a) * math.sqrt(b) if factor else a / 2 + b / 2 for a, b in pairwise(values)]
+        return values, [self.coordinate(middle) for middle in middles]

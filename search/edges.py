@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from ..objectives.base import interval_of
 from ..spaces import Choice, End, Limits, Range, Spec, describe, is_ordered, line, widened
 from .api import StudyResult
-from .cube import coordinate
+from .cube import Axis
 from .rung_view import compared
 
 FEWEST = 10  # trials that compare, of those that have the parameter
@@ -87,5 +87,5 @@ def _end(parameter: Range | Choice, value: Any) -> End | None:
     if isinstance(parameter, Choice):
         least, largest = min(parameter.choices), max(parameter.choices)
         return "lower" if value == least else "upper" if value == largest else None
-    place = coordinate(parameter, value)
+    place = Axis(parameter).coordinate(value)
     return "lower" if place <= OUTERMOST else "upper" if place >= 1 - OUTERMOST else None
