@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hpsearch.objectives.base import describe
+from hpsearch.objectives.resolve import describe
 from hpsearch.search.backends.process import Limits, Worker, environment
 from hpsearch.search.backends.resources import Room
 from hpsearch.search.memory import Memory

@@ -9,7 +9,8 @@ from ..trainer.config import TrainConfig
 from ..trainer.errors import TrainerError
 from ..trainer.loop import FitResult, Report, Run, course, fit
 from ..trainer.together import Together
-from .base import ObjectiveError, Trial, trainer_errors
+from .base import ObjectiveError, Trial
+from .catalog import trainer_errors
 
 
 def train_with(config: type[TrainConfig], trial: Trial) -> float:

@@ -9,7 +9,7 @@ from ..trainer.build import pick_device
 from ..trainer.checkpoint import CHECKPOINT
 from ..trainer.export import ADAPTER, MODEL, load_kept, load_model
 from ..trainer.generate import Sampling, generate
-from .base import trainer_errors
+from .catalog import trainer_errors
 
 
 def model_file(folder: Path) -> Path | None:

@@ -9,11 +9,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..trainer.advice import Ending, Seen, advise, advise_overfitted
-from ..trainer.config import TrainConfig
 from ..trainer.errors import ConfigError
 from ..trainer.presets import LEARNING, PRESETS
 from ..trainer.presets import preset_values as values_of
-from .base import config_class, known_parameters
+from .catalog import trainer_config
 
 __all__ = ["LEARNING", "PRESETS", "Ending", "Seen", "advice", "preset_values"]
 
@@ -23,7 +22,7 @@ def preset_values(objective: Any, names: Sequence[str], given: Collection[str]) 
 
     Raises `ValueError` with every reason, a line each, why they give nothing.
     """
-    config = _built_in(objective)
+    config = trainer_config(objective)
     if config is None:
         raise ConfigError(["presets are for the objectives lora and pretrain; write the parameters instead"])
     return values_of(config, names, given)
@@ -31,14 +30,9 @@ def preset_values(objective: Any, names: Sequence[str], given: Collection[str]) 
 
 def advice(objective: str | list[str], seen: Seen) -> list[str]:
     """What to change after a run like this one, what helps most first."""
-    return advise(_built_in(objective), seen)
+    return advise(trainer_config(objective), seen)
 
 
 def against_overfitting(objective: str | list[str], seen: Seen) -> list[str]:
     """What to change after a run like this one, where it overfitted."""
-    return advise_overfitted(_built_in(objective), seen)
-
-
-def _built_in(objective: Any) -> type[TrainConfig] | None:
-    known = isinstance(objective, str) and known_parameters(objective) is not None
-    return config_class(objective) if known else None
+    return advise_overfitted(trainer_config(objective), seen)

@@ -5,14 +5,23 @@ Its parameters are the fields of `hpsearch.trainer.config.LoraConfig`.
 
 from __future__ import annotations
 
-from ..trainer.config import LoraConfig
-from ..trainer.export import export
+from pathlib import Path
+
+from ..trainer.config import LoraConfig as Config
 from .base import Trial
-from .built_in import train_with
 
-__all__ = ["export", "lora"]
+__all__ = ["Config", "export", "train"]
 
 
-def lora(trial: Trial) -> float:
+def train(trial: Trial) -> float:
     """The validation loss in nats a byte."""
-    return train_with(LoraConfig, trial)
+    from .built_in import train_with
+
+    return train_with(Config, trial)
+
+
+def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
+    """The files of `hpsearch.trainer.export`."""
+    from ..trainer.export import export
+
+    return export(checkpoint, folder, merge=merge)

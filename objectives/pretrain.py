@@ -5,14 +5,23 @@ Its parameters are the fields of `hpsearch.trainer.config.PretrainConfig`.
 
 from __future__ import annotations
 
-from ..trainer.config import PretrainConfig
-from ..trainer.export import export
+from pathlib import Path
+
+from ..trainer.config import PretrainConfig as Config
 from .base import Trial
-from .built_in import train_with
 
-__all__ = ["export", "pretrain"]
+__all__ = ["Config", "export", "train"]
 
 
-def pretrain(trial: Trial) -> float:
+def train(trial: Trial) -> float:
     """The validation loss in nats a byte."""
-    return train_with(PretrainConfig, trial)
+    from .built_in import train_with
+
+    return train_with(Config, trial)
+
+
+def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
+    """The files of `hpsearch.trainer.export`."""
+    from ..trainer.export import export
+
+    return export(checkpoint, folder, merge=merge)

@@ -1,4 +1,4 @@
-"""The learning rate range test of the built-in objectives, for the search's commands."""
+"""The learning rate range test of the trainer's objectives, for the search's commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ..trainer.range_test import Point, Proposal, RangeTest
 from ..trainer.range_test import range_test as train
-from .base import config_class, trainer_errors
+from .catalog import trainer_config, trainer_errors
 
 __all__ = ["Point", "Proposal", "RangeTest", "range_test"]
 
@@ -21,10 +21,11 @@ def range_test(
     steps: int,
     on_point: Callable[[Point], None],
 ) -> RangeTest:
-    """The test of a built-in objective; `params` fix all but the learning rate, its schedule and the length.
+    """The test of one of the trainer's objectives; `params` fix all but the learning rate and its schedule.
 
     Raises `ObjectiveError` where it refuses one of them.
     """
+    config = trainer_config(objective)
+    assert config is not None, f"our own trainer does not train {objective}"
     with trainer_errors():
-        config = config_class(objective).from_params(params)
-        return train(config, low=low, high=high, steps=steps, on_point=on_point)
+        return train(config.from_params(params), low=low, high=high, steps=steps, on_point=on_point)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from ..objectives.base import describe
+from ..objectives.resolve import describe
 from ..spaces import Spec, differences
 from ..storage import database, files, provenance, studies
 from ..storage.connection import BUSY_SECONDS, patiently

@@ -16,14 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..objectives.base import (
-    ObjectiveError,
-    check_name,
-    idle_parameters,
-    known_parameters,
-    parameter_problems,
-)
+from ..objectives.base import ObjectiveError
+from ..objectives.catalog import idle_parameters, known_parameters, parameter_problems, trainer_config
 from ..objectives.guides import LEARNING, preset_values
+from ..objectives.resolve import check_name
 from ..spaces import Issue, SpaceError, nested
 from ..spaces.document import Places, read, text_of
 from ..spaces.errors import hint
@@ -97,11 +93,10 @@ def load_document(path: str | Path) -> Document:
     given, issues = from_preset({**data, "objective": objective}, places, preset_values)
     if issues:
         raise SpaceError(issues)
-    built_in = isinstance(objective, str) and known_parameters(objective) is not None
     return Document(
         file=str(path),
         objective=objective if isinstance(objective, str) else objective["command"],
-        metric=data.get("metric", "val_loss" if built_in else "value"),
+        metric=data.get("metric", "value" if trainer_config(objective) is None else "val_loss"),
         parameters=nested(copy.deepcopy(data["parameters"] | given)),
         seed=data.get("seed", 0),
         provenance=data.get("provenance") or {},
@@ -165,13 +160,13 @@ def idle_changes(document: Document) -> dict[str, str]:
 def override(document: Document, values: Mapping[str, Any]) -> Document:
     """The document with some parameters changed by their dotted names, or `seed`.
 
-    A built-in objective's length in another unit gives way to `max_samples`. Raises `SpaceError` for a name
+    The length of hpsearch's trainer in another unit gives way to `max_samples`. Raises `SpaceError` for a name
     that a function or command of the user has no parameter of: it would pass unseen.
     """
     changed = replace(document, parameters=copy.deepcopy(document.parameters))
-    known = None if isinstance(document.objective, list) else known_parameters(document.objective)
+    known = known_parameters(document.objective)
     other = {"max_steps", "num_train_epochs"} & changed.parameters.keys()
-    if known and "max_samples" in values and other:
+    if trainer_config(document.objective) and "max_samples" in values and other:
         for name in {*other, "eval_every"} - values.keys():  # which counts in the same unit
             changed.parameters.pop(name, None)
     issues = []

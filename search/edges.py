@@ -8,7 +8,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from ..objectives.base import interval_of
+from ..objectives.catalog import interval_of
 from ..spaces import Choice, End, Limits, Range, Spec, describe, is_ordered, line, widened
 from .api import StudyResult
 from .cube import Axis

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..objectives.base import describe, is_built_in
+from ..objectives.catalog import trainer_config, trainers
 from ..spaces import Range, SpaceError, Spec, with_log_range
 from ..spaces.document import text_of
 from .errors import SearchError, UsageError
@@ -69,9 +69,11 @@ def lr_find(spec: Spec, *, low: float, high: float, steps: int, on_point: Callab
     """
     check_objective(spec)
     objective = spec.objective
-    if not isinstance(objective, str) or not is_built_in(describe(objective)):
+    if not isinstance(objective, str) or trainer_config(objective) is None:
         theirs = objective if isinstance(objective, str) else " ".join(objective.command)
-        message = f"lr-find trains the built-in objectives alone (lora, pretrain), not {theirs}"
+        message = (
+            f"lr-find trains the objectives of hpsearch's trainer ({', '.join(trainers())}), not {theirs}"
+        )
         raise SpaceError([spec.issue("objective", message)])
     from ..objectives.range_test import range_test
 

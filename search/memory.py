@@ -26,7 +26,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..objectives.base import footprint, known_parameters
+from ..objectives.catalog import footprint, trainer_config
 from ..spaces import SpaceError, Spec
 from .advice import advice_for
 from .backends.process import environment
@@ -88,7 +88,7 @@ class Memory:
     @classmethod
     def of(cls, spec: Spec, room: Room | None, kept: Mapping[str, float] | None = None) -> Memory | None:
         """The memory of a study's trials; None where nobody knows it beforehand."""
-        if not isinstance(spec.objective, str) or known_parameters(spec.objective) is None:
+        if trainer_config(spec.objective_words) is None:
             return None
         found = cls(spec, room, kept)
         return found if found._drawn else None

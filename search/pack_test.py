@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..objectives.base import can_pack
+from ..objectives.catalog import can_pack
 from ..spaces import SpaceError, Spec
 from .algorithms import derived_seed
 from .backends.process import environment

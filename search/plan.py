@@ -13,17 +13,10 @@ from typing import Any
 
 import psutil
 
-from ..objectives.base import (
-    ObjectiveError,
-    check_name,
-    describe,
-    fingerprints,
-    idle_parameters,
-    known_parameters,
-    parameter_problems,
-    resolve,
-)
+from ..objectives.base import ObjectiveError
+from ..objectives.catalog import fingerprints, idle_parameters, known_parameters, parameter_problems
 from ..objectives.guides import preset_values
+from ..objectives.resolve import check_name, describe, resolve
 from ..spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
 from ..spaces.expressions import Expression
 from ..spaces.stopping import LENGTHS, Rungs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..objectives.base import describe, is_built_in
+from ..objectives.catalog import trainer_config, trainers
 from ..storage import StorageError
 from .document import load_document
 from .errors import UsageError
@@ -91,9 +91,9 @@ def _of_trial(study: StudyResult, number: int | None) -> Path:
 
 
 def _check(name: str, objective: str | list[str]) -> None:
-    if not is_built_in(describe(objective)):
+    if trainer_config(objective) is None:
         told = objective if isinstance(objective, str) else " ".join(objective)
         raise UsageError(
             f"{name}: trained by {told}; "
-            "text comes from models of the built-in objectives alone (lora, pretrain)"
+            f"text comes from models of hpsearch's trainer ({', '.join(trainers())})"
         )

@@ -20,16 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..objectives.base import (
-    ObjectiveError,
-    TrialStopped,
-    describe,
-    export,
-    identifying,
-    known_parameters,
-    reports_again,
-    resolve,
-)
+from ..objectives.base import ObjectiveError, TrialStopped
+from ..objectives.catalog import export, identifying, is_built_in
+from ..objectives.resolve import describe, reports_again, resolve
 from ..storage.files import file_name
 from .document import Document, check, load_document
 from .errors import SearchError, UsageError
@@ -105,7 +98,7 @@ def train(
     `SearchError` where the objective fails or diverges, and passes `KeyboardInterrupt` on.
     """
     check(document)
-    if merge and (isinstance(document.objective, list) or known_parameters(document.objective) is None):
+    if merge and not is_built_in(document.objective):
         raise UsageError("--merge: only the built-in objectives leave adapters to merge")
     where = Path(folder) if folder is not None else default_folder(document)
     with _threads(document.provenance.get("threads")), _held(where):

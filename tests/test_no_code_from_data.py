@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpsearch.objectives.base import describe
+from hpsearch.objectives.resolve import describe
 from hpsearch.search.document import load_document
 from hpsearch.spaces import SpaceError, Spec, loads
 
@@ -40,9 +40,12 @@ LOADING = {
 }  # of a module that is not JSON
 METHODS = {"system", "popen", "read_pickle", "to_pickle", "exec_module", "import_module", "load_module"}
 ALLOWED = {
-    ("objectives/base.py", "imports pickle"): "a function of this user's own process, for its own workers",
-    ("objectives/base.py", "pickle.loads"): "the same",
-    ("objectives/base.py", "import_module"): "a built-in objective's module, by its name in _BUILT_IN",
+    ("objectives/resolve.py", "imports pickle"): "a function of this user's own process, for its own workers",
+    ("objectives/resolve.py", "pickle.loads"): "the same",
+    (
+        "objectives/catalog.py",
+        "import_module",
+    ): "a built-in objective's module and packages, by their names in BUILT_IN",
     ("search/backends/__init__.py", "import_module"): "a backend's, by its name in a table",
     ("objectives/python.py", "import_module"): "what the space's `objective:` names",
     ("objectives/python.py", "exec_module"): "the same, where it names a file",

@@ -29,10 +29,11 @@ from .checkpoint import (
     save_model,
     write_tensors,
 )
-from .config import LoraConfig, PretrainConfig, TrainConfig, known_parameters
+from .config import LoraConfig, PretrainConfig, TrainConfig
 from .errors import CheckpointError
 from .model import GPT
 from .pack import LoraPack, Pack, new_pack
+from .rules import known_parameters
 
 ADAPTER, ADAPTER_CONFIG, MODEL = "adapter.safetensors", "adapter_config.json", "model.safetensors"
 

@@ -27,8 +27,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from .config import PretrainConfig, TrainConfig, did_you_mean, known_parameters
+from .config import PretrainConfig, TrainConfig
 from .errors import ConfigError
+from .rules import did_you_mean, known_parameters
 
 EPOCH = 2600  # sequences of 128 bytes in `english`
 

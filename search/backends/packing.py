@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...objectives.base import can_pack
+from ...objectives.catalog import can_pack
 from ...spaces import Spec
 from ..algorithms import derived_seed
 from ..errors import SearchError, UsageError

@@ -18,15 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
-from ...objectives.base import (
-    Objective,
-    PackedObjective,
-    TrialStopped,
-    is_built_in,
-    packed,
-    reports_again,
-    resolve,
-)
+from ...objectives.base import Objective, TrialStopped
+from ...objectives.catalog import PackedObjective, is_built_in, packed
+from ...objectives.resolve import reports_again, resolve
 from ...storage.files import OUTPUT
 from ..trial import FolderTrial, Report, as_number, failure_of
 from .protocol import Channel, Message, end_session
@@ -152,7 +146,7 @@ class Server:
 
     def _load_early(self) -> None:
         """Load what is hpsearch's own: torch takes seconds, and the first trial is not here yet."""
-        if is_built_in(self._setup["objective"]):
+        if is_built_in(self._setup["objective"].get("name", [])):
             with suppress(Exception):  # it will fail again in that trial, and count as its failure
                 self._load()
 
@@ -181,7 +175,7 @@ class PackServer(Server):
 
     def serve(self) -> None:
         self._load_early()
-        pack = packed(self._setup["objective"], lambda trial: printing_to(trial.checkpoint.parent))
+        pack = packed(self._setup["objective"]["name"], lambda trial: printing_to(trial.checkpoint.parent))
         while True:
             while not self._incoming.empty() or not pack.busy:
                 message = self._incoming.get()

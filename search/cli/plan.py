@@ -49,7 +49,7 @@ def plan(
     """
     import time as clock
 
-    from ...objectives.base import describe
+    from ...objectives.resolve import describe
     from .. import plan as plans
     from ..estimate import measure
     from ..memory import expected_memory

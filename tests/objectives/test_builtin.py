@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from hpsearch.objectives.base import TrialStopped, export, known_parameters
-from hpsearch.objectives.lora import lora
-from hpsearch.objectives.pretrain import pretrain
+from hpsearch.objectives import lora, pretrain
+from hpsearch.objectives.base import TrialStopped
+from hpsearch.objectives.catalog import export, known_parameters
 from hpsearch.search.plan import check_objective, plan_of, warnings
 from hpsearch.spaces import load
 from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
@@ -60,7 +60,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def objective(kind: str) -> Callable[[Any], float]:
     torch.set_num_threads(1)
-    return {"lora": lora, "pretrain": pretrain}[kind]
+    return {"lora": lora.train, "pretrain": pretrain.train}[kind]
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_the_parameters_are_known_without_torch(kind: str) -> None:
     known = known_parameters(kind)
     assert known is not None and {"learning_rate", "batch_size", "max_samples", "seed"} <= known
     check = (
-        "import sys; from hpsearch.objectives.base import known_parameters; "
+        "import sys; from hpsearch.objectives.catalog import known_parameters; "
         f"known_parameters({kind!r}); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

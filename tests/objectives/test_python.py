@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from hpsearch.objectives.base import ObjectiveError, check_name, describe, resolve
+from hpsearch.objectives.base import ObjectiveError
 from hpsearch.objectives.python import find_source, load_function, parameters_read
+from hpsearch.objectives.resolve import check_name, describe, resolve
 
 Write = Callable[..., Path]
 

@@ -206,7 +206,7 @@ def test_a_training_that_is_not_finished_or_not_ours(cli: Cli, here: Path, tmp_p
     assert code == 2 and f"not finished; go on with: hpsearch train {config} -o {tmp_path}" in error
     config.write_text('{"objective": "mine.py:train", "parameters": {"x": 1}}')
     code, _, error = cli(str(tmp_path), "--prompt", "x")
-    assert code == 2 and "trained by mine.py:train; text comes from models of the built-in" in error
+    assert code == 2 and "trained by mine.py:train; text comes from models of hpsearch" in error
 
 
 def test_a_trial_without_its_checkpoint_says_how_to_have_it(cli: Cli, here: Path) -> None:

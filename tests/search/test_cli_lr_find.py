@@ -120,9 +120,13 @@ def test_the_curve_as_a_page(cli: Cli) -> None:
         (
             ("pretrain", "mine.py:train"),
             (),
-            "small.yaml:4:12 objective: lr-find trains the built-in objectives alone",
+            "small.yaml:4:12 objective: lr-find trains the objectives of hpsearch's trainer",
         ),
-        (("pretrain", "{command: [train]}"), (), "objective: lr-find trains the built-in objectives alone"),
+        (
+            ("pretrain", "{command: [train]}"),
+            (),
+            "objective: lr-find trains the objectives of hpsearch's trainer",
+        ),
         (("", ""), ("--min", "1", "--max", "0.1"), "--min 1 must be above 0 and below --max 0.1"),
         (("", ""), ("--min", "0"), "--min 0 must be above 0"),
         (("", ""), ("--steps", "3"), "--steps"),

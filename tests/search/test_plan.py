@@ -24,8 +24,8 @@ from hpsearch.trainer.config import (
     LoraConfig,
     PretrainConfig,
     TrainConfig,
-    rules,
 )
+from hpsearch.trainer.rules import rules
 
 MakeSpec = Callable[..., Spec]
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from hpsearch.trainer import advice
 from hpsearch.trainer.advice import Ending, Seen, advise
-from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig, known_parameters
+from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.rules import known_parameters
 
 
 class Report(NamedTuple):

@@ -14,10 +14,9 @@ from hpsearch.trainer.config import (
     LoraConfig,
     PretrainConfig,
     TrainConfig,
-    known_parameters,
-    rules,
 )
 from hpsearch.trainer.errors import ConfigError
+from hpsearch.trainer.rules import known_parameters, rules
 
 
 def problems(params: dict[str, Any], kind: type[TrainConfig] = LoraConfig) -> list[str]:

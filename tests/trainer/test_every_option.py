@@ -20,10 +20,11 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from hpsearch.trainer.checkpoint import save_model
-from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig, rules
+from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.loop import fit
 from hpsearch.trainer.model import GPT, Block, Shape
+from hpsearch.trainer.rules import rules
 
 from .conftest import TEXT
 

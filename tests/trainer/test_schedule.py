@@ -18,8 +18,9 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from hpsearch.trainer.config import DECAYS, OPTIONS, SCHEDULERS, LoraConfig, TrainConfig, rules
+from hpsearch.trainer.config import DECAYS, OPTIONS, SCHEDULERS, LoraConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
+from hpsearch.trainer.rules import rules
 from hpsearch.trainer.schedule import History, learning_rate, lr_factor, report_due
 
 STEPS = 1000

@@ -1,0 +1,280 @@
+"""The objectives that hpsearch brings: what each can be told, and what is known of it before it runs.
+
+A module of this package each, with `Config` (its parameters), `train(trial) -> float` and `export`. Nothing
+that is asked here loads a framework, but for what trains or exports.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from .base import Objective, ObjectiveError, Trial
+
+if TYPE_CHECKING:
+    from ..trainer.config import TrainConfig
+    from ..trainer.rules import Parameters
+
+
+class ObjectiveModule(Protocol):
+    """What the module of an objective has."""
+
+    Config: type[Parameters]
+
+    def train(self, trial: Trial, /) -> float:
+        """Train one trial; the final value of the study's metric."""
+        ...
+
+    def export(self, checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
+        """Write what a finished run leaves to its user; the files.
+
+        `merge` asks for a whole model beside an adapter.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an objective imports, and the extra of hpsearch that installs it."""
+
+    packages: tuple[str, ...]
+    extra: str | None = None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The packages that are not installed here."""
+        return tuple(package for package in self.packages if find_spec(package) is None)
+
+
+BUILT_IN: Mapping[str, Needs] = {
+    "lora": Needs(("torch",)),
+    "pretrain": Needs(("torch",)),
+}
+
+
+def is_built_in(objective: str | Sequence[str]) -> bool:
+    """Whether hpsearch brings this objective: to load it runs nobody else's code."""
+    return isinstance(objective, str) and objective in BUILT_IN
+
+
+def load(name: str) -> Objective:
+    """A built-in objective with all that it imports. Raises `ObjectiveError` where a package is missing."""
+    for package in _present(name):
+        import_module(package)  # now, while the first trial is not here yet
+    train = _module(name).train
+
+    def objective(trial: Trial, /) -> float:
+        with trainer_errors():
+            return train(trial)
+
+    return objective
+
+
+def export(objective: str | list[str], checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
+    """Write what a finished run of a built-in objective leaves to its user; returns the files.
+
+    `merge` asks for a whole model beside an adapter. Others leave what they wrote themselves: no files.
+    Raises `ObjectiveError` where the checkpoint is none.
+    """
+    if not isinstance(objective, str) or not is_built_in(objective):
+        return []
+    with trainer_errors():
+        return _module(objective).export(checkpoint, folder, merge=merge)
+
+
+class PackedObjective(Protocol):
+    """Runs several trials at once, in one process."""
+
+    @property
+    def busy(self) -> bool: ...
+
+    def join(self, trial: Trial) -> None: ...
+
+    def leave(self, trial: Trial) -> None: ...
+
+    def advance(self) -> list[tuple[Trial, float | BaseException]]: ...
+
+
+def can_pack(objective: str | list[str]) -> bool:
+    """Whether trials of an objective train several at once in one process: those of frozen bases do."""
+    return objective == "lora"
+
+
+def packed(name: str, within: Callable[[Trial], AbstractContextManager[None]]) -> PackedObjective:
+    """What runs several trials of a built-in objective at once; `within` as `built_in.Packed` has it."""
+    from .built_in import Packed
+
+    config = trainer_config(name)
+    assert config is not None
+    return Packed(config, within)
+
+
+@contextmanager
+def trainer_errors() -> Iterator[None]:
+    """Raise what the trainer says of a configuration or a file as the objective's own error."""
+    from ..trainer.errors import TrainerError
+
+    try:
+        yield
+    except TrainerError as error:  # its message says what to change
+        raise ObjectiveError(str(error)) from error
+
+
+def check_built_in(name: str) -> None:
+    """Raise `ObjectiveError` where there is no built-in objective of this name, or a package is missing."""
+    if name not in BUILT_IN:
+        near = difflib.get_close_matches(name, BUILT_IN, 1)
+        hint = f'did you mean "{near[0]}"? ' if near else ""
+        raise ObjectiveError(
+            f'there is no objective "{name}"; {hint}built in: {", ".join(BUILT_IN)}; '
+            'your own: "module:function", "path/to/file.py:function" or {command: [...]}'
+        )
+    _present(name)
+
+
+def config_class(objective: str | Sequence[str]) -> type[Parameters] | None:
+    """What a built-in objective can be told; None for others."""
+    if not isinstance(objective, str) or not is_built_in(objective):
+        return None
+    return _module(objective).Config
+
+
+def trainer_config(objective: str | Sequence[str]) -> type[TrainConfig] | None:
+    """The same of an objective that hpsearch's own trainer trains; None for others."""
+    from ..trainer.config import TrainConfig
+
+    found = config_class(objective)
+    return found if found is not None and issubclass(found, TrainConfig) else None
+
+
+def trainers() -> list[str]:
+    """The objectives that hpsearch's own trainer trains."""
+    return [name for name in BUILT_IN if trainer_config(name) is not None]
+
+
+def known_parameters(objective: str | Sequence[str]) -> frozenset[str] | None:
+    """The parameters that a built-in objective takes; None for others."""
+    from ..trainer.rules import known_parameters
+
+    config = config_class(objective)
+    return None if config is None else known_parameters(config)
+
+
+def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a built-in objective would refuse: a parameter's name and a message for each.
+
+    A message about several parameters stands under the first that is given. Empty for other objectives.
+    """
+    from ..trainer.errors import ConfigError
+
+    config = config_class(objective)
+    if config is None:
+        return []
+    try:
+        config.from_params(params)
+    except ConfigError as error:
+        return [_problem(problem, params) for problem in error.problems]
+    return []
+
+
+def identifying(objective: str | list[str], params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that make a run this run; the others may be changed while it goes on."""
+    config = config_class(objective)
+    outside = () if config is None else config.outside
+    return {name: value for name, value in params.items() if name not in outside}
+
+
+def fingerprints(objective: str | list[str], values: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+    """The SHA-256 of each file that a search of these values trains on, by its path.
+
+    Empty for an objective of the user's, whose files nobody knows; without those that are not there, which
+    the trials themselves will say.
+    """
+    from ..trainer.errors import DataError
+    from ..trainer.texts import fingerprint
+
+    config = config_class(objective)
+    if config is None:
+        return {}
+    found = {}
+    for file in (value for name in config.files for value in values.get(name, ())):
+        if isinstance(file, str) and file not in config.bundled:
+            with suppress(DataError):
+                found[file] = fingerprint(Path(file))
+    return found
+
+
+def interval_of(objective: str | list[str], parameter: str) -> str | None:
+    """What a number may be, such as `[0, 1)`; None where nobody says so.
+
+    The names of hpsearch's trainer are those of Hugging Face, and mean the same in a user's training.
+    """
+    from ..trainer.rules import rules
+
+    built_in = config_class(objective)
+    configs = [built_in] if built_in is not None else [cast(Any, config_class(name)) for name in trainers()]
+    for config in configs:
+        rule = rules(config).get(parameter if built_in else parameter.rpartition(".")[2])
+        if rule is not None and rule.kind in (int, float):
+            return rule.interval
+    return None
+
+
+def idle_parameters(objective: str, params: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """What a built-in objective would not use, and what of the others each needs.
+
+    The need comes in words, to be read after "unless", and as a space file's `when` has it.
+    """
+    from ..trainer.rules import idle_parameters
+
+    config = config_class(objective)
+    if config is None:
+        return {}
+    return {name: (need.text, need.when) for name, need in idle_parameters(config, params).items()}
+
+
+def footprint(objective: str | list[str], params: Mapping[str, Any], *, cuda: bool = False) -> int | None:
+    """The bytes that a run of hpsearch's trainer holds at its fullest, counted from its parameters.
+
+    `cuda`: where the device `auto` is such a one. None where nobody can tell: for another objective, a
+    configuration that will be refused, a base that cannot be read.
+    """
+    from ..trainer.errors import ConfigError
+    from ..trainer.footprint import counted
+
+    config = trainer_config(objective)
+    if config is None:
+        return None
+    try:
+        return counted(config, params, cuda=cuda)
+    except (ConfigError, OSError, ValueError, LookupError):
+        return None
+
+
+def _module(name: str) -> ObjectiveModule:
+    return cast(ObjectiveModule, import_module(f".{name}", __package__))
+
+
+def _present(name: str) -> tuple[str, ...]:
+    """The packages of an objective. Raises `ObjectiveError` where one is missing, with what installs it."""
+    needs = BUILT_IN[name]
+    if needs.missing:
+        packages = ", ".join(needs.missing)
+        raise ObjectiveError(
+            f'the objective "{name}" needs {packages}, which is not installed: '
+            f"pip install 'hpsearch[{needs.extra}]'"
+        )
+    return needs.packages
+
+
+def _problem(problem: str, params: Mapping[str, Any]) -> tuple[str, str]:
+    names, _, message = problem.partition(": ")
+    several = names.split(", ")
+    first = next((name for name in several if name in params), several[0])
+    return first, message if len(several) == 1 else problem

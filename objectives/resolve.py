@@ -1,0 +1,67 @@
+"""From what a space names as its objective to the callable behind it, here or in a worker process."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import sys
+from typing import Any
+
+from .base import Objective
+from .catalog import BUILT_IN, check_built_in, load
+
+
+def describe(objective: str | list[str], function: Objective | None = None) -> dict[str, Any]:
+    """An objective as plain JSON, for a worker to `resolve`.
+
+    `objective` is a built-in name, "module:function", "file.py:function" or a command's words. A `function`
+    that only this process has (a notebook's) travels by value; one of a module by its name, with the path
+    that this process finds the module by.
+    """
+    if function is not None:
+        import cloudpickle
+
+        path = [os.path.abspath(folder) for folder in sys.path]
+        return {"function": base64.b64encode(cloudpickle.dumps(function)).decode(), "path": path}
+    return {"command": objective} if isinstance(objective, list) else {"name": objective}
+
+
+def reports_again(described: dict[str, Any]) -> bool:
+    """Whether an objective that goes on from a checkpoint reports that step again.
+
+    Built-in ones do, and scripts are to: their reports are read while they go on, so that nobody can tell
+    which checkpoint belongs to which.
+    """
+    return "command" in described or described.get("name") in BUILT_IN
+
+
+def resolve(described: dict[str, Any], *, metric: str) -> Objective:
+    """The callable behind a description. Raises `ObjectiveError` where there is none.
+
+    A description with a function's pickle comes from this user's own process, never from a study or a file.
+    """
+    if "function" in described:
+        sys.path[:] = dict.fromkeys([*described["path"], *sys.path])
+        function: Objective = pickle.loads(base64.b64decode(described["function"]))
+        return function
+    if "command" in described:
+        from .command import CommandObjective
+
+        return CommandObjective(described["command"], metric)
+    name = described["name"]
+    if name in BUILT_IN:
+        return load(name)
+    from .python import load_function
+
+    return load_function(name)
+
+
+def check_name(name: str) -> None:
+    """Raise `ObjectiveError` where no objective can have this name; nothing of it is imported."""
+    if ":" in name:
+        from .python import find_source
+
+        find_source(name)
+    else:
+        check_built_in(name)
