@@ -160,8 +160,8 @@ def idle_changes(document: Document) -> dict[str, str]:
 def override(document: Document, values: Mapping[str, Any]) -> Document:
     """The document with some parameters changed by their dotted names, or `seed`.
 
-    The length of hpsearch's trainer in another unit gives way to `max_samples`. Raises `SpaceError` for a name
-    that a function or command of the user has no parameter of: it would pass unseen.
+    A length of hpsearch's trainer in another unit gives way to `max_samples`. Raises `SpaceError` for a
+    name that a function or command of the user has no parameter of: it would pass unseen.
     """
     changed = replace(document, parameters=copy.deepcopy(document.parameters))
     known = known_parameters(document.objective)
