@@ -55,6 +55,9 @@ class Needs:
 BUILT_IN: Mapping[str, Needs] = {
     "lora": Needs(("torch",)),
     "pretrain": Needs(("torch",)),
+    "sklearn": Needs(("sklearn", "skops"), "sklearn"),
+    "xgboost": Needs(("xgboost", "sklearn"), "xgboost"),
+    "lightgbm": Needs(("lightgbm", "sklearn"), "lightgbm"),
 }
 
 
@@ -267,7 +270,7 @@ def _present(name: str) -> tuple[str, ...]:
     if needs.missing:
         packages = ", ".join(needs.missing)
         raise ObjectiveError(
-            f'the objective "{name}" needs {packages}, which is not installed: '
+            f'the objective "{name}" needs what is not installed ({packages}): '
             f"pip install 'hpsearch[{needs.extra}]'"
         )
     return needs.packages

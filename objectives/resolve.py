@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from .base import Objective
-from .catalog import BUILT_IN, check_built_in, load
+from .catalog import check_built_in, is_built_in, load, trainer_config
 
 
 def describe(objective: str | list[str], function: Objective | None = None) -> dict[str, Any]:
@@ -30,10 +30,10 @@ def describe(objective: str | list[str], function: Objective | None = None) -> d
 def reports_again(described: dict[str, Any]) -> bool:
     """Whether an objective that goes on from a checkpoint reports that step again.
 
-    Built-in ones do, and scripts are to: their reports are read while they go on, so that nobody can tell
-    which checkpoint belongs to which.
+    hpsearch's trainer does, and scripts are to: their reports are read while they go on, so that nobody can
+    tell which checkpoint belongs to which.
     """
-    return "command" in described or described.get("name") in BUILT_IN
+    return "command" in described or trainer_config(described.get("name", "")) is not None
 
 
 def resolve(described: dict[str, Any], *, metric: str) -> Objective:
@@ -50,7 +50,7 @@ def resolve(described: dict[str, Any], *, metric: str) -> Objective:
 
         return CommandObjective(described["command"], metric)
     name = described["name"]
-    if name in BUILT_IN:
+    if is_built_in(name):
         return load(name)
     from .python import load_function
 

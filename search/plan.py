@@ -7,6 +7,7 @@ import random
 import shlex
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,18 @@ from typing import Any
 import psutil
 
 from ..objectives.base import ObjectiveError
-from ..objectives.catalog import fingerprints, idle_parameters, known_parameters, parameter_problems
+from ..objectives.catalog import (
+    config_class,
+    fingerprints,
+    idle_parameters,
+    known_parameters,
+    parameter_problems,
+)
 from ..objectives.guides import preset_values
 from ..objectives.resolve import check_name, describe, resolve
 from ..spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
 from ..spaces.expressions import Expression
-from ..spaces.stopping import LENGTHS, Rungs
+from ..spaces.stopping import Rungs
 from .scheduling import Bracket, brackets_of, expected_saving
 
 MOST_BRACKETS = 5
@@ -114,7 +121,7 @@ def check_objective(spec: Spec) -> None:
     if not issues:
         found = _refusals(spec)
         issues += [spec.issue(path, text) for path, text, count in found if count == TRIED]
-    issues += _grid_issues(spec)
+    issues += [*_missing_files(spec), *_course_issues(spec)]
     if issues:
         raise SpaceError(issues)
 
@@ -142,13 +149,35 @@ def _refusals(spec: Spec) -> list[tuple[str, str, int]]:
     ]
 
 
-def _grid_issues(spec: Spec) -> list[Issue]:
-    """Where the built-in trainer's reports would miss a rung or end elsewhere than early stopping thinks."""
-    constants = {n: p.value for n, p in spec.parameters.items() if isinstance(p, Constant)}
-    unit = next((name for name in LENGTHS if name in spec.parameters), "max_steps")
-    last, every = constants.get(unit), constants.get("eval_every")
-    stopping = spec.early_stopping
+def _missing_files(spec: Spec) -> Iterator[Issue]:
+    """Data that is nowhere: every trial would fail."""
+    config = config_class(spec.objective_words)
+    assert config is not None
+    for name in config.files:
+        parameter = spec.parameters.get(name)
+        choices = parameter.choices if isinstance(parameter, Choice) else []
+        for file in [parameter.value] if isinstance(parameter, Constant) else choices:
+            if isinstance(file, str) and file not in config.bundled and not Path(file).expanduser().exists():
+                known = f"; there is {', '.join(config.bundled)} without one"
+                yield spec.issue(f"parameters.{name}", f'there is no file "{file}" in {Path.cwd()}{known}')
+
+
+def _course_issues(spec: Spec) -> list[Issue]:
+    """Where the goal is another than the objective's, or reports miss a rung, or early stopping the end."""
+    config = config_class(spec.objective_words)
+    assert config is not None
+    rng = random.Random(0)
+    samples = [spec.space.sample(rng) for _ in range(TRIED)]
     issues = []
+    goals = {config.goal(sample) for sample in samples}
+    if len(goals) == 1 and (goal := goals.pop()) not in (None, spec.goal):
+        issues.append(spec.issue("goal", f"is {spec.goal}, but what {spec.objective} reports is to {goal}"))
+    courses = {config.course(sample) for sample in samples}
+    if len(courses) > 1:
+        return issues  # what a trial counts is searched itself
+    course = courses.pop()
+    unit, last, every = course.length, course.end, course.every
+    stopping = spec.early_stopping
     if stopping.max is not None and last is not None and last != stopping.max:
         issues.append(
             spec.issue(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..objectives.base import ObjectiveError, TrialStopped
-from ..objectives.catalog import export, identifying, is_built_in
+from ..objectives.catalog import export, identifying, trainer_config
 from ..objectives.resolve import describe, reports_again, resolve
 from ..storage.files import file_name
 from .document import Document, check, load_document
@@ -98,8 +98,8 @@ def train(
     `SearchError` where the objective fails or diverges, and passes `KeyboardInterrupt` on.
     """
     check(document)
-    if merge and not is_built_in(document.objective):
-        raise UsageError("--merge: only the built-in objectives leave adapters to merge")
+    if merge and trainer_config(document.objective) is None:
+        raise UsageError("--merge: only the objective lora leaves adapters to merge")
     where = Path(folder) if folder is not None else default_folder(document)
     with _threads(document.provenance.get("threads")), _held(where):
         _prepare(where, document, merge=merge, force=force)

@@ -46,6 +46,8 @@ ALLOWED = {
         "objectives/catalog.py",
         "import_module",
     ): "a built-in objective's module and packages, by their names in BUILT_IN",
+    ("objectives/sklearn.py", "import_module"): "a part of scikit-learn, by its name in ESTIMATORS",
+    ("objectives/sklearn.py", "skops.io.load"): "a model, of scikit-learn's and numpy's types alone",
     ("search/backends/__init__.py", "import_module"): "a backend's, by its name in a table",
     ("objectives/python.py", "import_module"): "what the space's `objective:` names",
     ("objectives/python.py", "exec_module"): "the same, where it names a file",

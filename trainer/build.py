@@ -9,9 +9,9 @@ import torch
 
 from .checkpoint import Base, load_base
 from .config import LoraConfig, PretrainConfig, TrainConfig
-from .data import seed_of
 from .errors import ConfigError
 from .model import GPT, Shape
+from .seeds import seed_of
 
 Config = TypeVar("Config", bound=TrainConfig)
 

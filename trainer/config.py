@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
-from .rules import Need, Parameters, Rule, one_of, optional, real, switch, text, whole
+from .rules import Course, Need, Parameters, Rule, one_of, optional, real, switch, text, whole
 
 SCHEDULERS = (
     "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "step", "inverse_sqrt",
@@ -206,6 +206,12 @@ class TrainConfig(Parameters):
         if values["validation_split"] == 0 and values["validation_file"] is None:
             problems.append("validation_split: found 0, needs a share above it, or a validation_file")
         return problems
+
+    @classmethod
+    def course(cls, params: Mapping[str, Any]) -> Course:
+        """Where runs of these parameters end and report."""
+        length = next((name for name in LENGTHS if name in params), "max_steps")
+        return Course(length, params.get(length), params.get("eval_every"))
 
     @property
     def unit(self) -> str:

@@ -33,6 +33,7 @@ from torch import Tensor
 
 from . import token_cache
 from .errors import DataError
+from .seeds import seed_of
 from .texts import RECORDS, Listing, TextFile, list_files, read_documents, read_files
 
 NAMED = ("english", "python")
@@ -265,12 +266,6 @@ def fingerprint(document: bytes) -> str:
 def joined(documents: Iterable[bytes]) -> bytes:
     """One text, with an empty line between its documents."""
     return b"\n\n".join(documents)
-
-
-def seed_of(purpose: str, seed: int, step: int = 0) -> int:
-    """The seed of one draw, from these alone: a resumed run draws what an uninterrupted one would."""
-    digest = hashlib.blake2b(f"{purpose} {seed} {step}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big")
 
 
 def train_places(tokens: Tensor, rows: int, length: int, *, seed: int, step: int) -> Tensor:

@@ -31,13 +31,14 @@ from . import checkpoint as files
 from .build import on_device
 from .compiled import clock
 from .config import OUTSIDE, TrainConfig
-from .data import load_corpus, seed_of, train_places, validation_windows, windows_at
+from .data import load_corpus, train_places, validation_windows, windows_at
 from .errors import CheckpointError
 from .memory import peak_memory, reset_peak_memory
 from .optim import new_optimizer
 from .pack import Pack, new_pack
 from .recordings import Recordings
 from .schedule import learning_rate, report_due
+from .seeds import seed_of
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,11 @@ from .errors import ConfigError
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value may be: a number in `interval`, a `bool`, a `str` among `choices`, or a list of those."""
+    """What a value may be.
+
+    A number in `interval` (`int`, `float`) or a list of whole ones (`tuple`), a `bool`, a `str` among
+    `choices` or a list of those (`list`).
+    """
 
     kind: type
     help: str
@@ -41,6 +45,8 @@ class Rule:
             return self._number_problem(value)
         if self.kind is bool:
             return None if isinstance(value, bool) else f"found {value!r}, allowed: true, false"
+        if self.kind is tuple:
+            return self._numbers_problem(value)
         names = value if self.kind is list and isinstance(value, list | tuple) else [value]
         for name in names:
             if not isinstance(name, str):
@@ -48,6 +54,12 @@ class Rule:
             if self.choices and name not in self.choices:
                 return f"found {name!r}, allowed: {', '.join(self.choices)}{did_you_mean(name, self.choices)}"
         return None if names else "found an empty list, needs at least one name"
+
+    def _numbers_problem(self, value: object) -> str | None:
+        numbers = value if isinstance(value, list | tuple) and value else [None]
+        if all(Rule(int, self.help, self.interval).problem(number) is None for number in numbers):
+            return None
+        return f"found {value!r}, needs a list of whole numbers in {self.interval}"
 
     def _number_problem(self, value: object) -> str | None:
         wanted = f"a {'whole ' if self.kind is int else ''}number in {self.interval}"
@@ -91,9 +103,9 @@ def switch(help: str) -> bool:
     return field(default=False, metadata={"rule": Rule(bool, help)})
 
 
-def optional(kind: type, interval: str, help: str) -> Any:
+def optional(kind: type, interval: str, help: str, choices: tuple[str, ...] = ()) -> Any:
     """A parameter that may be left out (None), with the meaning that its help tells."""
-    return field(default=None, metadata={"rule": Rule(kind, help, interval, optional=True)})
+    return field(default=None, metadata={"rule": Rule(kind, help, interval, choices, optional=True)})
 
 
 @dataclass(frozen=True)
@@ -114,6 +126,15 @@ def one_of(name: str, *values: str) -> Need:
     return Need(
         f"{name} is {' or '.join(values)}", f"{{{name}: {choice}}}", lambda given: given[name] in values
     )
+
+
+@dataclass(frozen=True)
+class Course:
+    """A run's way from report to report, in the unit that these are numbered by."""
+
+    length: str  # the parameter that says where it ends
+    end: int | None
+    every: int | None  # between two reports; None: as many as make ten
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +169,16 @@ class Parameters:
         if problems := problems + cls._problems(defaults | given):
             raise ConfigError(problems)
         return cls(**{name: _plain(known[name], value) for name, value in given.items()})
+
+    @classmethod
+    def course(cls, params: Mapping[str, Any]) -> Course:
+        """Where runs of these parameters end and report."""
+        raise NotImplementedError
+
+    @classmethod
+    def goal(cls, params: Mapping[str, Any]) -> str | None:
+        """Whether to `minimize` or `maximize` the value of these parameters; None where nobody can tell."""
+        return "minimize"
 
     @classmethod
     def _problems(cls, values: Mapping[str, Any]) -> list[str]:

@@ -21,34 +21,12 @@ from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.schedule import report_due
 
+from .hand_trial import HandTrial
+
 PARAMS: dict[str, dict[str, Any]] = {
     "lora": {"max_length": 16, "lora_r": 2, "target_modules": ["qkv"]},
     "pretrain": {"max_length": 16, "width": 8, "depth": 1, "heads": 2},
 }
-
-
-class HandTrial:
-    """A trial as a backend makes it, without a search behind it."""
-
-    number = 0
-
-    def __init__(
-        self, params: dict[str, Any], folder: Path, stop_at: int | None = None, seed: int = 7
-    ) -> None:
-        self.params = params
-        self.seed = seed
-        self.checkpoint = folder
-        self.resume_from = folder if folder.exists() else None
-        self.reports: list[tuple[int, float]] = []
-        self.metrics: list[dict[str, float]] = []
-        self._stop_at = stop_at
-
-    def report(self, value: float, *, step: int, **metrics: float) -> None:
-        assert not self.reports or step > self.reports[-1][0]
-        self.reports.append((step, value))
-        self.metrics.append(metrics)
-        if step == self._stop_at:
-            raise TrialStopped
 
 
 @pytest.fixture(params=["lora", "pretrain"])
@@ -124,7 +102,7 @@ def test_an_unknown_parameter_fails_before_training(
     trial = HandTrial({"max_samples": 8, "learning_rat": 1e-3}, tmp_path / "run")
     with pytest.raises(ConfigError, match='did you mean "learning_rate"'):
         objective(trial)
-    assert not trial.reports and not (tmp_path / "run").exists()
+    assert not trial.reports and not list((tmp_path / "run").iterdir())
 
 
 def test_the_parameters_are_known_without_torch(kind: str) -> None:

@@ -201,12 +201,11 @@ OBJECTIVES = [
     ),
     Case(
         "lora without its text",
-        "No such file",
+        's.yaml:8:15 parameters.train_file: there is no file "nowhere.txt"',
         lora(
             "  learning_rate: {min: 1e-4, max: 1e-3}\n  max_samples: 8\n  train_file: nowhere.txt",
             "budget: {trials: 3}\nexecution: {workers: 1, retries: 0}\n",
         ),
-        code=1,
     ),
     Case(
         "no such program", "cannot start nowhere", changed('"obj.py:train"', "{command: [nowhere]}"), code=1

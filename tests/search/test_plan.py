@@ -171,7 +171,7 @@ WARNED: dict[str, tuple[dict[str, Any], str, str]] = {
         "unless num_train_epochs is given, which is never so here",
     ),
     "a share beside a file": (
-        {"parameters": parameters(train_file="a.txt", validation_file="b.txt", validation_split=0.2)},
+        {"parameters": parameters(train_file=__file__, validation_file=__file__, validation_split=0.2)},
         "parameters.validation_split",
         "unless validation_file is left out, which is never so here",
     ),

@@ -1,0 +1,104 @@
+"""How the training of a framework, round by round, becomes a trial: reports, early stopping, checkpoints.
+
+An objective tells what its rounds (trees, epochs, folds) have come to, and trains on as long as it `goes_on`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..trainer.errors import CheckpointError
+from ..trainer.seeds import seed_of
+from .base import Trial
+
+STATE = "rounds.json"
+
+
+class Rounds:
+    """The rounds of one trial, those of an earlier attempt included."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        *,
+        seed: int,
+        length: int,
+        every: int | None,
+        save: Callable[[Path], None] | None = None,
+        patience: int = 0,
+        higher_is_better: bool = False,
+    ) -> None:
+        """Reports come `every` so many rounds (default: ten times), and after the last one.
+
+        `save` writes what there is of the model into a folder; without it a trial that is taken up again
+        begins at the start. With `patience`, training ends after so many rounds without a better value,
+        and the trial's value is the best one.
+        """
+        self._trial = trial
+        self._seed = seed
+        self._length = length
+        self._every = every or max(1, length // 10)
+        self._save = save
+        self._patience = patience
+        self._sign = -1 if higher_is_better else 1
+        state: dict[str, Any] = {"done": 0, "value": None, "best": None, "best_round": 0}
+        if trial.resume_from is not None and (trial.resume_from / STATE).is_file():
+            state |= json.loads((trial.resume_from / STATE).read_text(encoding="utf-8"))
+        self._state = state
+
+    @property
+    def done(self) -> int:
+        """Rounds that are trained."""
+        done: int = self._state["done"]
+        return done
+
+    @property
+    def until_report(self) -> int:
+        """Rounds until the next report."""
+        return min(self._every - self.done % self._every, self._length - self.done)
+
+    @property
+    def seed(self) -> int:
+        """What the next rounds draw from: by the round alone, however often the trial was taken up again."""
+        return seed_of("rounds", self._seed, self.done) % 2**31
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another round is to come."""
+        waited = self.done - self._state["best_round"]
+        return self.done < self._length and not (self._patience and self.done and waited >= self._patience)
+
+    @property
+    def value(self) -> float:
+        """The trial's value: the best with patience, else the last."""
+        value: float = self._state["best"] if self._patience else self._state["value"]
+        return value
+
+    def after(self, value: float, rounds: int = 1) -> None:
+        """Take in what so many rounds have come to; never more than `until_report`.
+
+        Raises `TrialStopped` where the search ends the trial here.
+        """
+        state = self._state
+        state["done"] += rounds
+        state["value"] = value = float(value)
+        if state["best"] is None or self._sign * value < self._sign * state["best"]:
+            state["best"], state["best_round"] = value, self.done
+        state["model"] = state["best_round"] if self._patience else self.done
+        if self.done % self._every == 0 or not self.goes_on:
+            if self._save is not None:
+                self._save(self._trial.checkpoint)
+                (self._trial.checkpoint / STATE).write_text(json.dumps(state), encoding="utf-8")
+            self._trial.report(value, step=self.done)
+
+
+def model_round(checkpoint: Path) -> int:
+    """The round whose model is the trial's. Raises `CheckpointError` where there is no checkpoint."""
+    try:
+        state = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{checkpoint}: no checkpoint to export") from None
+    return int(state["model"])

@@ -1,0 +1,39 @@
+"""The spaces of other libraries, as they ship: a search on each backend, and its winner trained again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpsearch.search.document import load_document
+from hpsearch.search.export import document, render
+from hpsearch.search.training import train
+from hpsearch.spaces import load
+
+
+@pytest.mark.slow
+@pytest.mark.any_storage
+@pytest.mark.parametrize(
+    ("name", "model"), [("xgboost", "model.ubj"), ("lightgbm", "model.txt"), ("sklearn", "model.skops")]
+)
+def test_its_space_prunes_and_its_winner_is_trained_again(
+    name: str, model: str, bench: Any, tmp_path: Path
+) -> None:
+    spec = load(name).override(budget={"trials": 12}, execution={"workers": 2})
+    result = bench.run(spec)
+    trials = bench.trials(name)
+    states = [trial.state.name for trial in trials]
+    assert len(states) == 12 and set(states) == {"COMPLETE", "PRUNED"}
+    stopping: Any = spec.early_stopping
+    for trial in trials:
+        assert all(step % stopping.min == 0 for step in trial.intermediate_values)
+        assert (max(trial.intermediate_values) == stopping.max) == (trial.state.name == "COMPLETE")
+    best = result.best_trial
+    assert best is not None
+    file = tmp_path / "best.yaml"
+    file.write_text(render(document(spec, best, result.provenance), "yaml"))
+    summary = train(load_document(file), tmp_path / "trained")
+    assert summary.value == best.value and summary.reproduced
+    assert model in summary.files and (tmp_path / "trained" / model).stat().st_size > 0
