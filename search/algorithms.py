@@ -24,10 +24,12 @@ from ..spaces import Choice, Range, Space, Spec
 from ..spaces.samplers import TPE
 from ..spaces.stopping import Hyperband, SuccessiveHalving
 from .errors import SearchError
-from .rung_view import as_samplers_see_it
+from .rung_view import as_samplers_see_it, decided
 from .scheduling import hyperband_brackets, promotes
+from .untried import Key, Untried, key_of, tried
 
 ATTEMPTS = 1000  # refused proposals before the search gives up
+AGAIN = 50  # proposals that a trial already has before what is left is listed
 MODELLED = 10  # of them by the sampler itself: one that is sure of what is not allowed proposes it again
 # Of the proposals that no model makes: the share drawn around a stated prior, and their spread in ranges.
 _PRIOR_SHARE = {"low": 0.3, "medium": 0.5, "high": 0.7}
@@ -95,6 +97,7 @@ class SpaceSampler(BaseSampler):
         self._spec = spec
         self._distributions = distributions(self._space)
         self._conditional = is_conditional(spec)
+        self._untried = Untried(spec)
         self._inner = self._make(0)
 
     def infer_relative_search_space(
@@ -109,6 +112,7 @@ class SpaceSampler(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
+        taken, again, known = _tried_but(study, trial), 0, None
         for attempt in range(ATTEMPTS):
             seed = derived_seed(self._spec.search.seed, "sampler", trial.number, attempt)
             if attempt >= MODELLED:
@@ -119,7 +123,14 @@ class SpaceSampler(BaseSampler):
             config = self._space.resolve(self._suggester(study, trial, random.Random(seed), labels))
             broken = self._space.violated(config)
             if broken is None:
-                return labels
+                if key_of(labels) not in taken:
+                    return labels
+                again, known = again + 1, labels
+                if again > AGAIN:
+                    break
+        if known is not None:  # a small space may have no other
+            left = self._untried.left(taken)
+            return random.Random(seed).choice(left) if left else known
         assert broken is not None
         raise all_refused(broken)
 
@@ -219,6 +230,11 @@ class GridSampler(BaseSampler):
             if labels not in taken:
                 return labels
         return None
+
+
+def _tried_but(study: optuna.Study, trial: FrozenTrial) -> set[Key]:
+    """The configurations that the others have, of all brackets."""
+    return tried(each for each in decided(study._get_trials(deepcopy=False)) if each.number != trial.number)
 
 
 def _label(parameter: Any, value: Any) -> Any:

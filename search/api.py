@@ -27,7 +27,7 @@ from .algorithms import make_pruner
 from .audit import Audited
 from .backends import make_backend
 from .confirmation import Confirmed
-from .confirming import outcome, searched
+from .confirming import outcome, overlooked, searched
 from .driver import Driver, Watcher
 from .errors import SearchError
 from .export import config_of, has_config
@@ -99,6 +99,11 @@ class StudyResult:
     def confirmed(self) -> Confirmed | None:
         """What training the best again told; None where that was not done, or not to an end."""
         return outcome(self.spec, self._trials)
+
+    @property
+    def overlooked(self) -> FrozenTrial | None:
+        """The best of the search, where others were trained again: it came later, or its trainings failed."""
+        return overlooked(self.spec, self._trials)
 
     @property
     def audited(self) -> Audited | None:

@@ -43,7 +43,7 @@ class Confirmed:
     winner: int
     value: Interval
     optimism: float  # how much better the value of the search was; negative where it was worse
-    gain: Interval | None  # how much better than the baseline; None where there is none
+    gain: Interval | None  # how much better than the baseline; None where there is none, or it is the winner
     ties: tuple[int, ...]  # candidates that may be as good as the winner
     seeds: int
 
@@ -57,22 +57,22 @@ def confirmed(
 ) -> Confirmed:
     """The winner among candidates that were trained again, each with the same seeds (at least two).
 
-    `values` are those of the new trainings by candidate, the baseline's among them where there is one;
+    `values` are those of the new trainings by candidate, the baseline's among them where there is one: it may
+    be the winner itself;
     `searched` what each candidate had in the search. A candidate with a value that is no number is out.
     """
     sign = 1.0 if minimize else -1.0
     numbers = [number for number, row in values.items() if all(map(math.isfinite, row))]
-    candidates = [number for number in numbers if number != baseline] or numbers
     table = sign * np.array([values[number] for number in numbers])
     means = dict(zip(numbers, table.mean(1), strict=True))
-    winner = min(candidates, key=lambda number: (means[number], sign * searched[number]))
+    winner = min(numbers, key=lambda n: (means[n], n != baseline, sign * searched[n]))
     others = max(1, len(numbers) - 1)
-    mean_half, difference_half = _halves(table, picked_from=len(candidates), compared=others)
+    mean_half, difference_half = _halves(table, picked_from=len(numbers), compared=others)
     value = Interval.around(sign * means[winner], mean_half)
     gain = None
     if baseline is not None and baseline in means and baseline != winner:
         gain = Interval.around(means[baseline] - means[winner], difference_half)
-    ties = [n for n in candidates if n != winner and means[n] - means[winner] <= difference_half]
+    ties = [n for n in numbers if n != winner and means[n] - means[winner] <= difference_half]
     optimism = means[winner] - sign * searched[winner]
     return Confirmed(winner, value, optimism, gain, tuple(ties), table.shape[1])
 

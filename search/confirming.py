@@ -46,6 +46,11 @@ class Wish:
         return (self.top + (spec.baseline is not None)) * self.seeds if self.top else 0
 
 
+def most_confirmed(spec: Spec) -> int:
+    """How many of the best may be trained again, whatever the search comes to cost."""
+    return CHOICES[0][0] if spec.confirm.top is None else spec.confirm.top
+
+
 def searched(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     """The trials of the search itself."""
     return [trial for trial in trials if confirms(trial) is None]
@@ -80,6 +85,24 @@ def cut_short(trial: FrozenTrial) -> bool:
 
 def outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Confirmed | None:
     """What the trainings that confirm say; None where there are too few yet."""
+    values = _confirming_values(trials)
+    baseline = next((n for n in values if "baseline" in trials[n].user_attrs), None)
+    finite = [n for n, row in values.items() if n != baseline and all(map(math.isfinite, row))]
+    if not finite:
+        return None
+    before = {number: trials[number].value or 0.0 for number in values}
+    return confirmed(values, before, baseline=baseline, minimize=spec.goal == "minimize")
+
+
+def overlooked(spec: Spec, trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """The best trial of the search, where it is not among those that were compared; None where it is."""
+    compared = _confirming_values(trials)
+    best = best_of(spec, trials, 1)
+    return best[0] if compared and best and best[0].number not in compared else None
+
+
+def _confirming_values(trials: Sequence[FrozenTrial]) -> dict[int, list[float]]:
+    """What each trial that was trained again came to, with the seeds that all had: two at least."""
     rows: dict[int, dict[int, float]] = {}
     failed: set[int] = set()
     for trial in trials:
@@ -96,13 +119,9 @@ def outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Confirmed | None:
     # One that the time left fewer than two seeds cannot be judged, and keeps none from it.
     rows = {number: row for number, row in rows.items() if number not in failed and len(row) >= 2}
     seeds = set.intersection(*(set(row) for row in rows.values())) if rows else set()
-    values = {number: [row[seed] for seed in sorted(seeds)] for number, row in rows.items()}
-    baseline = next((n for n in values if "baseline" in trials[n].user_attrs), None)
-    finite = [n for n, row in values.items() if n != baseline and all(map(math.isfinite, row))]
-    if len(seeds) < 2 or not finite:
-        return None
-    before = {number: trials[number].value or 0.0 for number in values}
-    return confirmed(values, before, baseline=baseline, minimize=spec.goal == "minimize")
+    if len(seeds) < 2:
+        return {}
+    return {number: [row[seed] for seed in sorted(seeds)] for number, row in rows.items()}
 
 
 def attrs_of(trial: FrozenTrial, seed: int) -> dict[str, int]:

@@ -37,6 +37,7 @@ from .promoting import Promoting
 from .running import Assignment, Failure, Running
 from .spending import Spending
 from .timing import Timing
+from .untried import Untried, tried
 
 if TYPE_CHECKING:
     from .memory import Memory
@@ -98,6 +99,7 @@ class Driver:
         self._timing = Timing(spec, self._pace, self._clock, self._lives)
         self._spending = Spending(spec, self._lives, self._pace, self._timing, self._audit)
         self._others = Others(self, storage, self._lives)
+        self._untried = Untried(spec)
         self._stop: str | None = None  # why no more trials are asked
         self.fatal: str | None = None  # why the search failed
         if memory is not None and memory.line is not None:
@@ -337,6 +339,8 @@ class Driver:
                 self._lives.prune_unheard(waiting.number)
             elif waiting is not None and waiting.datetime_start is not None:  # it has begun before
                 return self._lives.take_up(waiting)
+            elif waiting is not None:
+                return self._lives.begin(waiting)
             elif promoted is not None and not has_checkpoint(self._lives.folder(promoted)):
                 self._lives.prune_waiting([promoted], "paused, and its checkpoint is gone")
             elif promoted is not None:
@@ -351,7 +355,12 @@ class Driver:
         budget, sampler = self.spec.budget, self.study.sampler
         if budget.trials is not None and len(searched(self.trials)) >= budget.trials:
             return True
-        return isinstance(sampler, GridSampler) and sampler.next(self.study) is None
+        if isinstance(sampler, GridSampler):
+            return sampler.next(self.study) is None
+        if self._untried.left(tried(self.trials)) != []:
+            return False
+        self.say("every configuration of the space has been tried")
+        return True
 
     def _goes_on(self, waiting: FrozenTrial, left: float) -> bool:
         """Whether a trial that waits may go on, where those of the search have so many seconds left.

@@ -7,6 +7,7 @@ and notes as in a search. Nothing of it is kept.
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import statistics
@@ -259,7 +260,15 @@ class _Bench:
     def _hear(self, worker: Worker, message: Message) -> None:
         number = message["number"]
         running = self._running[number]
-        if message["kind"] == "report":
+        if message["kind"] in ("report", "done") and not math.isfinite(message["value"]):
+            if message["kind"] == "report":
+                worker.stop(message)
+            config, at = self._probes[number].config, message.get("step")
+            where = "the objective returned" if at is None else f"{self._spec.metric} at {at} was"
+            self._probes[number] = Probe(
+                config, None, 0.0, None, error=f"diverged: {where} {message['value']}"
+            )
+        elif message["kind"] == "report":
             if running.first and running.attempt.heard == 0:
                 self.startups.append(time.monotonic() - running.given - message["seconds"])
             running.attempt.report(message["step"], message["seconds"])

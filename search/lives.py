@@ -33,7 +33,7 @@ from ..storage.studies import PROVENANCE, folder_in
 from .advice import when_overfitted, with_advice
 from .algorithms import derived_seed, labelled, suggest
 from .clock import Clock
-from .confirming import best_of
+from .confirming import best_of, most_confirmed
 from .errors import SearchError
 from .export import document, render, write
 from .pace import COST
@@ -137,9 +137,16 @@ class Lives:
             labels = labelled(self._spec.space, self._spec.parameters, baseline)
             self._study.enqueue_trial(labels, user_attrs={"baseline": True})
 
-    def begin(self) -> Running:
-        """A new trial, or one that was put up. Raises `Unusable`."""
-        return self._configured(self._study.ask())
+    def begin(self, put_up: FrozenTrial | None = None) -> Running:
+        """A new trial, or one that was put up and has not begun. Raises `Unusable`."""
+        # As `Study.ask` does it, which would take whoever waits first, one that is not to go on as well.
+        self._study._thread_local.cached_all_trials = None
+        if put_up is None:
+            trial_id = self._storage.create_new_trial(self._study._study_id)
+        else:
+            trial_id = put_up._trial_id
+            self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
+        return self._configured(optuna.Trial(self._study, trial_id))
 
     def take_up(self, waiting: FrozenTrial, *, promoted: bool = False) -> Running:
         """Go on with a trial of an earlier search or attempt, in place: same number, parameters, reports."""
@@ -321,7 +328,7 @@ class Lives:
             self._on_end(trial)
 
     def _keep_best_checkpoints(self, ended: FrozenTrial) -> None:
-        """Delete the checkpoint of the trial that this end put out of the best few, if any.
+        """Delete the checkpoint of the trial that this end put out of those that are kept, if any.
 
         A failed one keeps its checkpoint: it may be tried again.
         """
@@ -331,7 +338,15 @@ class Lives:
         if ended.state == TrialState.PRUNED:
             drop_checkpoint(self.folder(ended.number))
             return
-        keep = self._spec.execution.keep
-        best = [trial.number for trial in best_of(self._spec, self.trials, keep + 1)]
-        for number in best[keep:] if ended.number in best[:keep] else [ended.number]:
+        before = self._keeps(trial for trial in self.trials if trial.number != ended.number)
+        for number in (before | {ended.number}) - self._keeps(self.trials):
             drop_checkpoint(self.folder(number))
+
+    def _keeps(self, trials: Iterable[FrozenTrial]) -> set[int]:
+        """The trials whose checkpoints are kept: the best few, and who may be confirmed the winner."""
+        known = list(trials)
+        confirms = most_confirmed(self._spec)
+        best = best_of(self._spec, known, self._spec.execution.keep)
+        if self._spec.execution.keep and confirms:
+            best += best_of(self._spec, (t for t in known if "baseline" not in t.user_attrs), confirms)
+        return {trial.number for trial in best}

@@ -75,8 +75,11 @@ class Outlook:
 def outlook(spec: Spec, measured: Measured, before: float = 0.0, expected: Expected | None = None) -> Outlook:
     """The future of a search; `before`: seconds that its command takes before it starts a worker."""
     costs = costs_of(measured, before)
-    found = forecast(spec, costs)
+    silent = all(probe.units == 0 for probe in measured.known)
+    found = forecast(spec.override(early_stopping={"method": "none"}, audit=None) if silent else spec, costs)
     remarks = list(_remarks(spec, measured, costs, found))
+    if silent and spec.early_stopping.method != "none":
+        remarks.insert(0, "the objective reports nothing, so early stopping has nothing to judge by")
     return Outlook(spec, measured, found, assumed(spec), remarks, expected)
 
 

@@ -19,6 +19,7 @@ from .explain import RUNG, kind_of
 from .rung_view import as_decided
 from .scheduling import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
 
+GOES_ON, TAKEN_UP = "goes on", "taken up"
 EVENTS = "events"  # the attribute of a trial that tells when it paused and when it went on
 
 
@@ -53,7 +54,7 @@ class Promoting:
         self._promotion.pause(number)
         if self._promotion.next() != number:
             return True
-        self._note(trial, "goes on")
+        self._note(trial, GOES_ON)
         self._promotion.go_on(number)
         return False
 
@@ -73,7 +74,7 @@ class Promoting:
     def leave(self, trial: FrozenTrial, *, promoted: bool = False) -> None:
         """A trial that waited waits no more: it is taken up, or ends."""
         if promoted:
-            self._note(trial, "taken up")
+            self._note(trial, TAKEN_UP)
             self._promotion.go_on(trial.number)
         else:
             self._promotion.end(trial.number)
@@ -117,7 +118,9 @@ def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> Promotion:
                 came_at = step
         if at_rung(trial):
             promotion.pause(number)
-        elif came_at is not None and (not trial.state.is_finished() or trial.last_step != came_at):
+            continue
+        stayed = trial.state.is_finished() and trial.last_step == came_at and not _went_on(trial)
+        if came_at is not None and not stayed:
             promotion.go_on(number)
     return promotion
 
@@ -125,6 +128,12 @@ def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> Promotion:
 def _loss(spec: Spec, trial: FrozenTrial, step: int) -> float:
     value = trial.intermediate_values[step]
     return value if spec.goal == "minimize" else -value
+
+
+def _went_on(trial: FrozenTrial) -> bool:
+    """Whether a trial left its last rung to train on: it may have ended before it reported again."""
+    events = trial.user_attrs.get(EVENTS, ())
+    return bool(events) and events[-1].startswith((GOES_ON, TAKEN_UP))
 
 
 def _is_apart(trial: FrozenTrial) -> bool:

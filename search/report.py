@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Choice, Derived, Parameter, Range, Spec, describe
 from ..storage.files import driver_running, trial_folder
-from ..storage.states import state_of
+from ..storage.states import confirms, state_of
 from ..storage.studies import ELAPSED, PAUSED, trial_of
 from .advice import advice_after
 from .api import StudyResult
@@ -171,15 +171,20 @@ def study_report(result: StudyResult) -> StudyReport:
         best=None if best is None else trial_row(spec, best),
         baseline=None if baseline is None else trial_row(spec, baseline),
         comparison=None if best is None else against(baseline, best, spec.goal, result.confirmed),
-        confirmation=[] if result.confirmed is None or best is None else confirmation(result.confirmed, best),
+        confirmation=confirmation(result),
         audit=[] if result.audited is None else audit(result.audited),
         importance=trust,
         endings=endings(spec, trials),
     )
 
 
-def confirmation(confirmed: Confirmed, best: FrozenTrial) -> list[str]:
+def confirmation(result: StudyResult) -> list[str]:
     """What training the best again told, in lines."""
+    best, confirmed = result.best_trial, result.confirmed
+    if best is None or confirmed is None:
+        again = [t for t in result.study.get_trials(deepcopy=False) if confirms(t) is not None]
+        failed = [t.user_attrs["error"] for t in again if t.state == TrialState.FAIL]
+        return [f"not confirmed, {len(failed)} trainings failed: {failed[-1]}"] if failed else []
     value, off = confirmed.value, confirmed.optimism
     lines = [
         f"trained again with {confirmed.seeds} new seeds: {value.value:.6g} "
@@ -189,6 +194,9 @@ def confirmation(confirmed: Confirmed, best: FrozenTrial) -> list[str]:
     if confirmed.ties:
         others = ", ".join(map(str, confirmed.ties))
         lines.append(f"a tie with trial{'s' if len(confirmed.ties) > 1 else ''} {others}")
+    later = result.overlooked
+    if later is not None:
+        lines.append(f"trial {later.number} has {later.value:.6g}, which was not confirmed")
     return lines
 
 

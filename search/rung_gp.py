@@ -17,6 +17,7 @@ if it had not been.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,14 +26,16 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
+from threadpoolctl import ThreadpoolController
 
 from ..spaces import Choice, Spec
-from .algorithms import ATTEMPTS, all_refused, derived_seed, distributions, labelled
+from .algorithms import AGAIN, ATTEMPTS, all_refused, derived_seed, distributions, labelled
 from .cube import Cube
 from .explain import SUGGESTED
 from .gaussian import Array, GaussianProcess, Indices, log_expected_improvement, standardised
 from .rung_view import decided, value_at
 from .scheduling import places_of
+from .untried import Key, Untried, key_of, tried
 
 INITIAL = 20  # proposals before the first model
 MODEL_SHARE = 0.85  # of the proposals after that
@@ -41,7 +44,6 @@ MOST = 256  # values that a model holds: its cost grows with the cube of their n
 IMPROVEMENT = 0.5  # that is asked for, in standard deviations of a rung
 RANDOM, NEIGHBOURS = 100, 100  # candidates of a proposal, anywhere and near the best five
 FINER = ((2, 20), (1, 30))  # then near the best so many candidates, so many each
-AGAIN = 50  # proposals that a trial already has before one is tried again
 PRIOR_SHARE = {"low": 0.15, "medium": 0.25, "high": 0.5}  # of proposals near a prior, at first
 PRIOR_HALVES, PRIOR_LEAST = 20, 0.2  # it halves every so many trials, down to this part
 PRIOR_SPREAD = {"low": 0.3, "medium": 0.2, "high": 0.1}  # in ranges
@@ -55,6 +57,7 @@ class RungGPSampler(BaseSampler):
         self._space = spec.space
         self._distributions = distributions(spec.space)
         self._cube = Cube(spec.space)
+        self._untried = Untried(spec)
         last = spec.early_stopping.max  # all rungs are below it
         self._places = places_of(spec) + ([] if last is None else [last])  # none where only ends compare
 
@@ -71,9 +74,9 @@ class RungGPSampler(BaseSampler):
         rng = np.random.default_rng(derived_seed(self._spec.search.seed, "sampler", trial.number))
         number = len(trials)
         point, by = self._proposed(trials, number, rng)
-        config = self._legal(point, rng, {_key(t.params) for t in trials})
+        labels = self._legal(point, rng, tried(trials))
         study._storage.set_trial_system_attr(trial._trial_id, SUGGESTED, by)
-        return labelled(self._space, self._spec.parameters, config)
+        return labels
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -89,10 +92,19 @@ class RungGPSampler(BaseSampler):
         if near is not None:
             return near, "drawn near the prior"
         if number >= INITIAL and rng.random() < MODEL_SHARE:
-            found = self._modelled(trials, rng)
+            with self._one_thread.limit(limits=1):
+                found = self._modelled(trials, rng)
             if found is not None:
                 return found
         return start, f"point {number + 1} of the quasi-random sequence"
+
+    @functools.cached_property
+    def _one_thread(self) -> ThreadpoolController:
+        """Keeps the algebra to one thread: its matrices are small, and the other cores train trials.
+
+        More would wait for each other: a proposal takes three times as long, and six times the work.
+        """
+        return ThreadpoolController()
 
     def _sequence(self, number: int) -> Array:
         from scipy.stats import qmc  # half a second, which only this sampler pays
@@ -222,27 +234,25 @@ class RungGPSampler(BaseSampler):
             if name in parameters
         }
 
-    def _legal(self, point: Array, rng: np.random.Generator, taken: set[Any]) -> dict[str, Any]:
-        """The configuration at a point; another one where that breaks a constraint, or a trial has it."""
+    def _legal(self, point: Array, rng: np.random.Generator, taken: set[Key]) -> dict[str, Any]:
+        """The labels of the configuration at a point; of another where it breaks a constraint or is taken."""
         again, known, broken = 0, None, None
         for _ in range(ATTEMPTS):
             config = self._cube.config(point)
             broken = self._space.violated(config)
             if broken is None:
-                if _key(labelled(self._space, self._spec.parameters, config)) not in taken:
-                    return config
-                again, known = again + 1, config
+                labels = labelled(self._space, self._spec.parameters, config)
+                if key_of(labels) not in taken:
+                    return labels
+                again, known = again + 1, labels
                 if again > AGAIN:
                     break
             point = rng.random(self._cube.dimensions)
         if known is None:
             assert broken is not None
             raise all_refused(broken)
-        return known  # a small space may have no other
-
-
-def _key(labels: Mapping[str, Any]) -> Any:
-    return frozenset(labels.items())
+        left = self._untried.left(taken)
+        return left[rng.integers(len(left))] if left else known  # a small space may have no other
 
 
 def _within(coordinates: Any) -> Any:

@@ -102,9 +102,9 @@ _AMOUNT_SCHEMA = _WHOLE_ABOVE_ONE | {
 class Confirm(Model):
     """The best few of a search train again with new seeds, and the winner is chosen by that."""
 
-    top: NotNegative | None = None
+    top: Annotated[int, Field(ge=0, le=1000)] | None = None
     """How many of the best; 0: none. By default 3, or 2, or none where it takes a third of the search."""
-    seeds: Annotated[int, Field(ge=2)] | None = None
+    seeds: Annotated[int, Field(ge=2, le=1000)] | None = None
     """Trainings of each, with the same seeds for all. By default 3, or 2."""
 
 
@@ -143,7 +143,7 @@ class Execution(Model):
     trial_timeout: Seconds | None = None
     """Wall time after which a trial counts as failed."""
     keep: NotNegative = 3
-    """Trials whose checkpoints stay on disk, the best first."""
+    """Trials whose checkpoints stay on disk, the best first, and those that are to be confirmed."""
 
 
 class Command(Model):

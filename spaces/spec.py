@@ -33,6 +33,7 @@ from .space import Limit, Space
 from .stopping import NoStopping, Rungs, Stopping, Unit, unit_of
 
 MOST_ISSUES = 100  # of one kind; nobody reads more, and each costs a search for what was meant
+LEAST_AUDIT = 1e-6
 ELSEWHERE = ("name", "budget", "confirm", "audit", "execution")  # may change between two runs of one study
 
 
@@ -106,6 +107,8 @@ class Spec(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Spec:
+        if self.audit and self.audit < LEAST_AUDIT:
+            raise refuse(("audit", f"must be at least {LEAST_AUDIT:g}, or 0 for none"))
         if self.audit and not isinstance(self.early_stopping, Rungs):
             method = self.early_stopping.method
             raise refuse(

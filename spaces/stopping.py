@@ -69,7 +69,7 @@ class SuccessiveHalving(Rungs):
     """Asynchronous successive halving: at each rung, one in eta goes on."""
 
     method: Literal["asha"]
-    min_early_stopping_rate: NotNegative | None = None
+    min_early_stopping_rate: Annotated[int, Field(ge=0, le=100)] | None = None
     """Skip this many of the first rungs."""
 
 

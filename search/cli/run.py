@@ -98,10 +98,9 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
         console.print(f"best {result.spec.metric} [bold green]{best.value:.6g}[/] by trial {best.number}")
         for name, value in result.best.params.items():
             console.print(f"  {name}: {common.text(value)}", markup=False, soft_wrap=True)
-        confirmed = result.confirmed
-        for line in [] if confirmed is None else confirmation(confirmed, best):
+        for line in confirmation(result):
             console.print(line, markup=False, soft_wrap=True)
-        console.print(against(result.baseline, best, result.spec.goal, confirmed), markup=False)
+        console.print(against(result.baseline, best, result.spec.goal, result.confirmed), markup=False)
     for line in [] if result.audited is None else audit(result.audited):
         console.print(f"audit: {line}", markup=False, soft_wrap=True)
     if result.stopped:

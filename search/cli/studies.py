@@ -155,7 +155,7 @@ def best(
         return
     compared = against(result.baseline, trial, result.spec.goal, winner.confirmed)
     typer.echo(f"{result.spec.metric} {winner.value:.6g} by trial {winner.number}, {compared}")
-    for line in [] if winner.confirmed is None else confirmation(winner.confirmed, trial):
+    for line in confirmation(result):
         typer.echo(line)
     for name, value in winner.params.items():
         typer.echo(f"  {name}: {common.text(value)}")

@@ -301,6 +301,7 @@ def test_a_prior_of_a_choice_and_of_a_factor_range_gives_their_values(search: Se
         "kind": {"choices": [["q"], ["v"], ["k"]], "prior": {"at": ["k"], "confidence": "high"}},
         "r": {"min": 2, "max": 32, "factor": 2, "prior": {"at": 8, "confidence": "high"}},
     }
+    parameters["x"] = {"min": 0.0, "max": 1.0}
     trials = search(make_spec(parameters=parameters, budget={"trials": 30}))
     assert sum(t.params["kind"] == '["k"]' for t in trials) > 15
     assert sum(t.params["r"] == 8 for t in trials) > 10

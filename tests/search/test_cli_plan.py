@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
-SECONDS = {"broken": "60", "silent": "2"}  # of the measurement
+SECONDS = {"broken": "60", "silent": "2", "diverges": "5"}  # of the measurement
 FUNCTION = """
 import time
 
@@ -25,6 +25,15 @@ def train(trial):
 
 def silent(trial):
     time.sleep(600)
+
+
+def mute(trial):
+    time.sleep(0.05)
+    return trial.params["x"]
+
+
+def diverges(trial):
+    trial.report(float("nan"), step=1)
 
 
 def broken(trial):
@@ -70,7 +79,8 @@ def test_a_search_is_foreseen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [("broken", "every configuration that was tried failed: ValueError: no such file"),
-     ("silent", "no training reported within 2 s")],
+     ("silent", "no training reported within 2 s"),
+     ("diverges", "every configuration that was tried failed: diverged: loss at 1 was nan")],
 )  # fmt: skip
 def test_what_cannot_be_measured_is_said(tmp_path: Path, function: str, message: str) -> None:
     told = command(
@@ -78,6 +88,15 @@ def test_what_cannot_be_measured_is_said(tmp_path: Path, function: str, message:
     )
     assert told.returncode == 1
     assert message in told.stderr
+
+
+def test_early_stopping_of_what_reports_nothing_is_foreseen(tmp_path: Path) -> None:
+    told = command(
+        tmp_path, "plan", "space.yaml", "--measure", "4", "--json", objective="function.py:mute", audit=0.1
+    )
+    found = json.loads(told.stdout)
+    assert found["complete"] == found["trials"] == 30
+    assert found["remarks"][0] == "the objective reports nothing, so early stopping has nothing to judge by"
 
 
 @pytest.mark.slow

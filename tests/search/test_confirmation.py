@@ -19,8 +19,11 @@ VALUES = st.floats(-10, 10, allow_nan=False).map(lambda x: round(x, 3))
 def test_of_two_the_difference_is_that_of_a_paired_t_test(rows: list[tuple[float, float]]) -> None:
     winner, baseline = zip(*rows, strict=True)
     found = confirmed({1: winner, 0: baseline}, {1: 0.0, 0: 0.0}, baseline=0)
-    assert found.gain is not None and found.winner == 1
     differences = np.subtract(baseline, winner)
+    if np.mean(baseline) <= np.mean(winner):
+        assert found.winner == 0 and found.gain is None, "nothing was better than the baseline"
+        return
+    assert found.gain is not None and found.winner == 1
     assert found.gain.value == pytest.approx(differences.mean())
     if np.ptp(differences) < 1e-9:
         return  # SciPy warns of samples without spread
@@ -63,6 +66,13 @@ def test_a_seed_that_is_bad_for_all_is_no_difference_between_them() -> None:
     assert found.winner == 4 and found.ties == ()
     assert found.gain is not None and (found.gain.low, found.gain.high) == pytest.approx((1.0, 1.0))
     assert found.value.low < 1 and found.value.high > 4, "but it makes the value itself uncertain"
+
+
+@pytest.mark.parametrize("baseline", [0.9, 1.0, 1.1])
+def test_the_baseline_wins_where_nothing_was_better(baseline: float) -> None:
+    found = confirmed({0: [baseline] * 2, 4: [1.0, 1.0]}, {0: baseline, 4: 0.5}, baseline=0)
+    assert found.winner == (0 if baseline <= 1 else 4)
+    assert (found.gain is None) == (found.winner == 0)
 
 
 def test_who_cannot_be_trained_with_every_seed_is_out() -> None:

@@ -18,9 +18,11 @@ from optuna.trial import FrozenTrial
 
 from hpsearch.search import clock, lives
 from hpsearch.search.algorithms import make_pruner
-from hpsearch.search.confirming import Wish, outcome
+from hpsearch.search.api import open_study
+from hpsearch.search.confirming import Wish, outcome, overlooked
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
+from hpsearch.search.report import confirmation
 from hpsearch.search.rung_view import as_samplers_see_it
 from hpsearch.search.running import Assignment, Failure
 from hpsearch.search.scheduling import expected_cost
@@ -740,3 +742,95 @@ def test_the_confirmation_is_kept_back_of_a_budget_of_samples(table: Table, make
     assert [t.user_attrs.get("confirms") for t in table.read()] == [None] * 6 + [0, 1, 0, 1]
     assert driver.consumed == 90 and len(first) + len(again) == 10
     assert driver.stop_reason == "the budget of 90 samples is spent, but for the confirmation"
+
+
+def test_who_may_not_go_on_is_not_taken_for_a_new_trial(
+    table: Table, make_spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Optuna's `ask` would begin whoever waits first, as if it had reported nothing."""
+    driver = table.driver(make_spec(budget={"trials": 9}))
+    given = asked(driver)
+    driver.report(given.number, 0.5, 3, {})
+    driver.suspend(given.number)
+    monkeypatch.setattr(Driver, "_goes_on", lambda self, waiting, left: waiting.number != given.number)
+    assert asked(driver).number == 1
+    driver.study.enqueue_trial({"x": 0.2})
+    driver.study.enqueue_trial({"x": 0.3})
+    assert [(a.number, a.params["x"]) for a in (asked(driver), asked(driver))] == [(2, 0.2), (3, 0.3)]
+    assert table.states() == ["WAITING", "RUNNING", "RUNNING", "RUNNING"]
+
+
+def test_a_promoted_trial_that_ends_before_it_reports_has_gone_on(table: Table, make_spec: Any) -> None:
+    """Also for a search that goes on after a kill: nobody else takes its place."""
+    spec = make_spec(early_stopping=PROMOTION, budget={"trials": 20})
+    driver = table.driver(spec)
+    for value in (5.0, 6.0):
+        to_rung(driver, 1, value)
+    assert to_rung(driver, 1, 4.0) == (2, None)
+    driver.report(2, float("nan"), 2, {})
+    for number in (3, 4, 5):
+        to_rung(driver, 1, 7.0 + number)
+    assert asked(driver).number == 0
+    driver.report(0, float("nan"), 2, {})
+    assert asked(driver).number == 6, "two of six went on, and so does no third"
+    again = table.driver(spec)
+    assert [asked(again).number for _ in range(2)] == [6, 7]
+
+
+def test_who_may_be_confirmed_the_winner_keeps_its_checkpoint(table: Table, make_spec: Any) -> None:
+    execution = {"workers": 1, "retries": 0, "keep": 1}
+    driver = table.driver(make_spec(**CONFIRM | {"budget": {"trials": 5}}, execution=execution))
+    for value in (0.1, 0.9, 0.5, 0.3, 0.4):
+        given = asked(driver)
+        (given.folder / CHECKPOINT).mkdir(parents=True)
+        driver.complete(given.number, value)
+    kept = [n for n in range(5) if (trial_folder(table.runs, "study", n) / CHECKPOINT).exists()]
+    assert kept == [0, 3, 4], "the best, which is the baseline, and the two that train again"
+
+
+def test_a_better_trial_that_came_later_is_named(table: Table, make_spec: Any) -> None:
+    driver = table.driver(make_spec(**CONFIRM))
+    for value in (0.9, 0.3, 0.1, 0.2, *[0.2] * 6):
+        trained(driver, value)
+    assert overlooked(driver.spec, driver.trials) is None
+    driver = table.driver(make_spec(**CONFIRM | {"budget": {"trials": 5}, "confirm": {"top": 0}}))
+    trained(driver, 0.05)
+    found = overlooked(driver.spec, driver.trials)
+    assert found is not None and found.number == 10
+    driver.close()
+    result = open_study("study", storage=str(table.file), runs=table.runs)
+    assert confirmation(result)[-1] == "trial 10 has 0.05, which was not confirmed"
+
+
+def test_a_confirmation_that_failed_is_told(table: Table, make_spec: Any) -> None:
+    spec = make_spec(**CONFIRM, execution={"retries": 0, "workers": 1})
+    driver = table.driver(spec)
+    for value in (0.9, 0.3, 0.1, 0.2):
+        trained(driver, value)
+    for _ in range(6):
+        driver.fail(asked(driver).number, ERROR)
+    driver.close()
+    result = open_study("study", storage=str(table.file), runs=table.runs)
+    assert confirmation(result) == ["not confirmed, 6 trainings failed: ValueError: no"]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "rung_gp", "cmaes"])
+def test_no_configuration_is_tried_twice_and_a_search_ends_with_the_last(
+    table: Table, make_spec: Any, sampler: str
+) -> None:
+    parameters = {"x": {"min": 1, "max": 6}, "kind": ["a", ["b"]], "y": 3}
+    constraints = ["x < 6"]
+    driver = table.driver(
+        make_spec(
+            parameters=parameters,
+            constraints=constraints,
+            budget={"trials": 30},
+            search={"sampler": sampler, "seed": 0},
+            confirm={"top": 0},
+        )
+    )
+    while (given := driver.ask()) is not None:
+        driver.complete(given.number, float(given.params["x"]))
+    tried = [tuple(sorted(t.params.items())) for t in table.read()]
+    assert len(tried) == len(set(tried)) == 10
+    assert "every configuration of the space has been tried" in table.listener.said

@@ -530,9 +530,9 @@ def test_json_is_alone_on_the_output(cli: Cli) -> None:
     assert "4  loss 2.0000  twice 8" in errors.splitlines()
 
 
-def test_merging_is_for_the_built_in_objectives(cli: Cli) -> None:
+def test_merging_is_for_adapters(cli: Cli) -> None:
     code, _, errors = cli("train", str(configuration()), "--merge")
-    assert (code, errors) == (2, "hpsearch: --merge: only the built-in objectives leave adapters to merge\n")
+    assert (code, errors) == (2, "hpsearch: --merge: only the objective lora leaves adapters to merge\n")
 
 
 # Real trainings
