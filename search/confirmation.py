@@ -6,6 +6,10 @@ is the two-way one, value = configuration + seed + noise: what a seed does to al
 difference between them. The intervals hold for all candidates at once (Bonferroni), so also for the one
 that was picked.
 
+Of these means too the best is a lucky one, if less so. It is therefore drawn towards the mean of those that
+it was picked from, as far as their differences are such as noise makes (empirical Bayes, Efron and Morris
+1975): by noise / seeds / (what the means of the candidates vary by), and all the way where that is above 1.
+
 | interval | spread | degrees of freedom |
 |---|---|---|
 | of a difference | sqrt(2 noise / seeds) | those of the noise, (candidates - 1) (seeds - 1) |
@@ -68,13 +72,35 @@ def confirmed(
     winner = min(numbers, key=lambda n: (means[n], n != baseline, sign * searched[n]))
     others = max(1, len(numbers) - 1)
     mean_half, difference_half = _halves(table, picked_from=len(numbers), compared=others)
-    value = Interval.around(sign * means[winner], mean_half)
+    picked_from = [row for row, number in enumerate(numbers) if number != baseline]
+    expected = _without_luck(table, picked_from) if winner != baseline else means[winner]
+    value = Interval.around(sign * expected, mean_half)
     gain = None
     if baseline is not None and baseline in means and baseline != winner:
-        gain = Interval.around(means[baseline] - means[winner], difference_half)
+        gain = Interval.around(means[baseline] - expected, difference_half)
     ties = [n for n in numbers if n != winner and means[n] - means[winner] <= difference_half]
-    optimism = means[winner] - sign * searched[winner]
+    optimism = expected - sign * searched[winner]
     return Confirmed(winner, value, optimism, gain, tuple(ties), table.shape[1])
+
+
+def _without_luck(table: np.ndarray, picked_from: Sequence[int]) -> float:
+    """What the best of some rows can be expected to come to; `table` [candidates, seeds], less is better."""
+    means = table.mean(1)[list(picked_from)]
+    if len(means) < 2:
+        return float(means.min())
+    noise = _mean_squares(table)[1] / table.shape[1]
+    between = float(means.var(ddof=1))
+    luck = min(1.0, noise / between) if between else 0.0
+    return float((1 - luck) * means.min() + luck * means.mean())
+
+
+def _mean_squares(table: np.ndarray) -> tuple[float, float]:
+    """Of what a seed does to all candidates alike, and of the noise; the latter 0 with one candidate."""
+    count, seeds = table.shape
+    seed_effect = table.mean(0) - table.mean()
+    ms_seed = count * float(seed_effect @ seed_effect) / (seeds - 1)
+    noise = table - table.mean(1, keepdims=True) - seed_effect
+    return ms_seed, float((noise * noise).sum()) / max(1, (count - 1) * (seeds - 1))
 
 
 def _halves(table: np.ndarray, *, picked_from: int, compared: int) -> tuple[float, float]:
@@ -82,14 +108,11 @@ def _halves(table: np.ndarray, *, picked_from: int, compared: int) -> tuple[floa
     from scipy.special import stdtrit  # half a second, which no command but this pays
 
     count, seeds = table.shape
-    seed_effect = table.mean(0) - table.mean()
-    ms_seed = count * float(seed_effect @ seed_effect) / (seeds - 1)
+    ms_seed, ms_noise = _mean_squares(table)
     alone = 1 - (1 - LEVEL) / (2 * picked_from)
     if count == 1:  # seeds and noise are one
         return float(stdtrit(seeds - 1, alone)) * math.sqrt(ms_seed / seeds), math.inf
-    noise = table - table.mean(1, keepdims=True) - seed_effect
     freedom = (count - 1) * (seeds - 1)
-    ms_noise = float((noise * noise).sum()) / freedom
     both = ms_seed + (count - 1) * ms_noise
     if both == 0:  # seeds change nothing
         return 0.0, 0.0

@@ -27,6 +27,8 @@ from ..objectives.resolve import check_name, describe, resolve
 from ..spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
 from ..spaces.expressions import Expression
 from ..spaces.stopping import Rungs
+from .audit import FEWEST as ENOUGH
+from .auditing import Draw
 from .scheduling import Bracket, brackets_of, expected_saving
 
 MOST_BRACKETS = 5
@@ -232,6 +234,15 @@ def warnings(spec: Spec) -> list[Issue]:
                 "budget.trials",
                 f"{plan.trials} trials over {len(plan.brackets)} brackets leave one with fewer than two; "
                 "raise trials or min",
+            )
+        )
+    drawn = Draw.of(spec).every
+    if spec.audit and drawn and plan.trials is not None and plan.trials < ENOUGH * drawn:
+        found.append(
+            spec.issue(
+                "audit",
+                f"draws one of {drawn} trials, and a rate needs {ENOUGH} of them: "
+                f"a larger share, or {ENOUGH * drawn} trials instead of {plan.trials}",
             )
         )
     return found + _refused_at_times(spec) + _idle(spec) + _unread(spec)

@@ -114,6 +114,7 @@ WARNED: dict[str, tuple[dict[str, Any], str, str]] = {
         "early_stopping",
         "7 brackets",
     ),
+    "an audit that tells nothing": ({"audit": 0.03}, "audit", "and a rate needs 5 of them"),
     "brackets that starve": ({"budget": {"trials": 5}}, "budget.trials", "fewer than two"),
     "an option of another scheduler": (
         {"parameters": parameters(lr_scheduler="cosine", lr_cycles=3)},
