@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .confirmation import LEVEL
-
-FEWEST = 5  # trials, for a share or a correlation
+from .scheduling import FEWEST_AUDITED as FEWEST  # trials, for a share or a correlation
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from ..spaces.stopping import Rungs
 from ..storage.live import LiveStorage
 from ..storage.states import AUDITED, at_rung, audited_at
 from .algorithms import derived_seed
-from .audit import FEWEST, Audited, audited
+from .audit import Audited, audited
 from .confirming import searched
 from .promoting import EVENTS
 from .rung_view import value_at
-from .scheduling import expected_cost, expected_saving, places_of
+from .scheduling import FEWEST_AUDITED, audited_one_in, expected_cost, expected_saving, places_of
 
 SHARE = 0.03  # of a search's cost, where the space does not say how much
 
@@ -39,16 +39,11 @@ class Draw:
     @classmethod
     def of(cls, spec: Spec) -> Self:
         """What a space asks for; or what it says nothing about, where it tells enough."""
-        saving = expected_saving(spec)
-        share = SHARE if spec.audit is None else spec.audit
-        if not saving or not share:
-            return cls(spec.search.seed, None)
-        # One of them costs on average what stopping saves of a training, any other trial the rest.
-        every = max(1, math.ceil(saving / (1 - saving) / share))
-        if spec.audit is None:
+        every = audited_one_in(spec, SHARE if spec.audit is None else spec.audit)
+        if spec.audit is None and every is not None:
+            saving = expected_saving(spec) or 0.0
             trials = (expected_cost(spec) or 0.0) / (1 - saving)  # none where nobody knows how many
-            if trials < FEWEST * every:
-                return cls(spec.search.seed, None)
+            every = None if trials < FEWEST_AUDITED * every else every
         return cls(spec.search.seed, every)
 
     def __contains__(self, number: int) -> bool:

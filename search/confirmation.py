@@ -68,7 +68,7 @@ def confirmed(
     sign = 1.0 if minimize else -1.0
     numbers = [number for number, row in values.items() if all(map(math.isfinite, row))]
     table = sign * np.array([values[number] for number in numbers])
-    means = dict(zip(numbers, table.mean(1), strict=True))
+    means = dict(zip(numbers, table.mean(1).tolist(), strict=True))
     winner = min(numbers, key=lambda n: (means[n], n != baseline, sign * searched[n]))
     others = max(1, len(numbers) - 1)
     mean_half, difference_half = _halves(table, picked_from=len(numbers), compared=others)

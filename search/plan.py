@@ -27,9 +27,7 @@ from ..objectives.resolve import check_name, describe, resolve
 from ..spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
 from ..spaces.expressions import Expression
 from ..spaces.stopping import Rungs
-from .audit import FEWEST as ENOUGH
-from .auditing import Draw
-from .scheduling import Bracket, brackets_of, expected_saving
+from .scheduling import FEWEST_AUDITED, Bracket, audited_one_in, brackets_of, expected_saving
 
 MOST_BRACKETS = 5
 TRIED = 20  # random configurations that a built-in objective is asked about
@@ -236,13 +234,13 @@ def warnings(spec: Spec) -> list[Issue]:
                 "raise trials or min",
             )
         )
-    drawn = Draw.of(spec).every
-    if spec.audit and drawn and plan.trials is not None and plan.trials < ENOUGH * drawn:
+    drawn = audited_one_in(spec, spec.audit or 0) or 0
+    if plan.trials is not None and plan.trials < FEWEST_AUDITED * drawn:
         found.append(
             spec.issue(
                 "audit",
-                f"draws one of {drawn} trials, and a rate needs {ENOUGH} of them: "
-                f"a larger share, or {ENOUGH * drawn} trials instead of {plan.trials}",
+                f"draws one of {drawn} trials, and a rate needs {FEWEST_AUDITED} of them: "
+                f"a larger share, or {FEWEST_AUDITED * drawn} trials instead of {plan.trials}",
             )
         )
     return found + _refused_at_times(spec) + _idle(spec) + _unread(spec)

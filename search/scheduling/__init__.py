@@ -2,8 +2,10 @@
 
 from .promotion import Promotion, Standing, Waiting
 from .rungs import (
+    FEWEST_AUDITED,
     Bracket,
     alike_of,
+    audited_one_in,
     bracket_of_trial,
     brackets_of,
     expected_cost,
@@ -15,11 +17,13 @@ from .rungs import (
 )
 
 __all__ = [
+    "FEWEST_AUDITED",
     "Bracket",
     "Promotion",
     "Standing",
     "Waiting",
     "alike_of",
+    "audited_one_in",
     "bracket_of_trial",
     "brackets_of",
     "expected_cost",

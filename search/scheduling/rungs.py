@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from ...spaces import Spec
 from ...spaces.stopping import Hyperband, Rungs, SuccessiveHalving
 
+FEWEST_AUDITED = 5  # trials, for a share or a correlation
+
 
 @dataclass(frozen=True)
 class Bracket:
@@ -69,6 +71,15 @@ def expected_saving(spec: Spec) -> float | None:
         return None
     spent = sum(b.share * b.expected_steps(stopping.max, stopping.eta) for b in brackets_of(spec))
     return 1 - spent / stopping.max
+
+
+def audited_one_in(spec: Spec, share: float) -> int | None:
+    """Of how many trials one is not stopped, for a share of a search's cost; None where nothing is stopped.
+
+    One of them costs on average what stopping saves of a training, any other trial the rest.
+    """
+    saving = expected_saving(spec)
+    return max(1, math.ceil(saving / (1 - saving) / share)) if saving and share else None
 
 
 def promotes(spec: Spec) -> bool:
