@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class ObjectiveModule(Protocol):
     """What the module of an objective has."""
 
+    __doc__: str | None
     Config: type[Parameters]
 
     def train(self, trial: Trial, /) -> float:
@@ -91,6 +92,45 @@ def export(objective: str | list[str], checkpoint: Path, folder: Path, *, merge:
         return _module(objective).export(checkpoint, folder, merge=merge)
 
 
+@dataclass(frozen=True)
+class DescribedParameter:
+    """What a parameter may be, in words."""
+
+    name: str
+    default: Any
+    allowed: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Described:
+    """What an objective is, in words."""
+
+    name: str
+    summary: str
+    missing: str | None  # what is to be installed first
+    parameters: tuple[DescribedParameter, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return asdict(self)
+
+
+def described(name: str) -> Described:
+    """A built-in objective in words. Raises `ObjectiveError` where there is none of this name."""
+    from ..trainer.rules import defaults_of, rules
+
+    _known(name)
+    module = _module(name)
+    summary = (module.__doc__ or "").splitlines()[0].partition(": ")[2]
+    defaults = defaults_of(module.Config)
+    parameters = (
+        DescribedParameter(parameter, defaults[parameter], rule.allowed, rule.help)
+        for parameter, rule in rules(module.Config).items()
+    )
+    return Described(name, summary, _missing(name), tuple(parameters))
+
+
 class PackedObjective(Protocol):
     """Runs several trials at once, in one process."""
 
@@ -131,6 +171,12 @@ def trainer_errors() -> Iterator[None]:
 
 def check_built_in(name: str) -> None:
     """Raise `ObjectiveError` where there is no built-in objective of this name, or a package is missing."""
+    _known(name)
+    _present(name)
+
+
+def _known(name: str) -> None:
+    """Raise `ObjectiveError` where there is no built-in objective of this name."""
     if name not in BUILT_IN:
         near = difflib.get_close_matches(name, BUILT_IN, 1)
         hint = f'did you mean "{near[0]}"? ' if near else ""
@@ -138,7 +184,6 @@ def check_built_in(name: str) -> None:
             f'there is no objective "{name}"; {hint}built in: {", ".join(BUILT_IN)}; '
             'your own: "module:function", "path/to/file.py:function" or {command: [...]}'
         )
-    _present(name)
 
 
 def config_class(objective: str | Sequence[str]) -> type[Parameters] | None:
@@ -266,14 +311,17 @@ def _module(name: str) -> ObjectiveModule:
 
 def _present(name: str) -> tuple[str, ...]:
     """The packages of an objective. Raises `ObjectiveError` where one is missing, with what installs it."""
+    if (told := _missing(name)) is not None:
+        raise ObjectiveError(f'the objective "{name}" {told}')
+    return BUILT_IN[name].packages
+
+
+def _missing(name: str) -> str | None:
+    """What an objective lacks here, and what installs it; None where it lacks nothing."""
     needs = BUILT_IN[name]
-    if needs.missing:
-        packages = ", ".join(needs.missing)
-        raise ObjectiveError(
-            f'the objective "{name}" needs what is not installed ({packages}): '
-            f"pip install 'hpsearch[{needs.extra}]'"
-        )
-    return needs.packages
+    if not needs.missing:
+        return None
+    return f"needs what is not installed ({', '.join(needs.missing)}): pip install 'hpsearch[{needs.extra}]'"
 
 
 def _problem(problem: str, params: Mapping[str, Any]) -> tuple[str, str]:

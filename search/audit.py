@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .confirmation import LEVEL
-from .scheduling import FEWEST_AUDITED as FEWEST  # trials, for a share or a correlation
+from .scheduling import FEWEST_AUDITED
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def audited(
     """
     ranked = sorted(let_through)
     lost = None
-    if len(stopped) >= FEWEST and len(ranked) >= max(FEWEST, one_in):
+    if len(stopped) >= FEWEST_AUDITED and len(ranked) >= max(FEWEST_AUDITED, one_in):
         last_good = ranked[math.ceil(len(ranked) / one_in) - 1]
         lost = share(sum(loss <= last_good for loss in stopped), len(stopped))
     better = sum(loss < ranked[0] for loss in stopped) if ranked else 0
@@ -82,7 +82,7 @@ def share(count: int, of: int) -> Share:
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     """Spearman's; what is equal shares a rank. None where there are too few, or one side is all alike."""
-    if len(pairs) < FEWEST:
+    if len(pairs) < FEWEST_AUDITED:
         return None
     ranks = []
     for side in np.array(pairs, dtype=float).T:

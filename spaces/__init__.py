@@ -5,7 +5,7 @@ from .edit import log_range, with_log_range
 from .errors import Issue, SpaceError
 from .expressions import Expression, ExpressionError
 from .json_schema import json_schema
-from .loader import load, loads, shipped
+from .loader import load, loads, shipped, shipped_text
 from .parameters import Choice, Constant, Derived, Parameter, describe
 from .ranges import Range
 from .settings import Command
@@ -38,6 +38,7 @@ __all__ = [
     "log_range",
     "nested",
     "shipped",
+    "shipped_text",
     "warnings",
     "widened",
     "with_log_range",

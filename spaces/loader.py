@@ -23,8 +23,7 @@ def load(source: str | Path, presets: Presets | None = None) -> Spec:
         message = f"name a space file, or one that ships: {', '.join(ships)}"
         raise SpaceError([Issue("SPACE", 0, 0, "", message)])
     if str(source) in ships and not path.is_file():  # a folder of that name is a study's
-        text = (files(__package__) / f"{source}.yaml").read_text(encoding="utf-8")
-        return loads(text, f"{source}.yaml", presets)
+        return loads(shipped_text(str(source)), f"{source}.yaml", presets)
     try:
         text = text_of(path)
     except (OSError, ValueError) as error:
@@ -53,6 +52,11 @@ def shipped() -> list[str]:
     """The names of the spaces that ship."""
     names = (entry.name for entry in files(__package__).iterdir())
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+
+def shipped_text(name: str) -> str:
+    """The file of a space that ships."""
+    return (files(__package__) / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def _unreadable(source: str | Path, error: OSError | ValueError, ships: list[str]) -> str:

@@ -37,6 +37,13 @@ class Rule:
     choices: tuple[str, ...] = ()
     optional: bool = False
 
+    @property
+    def allowed(self) -> str:
+        """What a value may be, in a few words."""
+        one = ", ".join(self.choices) or {bool: "true, false", str: "text"}.get(self.kind, self.interval)
+        some = f"a list of {one}" if self.kind in (list, tuple) else one
+        return f"{some}, or null" if self.optional else some
+
     def problem(self, value: object) -> str | None:
         """What is wrong with `value`, to be read after its name and a colon; None where it is fine."""
         if value is None and self.optional:
@@ -165,8 +172,7 @@ class Parameters:
             if name not in known
         ]
         given = {name: value for name, value in params.items() if name in known}
-        defaults = {entry.name: entry.default for entry in fields(cls)}
-        if problems := problems + cls._problems(defaults | given):
+        if problems := problems + cls._problems(defaults_of(cls) | given):
             raise ConfigError(problems)
         return cls(**{name: _plain(known[name], value) for name, value in given.items()})
 
@@ -203,6 +209,11 @@ def _rules(config: Any) -> Mapping[str, Rule]:
     return MappingProxyType({entry.name: entry.metadata["rule"] for entry in fields(config)})
 
 
+def defaults_of(config: type[Parameters]) -> dict[str, Any]:
+    """What each parameter is where nobody says otherwise."""
+    return {entry.name: entry.default for entry in fields(config)}
+
+
 def known_parameters(config: type[Parameters]) -> frozenset[str]:
     """The names that `config.from_params` takes."""
     return frozenset(rules(config))
@@ -210,8 +221,7 @@ def known_parameters(config: type[Parameters]) -> frozenset[str]:
 
 def idle_parameters(config: type[Parameters], params: Mapping[str, Any]) -> dict[str, Need]:
     """Those of `params` that change nothing beside the others, and what each needs."""
-    values: dict[str, Any] = {entry.name: entry.default for entry in fields(config)}
-    values.update(params)
+    values = defaults_of(config) | dict(params)
     return {name: need for name, need in config.needs.items() if name in params and not need.met(values)}
 
 

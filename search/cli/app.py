@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from ...storage.passwords import without_passwords
-from . import control, doctor, generate, lr_find, plan, spaces, studies, train, transfer
+from . import control, doctor, generate, lr_find, objectives, plan, spaces, studies, train, transfer
 from .run import run
 
 
@@ -51,6 +51,7 @@ def _options(
 
 app.command()(run)
 spaces.register(app)
+objectives.register(app)
 studies.register(app)
 control.register(app)
 train.register(app)

@@ -1,0 +1,103 @@
+"""`hpsearch objectives` and `hpsearch init`: what can be searched as it is, and a space to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import common
+
+if TYPE_CHECKING:
+    from ...objectives.catalog import Described
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command()(objectives)
+    app.command()(init)
+
+
+def objectives(
+    name: Annotated[
+        str | None, typer.Argument(help="One of them, to see its parameters.", show_default=False)
+    ] = None,
+    as_json: common.Json = False,
+) -> None:
+    """List the objectives that hpsearch brings, or the parameters of one with their defaults.
+
+    Example: hpsearch objectives xgboost
+    """
+    from ...objectives.catalog import BUILT_IN, described
+
+    found = [described(each) for each in ([name] if name is not None else BUILT_IN)]
+    if as_json:
+        common.print_json([each.to_json() for each in found])
+    elif name is not None:
+        _show_one(found[0])
+    else:
+        _show_all(found)
+
+
+def init(
+    objective: Annotated[str, typer.Argument(help="An objective that hpsearch brings: hpsearch objectives.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file.", show_default="OBJECTIVE.yaml")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Write a commented space of an objective, to be changed and searched.
+
+    Example: hpsearch init xgboost -o mine.yaml
+    """
+    from ...objectives.catalog import described
+    from ...spaces import shipped_text
+    from ..errors import UsageError
+
+    described(objective)  # refuses what there is not
+    path = output or Path(f"{objective}.yaml")
+    if path.exists() and not force:
+        raise UsageError(f"{path} is there already; another name with -o, or --force to write over it")
+    common.write_file(path, shipped_text(objective))
+    typer.echo(f"wrote {path}; next:")
+    for words in ("validate", "plan", "run"):
+        typer.echo(f"  {common.command(words, str(path))}")
+
+
+def _show_all(found: list[Described]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from .screens import grid
+
+    rows = []
+    for each in found:
+        line = Text(each.summary)
+        if each.missing:
+            line.append(f"\n{each.missing}", "yellow")
+        rows.append((each.name, line))
+    console = Console(highlight=False)
+    console.print(grid(rows))
+    console.print(
+        Text("your own: module:function, path/to/file.py:function or {command: [...]}", "dim"), soft_wrap=True
+    )
+
+
+def _show_one(found: Described) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text.assemble((found.name, "bold"), f": {found.summary}"), soft_wrap=True)
+    if found.missing:
+        console.print(Text(found.missing, "yellow"), soft_wrap=True)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("parameter", no_wrap=True)
+    table.add_column("default")
+    table.add_column("allowed")
+    table.add_column("", style="dim", ratio=1)
+    for each in found.parameters:
+        table.add_row(each.name, common.text(each.default), each.allowed, each.help)
+    console.print(table)

@@ -1,0 +1,96 @@
+"""`hpsearch objectives` tells what there is, `hpsearch init` writes a space of it that runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpsearch.objectives import catalog
+from hpsearch.objectives.base import ObjectiveError
+from hpsearch.objectives.catalog import BUILT_IN, Needs, described
+from hpsearch.search.cli.app import app, exit_code
+from hpsearch.search.plan import check_objective, load_space
+from hpsearch.trainer.rules import rules
+
+Told = tuple[int, str, str]
+Cli = Callable[..., Told]
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> Told:
+        code, said = 0, ""
+        try:
+            app(words, standalone_mode=False)
+        except Exception as error:
+            code, said = exit_code(error) or -1, str(error)
+        out, err = capsys.readouterr()
+        return code, out, err + said
+
+    return run
+
+
+def test_all_are_listed_with_a_sentence(cli: Cli) -> None:
+    code, shown, _ = cli("objectives")
+    assert code == 0
+    for name in BUILT_IN:
+        assert described(name).summary and name in shown
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_each_parameter_is_told_with_its_default(cli: Cli, name: str) -> None:
+    code, shown, _ = cli("objectives", name, "--json")
+    [found] = json.loads(shown)
+    config = catalog.config_class(name)
+    assert code == 0 and config is not None
+    assert [each["name"] for each in found["parameters"]] == list(rules(config))
+    for each in found["parameters"]:
+        rule = rules(config)[each["name"]]
+        assert each["help"] == rule.help and each["allowed"]
+        assert rule.problem(each["default"]) is None, "what is left out is allowed itself"
+    code, table, _ = cli("objectives", name)
+    assert code == 0 and all(each["name"] in table for each in found["parameters"])
+
+
+def test_what_is_missing_is_told_with_what_installs_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "BUILT_IN", {"xgboost": Needs(("no_such_package", "sklearn"), "xgboost")})
+    told = "needs what is not installed (no_such_package): pip install 'hpsearch[xgboost]'"
+    assert told in " ".join(cli("objectives")[1].split())
+    assert told in " ".join(cli("objectives", "xgboost")[1].split())
+    with pytest.raises(ObjectiveError, match="no_such_package"):
+        catalog.check_built_in("xgboost")
+
+
+def test_another_name_is_refused(cli: Cli) -> None:
+    for words in (("objectives", "xgbost"), ("init", "xgbost")):
+        code, _, error = cli(*words)
+        assert code == 2 and 'did you mean "xgboost"?' in error
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_space_is_written_that_is_sound(cli: Cli, name: str) -> None:
+    code, shown, _ = cli("init", name)
+    assert code == 0 and f"wrote {name}.yaml" in shown
+    spec = load_space(f"{name}.yaml")
+    check_objective(spec)
+    assert spec.objective == name and Path(f"{name}.yaml").read_text().startswith("#")
+    code, _, error = cli("init", name)
+    assert code == 2 and "is there already" in error
+    assert cli("init", name, "--force")[0] == 0
+
+
+def test_the_list_loads_no_framework() -> None:
+    code = (
+        "import sys; from hpsearch.objectives.catalog import BUILT_IN, described\n"
+        "for name in BUILT_IN: described(name)\n"
+        "heavy = {'torch', 'sklearn', 'xgboost', 'lightgbm', 'pandas', 'optuna'} & sys.modules.keys()\n"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
