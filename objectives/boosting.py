@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..trainer.rules import Course, did_you_mean, optional, rules, whole
+from ..trainer.rules import Course, defaults_of, did_you_mean, optional, rules, whole
 from .base import Trial
 from .rounds import Rounds
 from .tables import Metrics, TableParameters
 
-TREES = 100  # by default
 Part = Callable[[Path | None, int, int, Path], list[float]]
 
 
@@ -45,7 +44,8 @@ class BoostingParameters(TableParameters):
     @classmethod
     def course(cls, params: Mapping[str, Any]) -> Course:
         """Where runs of these parameters end and report."""
-        return Course(cls.length, params.get(cls.length, TREES), params.get("eval_every"))
+        trees = params.get(cls.length, defaults_of(cls)[cls.length])
+        return Course(cls.length, trees, params.get("eval_every"))
 
     @classmethod
     def goal(cls, params: Mapping[str, Any]) -> str | None:

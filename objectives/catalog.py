@@ -59,6 +59,7 @@ BUILT_IN: Mapping[str, Needs] = {
     "sklearn": Needs(("sklearn", "skops"), "sklearn"),
     "xgboost": Needs(("xgboost", "sklearn"), "xgboost"),
     "lightgbm": Needs(("lightgbm", "sklearn"), "lightgbm"),
+    "catboost": Needs(("catboost", "sklearn"), "catboost"),
 }
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 from ..trainer.errors import ConfigError
 from ..trainer.rules import Need, real, switch, whole
 from .base import Trial
-from .boosting import TREES, BoostingParameters, boost, threads
+from .boosting import BoostingParameters, boost, threads
 from .rounds import model_round
 from .tables import Metrics
 
@@ -38,7 +38,7 @@ class Config(BoostingParameters):
         higher=("auc", "average_precision", "auc_mu"),
     )
 
-    n_estimators: int = whole(TREES, "[1, inf)", "trees, of each class where there are more than two")
+    n_estimators: int = whole(100, "[1, inf)", "trees, of each class where there are more than two")
     learning_rate: float = real(0.1, "(0, inf)", "what the values of a tree are multiplied with")
     num_leaves: int = whole(31, "[2, 131072]", "of a tree")
     max_depth: int = whole(-1, "[-1, inf)", "of a tree; -1: no limit")

@@ -12,7 +12,7 @@ from typing import ClassVar
 from ..trainer.errors import ConfigError
 from ..trainer.rules import real, text, whole
 from .base import Trial
-from .boosting import TREES, BoostingParameters, boost, threads
+from .boosting import BoostingParameters, boost, threads
 from .rounds import model_round
 from .tables import Metrics
 
@@ -32,7 +32,7 @@ class Config(BoostingParameters):
         higher=("auc", "aucpr"),
     )
 
-    n_estimators: int = whole(TREES, "[1, inf)", "trees, of each class where there are more than two")
+    n_estimators: int = whole(100, "[1, inf)", "trees, of each class where there are more than two")
     learning_rate: float = real(0.3, "(0, inf)", "what the values of a tree are multiplied with")
     max_depth: int = whole(6, "[0, inf)", "of a tree; 0: no limit")
     max_leaves: int = whole(0, "[0, inf)", "of a tree; 0: no limit")

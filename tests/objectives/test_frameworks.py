@@ -22,6 +22,7 @@ Params = dict[str, Any]
 ROUNDS: dict[str, tuple[str, Params]] = {
     "xgboost": ("xgboost", {"n_estimators": 20, "subsample": 0.6, "colsample_bytree": 0.5}),
     "lightgbm": ("lightgbm", {"n_estimators": 20, "subsample": 0.6, "subsample_freq": 1, "extra_trees": True}),
+    "catboost": ("catboost", {"iterations": 20, "depth": 4, "rsm": 0.5, "learning_rate": 0.3}),
     "sgd": ("sklearn", {"estimator": "sgd", "max_iter": 20}),
     "mlp": ("sklearn", {"estimator": "mlp", "max_iter": 20, "hidden_layer_sizes": [8, 8]}),
     "random_forest": ("sklearn", {"estimator": "random_forest", "n_estimators": 20}),
@@ -38,9 +39,17 @@ FOLDS: dict[str, tuple[str, Params]] = {
 DATA = ("breast_cancer", "iris", "diabetes")  # two classes, three, a number
 
 
-@pytest.fixture(params=ROUNDS)
+def parameters(kinds: dict[str, tuple[str, Params]]) -> list[Any]:
+    """The kinds, those marked whose library is an extra that not every run of CI installs."""
+    marks = {"catboost": pytest.mark.extras}
+    return [pytest.param(kind, marks=marks.get(kind, ())) for kind in kinds]
+
+
+@pytest.fixture(params=parameters(ROUNDS))
 def rounds(request: pytest.FixtureRequest) -> tuple[str, Params]:
-    return ROUNDS[request.param]
+    name, params = ROUNDS[request.param]
+    pytest.importorskip(name)
+    return name, params
 
 
 def ended(objective: Callable[[Any], float], trial: HandTrial) -> float | None:
@@ -114,6 +123,12 @@ def predicted(name: str, file: Path, table: Table) -> np.ndarray[Any, Any]:
         import lightgbm
 
         return np.asarray(lightgbm.Booster(model_file=file).predict(table.validation_x))
+    if name == "catboost":
+        import catboost
+
+        kind = "Probability" if table.classes else "RawFormulaVal"
+        model = catboost.CatBoost().load_model(str(file))
+        return np.asarray(model.predict(table.validation_x, prediction_type=kind))
     import skops.io
 
     model = skops.io.load(file, trusted=skops.io.get_untrusted_types(file=file))
@@ -127,8 +142,10 @@ def test_the_exported_model_has_the_value_that_was_told(
 ) -> None:
     name, params = rounds
     if name != "sklearn":
-        params = params | {"n_estimators": 60, "learning_rate": 0.6, "early_stopping_rounds": patience}
-        params |= {"eval_metric": "rmse"} if data == "diabetes" else {}
+        length = "iterations" if name == "catboost" else "n_estimators"
+        params = params | {length: 60, "learning_rate": 0.6, "early_stopping_rounds": patience}
+        rmse = "RMSE" if name == "catboost" else "rmse"
+        params |= {"eval_metric": rmse} if data == "diabetes" else {}
     elif patience:
         pytest.skip("scikit-learn has no early stopping here")
     trial = HandTrial(params | {"data": data}, tmp_path / "run")
@@ -146,8 +163,9 @@ def test_the_exported_model_has_the_value_that_was_told(
     assert value == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
+@pytest.mark.parametrize("name", ["xgboost", "lightgbm", pytest.param("catboost", marks=pytest.mark.extras)])
 def test_categories_and_gaps_are_the_librarys_own_business(name: str, tmp_path: Path) -> None:
+    pytest.importorskip(name)
     rng = np.random.default_rng(0)
     lines = [
         f"{'' if rng.random() < 0.1 else round(rng.random(), 3)},{rng.choice(['red', 'blue', 'green'])}"

@@ -16,11 +16,18 @@ from hpsearch.spaces import load
 @pytest.mark.slow
 @pytest.mark.any_storage
 @pytest.mark.parametrize(
-    ("name", "model"), [("xgboost", "model.ubj"), ("lightgbm", "model.txt"), ("sklearn", "model.skops")]
+    ("name", "model"),
+    [
+        ("xgboost", "model.ubj"),
+        ("lightgbm", "model.txt"),
+        ("sklearn", "model.skops"),
+        pytest.param("catboost", "model.cbm", marks=pytest.mark.extras),
+    ],
 )
 def test_its_space_prunes_and_its_winner_is_trained_again(
     name: str, model: str, bench: Any, tmp_path: Path
 ) -> None:
+    pytest.importorskip(name)
     spec = load(name).override(budget={"trials": 12}, execution={"workers": 2})
     result = bench.run(spec)
     trials = bench.trials(name)
