@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -68,7 +68,7 @@ class Rule:
         low, high = _ends(self.interval)
         above = value >= low if self.interval[0] == "[" else value > low
         below = value <= high if self.interval[-1] == "]" else value < high
-        if not (math.isfinite(value) and above and below):
+        if not (abs(value) <= sys.float_info.max and above and below):  # a whole number may be beyond it
             return f"found {value!r}, needs {wanted}"
         return None
 

@@ -337,7 +337,7 @@ DOCUMENTS = [
     ),
     (
         "parameters:\n  max_samples: 64\n  lora_r: four\n",
-        "f.yaml:3:11 parameters.lora_r: found 'four' (str), needs a whole number in [1, inf)",
+        "f.yaml:3:11 parameters.lora_r: found 'four' (str), needs a whole number in [1, 65536]",
     ),
     (
         "parameters: {lora_r: 4}\n",

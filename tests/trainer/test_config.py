@@ -31,9 +31,9 @@ def test_every_problem_is_listed_at_once() -> None:
     )
     assert found == [
         "warmup_rato: unknown to the objective 'lora', did you mean \"warmup_ratio\"?",
-        "learning_rate: found '1e-3' (str), needs a number in (0, inf)",
+        "learning_rate: found '1e-3' (str), needs a number in (0, 1e30]",
         f"lr_scheduler: found 'cos', allowed: {', '.join(SCHEDULERS)}, did you mean \"cosine\"?",
-        "lora_r: found 0, needs a whole number in [1, inf)",
+        "lora_r: found 0, needs a whole number in [1, 65536]",
     ]
 
 
@@ -68,6 +68,28 @@ def test_a_wrong_value_is_refused_by_its_name(name: str, value: Any) -> None:
     found = problems({"max_samples": 64, name: value})
     assert len(found) == 1
     assert found[0].startswith(f"{name}: found ")
+
+
+@pytest.mark.parametrize("value", [2**62, 10**400])
+@pytest.mark.parametrize("name", ["batch_size", "gradient_accumulation_steps", "max_length", "lora_r"])
+def test_a_size_that_no_run_can_have_is_refused(name: str, value: int) -> None:
+    assert problems({"max_steps": 9, name: value})[0].startswith(f"{name}: found {value}, needs a whole ")
+
+
+@pytest.mark.parametrize("value", [10**8, 10**400])
+@pytest.mark.parametrize("name", ["width", "depth", "heads"])
+def test_a_model_that_nobody_waits_for_is_refused(name: str, value: int) -> None:
+    assert problems({"max_steps": 9, name: value}, PretrainConfig)[0].startswith(f"{name}: found {value}, ")
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "lora_alpha", "alpha_over_r", "loraplus_lr_ratio"])
+def test_a_factor_that_no_number_of_32_bits_holds_is_refused(name: str) -> None:
+    assert problems({"max_steps": 9, name: 1e300})[0].startswith(f"{name}: found 1e+300, needs a number ")
+
+
+@pytest.mark.parametrize("name", ["max_samples", "lr_timescale"])
+def test_a_number_beyond_all_real_ones_is_refused(name: str) -> None:
+    assert problems({name: 10**400})[0].startswith(f"{name}: found 1000")
 
 
 @pytest.mark.parametrize(
