@@ -40,6 +40,9 @@ NAMED_CORPORA = ("english", "python")
 ROWS = "[1, 1000000]"
 SIZE = "[1, 65536]"
 SCALE = "(0, 1e9]"
+# In the 32 bits that a run computes in, a larger share than this may be all, and a smaller number 0.
+DROPOUT = "[0, 0.999]"
+LEAST = "[1e-37, inf)"
 OUTSIDE = ("device", "save_total_limit")  # say where a run is computed and what is left of it, not what it is
 
 # Of one run in a forward pass. On a CPU, what more of them need does not stay in a core's cache; a GPU has
@@ -155,7 +158,7 @@ class TrainConfig(Parameters):
     weight_decay: float = real(0.01, "[0, inf)", "decoupled weight decay, on matrices only")
     adam_beta1: float = real(0.9, "[0, 1)", "AdamW: decay of the mean of the gradients")
     adam_beta2: float = real(0.999, "[0, 1)", "AdamW: decay of the mean of their squares")
-    adam_epsilon: float = real(1e-8, "(0, inf)", "AdamW: added to the root of the mean square")
+    adam_epsilon: float = real(1e-8, LEAST, "AdamW: added to the root of the mean square")
     max_grad_norm: float = real(1.0, "[0, inf)", "scale longer gradients down to this norm; 0: leave them")
     max_length: int = whole(128, "[2, 65536]", "tokens (bytes) of a sequence")
     early_stopping_patience: int = whole(0, "[0, inf)", "stop after so many worse validations; 0: never")
@@ -303,7 +306,7 @@ class LoraConfig(TrainConfig):
     lora_r: int = whole(8, SIZE, "rank of the adapters")
     lora_alpha: float | None = optional(float, SCALE, "adapters are scaled by lora_alpha / lora_r")
     alpha_over_r: float | None = optional(float, SCALE, "that scale by itself (default: 2)")
-    lora_dropout: float = real(0.0, "[0, 1)", "dropout of the adapters' input")
+    lora_dropout: float = real(0.0, DROPOUT, "dropout of the adapters' input")
     target_modules: str | list[str] | tuple[str, ...] = field(
         default="all-linear",
         metadata={"rule": Rule(list, f"linears to adapt: a list of {', '.join(TARGETS)}, or all-linear",
@@ -377,7 +380,7 @@ class PretrainConfig(TrainConfig):
     width: int = whole(128, SIZE, "numbers in the stream of each token; a multiple of heads")
     depth: int = whole(4, "[1, 1000]", "blocks")
     heads: int = whole(4, SIZE, "attention heads of a block")
-    dropout: float = real(0.0, "[0, 1)", "dropout of the embeddings and of each block's two outputs")
+    dropout: float = real(0.0, DROPOUT, "dropout of the embeddings and of each block's two outputs")
 
     @classmethod
     def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:

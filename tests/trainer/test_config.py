@@ -47,7 +47,8 @@ def test_every_problem_is_listed_at_once() -> None:
         ("learning_rate", None),
         ("batch_size", 8.0),
         ("batch_size", True),
-        ("lora_dropout", 1.0),
+        ("lora_dropout", 0.99999999),  # 1 in 32 bits
+        ("adam_epsilon", 1e-50),  # 0 in 32 bits
         ("warmup_ratio", -0.1),
         ("validation_split", 0.6),
         ("train_file", 3),
@@ -138,6 +139,9 @@ def test_contradictions_are_told(params: dict[str, Any], message: str) -> None:
 
 
 def test_pretrain_checks_its_own() -> None:
+    assert problems({"max_steps": 9, "dropout": 0.99999999}, PretrainConfig) == [
+        "dropout: found 0.99999999, needs a number in [0, 0.999]"
+    ]
     assert problems({"max_steps": 9, "width": 30}, PretrainConfig) == [
         "width: found 30, needs a multiple of heads (4)"
     ]

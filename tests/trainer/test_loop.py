@@ -73,6 +73,13 @@ def test_the_largest_values_are_computed_with(
     assert fit(config, on_report=silent).stopped in ("finished", "diverged")
 
 
+@pytest.mark.parametrize("ends", [{"lora_dropout": 0.999}, {"adam_epsilon": 1e-37}])
+def test_at_the_ends_of_what_is_allowed_a_run_stays_finite(
+    tiny_lora: LoraConfig, ends: dict[str, Any]
+) -> None:
+    assert fit(dataclasses.replace(tiny_lora, **ends), on_report=silent).stopped == "finished"
+
+
 def test_every_step_has_dropout_of_its_own_whatever_was_drawn_before(tiny_lora: LoraConfig) -> None:
     run = Run(tiny_lora)
     seeds = []
