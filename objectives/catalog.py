@@ -180,10 +180,43 @@ def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[
     if config is None:
         return []
     try:
-        config.from_params(params)
+        found = config.from_params(params)
     except ConfigError as error:
         return [_problem(problem, params) for problem in error.problems]
+    return [_problem(problem, params) for problem in _base_problems(found)]
+
+
+def _base_problems(config: Parameters) -> list[str]:
+    """What a base's file says against a run: that it is no base, or made for shorter sequences."""
+    from ..trainer.config import LoraConfig
+    from ..trainer.footprint import longest_sequence
+
+    if not isinstance(config, LoraConfig):
+        return []
+    try:
+        longest = longest_sequence(config)
+    except FileNotFoundError:
+        return []  # `missing_file` says so
+    except OSError as error:
+        return [f"base: {config.base} cannot be read: {error.strerror}"]
+    except ValueError:
+        return [f"base: {config.base} holds no base; give a model.safetensors"]
+    if config.max_length > longest:
+        return [f"max_length: found {config.max_length}, but the base was made for {longest}"]
     return []
+
+
+def missing_file(objective: str, name: str, value: object) -> str | None:
+    """What to say where a parameter of a built-in objective names a file that is nowhere; None elsewhere."""
+    config = config_class(objective)
+    if config is None or not isinstance(value, str) or name not in (*config.files, *config.models):
+        return None
+    if name in config.files and value in config.bundled:
+        return None
+    if Path(value).expanduser().exists():
+        return None
+    without = config.bundled if name in config.files else (f"a {name} that ships",)
+    return f'there is no file "{value}" in {Path.cwd()}; there is {", ".join(without)} without one'
 
 
 def identifying(objective: str | list[str], params: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ..objectives.catalog import (
     fingerprints,
     idle_parameters,
     known_parameters,
+    missing_file,
     parameter_problems,
 )
 from ..objectives.guides import preset_values
@@ -150,16 +151,13 @@ def _refusals(spec: Spec) -> list[tuple[str, str, int]]:
 
 
 def _missing_files(spec: Spec) -> Iterator[Issue]:
-    """Data that is nowhere: every trial would fail."""
-    config = config_class(spec.objective_words)
-    assert config is not None
-    for name in config.files:
-        parameter = spec.parameters.get(name)
+    """Data or a model that is nowhere: every trial would fail."""
+    assert isinstance(spec.objective, str)
+    for name, parameter in spec.parameters.items():
         choices = parameter.choices if isinstance(parameter, Choice) else []
-        for file in [parameter.value] if isinstance(parameter, Constant) else choices:
-            if isinstance(file, str) and file not in config.bundled and not Path(file).expanduser().exists():
-                known = f"; there is {', '.join(config.bundled)} without one"
-                yield spec.issue(f"parameters.{name}", f'there is no file "{file}" in {Path.cwd()}{known}')
+        for value in [parameter.value] if isinstance(parameter, Constant) else choices:
+            if told := missing_file(spec.objective, name, value):
+                yield spec.issue(f"parameters.{name}", told)
 
 
 def _course_issues(spec: Spec) -> list[Issue]:

@@ -301,6 +301,7 @@ class LoraConfig(TrainConfig):
 
     objective: ClassVar[str] = "lora"
     needs: ClassVar[Mapping[str, Need]] = _NEEDS | _LORA_NEEDS
+    models: ClassVar[tuple[str, ...]] = ("base",)
 
     train_file: str = text("english", (), "text, folder or .jsonl; or what Python carries: english, python")
     lora_r: int = whole(8, SIZE, "rank of the adapters")

@@ -146,6 +146,7 @@ class Parameters:
     outside: ClassVar[tuple[str, ...]] = ()  # say how a run is computed and kept, not what it is
     files: ClassVar[tuple[str, ...]] = ()  # name data, which may be a file
     bundled: ClassVar[tuple[str, ...]] = ()  # data that is no file
+    models: ClassVar[tuple[str, ...]] = ()  # name files that hold a model
 
     def __post_init__(self) -> None:
         values = {name: getattr(self, name) for name in rules(type(self))}
