@@ -132,7 +132,11 @@ class TrainConfig(Parameters):
     samples_per_epoch: int | None = optional(
         int, "[1, inf)", "sequences of an epoch (default: as many as the text holds)"
     )
-    eval_every: int | None = optional(int, "[1, inf)", "validate so often, in that unit (default: 10 times)")
+    eval_every: int | None = optional(
+        int,
+        "[1, inf)",
+        "validate after so many of these (default: a tenth of them, rounded down, at least 1)",
+    )
     eval_samples: int = whole(32, "[1, inf)", "validation sequences, the same ones every time")
     warmup_ratio: float = real(0.0, "[0, 1]", "share of the run in which the learning rate rises from 0")
     warmup_steps: int = whole(0, "[0, inf)", "the same in optimizer steps; give one of the two")
@@ -287,7 +291,7 @@ class TrainConfig(Parameters):
 
     @property
     def eval_interval(self) -> int:
-        """`eval_every`, by default a tenth of the run."""
+        """`eval_every`, by default a tenth of the run, rounded down, and at least 1."""
         return max(1, self.length // 10) if self.eval_every is None else self.eval_every
 
 

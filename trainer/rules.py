@@ -134,7 +134,7 @@ class Course:
 
     length: str  # the parameter that says where it ends
     end: int | None
-    every: int | None  # between two reports; None: as many as make ten
+    every: int | None  # between two reports; None: a tenth of the whole, rounded down, at least 1
 
 
 @dataclass(frozen=True, kw_only=True)

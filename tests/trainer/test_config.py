@@ -17,6 +17,7 @@ from hpsearch.trainer.config import (
 )
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.rules import known_parameters, rules
+from hpsearch.trainer.schedule import report_due
 
 
 def problems(params: dict[str, Any], kind: type[TrainConfig] = LoraConfig) -> list[str]:
@@ -181,6 +182,25 @@ def test_the_last_step_is_the_first_that_reaches_the_length(samples: int, batch:
 def test_the_unit_is_that_of_the_length() -> None:
     assert (LoraConfig(max_steps=30).unit, LoraConfig(max_steps=30).length) == ("steps", 30)
     assert (LoraConfig(max_samples=30).unit, LoraConfig(max_samples=30).length) == ("samples", 30)
+
+
+@pytest.mark.parametrize(
+    ("length", "interval", "validations"),
+    [
+        ({"max_steps": 25}, 2, 13),
+        ({"max_steps": 11}, 1, 11),
+        ({"max_steps": 100}, 10, 10),
+        ({"num_train_epochs": 3, "samples_per_epoch": 16}, 1, 3),
+    ],
+)
+def test_validations_come_at_a_tenth_of_the_run_rounded_down(
+    length: dict[str, int], interval: int, validations: int
+) -> None:
+    config = LoraConfig.from_params(length)
+    assert config.eval_interval == interval
+    due = [report_due(config, step) for step in range(config.total_steps + 1)]
+    assert sum(place is not None for place in due) == validations
+    assert "a tenth of them, rounded down, at least 1" in rules(LoraConfig)["eval_every"].help
 
 
 def test_every_parameter_has_help_and_a_default_that_its_own_rule_accepts() -> None:
