@@ -206,6 +206,24 @@ def _base_problems(config: Parameters) -> list[str]:
     return []
 
 
+def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | None:
+    """A rank of adapters that is higher than they can use, and the highest that they can; else None."""
+    from ..trainer.config import LoraConfig
+    from ..trainer.errors import ConfigError
+    from ..trainer.footprint import highest_rank
+
+    if config_class(objective) is not LoraConfig:
+        return None
+    try:
+        config = LoraConfig.from_params(params)
+        highest = highest_rank(config)
+    except (ConfigError, OSError, ValueError):
+        return None  # `parameter_problems` and `missing_file` say so
+    if config.finetuning_type != "lora" or config.lora_r <= highest:
+        return None
+    return config.lora_r, highest
+
+
 def missing_file(objective: str, name: str, value: object) -> str | None:
     """What to say where a parameter of a built-in objective names a file that is nowhere; None elsewhere."""
     config = config_class(objective)

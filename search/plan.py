@@ -19,6 +19,7 @@ from ..objectives.catalog import (
     config_class,
     fingerprints,
     idle_parameters,
+    idle_rank,
     known_parameters,
     missing_file,
     parameter_problems,
@@ -232,7 +233,7 @@ def warnings(spec: Spec) -> list[Issue]:
                 "raise trials or min",
             )
         )
-    return found + _refused_at_times(spec) + _idle(spec) + _unread(spec)
+    return found + _refused_at_times(spec) + _idle(spec) + _ranks_beyond_their_base(spec) + _unread(spec)
 
 
 def _starved(plan: Plan) -> bool:
@@ -277,6 +278,20 @@ def _idle(spec: Spec) -> list[Issue]:
         for name, (need, when) in unless.items()
         if name not in off | used & fixed
     ]
+
+
+def _ranks_beyond_their_base(spec: Spec) -> list[Issue]:
+    """Adapters that cost more than whole matrices, and learn no more."""
+    if not isinstance(spec.objective, str) or "lora_r" not in spec.parameters:
+        return []
+    rng = random.Random(0)
+    configs = [*spec.space.corners(), *(spec.space.sample(rng) for _ in range(TRIED))]
+    beyond = [found for config in configs if (found := idle_rank(spec.objective, config))]
+    if not beyond:
+        return []
+    rank, highest = max(beyond)
+    told = f"is up to {rank}, above the width of the base: a rank of {highest} is all that adapters can use"
+    return [spec.issue("parameters.lora_r", told)]
 
 
 def _unread(spec: Spec) -> list[Issue]:

@@ -140,6 +140,11 @@ def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
     )
 
 
+def highest_rank(config: LoraConfig) -> int:
+    """The rank from which adapters are whole matrices: the width of its base. Raises as `footprint` does."""
+    return _size(config).width
+
+
 def longest_sequence(config: TrainConfig) -> int:
     """The most tokens that its model reads at once. Raises as `footprint` does."""
     return _size(config).max_length

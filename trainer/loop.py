@@ -48,7 +48,7 @@ class Report:
     `metrics`: train_loss (mean since the last report, of what is minimised: with `label_smoothing_factor` the
     smoothed loss), overfitting_gap (value - train_loss), perplexity, learning_rate and grad_norm (of the last
     step), tokens_per_second (training alone, and no compiling), host_memory_mb (this process's peak), on CUDA
-    device_memory_mb (this run's peak).
+    device_memory_mb (this process's peak there since it last began a run: in a pack that of all its runs).
     """
 
     step: int
@@ -359,7 +359,9 @@ class Run:
         if differing := [name for name in mine if state["identity"].get(name) != mine[name]]:
             theirs = state["identity"]
             told = "; ".join(f"{name}: {theirs.get(name)!r} there, {mine[name]!r} here" for name in differing)
-            raise CheckpointError(f"{folder}: holds the checkpoint of another run ({told}); clear it")
+            raise CheckpointError(
+                f"{folder}: holds the checkpoint of another run ({told}); clear it (hpsearch train: --force)"
+            )
         self.load_weights(parts["weights"])
         self.optimizer.restore(parts["optimizer"])
         if self.loss_scale:
