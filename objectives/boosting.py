@@ -31,7 +31,9 @@ class BoostingParameters(TableParameters):
     early_stopping_rounds: int = whole(
         0, "[0, inf)", "end after so many trees without a better validation, and keep the best; 0: never"
     )
-    eval_every: int | None = optional(int, "[1, inf)", "report after so many trees (default: 10 times)")
+    eval_every: int | None = optional(
+        int, "[1, inf)", "report after so many trees (default: a tenth of them)"
+    )
 
     @classmethod
     def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:

@@ -226,10 +226,61 @@ def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[
     if config is None:
         return []
     try:
-        config.from_params(params)
+        found = config.from_params(params)
     except ConfigError as error:
         return [_problem(problem, params) for problem in error.problems]
+    return [_problem(problem, params) for problem in _base_problems(found)]
+
+
+def _base_problems(config: Parameters) -> list[str]:
+    """What a base's file says against a run: that it is no base, or made for shorter sequences."""
+    from ..trainer.config import LoraConfig
+    from ..trainer.footprint import longest_sequence
+
+    if not isinstance(config, LoraConfig):
+        return []
+    try:
+        longest = longest_sequence(config)
+    except FileNotFoundError:
+        return []  # `missing_file` says so
+    except OSError as error:
+        return [f"base: {config.base} cannot be read: {error.strerror}"]
+    except ValueError:
+        return [f"base: {config.base} holds no base; give a model.safetensors"]
+    if config.max_length > longest:
+        return [f"max_length: found {config.max_length}, but the base was made for {longest}"]
     return []
+
+
+def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | None:
+    """A rank of adapters that is higher than they can use, and the highest that they can; else None."""
+    from ..trainer.config import LoraConfig
+    from ..trainer.errors import ConfigError
+    from ..trainer.footprint import highest_rank
+
+    if config_class(objective) is not LoraConfig:
+        return None
+    try:
+        config = LoraConfig.from_params(params)
+        highest = highest_rank(config)
+    except (ConfigError, OSError, ValueError):
+        return None  # `parameter_problems` and `missing_file` say so
+    if config.finetuning_type != "lora" or config.lora_r <= highest:
+        return None
+    return config.lora_r, highest
+
+
+def missing_file(objective: str, name: str, value: object) -> str | None:
+    """What to say where a parameter of a built-in objective names a file that is nowhere; None elsewhere."""
+    config = config_class(objective)
+    if config is None or not isinstance(value, str) or name not in (*config.files, *config.models):
+        return None
+    if name in config.files and value in config.bundled:
+        return None
+    if Path(value).expanduser().exists():
+        return None
+    without = config.bundled if name in config.files else (f"a {name} that ships",)
+    return f'there is no file "{value}" in {Path.cwd()}; there is {", ".join(without)} without one'
 
 
 def identifying(objective: str | list[str], params: Mapping[str, Any]) -> dict[str, Any]:

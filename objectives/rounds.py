@@ -31,8 +31,9 @@ class Rounds:
         patience: int = 0,
         higher_is_better: bool = False,
     ) -> None:
-        """Reports come `every` so many rounds (default: ten times), and after the last one.
+        """Reports come `every` so many rounds, and after the last one.
 
+        By default a tenth of them, rounded down, at least 1.
         `save` writes what there is of the model into a folder; without it a trial that is taken up again
         begins at the start. With `patience`, training ends after so many rounds without a better value,
         and the trial's value is the best one.

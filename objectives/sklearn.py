@@ -107,7 +107,9 @@ class Config(TableParameters):
     estimator: str = text("random_forest", tuple(ESTIMATORS), "what is trained")
     scoring: str | None = optional(str, "", metrics.help, metrics.names)
     cv: int | None = optional(int, "[2, 100]", f"folds, a report each (default of linear, svm, knn: {FOLDS})")
-    eval_every: int | None = optional(int, "[1, inf)", "report after so many rounds (default: 10 times)")
+    eval_every: int | None = optional(
+        int, "[1, inf)", "report after so many rounds (default: a tenth of them)"
+    )
     max_iter: int | None = optional(int, "[1, inf)", f"rounds: epochs or trees (default: {ROUNDS})")
     n_estimators: int | None = optional(int, "[1, inf)", f"rounds: trees (default: {ROUNDS})")
     loss: str | None = optional(str, "", "what is made small")

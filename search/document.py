@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from ..objectives.base import ObjectiveError
-from ..objectives.catalog import idle_parameters, known_parameters, parameter_problems, trainer_config
+from ..objectives.catalog import (
+    idle_parameters,
+    known_parameters,
+    missing_file,
+    parameter_problems,
+    trainer_config,
+)
 from ..objectives.guides import LEARNING, preset_values
 from ..objectives.resolve import check_name
 from ..spaces import Issue, SpaceError, nested
@@ -212,7 +218,10 @@ def _place_of(parameters: dict[str, Any], name: str) -> tuple[dict[str, Any], st
 
 
 def check(document: Document) -> None:
-    """Raise `SpaceError` where the objective does not exist or, built in, refuses parameters."""
+    """Raise `SpaceError` where the objective does not exist or, built in, refuses parameters.
+
+    So it does where a file that they name is nowhere.
+    """
     if isinstance(document.objective, list):
         return
     try:
@@ -220,5 +229,8 @@ def check(document: Document) -> None:
     except ObjectiveError as error:
         raise SpaceError([document.places.issue("objective", str(error))]) from error
     problems = parameter_problems(document.objective, {"seed": document.seed} | document.parameters)
+    for name, value in document.parameters.items():
+        if told := missing_file(document.objective, name, value):
+            problems.append((name, told))
     if problems:
         raise SpaceError(document.issue(name, message) for name, message in problems)

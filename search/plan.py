@@ -19,7 +19,9 @@ from ..objectives.catalog import (
     config_class,
     fingerprints,
     idle_parameters,
+    idle_rank,
     known_parameters,
+    missing_file,
     parameter_problems,
 )
 from ..objectives.guides import preset_values
@@ -150,16 +152,13 @@ def _refusals(spec: Spec) -> list[tuple[str, str, int]]:
 
 
 def _missing_files(spec: Spec) -> Iterator[Issue]:
-    """Data that is nowhere: every trial would fail."""
-    config = config_class(spec.objective_words)
-    assert config is not None
-    for name in config.files:
-        parameter = spec.parameters.get(name)
+    """Data or a model that is nowhere: every trial would fail."""
+    assert isinstance(spec.objective, str)
+    for name, parameter in spec.parameters.items():
         choices = parameter.choices if isinstance(parameter, Choice) else []
-        for file in [parameter.value] if isinstance(parameter, Constant) else choices:
-            if isinstance(file, str) and file not in config.bundled and not Path(file).expanduser().exists():
-                known = f"; there is {', '.join(config.bundled)} without one"
-                yield spec.issue(f"parameters.{name}", f'there is no file "{file}" in {Path.cwd()}{known}')
+        for value in [parameter.value] if isinstance(parameter, Constant) else choices:
+            if told := missing_file(spec.objective, name, value):
+                yield spec.issue(f"parameters.{name}", told)
 
 
 def _course_issues(spec: Spec) -> list[Issue]:
@@ -243,7 +242,7 @@ def warnings(spec: Spec) -> list[Issue]:
                 f"a larger share, or {FEWEST_AUDITED * drawn} trials instead of {plan.trials}",
             )
         )
-    return found + _refused_at_times(spec) + _idle(spec) + _unread(spec)
+    return found + _refused_at_times(spec) + _idle(spec) + _ranks_beyond_their_base(spec) + _unread(spec)
 
 
 def _starved(plan: Plan) -> bool:
@@ -288,6 +287,20 @@ def _idle(spec: Spec) -> list[Issue]:
         for name, (need, when) in unless.items()
         if name not in off | used & fixed
     ]
+
+
+def _ranks_beyond_their_base(spec: Spec) -> list[Issue]:
+    """Adapters that cost more than whole matrices, and learn no more."""
+    if not isinstance(spec.objective, str) or "lora_r" not in spec.parameters:
+        return []
+    rng = random.Random(0)
+    configs = [*spec.space.corners(), *(spec.space.sample(rng) for _ in range(TRIED))]
+    beyond = [found for config in configs if (found := idle_rank(spec.objective, config))]
+    if not beyond:
+        return []
+    rank, highest = max(beyond)
+    told = f"is up to {rank}, above the width of the base: a rank of {highest} is all that adapters can use"
+    return [spec.issue("parameters.lora_r", told)]
 
 
 def _unread(spec: Spec) -> list[Issue]:

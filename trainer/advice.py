@@ -10,7 +10,7 @@
 
     advise(LoraConfig, Seen(params, "diverged", reports))  ->  ["lower learning_rate from 0.03 to 0.003", ...]
 
-Advice names only parameters that the run has. This module imports no torch.
+Advice names only parameters that the run has and that change something in it. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class _Run:
     def __init__(self, config: type[TrainConfig] | None, seen: Seen) -> None:
         defaults = {entry.name: entry.default for entry in fields(config)} if config else {}
         self.seen = seen
+        self.needs = config.needs if config else {}
         self.values = defaults | dict(seen.params)
         self.sign = -1.0 if seen.maximize else 1.0
         self.validations = [report for report in seen.reports if math.isfinite(report.value)]
@@ -123,7 +124,9 @@ class _Run:
         return PASS_TOKENS["cuda" if self.on_cuda else "cpu"] + 1 if self.cuts_batches else 32
 
     def number(self, name: str) -> float | None:
-        """The parameter's value where the run has it and it is a finite number."""
+        """The parameter's value where the run has it, it changes something, and it is a finite number."""
+        if name in self.needs and not self.needs[name].met(self.values):
+            return None
         return _number(self.values.get(name))
 
     def first(self, names: Sequence[str]) -> tuple[str, float] | None:
@@ -238,7 +241,7 @@ def _let_it_fall(run: _Run) -> Iterator[str]:
 def _out_of_memory(run: _Run) -> Iterator[str]:
     yield from _smaller_batches(run)
     rank = run.number("lora_r")
-    if rank is not None and rank > HIGH_RANK and run.values.get("finetuning_type", "lora") == "lora":
+    if rank is not None and rank > HIGH_RANK:
         yield f"lower lora_r from {_plain(rank)} to {int(rank // 2)}: half the adapters"
     if run.values.get("gradient_checkpointing") is False:
         yield "set gradient_checkpointing to true: activations are made again, a fifth to a third slower"

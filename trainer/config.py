@@ -36,6 +36,13 @@ TARGETS = ("qkv", "out", "up", "down")
 LENGTHS = {"max_samples": "samples", "max_steps": "steps", "num_train_epochs": "epochs"}  # and their units
 FINETUNING = ("lora", "full", "linear")
 NAMED_CORPORA = ("english", "python")
+# More than any run is meant to have: beyond it, products of values overflow, or a model is never made.
+ROWS = "[1, 1000000]"
+SIZE = "[1, 65536]"
+SCALE = "(0, 1e9]"
+# In the 32 bits that a run computes in, a larger share than this may be all, and a smaller number 0.
+DROPOUT = "[0, 0.999]"
+LEAST = "[1e-37, inf)"
 OUTSIDE = ("device", "save_total_limit")  # say where a run is computed and what is left of it, not what it is
 
 # Of one run in a forward pass. On a CPU, what more of them need does not stay in a core's cache; a GPU has
@@ -112,9 +119,9 @@ class TrainConfig(Parameters):
     files: ClassVar[tuple[str, ...]] = ("train_file", "validation_file")
     bundled: ClassVar[tuple[str, ...]] = NAMED_CORPORA
 
-    learning_rate: float = real(1e-3, "(0, inf)", "peak learning rate")
-    batch_size: int = whole(8, "[1, inf)", "sequences of one forward pass")
-    gradient_accumulation_steps: int = whole(1, "[1, inf)", "forward passes of one optimizer step")
+    learning_rate: float = real(1e-3, "(0, 1e30]", "peak learning rate")
+    batch_size: int = whole(8, ROWS, "sequences of one forward pass")
+    gradient_accumulation_steps: int = whole(1, ROWS, "forward passes of one optimizer step")
     max_samples: int | None = optional(
         int, "[1, inf)", "length of the run in sequences; or give one of these:"
     )
@@ -125,7 +132,11 @@ class TrainConfig(Parameters):
     samples_per_epoch: int | None = optional(
         int, "[1, inf)", "sequences of an epoch (default: as many as the text holds)"
     )
-    eval_every: int | None = optional(int, "[1, inf)", "validate so often, in that unit (default: 10 times)")
+    eval_every: int | None = optional(
+        int,
+        "[1, inf)",
+        "validate after so many of these (default: a tenth of them, rounded down, at least 1)",
+    )
     eval_samples: int = whole(32, "[1, inf)", "validation sequences, the same ones every time")
     warmup_ratio: float = real(0.0, "[0, 1]", "share of the run in which the learning rate rises from 0")
     warmup_steps: int = whole(0, "[0, inf)", "the same in optimizer steps; give one of the two")
@@ -151,9 +162,9 @@ class TrainConfig(Parameters):
     weight_decay: float = real(0.01, "[0, inf)", "decoupled weight decay, on matrices only")
     adam_beta1: float = real(0.9, "[0, 1)", "AdamW: decay of the mean of the gradients")
     adam_beta2: float = real(0.999, "[0, 1)", "AdamW: decay of the mean of their squares")
-    adam_epsilon: float = real(1e-8, "(0, inf)", "AdamW: added to the root of the mean square")
+    adam_epsilon: float = real(1e-8, LEAST, "AdamW: added to the root of the mean square")
     max_grad_norm: float = real(1.0, "[0, inf)", "scale longer gradients down to this norm; 0: leave them")
-    max_length: int = whole(128, "[2, inf)", "tokens (bytes) of a sequence")
+    max_length: int = whole(128, "[2, 65536]", "tokens (bytes) of a sequence")
     early_stopping_patience: int = whole(0, "[0, inf)", "stop after so many worse validations; 0: never")
     early_stopping_min_delta: float = real(0.0, "[0, inf)", "the gain that patience asks for, in nats")
     load_best_model_at_end: bool = switch("the value and weights of the best validation, not of the last")
@@ -280,7 +291,7 @@ class TrainConfig(Parameters):
 
     @property
     def eval_interval(self) -> int:
-        """`eval_every`, by default a tenth of the run."""
+        """`eval_every`, by default a tenth of the run, rounded down, and at least 1."""
         return max(1, self.length // 10) if self.eval_every is None else self.eval_every
 
 
@@ -294,19 +305,20 @@ class LoraConfig(TrainConfig):
 
     objective: ClassVar[str] = "lora"
     needs: ClassVar[Mapping[str, Need]] = _NEEDS | _LORA_NEEDS
+    models: ClassVar[tuple[str, ...]] = ("base",)
 
     train_file: str = text("english", (), "text, folder or .jsonl; or what Python carries: english, python")
-    lora_r: int = whole(8, "[1, inf)", "rank of the adapters")
-    lora_alpha: float | None = optional(float, "(0, inf)", "adapters are scaled by lora_alpha / lora_r")
-    alpha_over_r: float | None = optional(float, "(0, inf)", "that scale by itself (default: 2)")
-    lora_dropout: float = real(0.0, "[0, 1)", "dropout of the adapters' input")
+    lora_r: int = whole(8, SIZE, "rank of the adapters")
+    lora_alpha: float | None = optional(float, SCALE, "adapters are scaled by lora_alpha / lora_r")
+    alpha_over_r: float | None = optional(float, SCALE, "that scale by itself (default: 2)")
+    lora_dropout: float = real(0.0, DROPOUT, "dropout of the adapters' input")
     target_modules: str | list[str] | tuple[str, ...] = field(
         default="all-linear",
         metadata={"rule": Rule(list, f"linears to adapt: a list of {', '.join(TARGETS)}, or all-linear",
                                choices=(*TARGETS, "all-linear"))},
     )  # fmt: skip
     use_rslora: bool = switch("scale by lora_alpha / sqrt(lora_r): higher ranks learn as fast")
-    loraplus_lr_ratio: float = real(1.0, "(0, inf)", "LoRA+: learning rate of B as a multiple of A's")
+    loraplus_lr_ratio: float = real(1.0, "(0, 1e6]", "LoRA+: learning rate of B as a multiple of A's")
     use_dora: bool = switch("DoRA: train the lengths of the weights' rows beside their directions")
     base: str | None = optional(str, "", "a pretrained model.safetensors (default: the base that ships)")
     finetuning_type: str = text(
@@ -370,10 +382,10 @@ class PretrainConfig(TrainConfig):
     objective: ClassVar[str] = "pretrain"
 
     weight_decay: float = real(0.1, "[0, inf)", "decoupled weight decay, on matrices only")
-    width: int = whole(128, "[1, inf)", "numbers in the stream of each token; a multiple of heads")
-    depth: int = whole(4, "[1, inf)", "blocks")
-    heads: int = whole(4, "[1, inf)", "attention heads of a block")
-    dropout: float = real(0.0, "[0, 1)", "dropout of the embeddings and of each block's two outputs")
+    width: int = whole(128, SIZE, "numbers in the stream of each token; a multiple of heads")
+    depth: int = whole(4, "[1, 1000]", "blocks")
+    heads: int = whole(4, SIZE, "attention heads of a block")
+    dropout: float = real(0.0, DROPOUT, "dropout of the embeddings and of each block's two outputs")
 
     @classmethod
     def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:

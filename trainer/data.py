@@ -4,12 +4,12 @@
 |---|---|---|
 | `english` | the language reference that CPython carries (`pydoc_data.topics`) | by topic |
 | `python` | the source files of the standard library, without tests and tables | by file |
-| a path | the user's own: a file, a folder, records (`texts`) | by document; a single one by its end |
+| a path | the user's own: a file, a folder, records (`texts`) | by document; where none fits, by one's end |
 | two paths | the user's own | what is in `validation_file` is not trained on |
 
 The two named corpora need no download. They differ between Python versions, so losses compare only where
 `Corpus.sha256` is equal. A user's documents are dealt by the hash of what they say, so that equal ones are
-never on both sides; that a part of one stands in another is not noticed.
+never on both sides, and all of them stay; that a part of one stands in another is not noticed.
 
 A token is a byte, so a text is its own tokens, and only those of records are kept on disk (`token_cache`):
 they come from there in a quarter of the time. All else takes about as long to read for a hash of its content
@@ -23,7 +23,7 @@ import json
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,7 +39,8 @@ from .texts import RECORDS, Listing, TextFile, list_files, read_documents, read_
 NAMED = ("english", "python")
 # Tests repeat themselves, `encodings` holds tables, `pydoc_data` is the other corpus.
 SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "pydoc_data"}
-MADE = 1  # how tokens are made of records; with another number, those kept on disk are made again
+MADE = 2  # how tokens are made of records; with another number, those kept on disk are made again
+SLACK = 0.5  # of the share to validate on: by so much it may be missed for the sake of whole documents
 
 Document = tuple[str, bytes]
 
@@ -222,34 +223,60 @@ def _source_files(root: Path) -> Iterator[Path]:
 
 
 def split_documents(documents: list[Document], validation_split: float) -> tuple[bytes, bytes]:
-    """(train, validation): whole documents, dealt by the hash of their names until the share is reached.
-
-    By the hash, so that both parts are spread over the whole corpus and a new document moves no other one but
-    those where the share ends. Documents of one name go together, and one name stays to train on.
-    """
-    sizes: Counter[str] = Counter()
-    for name, text in documents:
-        sizes[name] += len(text)
-    wanted = validation_split * sizes.total()
+    """(train, validation) of a named corpus: whole documents, dealt by hash until the share is reached."""
+    texts = dict(documents)
+    wanted = validation_split * sum(map(len, texts.values()))
     held: set[str] = set()
     size = 0
-    for name in sorted(sizes, key=lambda name: hashlib.sha256(name.encode()).digest())[:-1]:
+    for name in _dealt(texts):
         if size >= wanted:
             break
         held.add(name)
-        size += sizes[name]
+        size += len(texts[name])
     train = joined(text for name, text in documents if name not in held)
     return train, joined(text for name, text in documents if name in held)
 
 
+def _dealt(names: Iterable[str]) -> list[str]:
+    """The names in the order of their hash, so that a part of them is spread over the whole corpus."""
+    return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+
+
 def split_own(documents: list[bytes], validation_split: float) -> tuple[bytes, bytes]:
-    """(train, validation) of a user's documents: equal ones on the same side; of a single one, its end."""
-    named = [(fingerprint(document), document) for document in documents]
-    if len(dict(named)) > 1:
-        return split_documents(named, validation_split)
-    text = documents[0] if documents else b""
-    cut = len(text) - round(len(text) * validation_split)
-    return text[:cut], text[cut:]
+    """(train, validation) of a user's documents, whole ones where that comes near the share.
+
+    Where too few of them are small enough, the largest is cut, and its end makes the share full. Equal
+    documents all stay, and are treated alike: no text of theirs is on both sides.
+    """
+    names = [fingerprint(document) for document in documents]
+    sizes: Counter[str] = Counter()
+    for name, document in zip(names, documents, strict=True):
+        sizes[name] += len(document)
+    wanted = validation_split * sizes.total()
+    held = _held(sizes, wanted)
+    ends: dict[str, int] = {}  # bytes that are cut off a document
+    missing = wanted - sum(sizes[name] for name in held)
+    if missing > SLACK * wanted:
+        largest = max((name for name in _dealt(sizes) if name not in held), key=lambda name: sizes[name])
+        ends[largest] = round(missing / names.count(largest))
+    train, validation = [], []
+    for name, document in zip(names, documents, strict=True):
+        cut = 0 if name in held else max(0, len(document) - ends.get(name, 0))
+        train.append(document[:cut])
+        validation.append(document[cut:])
+    return joined(filter(None, train)), joined(filter(None, validation))
+
+
+def _held(sizes: Mapping[str, int], wanted: float) -> set[str]:
+    """The names that come near so many bytes: each one that brings them nearer, and not far beyond."""
+    held: set[str] = set()
+    size = 0
+    for name in _dealt(sizes):
+        after = size + sizes[name]
+        if abs(after - wanted) < abs(size - wanted) and after <= (1 + SLACK) * wanted:
+            held.add(name)
+            size = after
+    return held
 
 
 def without(documents: list[bytes], others: list[bytes]) -> list[bytes]:

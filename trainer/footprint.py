@@ -25,6 +25,7 @@ from typing import Any
 from .config import LoraConfig, PretrainConfig, TrainConfig
 
 VOCABULARY = 256  # as `model` has it
+LONGEST_HEADER = 100_000_000  # bytes that safetensors allows it
 SHIPPED_BASE = Path(__file__).with_name("base.safetensors")
 FP32 = 4  # bytes; of what is trained, its gradients and the optimizer's state in every precision
 HALF = ("bf16", "fp16")
@@ -139,6 +140,16 @@ def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
     )
 
 
+def highest_rank(config: LoraConfig) -> int:
+    """The rank from which adapters are whole matrices: the width of its base. Raises as `footprint` does."""
+    return _size(config).width
+
+
+def longest_sequence(config: TrainConfig) -> int:
+    """The most tokens that its model reads at once. Raises as `footprint` does."""
+    return _size(config).max_length
+
+
 def counted(kind: type[TrainConfig], params: Mapping[str, Any], *, cuda: bool = False) -> int:
     """The most that a run of these parameters holds at a time; of those that do not matter none is looked at.
 
@@ -169,10 +180,16 @@ def _size(config: TrainConfig) -> _Size:
 
 @functools.cache
 def _size_of(path: Path, stamp: int) -> _Size:
-    """The size of a base, from the header of its file."""
+    """The size of a base, from the header of its file. Raises `ValueError` where that is none of a base."""
     with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    token, position = header["token.weight"]["shape"], header["position.weight"]["shape"]
+        length = int.from_bytes(file.read(8), "little")
+        if length > LONGEST_HEADER:
+            raise ValueError(f"{path}: no file of tensors")
+        header = json.loads(file.read(length))
+    try:
+        token, position = header["token.weight"]["shape"], header["position.weight"]["shape"]
+    except (LookupError, TypeError) as error:
+        raise ValueError(f"{path}: no base") from error
     depth = len({name.split(".")[1] for name in header if name.startswith("blocks.")})
     return _Size(token[1], depth, position[0])
 

@@ -48,7 +48,7 @@ class Report:
     `metrics`: train_loss (mean since the last report, of what is minimised: with `label_smoothing_factor` the
     smoothed loss), overfitting_gap (value - train_loss), perplexity, learning_rate and grad_norm (of the last
     step), tokens_per_second (training alone, and no compiling), host_memory_mb (this process's peak), on CUDA
-    device_memory_mb (this run's peak).
+    device_memory_mb (this process's peak there since it last began a run: in a pack that of all its runs).
     """
 
     step: int
@@ -129,8 +129,8 @@ def course(
     if resume_from is not None and run.resume(resume_from):
         on_report(run.reports[-1])
     while True:
-        due = report_due(run.config, run.step)
-        if due is not None and due > run.reported:
+        due = run.due
+        if due is not None:
             report = run.validate(due)
             if checkpoint is not None:
                 run.save(checkpoint)
@@ -194,7 +194,15 @@ class Run:
         began, step = clock(), self.step
         while self.step == step:
             self.pack.tick()
+        if self.due is not None:
+            self.pack.wait()
         self.train_seconds += clock() - began
+
+    @property
+    def due(self) -> int | None:
+        """The report that is to be made before the next step, in the run's unit."""
+        due = report_due(self.config, self.step)
+        return due if due is not None and due > self.reported else None
 
     def next_pass(self) -> Pass:
         """What the next pass computes from; the same again until it has `passed`."""
@@ -254,11 +262,12 @@ class Run:
         return learning_rate(self.config, step, history)
 
     def validate(self, number: int) -> Report:
-        """Measure, remember, and decide whether this was the last time."""
+        """Measure, remember, and decide whether this was the last time.
+
+        Whoever trains the run has waited for the device: what that had to do still took no validation's time.
+        """
         began = time.perf_counter()
         train_loss = self.loss_total.item() / self.loss_steps
-        self.train_seconds += time.perf_counter() - began  # the device had steps in its queue
-        began = time.perf_counter()
         value = self.pack.evaluate(self)
         tokens = self.loss_steps * self.config.rows_per_step * self.config.max_length
         metrics = {
@@ -350,7 +359,9 @@ class Run:
         if differing := [name for name in mine if state["identity"].get(name) != mine[name]]:
             theirs = state["identity"]
             told = "; ".join(f"{name}: {theirs.get(name)!r} there, {mine[name]!r} here" for name in differing)
-            raise CheckpointError(f"{folder}: holds the checkpoint of another run ({told}); clear it")
+            raise CheckpointError(
+                f"{folder}: holds the checkpoint of another run ({told}); clear it (hpsearch train: --force)"
+            )
         self.load_weights(parts["weights"])
         self.optimizer.restore(parts["optimizer"])
         if self.loss_scale:

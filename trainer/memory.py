@@ -1,4 +1,4 @@
-"""The most memory that a run has held, in megabytes (10**6 bytes)."""
+"""The most memory that this process has held, in megabytes (10**6 bytes)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ else:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Count the device's peak from now on."""
+    """Count the device's peak from now on: that of this process, whatever runs are in it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_memory(device: torch.device) -> dict[str, float]:
-    """`host_memory_mb`, and on CUDA `device_memory_mb`: the most that torch's tensors took there."""
+    """`host_memory_mb`, and on CUDA `device_memory_mb`: the most that torch's tensors took there.
+
+    All tensors of this process, since `reset_peak_memory` was last called.
+    """
     peaks = {"host_memory_mb": host_peak()}
     if device.type == "cuda":
         peaks["device_memory_mb"] = torch.cuda.max_memory_allocated(device) / 1e6

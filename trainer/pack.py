@@ -165,7 +165,8 @@ class Pack:
                 if passes[number].last:
                     self._changed(number)
             except Exception as error:
-                if len(self.runs) == 1:
+                recording = self._recordings is not None and self._recordings.recording
+                if recording or len(self.runs) == 1:  # nothing is learned yet, so all may be tried again
                     raise
                 failed[run] = error
 

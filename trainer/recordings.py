@@ -33,6 +33,7 @@ class Recordings:
         self._generators = generators
         self._made: dict[Hashable, torch.cuda.CUDAGraph | None] = {}  # None: of a kind that was met once
         self._most = MOST
+        self.recording = False  # whether the function is called to be recorded: then nothing is computed
 
     def compute(self, kind: Hashable, function: Callable[[], None]) -> None:
         """Call `function`, or play what it asked the device for when it was called for this kind before."""
@@ -44,12 +45,19 @@ class Recordings:
         recording = self._made[kind]
         if recording is None:
             try:
-                recording = self._made[kind] = self._recorded(function)
+                recording = self._made[kind] = self._record(function)
             except torch.OutOfMemoryError:
                 del self._made[kind]
                 self._most = len(self._made)
                 return self._as_it_is(function)
         recording.replay()
+
+    def _record(self, function: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        self.recording = True
+        try:
+            return self._recorded(function)
+        finally:
+            self.recording = False
 
     def _as_it_is(self, function: Callable[[], None]) -> None:
         usual = torch.cuda.current_stream()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -75,7 +75,7 @@ class Rule:
         low, high = _ends(self.interval)
         above = value >= low if self.interval[0] == "[" else value > low
         below = value <= high if self.interval[-1] == "]" else value < high
-        if not (math.isfinite(value) and above and below):
+        if not (abs(value) <= sys.float_info.max and above and below):  # a whole number may be beyond it
             return f"found {value!r}, needs {wanted}"
         return None
 
@@ -141,7 +141,7 @@ class Course:
 
     length: str  # the parameter that says where it ends
     end: int | None
-    every: int | None  # between two reports; None: as many as make ten
+    every: int | None  # between two reports; None: a tenth of the whole, rounded down, at least 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +153,7 @@ class Parameters:
     outside: ClassVar[tuple[str, ...]] = ()  # say how a run is computed and kept, not what it is
     files: ClassVar[tuple[str, ...]] = ()  # name data, which may be a file
     bundled: ClassVar[tuple[str, ...]] = ()  # data that is no file
+    models: ClassVar[tuple[str, ...]] = ()  # name files that hold a model
 
     def __post_init__(self) -> None:
         values = {name: getattr(self, name) for name in rules(type(self))}

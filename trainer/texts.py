@@ -7,9 +7,9 @@
 | any other file | the file itself |
 | `*.gz` | of what is packed in it: `*.jsonl.gz`, `*.txt.gz` |
 
-In a folder, what is hidden (`.name`) or binary (a zero byte near its start, as git tells it) is left out,
-which is said; a link to a file is read, one to a folder is not gone into. All else has to be UTF-8. Blank
-documents do not count.
+Names may end in capitals too. In a folder, what is hidden (`.name`) or binary (a zero byte near its start, as
+git tells it) is left out, which is said; a link to a file is read, one to a folder is not gone into. All else
+has to be UTF-8. Blank documents do not count.
 
 | fields of a record, the first that fit | its text |
 |---|---|
@@ -61,7 +61,7 @@ class TextFile:
     @property
     def holds_records(self) -> bool:
         """Whether a line of it is a document."""
-        return self.path.name.removesuffix(".gz").endswith(RECORDS)
+        return self.path.name.lower().removesuffix(".gz").endswith(RECORDS)
 
 
 def list_files(path: Path) -> Listing:
@@ -134,7 +134,7 @@ def _some(names: list[str]) -> str:
 def _content(path: Path, *, text_only: bool) -> bytes | None:
     """What the file holds, unpacked; None where that is binary, and only text is wanted."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
             head = file.read(HEAD)
             return None if text_only and b"\0" in head else head + file.read()
     except (OSError, EOFError, zlib.error) as error:  # the last two: a damaged archive

@@ -71,9 +71,11 @@ class Together:
         for pack in {id(run.pack): run.pack for run in self._courses}.values():
             steps = {run: run.step for run in pack.runs}
             began = clock()
-            failed = _tick(pack)
+            failed = dict(_tick(pack))
+            if any(run.due is not None for run in steps):
+                failed |= _waited_for(pack)  # what the device has still to do takes the time of all its runs
             seconds = clock() - began
-            for run, error in failed:
+            for run, error in failed.items():
                 self._courses.pop(run).close()
                 self._over.append((run, error))
             for run, step in steps.items():
@@ -102,6 +104,15 @@ class Together:
         for run in gone:
             if run in run.pack.runs:
                 run.pack.set([other for other in run.pack.runs if other is not run])
+
+
+def _waited_for(pack: Pack) -> dict[Run, BaseException]:
+    """Wait for the device; what it fails at now was asked for all runs together."""
+    try:
+        pack.wait()
+    except Exception as error:
+        return dict.fromkeys(pack.runs, error)
+    return {}
 
 
 def _tick(pack: Pack) -> list[tuple[Run, BaseException]]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SPACE = "lora_quick"
 PACKED_SPACE = "lora"
+WHO_TRAINS_TOGETHER = "docs/trainer.md says which do"
 DEFAULT_TRIALS = DEFAULT_KILLS = 6
 STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -345,7 +346,7 @@ def _packed_note(each: Trained) -> str:
 def _packed_verdict(outcome: Packed) -> tuple[tuple[str, str], str]:
     count = f"{len(outcome.trials)} trials on {outcome.threads} thread{'s' * (outcome.threads != 1)}"
     if apart := sum(not each.others for each in outcome.trials):
-        count += f", {apart} of which met no other"
+        count += f", {apart} of which met no other ({WHO_TRAINS_TOGETHER})"
     others = "the one that diverges disturbs no other"
     if outcome.passed and outcome.identical:
         return ("exact", "bold green"), f": {count}; together bit for bit what they are alone, and {others}"
@@ -358,5 +359,8 @@ def _packed_verdict(outcome: Packed) -> tuple[tuple[str, str], str]:
             "bold red",
         ), f": trial {', '.join(failed)}; leave execution.pack at 1, and report it"
     if not any(each.others for each in outcome.trials):
-        return ("not shown", "bold yellow"), ": no two of these trials train together"
+        return (
+            "not shown",
+            "bold yellow",
+        ), f": no two of these trials train together ({WHO_TRAINS_TOGETHER})"
     return ("not shown", "bold yellow"), ": the trial that was to diverge did not"

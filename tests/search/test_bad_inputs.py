@@ -208,6 +208,30 @@ OBJECTIVES = [
         ),
     ),
     Case(
+        "lora without its base",
+        's.yaml:8:9 parameters.base: there is no file "nowhere.safetensors"',
+        lora(
+            "  learning_rate: {min: 1e-4, max: 1e-3}\n  max_samples: 8\n  base: nowhere.safetensors",
+            "budget: {trials: 3}\nexecution: {workers: 1, retries: 0}\n",
+        ),
+    ),
+    Case(
+        "lora on what is no base",
+        "s.yaml:8:9 parameters.base: s.yaml holds no base; give a model.safetensors",
+        lora(
+            "  learning_rate: {min: 1e-4, max: 1e-3}\n  max_samples: 8\n  base: s.yaml",
+            "budget: {trials: 3}\nexecution: {workers: 1, retries: 0}\n",
+        ),
+    ),
+    Case(
+        "lora beyond its base",
+        "s.yaml:8:15 parameters.max_length: found 4096, but the base was made for 128",
+        lora(
+            "  learning_rate: {min: 1e-4, max: 1e-3}\n  max_samples: 8\n  max_length: 4096",
+            "budget: {trials: 3}\nexecution: {workers: 1, retries: 0}\n",
+        ),
+    ),
+    Case(
         "no such program", "cannot start nowhere", changed('"obj.py:train"', "{command: [nowhere]}"), code=1
     ),
     Case(

@@ -65,6 +65,27 @@ def test_hyperband_comes_to_what_its_rungs_let_through(make_spec: MakeSpec) -> N
     assert made.saving == pytest.approx(1 - spent / 17 / 9)
 
 
+@pytest.mark.parametrize(
+    ("changes", "highest"),
+    [
+        ({"lora_r": 256}, 256),
+        ({"lora_r": {"min": 2, "max": 512, "factor": 2}}, 512),
+        ({"lora_r": [8, 64]}, None),
+        ({"lora_r": 256, "finetuning_type": "full"}, None),
+    ],
+)
+def test_a_rank_above_the_width_of_the_base_is_told(
+    make_spec: MakeSpec, changes: dict[str, Any], highest: int | None
+) -> None:
+    told = [
+        message
+        for path, message in found(make_spec(**LORA | {"parameters": parameters(**changes)}))
+        if "above the width" in message and path == "parameters.lora_r"
+    ]
+    wanted = f"is up to {highest}, above the width of the base: a rank of 128 is all that adapters can use"
+    assert told == ([wanted] if highest else [])
+
+
 def test_successive_halving_is_one_bracket_that_may_begin_later(make_spec: MakeSpec) -> None:
     stopping = hyperband(1, 27) | {"method": "asha", "min_early_stopping_rate": 1}
     made = plan.plan_of(make_spec(early_stopping=stopping, budget={"trials": 9}))

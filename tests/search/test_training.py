@@ -337,7 +337,19 @@ DOCUMENTS = [
     ),
     (
         "parameters:\n  max_samples: 64\n  lora_r: four\n",
-        "f.yaml:3:11 parameters.lora_r: found 'four' (str), needs a whole number in [1, inf)",
+        "f.yaml:3:11 parameters.lora_r: found 'four' (str), needs a whole number in [1, 65536]",
+    ),
+    (
+        "parameters: {max_samples: 16, base: /gone.safetensors}\n",
+        'f.yaml:1:37 parameters.base: there is no file "/gone.safetensors"',
+    ),
+    (
+        "parameters: {max_samples: 16, train_file: gone.txt}\n",
+        'f.yaml:1:43 parameters.train_file: there is no file "gone.txt"',
+    ),
+    (
+        "parameters: {max_samples: 16, max_length: 4096}\n",
+        "f.yaml:1:43 parameters.max_length: found 4096, but the base was made for 128",
     ),
     (
         "parameters: {lora_r: 4}\n",
@@ -354,7 +366,7 @@ def test_a_wrong_file_is_told_at_its_place(cli: Cli, text: str, told: str) -> No
     code, shown, errors = cli("train", "f.yaml")
     assert (code, shown) == (2, "")
     assert told in errors
-    assert not Path("runs").exists()
+    assert not Path("trained").exists()
 
 
 def test_a_missing_file_says_what_writes_one(cli: Cli) -> None:

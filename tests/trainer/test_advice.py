@@ -251,6 +251,28 @@ def test_a_complete_run(params: dict[str, Any], reports: list[Report], advised: 
     assert advise(LoraConfig, Seen({"max_samples": 2400} | params, "complete", reports)) == advised
 
 
+@pytest.mark.parametrize("kind", ["full", "linear"])
+@pytest.mark.parametrize(
+    ("ended", "reports"),
+    [
+        ("diverged", GREW),
+        ("out_of_memory", []),
+        ("complete", OVERFITTED),
+        ("complete", course(1.57, 1.567, 1.565, every=800)),
+    ],
+)
+@pytest.mark.parametrize(
+    "adapters", [{"lora_r": 2, "lora_alpha": 128.0}, {"lora_r": 128, "alpha_over_r": 16.0}]
+)
+def test_where_no_adapters_train_nothing_is_said_of_them(
+    kind: str, ended: Ending, reports: list[Report], adapters: dict[str, Any]
+) -> None:
+    # All that comes before the adapters is as it is advised already: only they are left to speak of.
+    params = {"weight_decay": 0.1, "early_stopping_patience": 3, "warmup_ratio": 0.1, "finetuning_type": kind}
+    advised = advise(LoraConfig, Seen(LORA | params | adapters, ended, reports, best=BETTER))
+    assert not [sentence for sentence in advised if "lora" in sentence or "alpha" in sentence]
+
+
 def test_a_low_rate_is_compared_with_the_best() -> None:
     params, reports = {"learning_rate": 1e-4, "max_samples": 300}, course(1.57, 1.567, 1.565)
     (first,) = advise(LoraConfig, Seen(params, "complete", reports, best=BETTER))

@@ -17,6 +17,7 @@ from hpsearch.trainer.config import (
 )
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.rules import known_parameters, rules
+from hpsearch.trainer.schedule import report_due
 
 
 def problems(params: dict[str, Any], kind: type[TrainConfig] = LoraConfig) -> list[str]:
@@ -31,9 +32,9 @@ def test_every_problem_is_listed_at_once() -> None:
     )
     assert found == [
         "warmup_rato: unknown to the objective 'lora', did you mean \"warmup_ratio\"?",
-        "learning_rate: found '1e-3' (str), needs a number in (0, inf)",
+        "learning_rate: found '1e-3' (str), needs a number in (0, 1e30]",
         f"lr_scheduler: found 'cos', allowed: {', '.join(SCHEDULERS)}, did you mean \"cosine\"?",
-        "lora_r: found 0, needs a whole number in [1, inf)",
+        "lora_r: found 0, needs a whole number in [1, 65536]",
     ]
 
 
@@ -47,7 +48,8 @@ def test_every_problem_is_listed_at_once() -> None:
         ("learning_rate", None),
         ("batch_size", 8.0),
         ("batch_size", True),
-        ("lora_dropout", 1.0),
+        ("lora_dropout", 0.99999999),  # 1 in 32 bits
+        ("adam_epsilon", 1e-50),  # 0 in 32 bits
         ("warmup_ratio", -0.1),
         ("validation_split", 0.6),
         ("train_file", 3),
@@ -68,6 +70,28 @@ def test_a_wrong_value_is_refused_by_its_name(name: str, value: Any) -> None:
     found = problems({"max_samples": 64, name: value})
     assert len(found) == 1
     assert found[0].startswith(f"{name}: found ")
+
+
+@pytest.mark.parametrize("value", [2**62, 10**400])
+@pytest.mark.parametrize("name", ["batch_size", "gradient_accumulation_steps", "max_length", "lora_r"])
+def test_a_size_that_no_run_can_have_is_refused(name: str, value: int) -> None:
+    assert problems({"max_steps": 9, name: value})[0].startswith(f"{name}: found {value}, needs a whole ")
+
+
+@pytest.mark.parametrize("value", [10**8, 10**400])
+@pytest.mark.parametrize("name", ["width", "depth", "heads"])
+def test_a_model_that_nobody_waits_for_is_refused(name: str, value: int) -> None:
+    assert problems({"max_steps": 9, name: value}, PretrainConfig)[0].startswith(f"{name}: found {value}, ")
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "lora_alpha", "alpha_over_r", "loraplus_lr_ratio"])
+def test_a_factor_that_no_number_of_32_bits_holds_is_refused(name: str) -> None:
+    assert problems({"max_steps": 9, name: 1e300})[0].startswith(f"{name}: found 1e+300, needs a number ")
+
+
+@pytest.mark.parametrize("name", ["max_samples", "lr_timescale"])
+def test_a_number_beyond_all_real_ones_is_refused(name: str) -> None:
+    assert problems({name: 10**400})[0].startswith(f"{name}: found 1000")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +140,9 @@ def test_contradictions_are_told(params: dict[str, Any], message: str) -> None:
 
 
 def test_pretrain_checks_its_own() -> None:
+    assert problems({"max_steps": 9, "dropout": 0.99999999}, PretrainConfig) == [
+        "dropout: found 0.99999999, needs a number in [0, 0.999]"
+    ]
     assert problems({"max_steps": 9, "width": 30}, PretrainConfig) == [
         "width: found 30, needs a multiple of heads (4)"
     ]
@@ -155,6 +182,25 @@ def test_the_last_step_is_the_first_that_reaches_the_length(samples: int, batch:
 def test_the_unit_is_that_of_the_length() -> None:
     assert (LoraConfig(max_steps=30).unit, LoraConfig(max_steps=30).length) == ("steps", 30)
     assert (LoraConfig(max_samples=30).unit, LoraConfig(max_samples=30).length) == ("samples", 30)
+
+
+@pytest.mark.parametrize(
+    ("length", "interval", "validations"),
+    [
+        ({"max_steps": 25}, 2, 13),
+        ({"max_steps": 11}, 1, 11),
+        ({"max_steps": 100}, 10, 10),
+        ({"num_train_epochs": 3, "samples_per_epoch": 16}, 1, 3),
+    ],
+)
+def test_validations_come_at_a_tenth_of_the_run_rounded_down(
+    length: dict[str, int], interval: int, validations: int
+) -> None:
+    config = LoraConfig.from_params(length)
+    assert config.eval_interval == interval
+    due = [report_due(config, step) for step in range(config.total_steps + 1)]
+    assert sum(place is not None for place in due) == validations
+    assert "a tenth of them, rounded down, at least 1" in rules(LoraConfig)["eval_every"].help
 
 
 def test_every_parameter_has_help_and_a_default_that_its_own_rule_accepts() -> None:

@@ -62,6 +62,24 @@ def test_the_same_seed_gives_the_same_curve_bit_for_bit(config: TrainConfig) -> 
     assert curve(first) != curve(fit(dataclasses.replace(config, seed=1), on_report=silent))
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize(
+    "largest", [{"lora_alpha": 1e9}, {"alpha_over_r": 1e9}, {"learning_rate": 1e30, "loraplus_lr_ratio": 1e6}]
+)
+def test_the_largest_values_are_computed_with(
+    tiny_lora: LoraConfig, optimizer: str, largest: dict[str, Any]
+) -> None:
+    config = dataclasses.replace(tiny_lora, optimizer=optimizer, **largest)
+    assert fit(config, on_report=silent).stopped in ("finished", "diverged")
+
+
+@pytest.mark.parametrize("ends", [{"lora_dropout": 0.999}, {"adam_epsilon": 1e-37}])
+def test_at_the_ends_of_what_is_allowed_a_run_stays_finite(
+    tiny_lora: LoraConfig, ends: dict[str, Any]
+) -> None:
+    assert fit(dataclasses.replace(tiny_lora, **ends), on_report=silent).stopped == "finished"
+
+
 def test_every_step_has_dropout_of_its_own_whatever_was_drawn_before(tiny_lora: LoraConfig) -> None:
     run = Run(tiny_lora)
     seeds = []

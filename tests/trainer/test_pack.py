@@ -275,3 +275,30 @@ def test_a_base_trains_as_a_whole_or_at_its_head(
         assert torch.equal(tensor, base[name]), "the base itself is never written to"
     resumed = fit(config, on_report=lambda report: None, resume_from=tmp_path / "run")
     assert resumed.value == result.value
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ({"batch_size": 2}, {"batch_size": 4}, False),  # a step of each is one pass
+        ({"batch_size": 64}, {"batch_size": 128}, True),
+        ({"batch_size": 2}, {"batch_size": 1, "gradient_accumulation_steps": 2}, True),
+        ({"lora_dropout": 0.0}, {"lora_dropout": 0.1}, False),
+        ({"lora_dropout": 0.2}, {"lora_dropout": 0.1}, True),
+        ({"label_smoothing_factor": 0.0}, {"label_smoothing_factor": 0.1}, False),
+        ({"label_smoothing_factor": 0.2}, {"label_smoothing_factor": 0.1}, True),
+        ({"optimizer": "lion"}, {"optimizer": "adamw"}, True),
+        ({"optimizer": "lion", "device": "cuda"}, {"optimizer": "adamw", "device": "cuda"}, False),
+        ({"lora_r": 2, "seed": 1, "max_samples": 512}, {"lora_r": 64, "lr_scheduler": "cosine"}, True),
+        ({}, {"precision": "bf16"}, False),
+        ({}, {"gradient_checkpointing": True}, False),
+        ({}, {"max_length": 8}, False),
+        ({}, {"use_dora": True}, False),
+    ],
+)
+def test_which_runs_are_in_one_pack_is_as_the_page_on_the_trainer_says(
+    tiny_lora: LoraConfig, one: dict[str, Any], other: dict[str, Any], together: bool
+) -> None:
+    long = dataclasses.replace(tiny_lora, max_samples=1024)
+    keys = [pack_key(dataclasses.replace(long, **values)) for values in (one, other)]
+    assert (keys[0] == keys[1]) == together

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from torch import Tensor
 from hpsearch.trainer import pack as packs
 from hpsearch.trainer.config import OPTIMIZERS, PASS_TOKENS, LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.loop import FitResult, Run, course, fit
+from hpsearch.trainer.optim import AdamW
 from hpsearch.trainer.pack import Pack, new_pack, pack_key
 from hpsearch.trainer.recordings import MOST, Recordings
 from hpsearch.trainer.together import Together
@@ -181,6 +184,53 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(on_cuda: LoraConfig, tm
         fit(config, on_report=stop, checkpoint=tmp_path)
     rest = fit(config, on_report=lambda report: None, resume_from=tmp_path)
     assert [r.value for r in rest.reports] == [r.value for r in whole.reports]
+
+
+class Played(Recordings):
+    """Recordings without a device: what is recorded is called, and played it is called again."""
+
+    def __init__(self) -> None:
+        self._made, self._most, self.recording = {}, MOST, False
+
+    def _as_it_is(self, function: Callable[[], None]) -> None:
+        function()
+
+    def _recorded(self, function: Callable[[], None]) -> Any:
+        function()
+        return SimpleNamespace(replay=function)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(
+    ("error", "spared"),
+    [(torch.OutOfMemoryError("CUDA out of memory"), True), (RuntimeError("capture is invalid"), False)],
+)
+def test_what_cannot_be_recorded_is_computed_as_it_is(
+    tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch, count: int, error: Exception, spared: bool
+) -> None:
+    """Memory is short while a step is recorded, not while it is computed: no run is to fail of it."""
+    update, met = AdamW._update, list[str]()
+
+    def short(self: AdamW, names: list[str], gradients: list[Tensor], rate: Any, decay: float) -> None:
+        if played.recording:
+            met.append("recording")
+            raise error
+        update(self, names, gradients, rate, decay)
+
+    monkeypatch.setattr(AdamW, "_update", short)
+    together, outcomes = Together(), list[object]()
+    for seed in range(count):
+        run = together.new_run(dataclasses.replace(tiny_lora, seed=seed))
+        together.join(run, course(run, on_report=lambda report: None))
+    played = Played()
+    vars(run.pack)["_recordings"] = played
+    while together.busy:
+        outcomes += [outcome for _, outcome in together.advance()]
+    assert len(met) == 1
+    if spared or count > 1:  # several are tried one by one
+        assert [type(outcome) for outcome in outcomes] == [FitResult] * count
+    else:
+        assert outcomes == [error]
 
 
 @cuda

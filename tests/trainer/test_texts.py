@@ -61,6 +61,13 @@ def test_a_folder_holds_records_and_packed_files_too(tmp_path: Path) -> None:
     assert read(tmp_path) == [b"first", b"second", b"third", b"fourth"]
 
 
+def test_names_may_end_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "A.JSONL").write_text('{"text": "first"}\n{"text": "second"}\n')
+    (tmp_path / "B.Ndjson.GZ").write_bytes(gzip.compress(b'{"text": "third"}'))
+    (tmp_path / "C.TXT.GZ").write_bytes(gzip.compress(b"fourth"))
+    assert read(tmp_path) == [b"first", b"second", b"third", b"fourth"]
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [

@@ -7,9 +7,12 @@ import dataclasses
 import pytest
 import torch
 
+from hpsearch.trainer import loop
+from hpsearch.trainer import together as together_module
 from hpsearch.trainer.checkpoint import Tensors
 from hpsearch.trainer.config import LoraConfig
 from hpsearch.trainer.loop import FitResult, Run, course, fit
+from hpsearch.trainer.pack import Pack
 from hpsearch.trainer.together import Outcome, Together
 
 
@@ -41,6 +44,49 @@ def _break(run: Run, number: int) -> None:
 
 def told(result: FitResult) -> list[tuple[int, float, float]]:
     return [(report.step, report.value, report.metrics["train_loss"]) for report in result.reports]
+
+
+class Device:
+    """One that does what it is asked for later: a tick takes a second, in which nobody waits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.asked = 0.0
+        tick = Pack.tick
+
+        def asked(pack: Pack) -> None:
+            tick(pack)
+            self.asked += 1.0
+
+        monkeypatch.setattr(Pack, "tick", asked)
+        monkeypatch.setattr(Pack, "wait", lambda pack: self._wait())
+        for module in (loop, together_module):
+            monkeypatch.setattr(module, "clock", lambda: self.now)
+
+    def _wait(self) -> None:
+        self.now, self.asked = self.now + self.asked, 0.0
+
+
+def test_each_run_is_told_the_time_that_its_device_took(
+    tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Device(monkeypatch)
+    configs = [dataclasses.replace(tiny_lora, seed=seed, eval_every=8 * (1 + seed // 2)) for seed in range(4)]
+    outcomes: list[Outcome] = [*trained_together(configs, {}), fit(configs[0], on_report=lambda report: None)]
+    for outcome in outcomes:
+        assert isinstance(outcome, FitResult)
+        assert {report.metrics["tokens_per_second"] for report in outcome.reports} == {4.0 * 16}
+        assert 12.0 <= outcome.seconds < 12.0 + 10.0  # and the validations, by the clock on the wall
+
+
+def test_a_device_that_fails_while_it_is_waited_for_ends_the_runs_of_its_pack(
+    tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(pack: Pack) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(Pack, "wait", broken)
+    outcomes = trained_together([dataclasses.replace(tiny_lora, seed=seed) for seed in range(2)], {})
+    assert [type(outcome) for outcome in outcomes] == [RuntimeError] * 2
 
 
 # Its neighbours step before it and after it; they would miss the report that is due then, or their end.
