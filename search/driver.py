@@ -37,7 +37,7 @@ from .promoting import Promoting
 from .running import Assignment, Failure, Running
 from .spending import Spending
 from .timing import Timing
-from .untried import Untried, tried
+from .untried import Untried
 
 if TYPE_CHECKING:
     from .memory import Memory
@@ -357,10 +357,10 @@ class Driver:
             return True
         if isinstance(sampler, GridSampler):
             return sampler.next(self.study) is None
-        if self._untried.left(tried(self.trials)) != []:
-            return False
-        self.say("every configuration of the space has been tried")
-        return True
+        exhausted = self._untried.exhausted(self.trials)
+        if exhausted:
+            self.say("every configuration of the space has been tried")
+        return exhausted
 
     def _goes_on(self, waiting: FrozenTrial, left: float) -> bool:
         """Whether a trial that waits may go on, where those of the search have so many seconds left.

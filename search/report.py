@@ -183,7 +183,9 @@ def confirmation(result: StudyResult) -> list[str]:
     best, confirmed = result.best_trial, result.confirmed
     if best is None or confirmed is None:
         again = [t for t in result.study.get_trials(deepcopy=False) if confirms(t) is not None]
-        failed = [t.user_attrs["error"] for t in again if t.state == TrialState.FAIL]
+        failed = [
+            t.user_attrs.get("error", "by another program") for t in again if t.state == TrialState.FAIL
+        ]
         return [f"not confirmed, {len(failed)} trainings failed: {failed[-1]}"] if failed else []
     value, off = confirmed.value, confirmed.optimism
     lines = [

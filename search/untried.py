@@ -41,6 +41,10 @@ class Untried:
         listed = (labelled(space, parameters, config) for config in space.grid())
         return [labels for labels in listed if key_of(labels) not in taken]
 
+    def exhausted(self, trials: Iterable[FrozenTrial]) -> bool:
+        """Whether nothing is left of a small space."""
+        return self._is_small and not self.left(tried(trials))
+
     @cached_property
     def _is_small(self) -> bool:
         size = self._spec.space.grid_size() if self._spec.space.searched else None
