@@ -41,7 +41,7 @@ ROWS = "[1, 1000000]"
 SIZE = "[1, 65536]"
 SCALE = "(0, 1e9]"
 # In the 32 bits that a run computes in, a larger share than this may be all, and a smaller number 0.
-DROPOUT = "[0, 0.999]"
+DROPOUT = "[0, 0.999)"
 LEAST = "[1e-37, inf)"
 OUTSIDE = ("device", "save_total_limit")  # say where a run is computed and what is left of it, not what it is
 

@@ -141,7 +141,7 @@ def test_contradictions_are_told(params: dict[str, Any], message: str) -> None:
 
 def test_pretrain_checks_its_own() -> None:
     assert problems({"max_steps": 9, "dropout": 0.99999999}, PretrainConfig) == [
-        "dropout: found 0.99999999, needs a number in [0, 0.999]"
+        "dropout: found 0.99999999, needs a number in [0, 0.999)"
     ]
     assert problems({"max_steps": 9, "width": 30}, PretrainConfig) == [
         "width: found 30, needs a multiple of heads (4)"
