@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ..trainer.errors import ConfigError
 from ..trainer.rules import Course, defaults_of, did_you_mean, optional, rules, whole
 from .base import Trial
 from .rounds import Rounds
-from .tables import Metrics, TableParameters
+from .tables import Metrics, Table, TableParameters
 
 Part = Callable[[Path | None, int, int, Path], list[float]]
 
@@ -58,6 +59,13 @@ class BoostingParameters(TableParameters):
         """The parameters that the library itself takes."""
         ours = {*rules(BoostingParameters), self.length}
         return {name: getattr(self, name) for name in rules(type(self)) if name not in ours}
+
+    def library_on(self, table: Table) -> dict[str, Any]:
+        """Those that fit the table's target. Raises `ConfigError` where one is given that does not."""
+        params = self.library
+        if len(table.classes) != 2 and params.pop("scale_pos_weight") != 1:
+            raise ConfigError(["scale_pos_weight: is for a target of two classes"])
+        return params
 
 
 def boost(trial: Trial, config: BoostingParameters, part: Part, *, file: str, metric: str) -> float:

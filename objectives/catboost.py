@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..trainer.errors import ConfigError
 from ..trainer.rules import real, text, whole
 from .base import Trial
 from .boosting import BoostingParameters, boost, threads
@@ -58,7 +57,7 @@ def train(trial: Trial) -> float:
     config = Config.from_params({"seed": trial.seed} | trial.params)
     table = config.table()
     metric = config.metrics.of(table, config.eval_metric, "eval_metric")
-    params = config.library | {
+    params = config.library_on(table) | {
         "loss_function": table.one_of("Logloss", "MultiClass", "RMSE"),
         "eval_metric": metric,
         "bootstrap_type": "Bayesian",
@@ -67,8 +66,6 @@ def train(trial: Trial) -> float:
         "allow_writing_files": False,
         "verbose": False,
     }
-    if len(table.classes) != 2 and params.pop("scale_pos_weight") != 1:
-        raise ConfigError(["scale_pos_weight: is for a target of two classes"])
     rows, held = (
         catboost.Pool(_named(x, table.categorical), y, cat_features=table.categorical)
         for x, y in ((table.x, table.y), (table.validation_x, table.validation_y))

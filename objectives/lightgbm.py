@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ..trainer.errors import ConfigError
 from ..trainer.rules import Need, real, switch, whole
 from .base import Trial
 from .boosting import BoostingParameters, boost, threads
@@ -64,7 +63,7 @@ def train(trial: Trial) -> float:
     config = Config.from_params({"seed": trial.seed} | trial.params)
     table = config.table()
     metric = config.metrics.of(table, config.eval_metric, "eval_metric")
-    params = config.library | {
+    params = config.library_on(table) | {
         "objective": table.one_of("binary", "multiclass", "regression"),
         "metric": metric,
         "num_threads": threads(),
@@ -74,8 +73,6 @@ def train(trial: Trial) -> float:
     }
     if len(table.classes) > 2:
         params["num_class"] = len(table.classes)
-    if len(table.classes) != 2 and params.pop("scale_pos_weight") != 1:
-        raise ConfigError(["scale_pos_weight: is for a target of two classes"])
     rows = lightgbm.Dataset(table.x, table.y, params=params, free_raw_data=False)
     held = rows.create_valid(table.validation_x, table.validation_y)
 

@@ -27,16 +27,15 @@ class Rounds:
         seed: int,
         length: int,
         every: int | None,
-        save: Callable[[Path], None] | None = None,
+        save: Callable[[Path], None],
         patience: int = 0,
         higher_is_better: bool = False,
     ) -> None:
         """Reports come `every` so many rounds, and after the last one.
 
         By default a tenth of them, rounded down, at least 1.
-        `save` writes what there is of the model into a folder; without it a trial that is taken up again
-        begins at the start. With `patience`, training ends after so many rounds without a better value,
-        and the trial's value is the best one.
+        `save` writes what there is of the model into a folder. With `patience`, training ends after so many
+        rounds without a better value, and the trial's value is the best one.
         """
         self._trial = trial
         self._seed = seed
@@ -90,9 +89,8 @@ class Rounds:
             state["best"], state["best_round"] = value, self.done
         state["model"] = state["best_round"] if self._patience else self.done
         if self.done % self._every == 0 or not self.goes_on:
-            if self._save is not None:
-                self._save(self._trial.checkpoint)
-                (self._trial.checkpoint / STATE).write_text(json.dumps(state), encoding="utf-8")
+            self._save(self._trial.checkpoint)
+            (self._trial.checkpoint / STATE).write_text(json.dumps(state), encoding="utf-8")
             self._trial.report(value, step=self.done)
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ..trainer.errors import ConfigError
 from ..trainer.rules import real, text, whole
 from .base import Trial
 from .boosting import BoostingParameters, boost, threads
@@ -57,15 +56,13 @@ def train(trial: Trial) -> float:
     config = Config.from_params({"seed": trial.seed} | trial.params)
     table = config.table()
     metric = config.metrics.of(table, config.eval_metric, "eval_metric")
-    params = config.library | {
+    params = config.library_on(table) | {
         "objective": table.one_of("binary:logistic", "multi:softprob", "reg:squarederror"),
         "eval_metric": metric,
         "nthread": threads(),
     }
     if len(table.classes) > 2:
         params["num_class"] = len(table.classes)
-    if len(table.classes) != 2 and params.pop("scale_pos_weight") != 1:
-        raise ConfigError(["scale_pos_weight: is for a target of two classes"])
     rows, held = (
         xgboost.DMatrix(x, y, enable_categorical=True, nthread=threads())
         for x, y in ((table.x, table.y), (table.validation_x, table.validation_y))
