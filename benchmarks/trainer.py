@@ -255,18 +255,19 @@ def evaluation(work: Work, turns: Turns) -> None:
     """A trial of the space that ships, whole: its baseline, on its grid."""
     from hpsearch.spaces import load
     from hpsearch.trainer.config import LoraConfig
-    from hpsearch.trainer.loop import Report, Run, fit
+    from hpsearch.trainer.loop import fit
+    from hpsearch.trainer.run import BaseRun, Report
 
-    validate = Run.validate
+    validate = BaseRun.validate
 
-    def timed(self: Run, number: int) -> Report:
+    def timed(self: BaseRun, number: int) -> Report:
         wall, cpu = time.perf_counter(), time.process_time()
         report = validate(self, number)
         turns.found["validating_wall"] += time.perf_counter() - wall
         turns.found["validating_cpu"] += time.process_time() - cpu
         return report
 
-    Run.validate = timed  # type: ignore[method-assign]
+    BaseRun.validate = timed  # type: ignore[method-assign]
     space = load("lora").space
     chosen = space.baseline() or {}
     params = space.resolve(lambda name, parameter: chosen[name]) | {"device": work.device}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpsearch.trainer.config import SCHEDULERS, LoraConfig
+from hpsearch.trainer.config import LoraConfig
 from hpsearch.trainer.schedule import learning_rate
+from hpsearch.trainer.training import SCHEDULERS
 
 FILE = Path(__file__).with_suffix(".svg")
 STEPS = 200

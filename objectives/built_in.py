@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 
 from ..trainer.config import TrainConfig
 from ..trainer.errors import TrainerError
-from ..trainer.loop import FitResult, Report, Run, course, fit
+from ..trainer.loop import Run, fit
+from ..trainer.run import FitResult, Report, course
 from ..trainer.together import Together
 from .base import ObjectiveError, Trial
 from .catalog import trainer_errors

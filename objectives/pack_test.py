@@ -24,7 +24,8 @@ from torch import Tensor
 
 from ..trainer.config import LoraConfig
 from ..trainer.errors import TrainerError
-from ..trainer.loop import FitResult, Run, course, fit
+from ..trainer.loop import Run, fit
+from ..trainer.run import FitResult, course
 from ..trainer.together import Together
 
 TOLERANCE = {"cpu": 1e-6}  # of numbers up to 1, and relative above

@@ -21,7 +21,8 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
-from .config import PASS_TOKENS, TrainConfig
+from .config import PASS_TOKENS
+from .training import Training
 
 MOST = 4  # sentences; the guides' first ones help most
 RISE = 0.01  # of the best validation, from which a worse one is no noise of a small text
@@ -68,7 +69,7 @@ class Seen:
     best: tuple[int, Mapping[str, Any]] | None = None  # the study's best trial, maybe this: number, params
 
 
-def advise(config: type[TrainConfig] | None, seen: Seen) -> list[str]:
+def advise(config: type[Training] | None, seen: Seen) -> list[str]:
     """At most `MOST` sentences, what helps most first; none where nothing fits.
 
     `config` is that of a built-in objective, whose defaults count as this run's values. None: only what
@@ -84,7 +85,7 @@ def advise(config: type[TrainConfig] | None, seen: Seen) -> list[str]:
     return found[:MOST]
 
 
-def advise_overfitted(config: type[TrainConfig] | None, seen: Seen) -> list[str]:
+def advise_overfitted(config: type[Training] | None, seen: Seen) -> list[str]:
     """What `advise` says of a run that overfitted; none for another."""
     run = _Run(config, seen)
     told = _overfitted(run)
@@ -94,7 +95,7 @@ def advise_overfitted(config: type[TrainConfig] | None, seen: Seen) -> list[str]
 class _Run:
     """A run's values and validations, ready to be asked."""
 
-    def __init__(self, config: type[TrainConfig] | None, seen: Seen) -> None:
+    def __init__(self, config: type[Training] | None, seen: Seen) -> None:
         defaults = {entry.name: entry.default for entry in fields(config)} if config else {}
         self.seen = seen
         self.needs = config.needs if config else {}

@@ -1,9 +1,8 @@
-"""What a run can be told: every parameter with its default, its range and one line of help.
-
-The names are those of Hugging Face's `TrainingArguments` and `LoraConfig`. This module imports no torch, so
-that a space is checked and `--help` printed in milliseconds.
+"""What a run of hpsearch's own model can be told: each parameter with default, range and a line of help.
 
     LoraConfig.from_params({"learning_rate": 1e-3, "max_samples": 1600})
+
+Imports no torch, as `training` does not.
 """
 
 from __future__ import annotations
@@ -11,82 +10,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-from .rules import Course, Need, Parameters, Rule, one_of, optional, real, switch, text, whole
+from .rules import Need, Rule, one_of, optional, real, switch, text, whole
+from .training import ADAM, DROPOUT, NEEDS, SIZE, Adapters, Training
 
-SCHEDULERS = (
-    "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "step", "inverse_sqrt",
-    "warmup_stable_decay", "one_cycle", "reduce_on_plateau",
-)  # fmt: skip
-OPTIONS = {  # of one scheduler alone
-    "cosine_with_restarts": ("lr_cycles",),
-    "polynomial": ("lr_power",),
-    "step": ("lr_step_every", "lr_gamma"),
-    "inverse_sqrt": ("lr_timescale",),
-    "warmup_stable_decay": ("lr_decay_ratio", "lr_decay_type"),
-    "one_cycle": ("lr_rise_ratio", "lr_start_divisor"),
-    "reduce_on_plateau": ("lr_plateau_patience", "lr_plateau_factor", "lr_plateau_min_delta"),
-}
-DECAYS = ("linear", "cosine", "1-sqrt")
-DEVICES = ("auto", "cpu", "cuda", "mps")
-PRECISIONS = ("auto", "fp32", "bf16", "fp16", "tf32")
-OPTIMIZERS = ("adamw", "sgd", "adafactor", "lion", "muon")
 TARGETS = ("qkv", "out", "up", "down")
-LENGTHS = {"max_samples": "samples", "max_steps": "steps", "num_train_epochs": "epochs"}  # and their units
 FINETUNING = ("lora", "full", "linear")
-NAMED_CORPORA = ("english", "python")
-# More than any run is meant to have: beyond it, products of values overflow, or a model is never made.
-ROWS = "[1, 1000000]"
-SIZE = "[1, 65536]"
-SCALE = "(0, 1e9]"
-# In the 32 bits that a run computes in, a larger share than this may be all, and a smaller number 0.
-DROPOUT = "[0, 0.999)"
-LEAST = "[1e-37, inf)"
-OUTSIDE = ("device", "save_total_limit")  # say where a run is computed and what is left of it, not what it is
 
 # Of one run in a forward pass. On a CPU, what more of them need does not stay in a core's cache; a GPU has
 # done fewer before the next are asked of it.
 PASS_TOKENS = {"cpu": 512, "cuda": 4096}
 LOOK_ROWS = 8  # of a forward pass of the validation, or as many as `PASS_TOKENS` has
 
-_ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
 _ADAPTERS = (
     *("lora_r", "lora_alpha", "alpha_over_r", "lora_dropout", "target_modules"),
     *("use_rslora", "use_dora", "loraplus_lr_ratio"),
 )
-_NEEDS = {
-    **{name: one_of("lr_scheduler", scheduler) for scheduler, names in OPTIONS.items() for name in names},
-    "min_lr_ratio": Need(
-        "lr_scheduler is another than constant",
-        'lr_scheduler != "constant"',
-        lambda values: values["lr_scheduler"] != "constant",
-    ),
-    **dict.fromkeys(_ADAM, one_of("optimizer", "adamw", "muon")),
-    "momentum": one_of("optimizer", "sgd", "muon"),
-    "nesterov": one_of("optimizer", "sgd"),
-    **dict.fromkeys(("lion_beta1", "lion_beta2"), one_of("optimizer", "lion")),
-    "samples_per_epoch": Need(
-        "num_train_epochs is given",
-        "num_train_epochs != null",
-        lambda values: values["num_train_epochs"] is not None,
-    ),
-    "early_stopping_min_delta": Need(
-        "early_stopping_patience is above 0",
-        "early_stopping_patience > 0",
-        lambda values: values["early_stopping_patience"] > 0,
-    ),
-    "validation_split": Need(
-        "validation_file is left out",
-        "validation_file == null",
-        lambda values: values["validation_file"] is None,
-    ),
-}
 _LORA_NEEDS = {
     **dict.fromkeys(_ADAPTERS, one_of("finetuning_type", "lora")),
     # Muon leaves to AdamW what is no matrix of a block, and adapters are such matrices.
     **dict.fromkeys(
-        _ADAM,
+        ADAM,
         Need(
             "optimizer is adamw, or muon with use_dora or a finetuning_type of full or linear",
             "{optimizer: adamw}",
@@ -111,133 +56,11 @@ _LORA_NEEDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(Parameters):
-    """What every training knows. Exactly one of `max_samples` and `max_steps` is given: the resource."""
+class TrainConfig(Training):
+    """What every training of hpsearch's own model knows."""
 
-    needs: ClassVar[Mapping[str, Need]] = _NEEDS
-    outside: ClassVar[tuple[str, ...]] = OUTSIDE
-    files: ClassVar[tuple[str, ...]] = ("train_file", "validation_file")
-    bundled: ClassVar[tuple[str, ...]] = NAMED_CORPORA
-
-    learning_rate: float = real(1e-3, "(0, 1e30]", "peak learning rate")
-    batch_size: int = whole(8, ROWS, "sequences of one forward pass")
-    gradient_accumulation_steps: int = whole(1, ROWS, "forward passes of one optimizer step")
-    max_samples: int | None = optional(
-        int, "[1, inf)", "length of the run in sequences; or give one of these:"
-    )
-    max_steps: int | None = optional(int, "[1, inf)", "length of the run in optimizer steps")
-    num_train_epochs: int | None = optional(
-        int, "[1, inf)", "length of the run in epochs; or give one of these"
-    )
-    samples_per_epoch: int | None = optional(
-        int, "[1, inf)", "sequences of an epoch (default: as many as the text holds)"
-    )
-    eval_every: int | None = optional(
-        int,
-        "[1, inf)",
-        "validate after so many of these (default: a tenth of them, rounded down, at least 1)",
-    )
     eval_samples: int = whole(32, "[1, inf)", "validation sequences, the same ones every time")
-    warmup_ratio: float = real(0.0, "[0, 1]", "share of the run in which the learning rate rises from 0")
-    warmup_steps: int = whole(0, "[0, inf)", "the same in optimizer steps; give one of the two")
-    lr_scheduler: str = text("linear", SCHEDULERS, "how the learning rate falls after the warm-up")
-    min_lr_ratio: float = real(0.0, "[0, 1]", "where it falls to, as a share of the peak")
-    # Of one scheduler each, the others leave them alone. "The rest" is the run after the warm-up.
-    lr_cycles: int = whole(2, "[1, 1000]", "cosine_with_restarts: how often it falls from the peak")
-    lr_power: float = real(2.0, "(0, inf)", "polynomial: its power; 1 is linear")
-    lr_step_every: float = real(0.3, "[0.001, 1]", "step: share of the rest after which it drops, each time")
-    lr_gamma: float = real(0.1, "(0, 1)", "step: what a drop multiplies the rate by")
-    lr_timescale: float | None = optional(
-        float, "(0, inf)", "inverse_sqrt: share of the rest until 0.71 (default: as long as the warm-up)"
-    )
-    lr_decay_ratio: float = real(0.2, "(0, 1]", "warmup_stable_decay: share of the rest in which it falls")
-    lr_decay_type: str = text("cosine", DECAYS, "warmup_stable_decay: how it falls")
-    lr_rise_ratio: float = real(0.3, "(0, 1)", "one_cycle: share of the rest in which it rises to the peak")
-    lr_start_divisor: float = real(25.0, "[1, inf)", "one_cycle: it begins at the peak divided by this")
-    lr_plateau_patience: int = whole(
-        1, "[0, inf)", "reduce_on_plateau: validations without gain to put up with"
-    )
-    lr_plateau_factor: float = real(0.5, "(0, 1)", "reduce_on_plateau: what a drop multiplies the rate by")
-    lr_plateau_min_delta: float = real(0.0, "[0, inf)", "reduce_on_plateau: what counts as a gain, in nats")
-    weight_decay: float = real(0.01, "[0, inf)", "decoupled weight decay, on matrices only")
-    adam_beta1: float = real(0.9, "[0, 1)", "AdamW: decay of the mean of the gradients")
-    adam_beta2: float = real(0.999, "[0, 1)", "AdamW: decay of the mean of their squares")
-    adam_epsilon: float = real(1e-8, LEAST, "AdamW: added to the root of the mean square")
-    max_grad_norm: float = real(1.0, "[0, inf)", "scale longer gradients down to this norm; 0: leave them")
-    max_length: int = whole(128, "[2, 65536]", "tokens (bytes) of a sequence")
-    early_stopping_patience: int = whole(0, "[0, inf)", "stop after so many worse validations; 0: never")
-    early_stopping_min_delta: float = real(0.0, "[0, inf)", "the gain that patience asks for, in nats")
-    load_best_model_at_end: bool = switch("the value and weights of the best validation, not of the last")
-    save_total_limit: int = whole(
-        2, "[2, inf)", "checkpoints to keep: the newest ones, older ones are deleted"
-    )
-    train_file: str = text("python", (), "text, folder or .jsonl; or what Python carries: english, python")
-    validation_file: str | None = optional(
-        str, "", "the same to validate on; what it holds is not trained on"
-    )
-    validation_split: float = real(0.1, "[0, 0.5]", "share to validate on, where there is no validation_file")
-    text_field: str | None = optional(str, "", "records: the field that holds the text (default: by layout)")
-    device: str = text("auto", DEVICES, "where to train; auto: an accelerator where there is one")
-    seed: int = whole(0, "[0, 9223372036854775807]", "of the weights' start, the batches and the dropout")
-    # Of the optimizer.
-    optimizer: str = text("adamw", OPTIMIZERS, "what makes a step of a gradient; muon: of hidden matrices")
-    momentum: float | None = optional(
-        float, "[0, 1)", "sgd, muon: share of the past in the gradient (default: sgd 0.9, muon 0.95)"
-    )
-    nesterov: bool = switch("sgd: step from where the momentum leads; muon always does")
-    lion_beta1: float = real(0.9, "[0, 1)", "lion: share of the past in the step")
-    lion_beta2: float = real(0.99, "[0, 1)", "lion: share of the past in what it remembers")
-    # Of the loss, and how it is computed.
-    label_smoothing_factor: float = real(
-        0.0, "[0, 1)", "share of a target that all bytes have alike; in training, not in validation"
-    )
-    precision: str = text("auto", PRECISIONS, "to compute in; auto: bf16 where CUDA has it, else fp32")
-    gradient_checkpointing: bool = switch("keep only each block's input, and compute the rest of it again")
-    deterministic: bool = switch("use deterministic algorithms alone, on CUDA too")
     torch_compile: bool = switch("train blocks that torch compiles first: a minute that only long runs repay")
-
-    @classmethod
-    def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
-        problems = []
-        given = [name for name in LENGTHS if values[name] is not None]
-        if len(given) != 1:
-            found = " and ".join(given) or "none of them"
-            problems.append(f"{', '.join(LENGTHS)}: found {found}, needs exactly one: the run's length")
-        rows = values["batch_size"] * values["gradient_accumulation_steps"]
-        if values["max_samples"] is not None and rows > values["max_samples"]:
-            problems.append(f"max_samples: found {values['max_samples']}, but one step takes {rows} samples")
-        if values["warmup_ratio"] and values["warmup_steps"]:
-            problems.append("warmup_ratio, warmup_steps: found both, needs at most one")
-        if values["validation_file"] is not None and values["train_file"] in NAMED_CORPORA:
-            problems.append(f"validation_file: train_file {values['train_file']!r} brings its own")
-        if values["text_field"] is not None and values["train_file"] in NAMED_CORPORA:
-            problems.append(f"text_field: train_file {values['train_file']!r} has no records")
-        if values["nesterov"] and values["optimizer"] == "sgd" and values["momentum"] == 0:
-            problems.append("nesterov: found true, but momentum 0 leads nowhere; raise it")
-        if values["validation_split"] == 0 and values["validation_file"] is None:
-            problems.append("validation_split: found 0, needs a share above it, or a validation_file")
-        return problems
-
-    @classmethod
-    def course(cls, params: Mapping[str, Any]) -> Course:
-        """Where runs of these parameters end and report."""
-        length = next((name for name in LENGTHS if name in params), "max_steps")
-        return Course(length, params.get(length), params.get("eval_every"))
-
-    @property
-    def unit(self) -> str:
-        """What the run is measured in, and its reports are numbered by: `samples`, `steps` or `epochs`."""
-        return next(unit for name, unit in LENGTHS.items() if getattr(self, name) is not None)
-
-    @property
-    def length(self) -> int:
-        """The whole run, in `unit`."""
-        return cast(int, next(found for name in LENGTHS if (found := getattr(self, name)) is not None))
-
-    @property
-    def rows_per_step(self) -> int:
-        """Sequences of one optimizer step."""
-        return self.batch_size * self.gradient_accumulation_steps
 
     @property
     def rows_per_pass(self) -> int:
@@ -258,82 +81,25 @@ class TrainConfig(Parameters):
     def _pass_tokens(self) -> int:
         return PASS_TOKENS.get(self.device, PASS_TOKENS["cpu"])
 
-    def rate_ratio(self, name: str) -> float:
-        """What the learning rate is multiplied with for a tensor that trains."""
-        return 1.0
-
-    @property
-    def total_steps(self) -> int:
-        """Optimizer steps of the whole run; the last one may go past its end by a part of a batch."""
-        return self.steps_to(self.length)
-
-    def steps_to(self, place: int) -> int:
-        """The optimizer steps after which `place`, in the run's unit, is reached."""
-        if self.unit == "steps":
-            return place
-        return math.ceil(place * self._samples_per_unit / self.rows_per_step)
-
-    def place_after(self, steps: int) -> int:
-        """How far the run is after so many optimizer steps, in whole places of its unit."""
-        return steps if self.unit == "steps" else steps * self.rows_per_step // self._samples_per_unit
-
-    @property
-    def _samples_per_unit(self) -> int:
-        if self.unit == "samples":
-            return 1
-        assert self.samples_per_epoch is not None, "a run sets it where its text is known"
-        return self.samples_per_epoch
-
-    @property
-    def keeps_best(self) -> bool:
-        """Whether the run's value and weights are those of its best validation, and not of its last."""
-        return self.load_best_model_at_end or self.early_stopping_patience > 0
-
-    @property
-    def eval_interval(self) -> int:
-        """`eval_every`, by default a tenth of the run, rounded down, and at least 1."""
-        return max(1, self.length // 10) if self.eval_every is None else self.eval_every
-
 
 @dataclass(frozen=True, kw_only=True)
-class LoraConfig(TrainConfig):
-    """Fine-tune a base: low-rank adapters of it, all of it, or its head alone.
-
-    Their strength is `lora_alpha`, or by its ratio to the rank `alpha_over_r`; both only where they agree, so
-    that a space may search the ratio and derive the alpha from it.
-    """
+class LoraConfig(Adapters, TrainConfig):
+    """Fine-tune a base: low-rank adapters of it, all of it, or its head alone."""
 
     objective: ClassVar[str] = "lora"
-    needs: ClassVar[Mapping[str, Need]] = _NEEDS | _LORA_NEEDS
+    needs: ClassVar[Mapping[str, Need]] = NEEDS | _LORA_NEEDS
     models: ClassVar[tuple[str, ...]] = ("base",)
 
     train_file: str = text("english", (), "text, folder or .jsonl; or what Python carries: english, python")
-    lora_r: int = whole(8, SIZE, "rank of the adapters")
-    lora_alpha: float | None = optional(float, SCALE, "adapters are scaled by lora_alpha / lora_r")
-    alpha_over_r: float | None = optional(float, SCALE, "that scale by itself (default: 2)")
-    lora_dropout: float = real(0.0, DROPOUT, "dropout of the adapters' input")
     target_modules: str | list[str] | tuple[str, ...] = field(
         default="all-linear",
         metadata={"rule": Rule(list, f"linears to adapt: a list of {', '.join(TARGETS)}, or all-linear",
                                choices=(*TARGETS, "all-linear"))},
     )  # fmt: skip
-    use_rslora: bool = switch("scale by lora_alpha / sqrt(lora_r): higher ranks learn as fast")
-    loraplus_lr_ratio: float = real(1.0, "(0, 1e6]", "LoRA+: learning rate of B as a multiple of A's")
-    use_dora: bool = switch("DoRA: train the lengths of the weights' rows beside their directions")
     base: str | None = optional(str, "", "a pretrained model.safetensors (default: the base that ships)")
     finetuning_type: str = text(
         "lora", FINETUNING, "what trains: adapters, the whole model (full), or its head (linear probing)"
     )
-
-    @classmethod
-    def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
-        problems = super()._contradictions(values)
-        alpha, ratio, rank = values["lora_alpha"], values["alpha_over_r"], values["lora_r"]
-        if alpha is not None and ratio is not None and not math.isclose(alpha, ratio * rank):
-            problems.append(
-                f"lora_alpha: found {alpha}, but alpha_over_r {ratio} * lora_r {rank} is {ratio * rank}"
-            )
-        return problems
 
     @property
     def rows_per_pass(self) -> int:
@@ -347,26 +113,10 @@ class LoraConfig(TrainConfig):
         passes = math.ceil(self.rows_per_step * self.max_length / self._pass_tokens)
         return math.ceil(self.rows_per_step / min(passes, self.rows_per_step))
 
-    def rate_ratio(self, name: str) -> float:
-        """LoRA+ (Hayou et al. 2024, section 4): B, which begins at zero, learns faster than A."""
-        return self.loraplus_lr_ratio if name.endswith("lora_B") else 1.0
-
     @property
     def padded_rank(self) -> int:
         """The rank that is computed with: 8, 16, 32, ... Rows beyond `lora_r` are zero, and stay so."""
         return max(8, 1 << (self.lora_r - 1).bit_length())
-
-    @property
-    def scale(self) -> float:
-        """What the adapters are scaled by: lora_alpha / lora_r, with rsLoRA lora_alpha / sqrt(lora_r).
-
-        rsLoRA: Kalajdzievski 2023, "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA".
-        """
-        if self.lora_alpha is not None:
-            scale = self.lora_alpha / self.lora_r
-        else:
-            scale = 2.0 if self.alpha_over_r is None else self.alpha_over_r
-        return scale * math.sqrt(self.lora_r) if self.use_rslora else scale
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import torch
 
-from .config import TrainConfig
 from .errors import ConfigError
 from .optim import Tensors
+from .training import Training
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"  # cuBLAS reads it when it first computes; torch names these two
@@ -48,7 +48,7 @@ class Numerics:
     deterministic: bool
 
     @classmethod
-    def of(cls, config: TrainConfig, device: torch.device) -> Numerics:
+    def of(cls, config: Training, device: torch.device) -> Numerics:
         """Raises `ConfigError` where the device has not what the configuration asks for."""
         precision, able = config.precision, precisions(device)
         if precision == "auto":

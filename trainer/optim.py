@@ -37,7 +37,7 @@ from torch.optim._adafactor import adafactor
 from torch.optim._muon import DEFAULT_A, DEFAULT_B, DEFAULT_C, DEFAULT_NS_STEPS, EPS, muon
 from torch.optim.sgd import sgd
 
-from .config import TrainConfig
+from .training import Training
 
 Tensors = dict[str, Tensor]
 ByLayer = Callable[[Tensors], Tensors]  # views of a run's tensors, one for each layer's; names of parameters
@@ -49,7 +49,7 @@ class Optimizer(ABC):
     by_layer = False  # whether it takes each layer's tensors by themselves
     recordable = False  # whether its learning rate may be a scalar on the device, and it waits for nothing
 
-    def __init__(self, config: TrainConfig, trained: Mapping[str, Tensor], by_layer: ByLayer = dict) -> None:
+    def __init__(self, config: Training, trained: Mapping[str, Tensor], by_layer: ByLayer = dict) -> None:
         self._config = config
         self._split: ByLayer = by_layer if self.by_layer else dict
         self._trained = self._split(dict(trained))
@@ -248,7 +248,7 @@ _KINDS: dict[str, type[Optimizer]] = {
 }
 
 
-def new_optimizer(config: TrainConfig, trained: Tensors, by_layer: ByLayer) -> Optimizer:
+def new_optimizer(config: Training, trained: Tensors, by_layer: ByLayer) -> Optimizer:
     """The optimizer of a run, by its name."""
     return _KINDS[config.optimizer](config, trained, by_layer)
 

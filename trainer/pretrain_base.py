@@ -39,8 +39,9 @@ import torch
 from .checkpoint import SHIPPED_BASE, save_model
 from .config import PretrainConfig
 from .data import load_corpus
-from .loop import Report, fit
+from .loop import fit
 from .model import Shape
+from .run import Report
 
 RECIPE = PretrainConfig(
     width=128,

@@ -26,8 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .config import LENGTHS, TrainConfig
+from .config import TrainConfig
 from .loop import Run
+from .training import LENGTHS
 
 SMOOTHING = 0.8  # share of the past; with the batches' own part taken out, so little is enough, and lags less
 DIVERGED = 2.0  # times the best loss; a model that knows nothing has ln 256, so fastai's 4 might never come

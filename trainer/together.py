@@ -19,8 +19,9 @@ import torch
 from .build import on_device
 from .compiled import clock
 from .config import TrainConfig
-from .loop import FitResult, Run
+from .loop import Run
 from .pack import Pack, SomeFailedError, new_pack, pack_key
+from .run import FitResult
 
 Course = Generator[None, None, FitResult]
 Outcome = FitResult | BaseException

@@ -17,15 +17,9 @@ from hpsearch.search.cli.spaces import all_warnings
 from hpsearch.search.scheduling import Bracket
 from hpsearch.spaces import SpaceError, Spec, loads
 from hpsearch.spaces.document import read
-from hpsearch.trainer.config import (
-    FINETUNING,
-    OPTIMIZERS,
-    SCHEDULERS,
-    LoraConfig,
-    PretrainConfig,
-    TrainConfig,
-)
+from hpsearch.trainer.config import FINETUNING, LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.rules import rules
+from hpsearch.trainer.training import OPTIMIZERS, SCHEDULERS
 
 MakeSpec = Callable[..., Spec]
 

@@ -34,7 +34,8 @@ from hpsearch.trainer.checkpoint import (
 from hpsearch.trainer.config import LoraConfig
 from hpsearch.trainer.errors import CheckpointError
 from hpsearch.trainer.export import export
-from hpsearch.trainer.loop import FitResult, Report, fit
+from hpsearch.trainer.loop import fit
+from hpsearch.trainer.run import FitResult, Report
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}
 TENSORS: Tensors = {

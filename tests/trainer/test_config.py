@@ -9,15 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpsearch.trainer.config import (
-    SCHEDULERS,
-    LoraConfig,
-    PretrainConfig,
-    TrainConfig,
-)
+from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.rules import known_parameters, rules
 from hpsearch.trainer.schedule import report_due
+from hpsearch.trainer.training import SCHEDULERS
 
 
 def problems(params: dict[str, Any], kind: type[TrainConfig] = LoraConfig) -> list[str]:

@@ -11,8 +11,9 @@ from hpsearch.trainer.checkpoint import CHECKPOINT, load_checkpoint, read_tensor
 from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import CheckpointError
 from hpsearch.trainer.export import export, load_model
-from hpsearch.trainer.loop import Report, Run, fit
+from hpsearch.trainer.loop import Run, fit
 from hpsearch.trainer.model import GPT, loss_sum
+from hpsearch.trainer.run import Report
 
 
 def evaluate(model: GPT, config: TrainConfig) -> float:

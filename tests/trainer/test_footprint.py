@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hpsearch.trainer.config import OPTIMIZERS, LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.footprint import FP32, PARAMETERS, SHIPPED_BASE, VOCABULARY, counted, footprint
 from hpsearch.trainer.loop import Run
 from hpsearch.trainer.peak import STEPS, shortened
+from hpsearch.trainer.training import OPTIMIZERS
 
 STATES = ("adamw", "sgd", "lion", "muon")  # those of adafactor are as small as rows and columns
 KINDS: dict[str, dict[str, Any]] = {

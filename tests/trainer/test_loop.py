@@ -11,7 +11,8 @@ import torch
 
 from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
-from hpsearch.trainer.loop import FitResult, Report, Run, fit
+from hpsearch.trainer.loop import Run, fit
+from hpsearch.trainer.run import FitResult, Report
 from hpsearch.trainer.seeds import seed_of
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}  # what may differ between two equal runs

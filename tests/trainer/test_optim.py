@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from hpsearch.trainer.build import new_model
-from hpsearch.trainer.config import OPTIMIZERS, LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.data import inputs_and_targets, load_corpus, train_places, windows_at
 from hpsearch.trainer.loop import Run
 from hpsearch.trainer.model import loss_sum
 from hpsearch.trainer.optim import AdamW, new_optimizer
 from hpsearch.trainer.schedule import learning_rate
+from hpsearch.trainer.training import OPTIMIZERS
 
 
 def reference(config: PretrainConfig, steps: int) -> dict[str, torch.Tensor]:

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from hpsearch.trainer.checkpoint import load_base
-from hpsearch.trainer.config import OPTIMIZERS, PASS_TOKENS, LoraConfig, PretrainConfig
+from hpsearch.trainer.config import PASS_TOKENS, LoraConfig, PretrainConfig
 from hpsearch.trainer.export import export
 from hpsearch.trainer.loop import Run, fit
 from hpsearch.trainer.pack import Pack, new_pack, pack_key, token_losses
+from hpsearch.trainer.training import OPTIMIZERS
 
 STEPS = 5
 MIXED: list[dict[str, Any]] = [

@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hpsearch.trainer.config import LoraConfig
-from hpsearch.trainer.loop import Report, Run, fit
+from hpsearch.trainer.loop import Run, fit
 from hpsearch.trainer.model import GPT, Block, Shape, loss_sum
 from hpsearch.trainer.pack import LoraPack
+from hpsearch.trainer.run import Report
 
 # Gradients in float64.
 

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from hpsearch.trainer import pack as packs
-from hpsearch.trainer.config import OPTIMIZERS, PASS_TOKENS, LoraConfig, PretrainConfig, TrainConfig
-from hpsearch.trainer.loop import FitResult, Run, course, fit
+from hpsearch.trainer.config import PASS_TOKENS, LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.loop import Run, fit
 from hpsearch.trainer.optim import AdamW
 from hpsearch.trainer.pack import Pack, new_pack, pack_key
 from hpsearch.trainer.recordings import MOST, Recordings
+from hpsearch.trainer.run import FitResult, course
 from hpsearch.trainer.together import Together
+from hpsearch.trainer.training import OPTIMIZERS
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 STEPS = 12

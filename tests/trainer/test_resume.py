@@ -17,10 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpsearch.trainer import checkpoint as files
-from hpsearch.trainer.config import OPTIMIZERS, LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import CheckpointError
-from hpsearch.trainer.loop import FitResult, Report, fit
+from hpsearch.trainer.loop import fit
 from hpsearch.trainer.numerics import LossScale
+from hpsearch.trainer.run import FitResult, Report
+from hpsearch.trainer.training import OPTIMIZERS
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}
 

@@ -18,10 +18,11 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from hpsearch.trainer.config import DECAYS, OPTIONS, SCHEDULERS, LoraConfig, TrainConfig
+from hpsearch.trainer.config import LoraConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.rules import rules
 from hpsearch.trainer.schedule import History, learning_rate, lr_factor, report_due
+from hpsearch.trainer.training import DECAYS, OPTIONS, SCHEDULERS
 
 STEPS = 1000
 TO_THE_FLOOR = {"linear", "cosine", "cosine_with_restarts", "polynomial", "warmup_stable_decay", "one_cycle"}

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from hpsearch.search import plan
 from hpsearch.spaces import loads
-from hpsearch.trainer.config import SCHEDULERS, LoraConfig
+from hpsearch.trainer.config import LoraConfig
 from hpsearch.trainer.rules import rules
+from hpsearch.trainer.training import SCHEDULERS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "trainer.md").read_text(encoding="utf-8")

@@ -11,8 +11,9 @@ from hpsearch.trainer import loop
 from hpsearch.trainer import together as together_module
 from hpsearch.trainer.checkpoint import Tensors
 from hpsearch.trainer.config import LoraConfig
-from hpsearch.trainer.loop import FitResult, Run, course, fit
+from hpsearch.trainer.loop import Run, fit
 from hpsearch.trainer.pack import Pack
+from hpsearch.trainer.run import FitResult, course
 from hpsearch.trainer.together import Outcome, Together
 
 
