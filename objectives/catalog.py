@@ -215,6 +215,14 @@ def known_parameters(objective: str | Sequence[str]) -> frozenset[str] | None:
     return None if config is None else known_parameters(config)
 
 
+def with_defaults(objective: str | Sequence[str], params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters with those that a built-in objective takes where they are left out."""
+    from ..trainer.rules import defaults_of
+
+    config = config_class(objective)
+    return dict(params) if config is None else defaults_of(config) | dict(params)
+
+
 def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a built-in objective would refuse: a parameter's name and a message for each.
 
@@ -270,12 +278,18 @@ def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | No
     return config.lora_r, highest
 
 
+def is_bundled(objective: str | Sequence[str], name: str, value: object) -> bool:
+    """Whether a parameter of a built-in objective names data that needs no file."""
+    config = config_class(objective)
+    return config is not None and name in config.files and value in config.bundled
+
+
 def missing_file(objective: str, name: str, value: object) -> str | None:
     """What to say where a parameter of a built-in objective names a file that is nowhere; None elsewhere."""
     config = config_class(objective)
     if config is None or not isinstance(value, str) or name not in (*config.files, *config.models):
         return None
-    if name in config.files and value in config.bundled:
+    if is_bundled(objective, name, value):
         return None
     if Path(value).expanduser().exists():
         return None

@@ -167,20 +167,22 @@ def export(
         Path | None, typer.Option("--output", "-o", help="The file to write.", show_default="standard output")
     ] = None,
     form: Annotated[
-        Literal["yaml", "json", "flags"], typer.Option("--format", help="YAML, JSON or shell flags.")
+        Literal["yaml", "json", "flags", "trl", "peft", "axolotl", "llamafactory"],
+        typer.Option("--format", help="For hpsearch train, the shell, or a framework that fine-tunes."),
     ] = "yaml",
     trial: Annotated[int | None, typer.Option(min=0, help="This trial.", show_default="the best")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     storage: common.Storage = None,
     runs: common.Runs = None,
 ) -> None:
-    """Write a trial's configuration, and where it comes from, for `hpsearch train`.
+    """Write a trial's configuration, and where it comes from, for `hpsearch train` or another framework.
 
     Example: hpsearch export lora -o best.yaml
     """
     from ...storage.studies import trial_of
     from ..api import open_study
     from ..export import document, render
+    from ..frameworks import for_framework
 
     if output is not None and output.exists() and not force:
         raise SearchError(f"{output} exists; overwrite it with --force, or write another file")
@@ -188,13 +190,23 @@ def export(
     chosen = trial_of(result.study, result.best.number if trial is None else trial)
     if not chosen.params and result.spec.space.searched:
         raise SearchError(f"trial {chosen.number} has no parameters yet: it is {chosen.state.name.lower()}")
-    content = render(document(result.spec, chosen, result.provenance), form)
+    content = document(result.spec, chosen, result.provenance)
+    if form == "yaml" or form == "json" or form == "flags":
+        text, written = render(content, form), None
+    else:
+        written = for_framework(form, content, output)
+        text = written.text
     if output is None:
-        typer.echo(content, nl=False)
-        return
-    common.write_file(output, content)
-    value = f"{result.spec.metric} {chosen.value:.6g}" if chosen.value is not None else "no value"
-    common.say(f"wrote {output}: trial {chosen.number} of {study}, {chosen.state.name.lower()}, {value}")
+        typer.echo(text, nl=False)
+    else:
+        common.write_file(output, text)
+        value = f"{result.spec.metric} {chosen.value:.6g}" if chosen.value is not None else "no value"
+        common.say(f"wrote {output}: trial {chosen.number} of {study}, {chosen.state.name.lower()}, {value}")
+    if written is not None:
+        for what, why in written.lost.items():
+            common.say(f"not in it: {what}: {why}")
+        if written.to_fill:
+            common.say(f"to fill in: {', '.join(written.to_fill)}")
 
 
 def delete(

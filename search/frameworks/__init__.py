@@ -1,0 +1,86 @@
+"""A trial as a configuration of the frameworks that people fine-tune with: TRL, PEFT, Axolotl, LLaMA-Factory.
+
+written = for_framework("axolotl", document(spec, trial, provenance), Path("best.yaml"))
+written.text, written.lost, written.to_fill
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .keys import FRAMEWORKS
+from .recipe import Recipe, recipe_of
+from .sheet import Sheet, text_of
+
+__all__ = ["FRAMEWORKS", "PEFT", "Written", "for_framework"]
+
+PEFT = "peft"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file's text, and what to tell the user of it."""
+
+    text: str
+    lost: dict[str, str]  # what of the trial is not in it, and why
+    to_fill: tuple[str, ...]  # keys that the user has to fill in
+    values: dict[str, Any]
+
+
+def for_framework(name: str, content: dict[str, Any], file: Path | None) -> Written:
+    """A configuration to train, as `export.document` gives it, in the words of a framework.
+
+    Raises `UsageError` where the trial is no fine-tuning of a language model.
+    """
+    objective = content["objective"]
+    words = objective if isinstance(objective, str) else objective["command"]
+    recipe = recipe_of(words, content["parameters"], content["seed"])
+    if name == PEFT:
+        return _for_peft(recipe)
+    framework = FRAMEWORKS[name]
+    sheet = Sheet(framework.title, recipe)
+    provenance = content["provenance"]
+    framework.fill(sheet, f"trained/{provenance['study']}-{provenance['trial']}")
+    sheet.close()
+    value = f" ({content['metric']} {provenance['value']:.6g})" if "value" in provenance else ""
+    study = text_of(provenance["study"])
+    head = [
+        f"# {framework.title}: trial {provenance['trial']} of the study {study}{value}",
+        f"# {framework.command.format(file=file or 'FILE')}",
+    ]
+    if recipe.lost:
+        head += ["#", "# Of the trial, this file does not have:"]
+        head += [f"#   {_line(what)}: {why}" for what, why in recipe.lost.items()]
+    if sheet.to_fill:
+        head += ["#", f"# To fill in: {', '.join(sheet.to_fill)}"]
+    text = "\n".join([*head, *sheet.lines]) + "\n"
+    return Written(text, recipe.lost, tuple(sheet.to_fill), sheet.values())
+
+
+def _for_peft(recipe: Recipe) -> Written:
+    """`adapter_config.json`, which `peft.LoraConfig.from_pretrained(FOLDER)` reads."""
+    if not recipe.adapts:
+        raise UsageError("the trial trains no adapters: there is no configuration of PEFT for it")
+    take = recipe.values.pop
+    take("finetuning_type", None)
+    values: dict[str, Any] = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "bias": "none"}
+    if (model := take("model", None)) is not None:
+        values["base_model_name_or_path"] = model
+    renamed = {"lora_r": "r", "target_modules": "target_modules", "lora_alpha": "lora_alpha"}
+    for name in ("lora_dropout", "use_rslora", "use_dora"):
+        renamed[name] = name
+    values |= {key: take(name) for name, key in renamed.items() if name in recipe.values}
+    told = {what.partition(" ")[0] for what in recipe.lost}
+    others = told.union(renamed, ("model", "alpha_over_r", "finetuning_type"))
+    if rest := [name for name in recipe.asked if name not in others or name in recipe.values]:
+        recipe.lost[", ".join(rest)] = "of the training, not of the adapters; --format trl has it"
+    return Written(json.dumps(values, indent=2) + "\n", recipe.lost, (), values)
+
+
+def _line(words: str) -> str:
+    """Words that stay in their line."""
+    return words if words.isprintable() else json.dumps(words)

@@ -1,0 +1,292 @@
+"""A trial's training in Hugging Face's names, from which the files of the frameworks are written.
+
+    recipe_of("lora", {"lora_r": 8, "alpha_over_r": 2, "max_samples": 1600, "learning_rate": 1e-3}, seed=0)
+
+The names are those of `transformers.TrainingArguments` and `peft.LoraConfig`, with `lora_r` for a rank; what
+is none of theirs (the model, the data, the kind of fine-tuning) has the name that hpsearch gives it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...objectives.catalog import idle_parameters, is_bundled, known_parameters, with_defaults
+from ...objectives.command import flat
+from ..errors import UsageError
+from .schedules import OPTIONS, translated
+
+LORA = (
+    *("lora_r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora", "use_dora"),
+    *("loraplus_lr_ratio", "load_in_4bit", "load_in_8bit"),
+)
+TRAINING = (
+    *("learning_rate", "per_device_train_batch_size", "per_device_eval_batch_size"),
+    *("gradient_accumulation_steps", "max_steps", "num_train_epochs", "warmup_steps", "warmup_ratio"),
+    *("lr_scheduler_type", "lr_scheduler_kwargs", "optim", "optim_args", "weight_decay"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "label_smoothing_factor"),
+    *("neftune_noise_alpha", "max_length", "packing", "bf16", "fp16", "tf32"),
+    *("gradient_checkpointing", "torch_compile", "full_determinism", "seed", "eval_steps", "eval_strategy"),
+    *("early_stopping_patience", "load_best_model_at_end", "save_total_limit"),
+)
+DATA = ("model", "train_file", "validation_file", "validation_split", "text_field")
+
+# What people call the same.
+ALIASES = {
+    **dict.fromkeys(("lr", "peak_lr"), "learning_rate"),
+    **dict.fromkeys(("batch_size", "train_batch_size", "micro_batch_size"), "per_device_train_batch_size"),
+    **dict.fromkeys(("epochs", "num_epochs"), "num_train_epochs"),
+    **dict.fromkeys(("lr_scheduler", "scheduler"), "lr_scheduler_type"),
+    **dict.fromkeys(("r", "rank", "lora_rank"), "lora_r"),
+    **dict.fromkeys(("lora_target", "lora_target_modules"), "target_modules"),
+    **dict.fromkeys(("max_seq_length", "max_seq_len", "sequence_len", "cutoff_len"), "max_length"),
+    **dict.fromkeys(("model_name_or_path", "base_model", "model_name"), "model"),
+    **dict.fromkeys(("grad_clip", "clip_grad_norm"), "max_grad_norm"),
+    "dropout": "lora_dropout",
+    "optimizer": "optim",
+    "label_smoothing": "label_smoothing_factor",
+    "deterministic": "full_determinism",
+    "peft_use_dora": "use_dora",
+    "peft_use_rslora": "use_rslora",
+    "eval_batch_size": "per_device_eval_batch_size",
+}
+# Values that change nothing: where a framework has no name for one, nothing is lost.
+NEUTRAL = {
+    **dict.fromkeys(("use_rslora", "use_dora", "load_in_4bit", "load_in_8bit", "packing"), False),
+    **dict.fromkeys(
+        ("torch_compile", "full_determinism", "group_by_length", "load_best_model_at_end"), False
+    ),
+    **dict.fromkeys(("label_smoothing_factor", "early_stopping_patience", "early_stopping_min_delta"), 0),
+    **dict.fromkeys(("neftune_noise_alpha", "min_lr_ratio"), 0),
+    "loraplus_lr_ratio": 1,
+    "device": "auto",
+}
+WHY = {
+    "device": "whoever starts the training says where",
+    "base": "a model of hpsearch's own trainer",
+    "eval_samples": "all of the validation set is looked at",
+    "early_stopping_min_delta": "the callback EarlyStoppingCallback takes it, no file does",
+    "max_samples": "a length in samples; max_steps or num_train_epochs say it there",
+}
+OPTIMIZERS = {"adamw": "adamw_torch", "lion": "lion_32bit"}
+OUR_TARGETS = frozenset(("qkv", "out", "up", "down"))  # the linears of our GPT
+ALL_LINEAR = "all-linear"
+
+
+@dataclass
+class Recipe:
+    """What a trial trained with: values by Hugging Face's names, and what these names cannot say."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)  # "name value" to the reason
+    remarks: dict[str, str] = field(default_factory=dict)  # what to know of a value
+    asked: tuple[str, ...] = ()  # what the trial says itself, and no default of an objective
+
+    @property
+    def adapts(self) -> bool:
+        """Whether it trains adapters, and not the whole model."""
+        kind = self.values.get("finetuning_type")
+        return kind == "lora" if kind else any(name in self.values for name in LORA)
+
+    @property
+    def steps(self) -> int | None:
+        """The optimizer steps of the whole training, where they are known."""
+        return self.values.get("max_steps")
+
+    def lose(self, name: str, value: Any, why: str = "it has no counterpart") -> None:
+        """Note what cannot be said, unless it changes nothing."""
+        if value is not None and not (name in NEUTRAL and NEUTRAL[name] == value):
+            self.lost[f"{name} {value if isinstance(value, str) else _brief(value)}"] = why
+
+
+def recipe_of(objective: str | list[str], parameters: Mapping[str, Any], seed: int) -> Recipe:
+    """The recipe of a trial. `parameters` may be nested; the last part of a dotted name counts.
+
+    Raises `UsageError` where it is no fine-tuning of a language model, as far as its names tell.
+    """
+    given = flat(dict(parameters))
+    known = known_parameters(objective)
+    if known is not None and "lora_r" not in known:
+        raise UsageError(f"{objective} fine-tunes no language model: there is no file of a framework for it")
+    idle = idle_parameters(objective, given) if isinstance(objective, str) else {}
+    recipe = Recipe()
+    left: dict[str, tuple[str, Any]] = {}
+    everything = with_defaults(objective, {"seed": seed} | given)
+    for path in sorted(everything, key=lambda path: path.rpartition(".")[2] in ALIASES):  # theirs go first
+        value, name = everything[path], path.rpartition(".")[2]
+        name = ALIASES.get(name, name)
+        if path in idle:
+            continue
+        if is_bundled(objective, path, value):
+            if path in given:
+                recipe.lose(path, value, "a text that ships, and is no file of yours")
+            continue
+        if name in left and left[name][1] != value:
+            recipe.lose(path, value, f"{left[name][0]} is taken for it")
+        left.setdefault(name, (path, value))
+    recipe.asked = tuple(name for name, (path, _) in left.items() if path in given)
+    if not {*recipe.asked} & {*LORA, *TRAINING, *DATA, "precision", "alpha_over_r", "max_samples"}:
+        raise UsageError(
+            f"none of the trial's parameters ({', '.join(given) or 'there are none'}) has a name that "
+            "Hugging Face knows, such as learning_rate, per_device_train_batch_size or lora_r"
+        )
+    _fill(recipe, _Left(recipe, left), ours=known is not None)
+    return recipe
+
+
+class _Left:
+    """The trial's parameters that nobody has taken yet, by their names in a recipe."""
+
+    def __init__(self, recipe: Recipe, entries: dict[str, tuple[str, Any]]) -> None:
+        self._recipe = recipe
+        self._entries = entries
+
+    def take(self, name: str) -> Any:
+        """The value of a name, which then is taken; None where there is none."""
+        return self._entries.pop(name, (name, None))[1]
+
+    def rest(self) -> Iterator[tuple[str, str, Any]]:
+        """Name, the trial's own name and value of what is left, as far as the trial itself says it."""
+        for name, (path, value) in self._entries.items():
+            if name in self._recipe.asked:
+                yield name, path, value
+
+
+def _fill(recipe: Recipe, left: _Left, *, ours: bool) -> None:
+    values = recipe.values
+    values["finetuning_type"] = left.take("finetuning_type")
+    ratio = left.take("alpha_over_r")
+    for name in (*DATA, *LORA):
+        found = left.take(name)
+        if name in recipe.asked or name not in NEUTRAL:
+            values[name] = found
+    if values["validation_file"] is not None:
+        values["validation_split"] = None
+    if values["lora_alpha"] is None and values["lora_r"] is not None and (ours or ratio is not None):
+        values["lora_alpha"] = (ratio or 2) * values["lora_r"]
+    if isinstance(alpha := values["lora_alpha"], float) and alpha.is_integer():
+        values["lora_alpha"] = int(alpha)
+    _targets(recipe)
+    if ours and values["finetuning_type"] not in (None, "lora"):
+        for name in LORA:  # defaults of what the trial does not train
+            values[name] = None
+    _length(recipe, left, ours=ours)
+    _precision(recipe, left.take("precision"))
+    _optimizer(recipe, left)
+    _schedule(recipe, left, ours=ours)
+    for name in TRAINING:
+        found = left.take(name)
+        if name not in values and (name in recipe.asked or name not in NEUTRAL):
+            values[name] = found
+    if ours:
+        bytes_of_ours = values["max_length"] is not None and values["model"] is None
+        if bytes_of_ours:
+            recipe.remarks["max_length"] = "bytes in the trial, tokens here"
+        if "save_total_limit" not in recipe.asked:
+            values["save_total_limit"] = None
+    recipe.values = {name: value for name, value in values.items() if value is not None}
+    for name, path, value in left.rest():
+        recipe.lose(path, value, WHY.get(name, "it has no counterpart"))
+
+
+def _targets(recipe: Recipe) -> None:
+    """Names of our GPT's linears are nobody else's; all of them are all-linear."""
+    found = recipe.values["target_modules"]
+    names = [found] if isinstance(found, str) else found
+    if not names:
+        recipe.values["target_modules"] = None
+    elif ALL_LINEAR in names or (set(names) <= OUR_TARGETS and len(set(names)) == len(OUR_TARGETS)):
+        recipe.values["target_modules"] = ALL_LINEAR
+    elif set(names) <= OUR_TARGETS:
+        recipe.lose("target_modules", found, "names of hpsearch's own GPT; those of your model are others")
+        recipe.values["target_modules"] = None
+    else:
+        recipe.values["target_modules"] = list(names)
+
+
+def _length(recipe: Recipe, left: _Left, *, ours: bool) -> None:
+    values = recipe.values
+    rows = (left.take("per_device_train_batch_size") or 0, left.take("gradient_accumulation_steps"))
+    values["per_device_train_batch_size"], values["gradient_accumulation_steps"] = rows[0] or None, rows[1]
+    a_step = rows[0] * (rows[1] or 1)
+    samples, steps, epochs = (left.take(name) for name in ("max_samples", "max_steps", "num_train_epochs"))
+    of_an_epoch, every = left.take("samples_per_epoch"), left.take("eval_every")
+    if epochs is not None and of_an_epoch is not None:
+        samples = epochs * of_an_epoch
+        every = None if every is None else every * of_an_epoch
+        epochs = None
+    if samples is not None and a_step:
+        steps = math.ceil(samples / a_step)
+        recipe.remarks["max_steps"] = f"{_brief(samples)} samples in the trial, {a_step} a step"
+        every = None if every is None else max(1, every // a_step)
+    elif samples is not None:
+        recipe.lose("max_samples", samples, WHY["max_samples"])
+    values["max_steps"], values["num_train_epochs"] = steps, epochs
+    if every is None and ours and (length := steps or epochs):
+        every = max(1, length // 10)  # our trainer's default
+    if every is not None and steps is not None:
+        values["eval_strategy"], values["eval_steps"] = "steps", every
+    elif every is not None:
+        values["eval_strategy"] = "epoch"
+        if every != 1 and epochs is not None:
+            recipe.remarks["eval_strategy"] = f"every {every} epochs in the trial"
+
+
+def _precision(recipe: Recipe, precision: str | None) -> None:
+    if precision == "auto":
+        recipe.values["bf16"] = "auto"
+    elif precision in ("fp32", "bf16", "fp16", "tf32"):
+        for name in ("bf16", "fp16"):
+            recipe.values[name] = precision == name
+        if precision == "tf32":
+            recipe.values["tf32"] = True
+    elif precision is not None:
+        recipe.lose("precision", precision)
+
+
+def _optimizer(recipe: Recipe, left: _Left) -> None:
+    name = left.take("optim")
+    recipe.values["optim"] = OPTIMIZERS.get(name, name)
+    betas = [left.take(beta) for beta in ("lion_beta1", "lion_beta2")]
+    momentum, nesterov = left.take("momentum"), left.take("nesterov")
+    if name == "lion":
+        recipe.values["adam_beta1"], recipe.values["adam_beta2"] = betas
+        recipe.remarks["optim"] = "needs bitsandbytes; adam_beta1 and adam_beta2 are its betas"
+    elif name == "sgd":
+        momentum = 0.9 if momentum is None else momentum  # the default of ours
+        recipe.values["optim_args"] = f"momentum={momentum}" + (",nesterov=true" if nesterov else "")
+    elif name == "muon" and momentum is not None:
+        recipe.lose("momentum", momentum, "Muon has its own there")
+    if name not in ("adamw", "muon", None) and "adam_beta1" not in recipe.asked:
+        for default in ("adam_beta1", "adam_beta2", "adam_epsilon"):  # of an optimizer that it is not
+            recipe.values.setdefault(default, left.take(default) if default in recipe.asked else None)
+
+
+def _schedule(recipe: Recipe, left: _Left, *, ours: bool) -> None:
+    """The schedule; a user's own means what its names say, one of ours what `schedules` makes of it."""
+    values = recipe.values
+    name = left.take("lr_scheduler_type")
+    values["learning_rate"] = left.take("learning_rate")
+    if not ours:
+        values["lr_scheduler_type"] = name
+        return
+    options = {option: left.take(option) for option in OPTIONS}
+    found = translated(name, options | {"learning_rate": values["learning_rate"]}, recipe.steps)
+    values["lr_scheduler_type"], values["lr_scheduler_kwargs"] = found.name, found.kwargs or None
+    if found.name != "reduce_lr_on_plateau":
+        if options["warmup_steps"]:
+            values["warmup_steps"] = options["warmup_steps"]
+        else:
+            values["warmup_ratio"] = options["warmup_ratio"]
+    for option, why in found.lost.items():
+        recipe.lose(option, {"lr_scheduler": name, **options}[option], why)
+    if found.name is None:
+        for option, value in options.items():
+            if option in recipe.asked and option not in ("warmup_steps", "warmup_ratio"):
+                recipe.lose(option, value, "of that schedule")
+
+
+def _brief(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
