@@ -19,9 +19,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from .base import ObjectiveError, Trial
+from .config_file import write_config
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
 SILENCE_SECONDS = 0.5  # of a script that has ended, before its output counts as read
@@ -32,14 +34,18 @@ _TAKEN = ("self", "step", "value")  # the names of `report`'s own parameters
 
 
 class CommandObjective:
-    """Runs a command for each trial. Macros are those of W&B sweeps, and `${name}` for one parameter."""
+    """Runs a command for each trial.
+
+    Macros are those of W&B sweeps, `${name}` for one parameter, and `${config:FILE}` for the path of a copy
+    of a configuration file that has the trial's values in it.
+    """
 
     def __init__(self, command: list[str], metric: str) -> None:
         self._command = command
         self._metric = metric
 
     def __call__(self, trial: Trial, /) -> float:
-        words = expand(self._command, flat(trial.params))
+        words = expand(self._command, flat(trial.params), trial.checkpoint.parent)
         environment = os.environ | {
             "HPSEARCH_TRIAL": str(trial.number),
             "HPSEARCH_SEED": str(trial.seed),
@@ -130,10 +136,11 @@ def _report_in(record: dict[str, Any], metric: str) -> tuple[float, int | None, 
     return float(record[key]), step, metrics
 
 
-def expand(command: list[str], params: dict[str, Any]) -> list[str]:
+def expand(command: list[str], params: dict[str, Any], folder: Path = Path()) -> list[str]:
     """The command's words with their macros replaced.
 
-    A word that is a list macro alone becomes several words. Raises `ObjectiveError` for an unknown macro.
+    A word that is a list macro alone becomes several words. `folder` is the trial's own, for a configuration
+    file that a word asks for. Raises `ObjectiveError` for an unknown macro, or where there is no such file.
     """
     lists: dict[str, list[str]] = {
         "${env}": ["/usr/bin/env"],
@@ -145,17 +152,21 @@ def expand(command: list[str], params: dict[str, Any]) -> list[str]:
     }
     words: list[str] = []
     for word in command:
-        words += lists[word] if word in lists else [_fill(word, params)]
+        words += lists[word] if word in lists else [_fill(word, params, folder)]
     if command and command[0] in ("python", "python3"):
         words[0] = sys.executable  # the environment that the search runs in
     return words
 
 
-def _fill(word: str, params: dict[str, Any]) -> str:
+def _fill(word: str, params: dict[str, Any], folder: Path) -> str:
     def value_of(macro: re.Match[str]) -> str:
+        if macro[1].startswith("config:"):
+            source = Path(macro[1].removeprefix("config:")).expanduser()
+            write_config(source, params, target := folder / f"trial{source.suffix}")
+            return str(target)
         if macro[1] not in params:
             raise ObjectiveError(
-                f'the command has an unknown macro in "{word}"; there is ${{PARAMETER}}, '
+                f'the command has an unknown macro in "{word}"; there is ${{PARAMETER}}, ${{config:FILE}}, '
                 f"and as words of their own {MACROS}"
             )
         return _text(params[macro[1]])

@@ -1,4 +1,4 @@
-"""What the training guides know of an objective: presets to begin with, advice after a bad run.
+"""What the training guides know: presets and ranges to begin with, advice after a bad run.
 
 Loads no torch.
 """
@@ -10,11 +10,12 @@ from typing import Any
 
 from ..trainer.advice import Ending, Seen, advise, advise_overfitted
 from ..trainer.errors import ConfigError
+from ..trainer.first_ranges import FirstRange, first_range
 from ..trainer.presets import LEARNING, PRESETS
 from ..trainer.presets import preset_values as values_of
 from .catalog import trainer_config
 
-__all__ = ["LEARNING", "PRESETS", "Ending", "Seen", "advice", "preset_values"]
+__all__ = ["LEARNING", "PRESETS", "Ending", "FirstRange", "Seen", "advice", "first_range", "preset_values"]
 
 
 def preset_values(objective: Any, names: Sequence[str], given: Collection[str]) -> dict[str, Any]:

@@ -41,25 +41,40 @@ def objectives(
 
 
 def init(
-    objective: Annotated[str, typer.Argument(help="An objective that hpsearch brings: hpsearch objectives.")],
+    objective: Annotated[
+        str | None,
+        typer.Argument(help="An objective that hpsearch brings: hpsearch objectives.", show_default=False),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Propose it from a script's options or a YAML or JSON file's numbers."),
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file.", show_default="OBJECTIVE.yaml")
+        Path | None,
+        typer.Option("--output", "-o", help="The file.", show_default="OBJECTIVE.yaml, FROM_space.yaml"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
-    """Write a commented space of an objective, to be changed and searched.
+    """Write a commented space to be changed and searched: of an objective, or proposed from your own script.
 
-    Example: hpsearch init xgboost -o mine.yaml
+    Example: hpsearch init --from train.py -o mine.yaml
     """
     from ...objectives.catalog import described
     from ...spaces import shipped_text
     from ..errors import UsageError
+    from ..proposals import proposal
 
-    described(objective)  # refuses what there is not
-    path = output or Path(f"{objective}.yaml")
+    if (objective is None) == (source is None):
+        raise UsageError("name an objective (hpsearch objectives lists them), or a file with --from")
+    if source is not None:
+        text, path = proposal(source), output or Path(f"{source.stem}_space.yaml")
+    else:
+        assert objective is not None
+        described(objective)  # refuses what there is not
+        text, path = shipped_text(objective), output or Path(f"{objective}.yaml")
     if path.exists() and not force:
         raise UsageError(f"{path} is there already; another name with -o, or --force to write over it")
-    common.write_file(path, shipped_text(objective))
+    common.write_file(path, text)
     typer.echo(f"wrote {path}; next:")
     for words in ("validate", "plan", "run"):
         typer.echo(f"  {common.command(words, str(path))}")

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..yaml_text import text_of
 from .keys import FRAMEWORKS
 from .recipe import Recipe, recipe_of
-from .sheet import Sheet, text_of
+from .sheet import Sheet
 
 __all__ = ["FRAMEWORKS", "PEFT", "Written", "for_framework"]
 

@@ -1,32 +1,13 @@
-"""A file of a framework before it is text: keys by section, places to fill in, and what found no key.
-
-Values are written so that every reader of YAML has them as they are: PyYAML, with which the frameworks read,
-takes `1e-4` for a text and `no` for a falsehood.
-"""
+"""A file of a framework before it is text: keys by section, places to fill in, and what found no key."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..yaml_text import text_of
 from .recipe import Recipe
-
-PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./-]*")
-WORDS = {
-    "y",
-    "n",
-    "yes",
-    "no",
-    "on",
-    "off",
-    "true",
-    "false",
-    "null",
-    "none",
-}  # that YAML 1.1 takes for others
 
 
 @dataclass
@@ -77,33 +58,3 @@ class Sheet:
     def values(self) -> dict[str, Any]:
         """The keys with their values."""
         return {key: value for key, value, _ in self.entries}
-
-
-def text_of(value: Any) -> str:
-    """A value in YAML's flow style, which all readers of YAML 1.1 and 1.2 read alike."""
-    if isinstance(value, bool) or value is None:
-        return json.dumps(value)
-    if isinstance(value, float):
-        return _real(value)
-    if isinstance(value, str):
-        plain = PLAIN.fullmatch(value) and value.lower() not in WORDS
-        return value if plain else f'"{"".join(map(_escaped, value))}"'
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{text_of(key)}: {text_of(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(text_of, value)) + "]"
-    return str(value)
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    return character if character.isprintable() else f"\\U{ord(character):08X}"
-
-
-def _real(value: float) -> str:
-    mantissa, e, exponent = repr(value).partition("e")
-    if not e:
-        return mantissa
-    sign = "-" if exponent.startswith("-") else "+"  # YAML 1.1 wants a point and a sign
-    return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent.lstrip('+-')}"

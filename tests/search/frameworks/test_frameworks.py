@@ -19,7 +19,7 @@ from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
 from hpsearch.search.frameworks import FRAMEWORKS, Written, for_framework
 from hpsearch.search.frameworks.schedules import OPTIONS, translated
-from hpsearch.search.frameworks.sheet import text_of
+from hpsearch.search.yaml_text import text_of
 from hpsearch.trainer.config import OPTIMIZERS, SCHEDULERS, LoraConfig
 from hpsearch.trainer.rules import defaults_of
 from hpsearch.trainer.schedule import lr_factor

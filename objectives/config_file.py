@@ -1,0 +1,80 @@
+"""A script's own configuration file with a trial's values in it; comments, order and the rest stay.
+
+A number is written as every reader of YAML reads one: `1.0e-05`, for PyYAML takes `1e-05` for a text.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.representer import RoundTripRepresenter
+
+from .base import ObjectiveError
+
+
+def write_config(source: Path, values: Mapping[str, Any], target: Path) -> None:
+    """Write the YAML or JSON file `source` to `target` with `values` at their dotted names.
+
+    Raises `ObjectiveError` where there is no such file, or none that can hold them.
+    """
+    try:
+        text = source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ObjectiveError(f"the configuration file {source} cannot be read: {error}") from error
+    is_json = source.suffix.lower() == ".json"
+    try:
+        content = json.loads(text) if is_json else _yaml().load(text)
+    except (ValueError, YAMLError) as error:
+        what = "JSON" if is_json else "YAML"
+        raise ObjectiveError(f"the configuration file {source} is no {what}: {error}") from error
+    for name, value in values.items():
+        _put(content, name, value, source)
+    target.write_text(json.dumps(content, indent=2) if is_json else _dumped(content), encoding="utf-8")
+
+
+def real(value: float) -> str:
+    """A number that every YAML reads as one, and JSON too."""
+    mantissa, e, exponent = repr(value).partition("e")
+    if not e:
+        return mantissa
+    sign = "-" if exponent.startswith("-") else "+"  # YAML 1.1 wants a point and a sign
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent.lstrip('+-')}"
+
+
+def _put(content: Any, name: str, value: Any, source: Path) -> None:
+    *outer, last = [name] if isinstance(content, dict) and name in content else name.split(".")
+    inside = content
+    for part in outer:
+        inside = inside.setdefault(part, {}) if isinstance(inside, dict) else None
+    if not isinstance(inside, dict):
+        raise ObjectiveError(f'the configuration file {source} has no place for the parameter "{name}"')
+    inside[last] = value
+
+
+class _Representer(RoundTripRepresenter):
+    """Writes our numbers, and leaves the file's own as they are."""
+
+
+_Representer.add_representer(
+    float, lambda self, value: self.represent_scalar("tag:yaml.org,2002:float", real(value))
+)
+
+
+def _yaml() -> YAML:
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 1 << 16
+    yaml.Representer = _Representer
+    return yaml
+
+
+def _dumped(content: Any) -> str:
+    stream = io.StringIO()
+    _yaml().dump(content, stream)
+    return stream.getvalue()

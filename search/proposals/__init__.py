@@ -1,0 +1,142 @@
+"""A space to start from, proposed from a script's options or from the numbers of its configuration file.
+
+text = proposal(Path("train.py"))
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...objectives.guides import first_range
+from ...spaces import SpaceError, loads
+from ..errors import UsageError
+from ..yaml_text import text_of
+from .configs import settings_of_config
+from .fields import Setting, Settings
+from .scripts import settings_of_script
+
+__all__ = ["proposal"]
+
+TRIALS = 30
+CONFIGS = (".yaml", ".yml", ".json")
+TO_FILL = "FILL_IN"
+FOREIGN = re.compile(r"[(\[~<$]")  # of texts that a space would take for another tool's range
+
+
+def proposal(source: Path) -> str:
+    """The text of a space file, which loads. The script is read and not run.
+
+    Raises `UsageError` or `SpaceError` where nothing can be proposed.
+    """
+    if source.suffix.lower() not in (*CONFIGS, ".py"):
+        raise UsageError(f"{source}: a space is proposed from .py, {', '.join(CONFIGS)}")
+    read = settings_of_script if source.suffix.lower() == ".py" else settings_of_config
+    settings = read(source)
+    found = [_Entry(setting) for setting in settings.found]
+    if not any(entry.searched for entry in found):
+        known = ", ".join(setting.parameter for setting in settings.found if setting.number)
+        raise UsageError(
+            f"{source}: found nothing to search; numbers: {known or 'none'}. The guides know ranges for "
+            "names such as learning_rate, batch_size, dropout, weight_decay, warmup_ratio, lora_r"
+        )
+    text = "\n".join(_lines(settings, found)) + "\n"
+    try:
+        loads(text, str(source))
+    except SpaceError as error:
+        told = "; ".join(f"{issue.path}: {issue.message}" for issue in error.issues[:5])
+        raise UsageError(f"{source}: there is no space of these names and values: {told}") from error
+    return text
+
+
+class _Entry:
+    """A parameter of the proposed space."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.searched = True
+        self.to_fill = False
+        if setting.choices:
+            given = setting.choices
+            choices = [choice for place, choice in enumerate(given) if choice not in given[:place]]
+            self.text, self.why = text_of(choices), "the script's choices"
+            self.searched = len(choices) > 1
+            return
+        now = setting.value if setting.number and isinstance(setting.value, int | float) else None
+        known = first_range(setting.parameter, now) if setting.number else None
+        if known is not None and (not setting.whole or _is_whole(known.range)):
+            self.text, self.why = text_of(known.range), known.why
+            return
+        self.searched, self.why = False, ""
+        self.to_fill = setting.value is None
+        value = TO_FILL if self.to_fill else setting.value
+        odd = value is None or (isinstance(value, str) and FOREIGN.search(value))
+        self.text = text_of({"value": value} if odd else value)
+
+    @property
+    def line(self) -> str:
+        """How the space file says it."""
+        remark = "to fill in: the script needs it" if self.to_fill else self.why
+        return f"  {self.setting.parameter}: {self.text}" + (f"  # {remark}" if remark else "")
+
+    @property
+    def baseline(self) -> str | None:
+        """The present value, where it is searched and there is one."""
+        value = self.setting.value
+        if not self.searched or value is None or (self.setting.choices and value not in self.setting.choices):
+            return None
+        return f"  {self.setting.parameter}: {text_of(value)}"
+
+
+def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
+    name = settings.source.name
+    script = settings.command[1]
+    yield f"# Proposed from {_line(name)}: read it, change what you know better, then hpsearch run it."
+    yield f"# {_line(settings.how)}"
+    yield f"# {_line(script)} has to report its validation loss; its last report is the trial's value:"
+    yield "#     from hpsearch.objectives import report"
+    yield "#     report(val_loss, step=step)"
+    yield '# or a printed line {"step": 1, "val_loss": 0.5}, from any language.'
+    to_fill = [*settings.to_fill, *(entry.setting.parameter for entry in entries if entry.to_fill)]
+    if to_fill:
+        yield f"# To fill in: {_line(', '.join(to_fill))}"
+    for reason in dict.fromkeys(settings.left_out.values()):
+        names = [each for each, why in settings.left_out.items() if why == reason]
+        yield f"# Left out, because {reason}: {_line(', '.join(names))}"
+    yield "version: 1"
+    yield f"name: {text_of(_study(settings.source.stem))}"
+    yield f"objective: {text_of({'command': list(settings.command)})}"
+    yield "metric: val_loss"
+    yield "goal: minimize"
+    yield ""
+    yield "parameters:"
+    yield from (entry.line for entry in entries if entry.searched)
+    if constants := [entry for entry in entries if not entry.searched]:
+        yield "  # Not searched; to search one, give it {min: ..., max: ...} or a list."
+        yield from (entry.line for entry in constants)
+    if baseline := [entry.baseline for entry in entries if entry.baseline]:
+        yield ""
+        yield f"# What {_line(name)} says now: the first trial."
+        yield "baseline:"
+        yield from baseline
+    yield ""
+    yield "search: {sampler: tpe, seed: 0}"
+    yield f"budget: {{trials: {TRIALS}}}"
+    yield "# Where the script reports several times, bad trials can end early, after a ninth or a third:"
+    yield "# early_stopping: {method: asha, min: 1, max: 9, eta: 3}    # max: the step of its last report"
+
+
+def _is_whole(numbers: dict[str, Any]) -> bool:
+    return not any(isinstance(number, float) for number in numbers.values())
+
+
+def _study(stem: str) -> str:
+    return re.sub(r"[^\w.-]", "_", stem, flags=re.ASCII).lstrip("-.")[:100] or "mine"
+
+
+def _line(words: str) -> str:
+    """Words that stay in their comment's line."""
+    return words if words.isprintable() else json.dumps(words)

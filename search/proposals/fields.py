@@ -1,0 +1,59 @@
+"""What can be set from outside: a number of a configuration file, or an option of a script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...spaces.expressions import CONSTANTS
+from ...spaces.relations import NAME
+
+LARGEST = 2**63
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value that a script can be given."""
+
+    name: str  # as the script or the file calls it: `--learning-rate`, `optimizer.lr`
+    parameter: str  # as a space does
+    line: int
+    value: str | int | float | bool | None = None  # what it is now; None where nobody says
+    number: bool = False
+    whole: bool = False  # takes whole numbers alone
+    choices: tuple[Any, ...] = ()
+    required: bool = False
+
+    @property
+    def unfit(self) -> str | None:
+        """Why no space can have it; None where one can."""
+        if not NAME.fullmatch(self.parameter) or self.parameter in CONSTANTS or len(self.parameter) > 200:
+            return "a space has names of letters, digits and _ alone"
+        values = self.choices or (self.value,)
+        if not all(isinstance(value, str | int | float | bool | None) for value in values):
+            return "it is no single value"
+        numbers = [value for value in values if isinstance(value, int | float)]
+        if not all(
+            abs(number) < (LARGEST if isinstance(number, int) else float("inf")) for number in numbers
+        ):
+            return "a space has finite numbers of 64 bits"
+        texts = [value for value in values if isinstance(value, str)]
+        if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
+            return "no file can hold this text"
+        if self.value is None and not self.choices and not self.required:
+            return "it has no default value"
+        return None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that is found in one file."""
+
+    source: Path
+    found: Sequence[Setting]
+    command: Sequence[str]  # that runs the script, with what stands for its settings
+    how: str  # the settings reach the script, in a sentence
+    left_out: Mapping[str, str]  # settings that the space does not have, and why
+    to_fill: Sequence[str] = ()  # words of the command that the user has to write

@@ -1,0 +1,289 @@
+"""A space proposed from a script or a configuration file: what it holds, that it loads, and that it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpsearch.objectives.command import expand
+from hpsearch.objectives.guides import first_range
+from hpsearch.search.api import open_study
+from hpsearch.search.cli import main
+from hpsearch.search.errors import UsageError
+from hpsearch.search.proposals import proposal
+from hpsearch.spaces import Choice, Constant, Range, SpaceError, Spec, loads
+
+ARGPARSE = """
+import argparse, sys
+raise SystemExit("this must not run")
+LR = 3e-4
+parser = argparse.ArgumentParser()
+parser.add_argument("data", help="\\d")
+parser.add_argument("-l", "--learning-rate", type=float, default=LR)
+parser.add_argument("--batch-size", type=int, default=2 ** 5)
+parser.add_argument("--weight-decay", type=float, default=0)
+parser.add_argument("--optimizer", choices=["adamw", "sgd"], default="sgd")
+parser.add_argument("--dropout", type=float, required=True)
+parser.add_argument("--warmup-ratio", type=float, default="0.1")
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--note", default="tune.choice(no)")
+parser.add_argument("--fp16", action="store_true")
+parser.add_argument("--layers", nargs="+", type=int, default=[1])
+parser.add_argument("--out", default=None)
+parser.add_argument("--é", default=1)
+"""
+DATACLASS = """
+from dataclasses import dataclass, field
+from typing import Literal, Optional
+from transformers import HfArgumentParser, TrainingArguments
+
+@dataclass
+class Model:
+    model_name: str
+    lora_r: int = 16
+    lora_alpha: "Optional[int]" = field(default=32, metadata={"help": "..."})
+    lora_dropout: float | None = 0.05
+    targets: list[str] = field(default_factory=list)
+    kind: Literal["causal", "seq2seq"] = "causal"
+    bf16: bool = True
+
+model, = HfArgumentParser((Model,)).parse_args_into_dataclasses()
+"""
+CLICK = """
+import click
+
+@click.command()
+@click.option("--lr", default=1e-3, show_default=True)
+@click.option("--kind", type=click.Choice(["a", "b"]), default="a")
+@click.option("--shout/--no-shout", default=False)
+@click.option("--verbose", is_flag=True)
+@click.argument("data")
+def main(lr, kind, shout, verbose, data): ...
+"""
+TYPER = """
+from typing import Annotated
+import typer
+
+def main(
+    data: str, lr: float = 1e-3, batch_size: Annotated[int, typer.Option("--bs", help="x")] = 8,
+    weight_decay: float = typer.Option(0.01), fast: bool = False, warmup_steps: int = 100,
+) -> None: ...
+
+typer.run(main)
+"""
+CONFIG = """\
+# mine
+model: {name: org/model, dropout: 0.1, hidden_size: 256}   # keep me
+optimizer:
+  lr: 1e-3      # the rate
+  weight-decay: 0.1
+  betas: [0.9, 0.999]
+train: {batch_size: 24, warmup_steps: 100, amp: yes, seed: 42}
+"""
+SCRIPT = """
+import argparse, yaml
+from hpsearch.objectives import report
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--learning-rate", type=float, default=1e-2)
+parser.add_argument("--epochs", type=int, default=3)
+options = parser.parse_args()
+for epoch in range(1, options.epochs + 1):
+    report(abs(options.learning_rate - 3e-2) + 1 / epoch, step=epoch)
+"""
+Here = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str, text: str) -> Path:
+        Path(name).write_text(text, encoding="utf-8")
+        return Path(name)
+
+    return write
+
+
+def proposed(source: Path) -> tuple[Spec, str]:
+    text = proposal(source)
+    return loads(text, "proposed.yaml"), text
+
+
+def words_of(spec: Spec, **params: Any) -> list[str]:
+    """The words that a trial of the baseline runs, without the program."""
+    words = spec.objective_words
+    assert isinstance(words, list)
+    return expand(words, spec.space.baseline() | params)[1:]
+
+
+def test_options_of_argparse(here: Here) -> None:
+    spec, text = proposed(here("train.py", ARGPARSE))
+    searched = {name: p for name, p in spec.parameters.items() if isinstance(p, Range | Choice)}
+    assert list(searched) == [
+        "learning_rate", "batch_size", "weight_decay", "optimizer", "dropout", "warmup_ratio",
+    ]  # fmt: skip
+    assert searched["learning_rate"] == Range(min=3e-5, max=3e-3, log=True)
+    assert searched["batch_size"] == Range(min=8, max=128, factor=2)
+    assert searched["optimizer"] == Choice(choices=["adamw", "sgd"])
+    assert spec.baseline == {
+        "learning_rate": 3e-4, "batch_size": 32, "weight_decay": 0.0, "optimizer": "sgd", "warmup_ratio": 0.1,
+    }  # fmt: skip
+    assert words_of(spec, data="my.csv")[:4] == [
+        "train.py", "my.csv", "--learning-rate=0.0003", "--batch-size=32",
+    ]  # fmt: skip
+    assert "--note=tune.choice(no)" in words_of(spec)
+    assert "# To fill in: data\n" in text and "data: FILL_IN  # to fill in" in text
+    for left_out in (
+        "a flag, without a value: --fp16",
+        "several values: --layers",
+        "no default value: --out",
+    ):
+        assert left_out in text
+    assert "letters, digits and _ alone: --é" in text
+    assert "from hpsearch.objectives import report" in text and '{"step": 1, "val_loss": 0.5}' in text
+
+
+def test_fields_of_dataclasses_options_of_click_and_typer(here: Here) -> None:
+    spec, _ = proposed(here("hf.py", DATACLASS))
+    assert set(spec.space.searched) == {"lora_r", "lora_alpha", "lora_dropout", "kind"}
+    assert spec.parameters["bf16"] == Constant(value=True)
+    assert spec.objective_words == ["python", "hf.py", "${args}"]
+    spec, text = proposed(here("c.py", CLICK))
+    assert set(spec.space.searched) == {"lr", "kind"} and "without a value: --shout, --verbose" in text
+    assert words_of(spec, data="d") == ["c.py", "--lr=0.001", "--kind=a", "d"]
+    spec, text = proposed(here("t.py", TYPER))
+    assert set(spec.space.searched) == {"lr", "bs", "weight_decay", "warmup_steps"}
+    assert words_of(spec, data="d")[:4] == ["t.py", "d", "--lr=0.001", "--bs=8"]
+    assert "--weight-decay=0.01" in words_of(spec) and "without a value: --fast" in text
+
+
+def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
+    here("train.py", "")
+    spec, text = proposed(here("train.yaml", CONFIG))
+    assert set(spec.space.searched) == {
+        "model.dropout", "optimizer.lr", "train.batch_size", "train.warmup_steps",
+    }  # fmt: skip
+    assert spec.parameters["train.batch_size"] == Range(min=6, max=96, factor=2)
+    assert spec.parameters["model.hidden_size"] == Constant(value=256)
+    assert "letters, digits and _ alone: optimizer.weight-decay" in text
+    words = spec.objective_words
+    assert words == ["python", "train.py", "--config", "${config:train.yaml}"]
+    params = spec.space.baseline() | {"optimizer.lr": 1e-05}
+    *_, written = expand(words, params, tmp_path)
+    assert Path(written) == tmp_path / "trial.yaml"
+    content = Path(written).read_text(encoding="utf-8")
+    assert yaml.safe_load(content)["optimizer"]["lr"] == 1e-05, "a number for PyYAML too"
+    assert content.splitlines()[0] == "# mine" and "# keep me" in content and "amp: yes" in content
+    was = yaml.safe_load(CONFIG)
+    was["optimizer"]["lr"] = 1e-05
+    assert yaml.safe_load(content) == was
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("a.py", "def f(:\n", r"a\.py:1: no Python"),
+        ("a.py", "print(1)\n", "found no options"),
+        ("a.py", "p.add_subparsers()\np.add_argument('--lr', default=1.0)\n", "belong to subcommands"),
+        ("a.py", "p.add_argument('--size', type=int, default=3)\n", "found nothing to search; numbers: size"),
+        (
+            "a.py",
+            "p.add_argument('--lr', default=1.0)\np.add_argument('--lr.x', default=1)\n",
+            "no space of these",
+        ),
+        ("a.yaml", "- 1\n", "is no configuration"),
+        ("a.yaml", "lr: 1\nlr: 2\n", 'a.yaml:2:1 lr: duplicate key "lr"'),
+        ("a.yaml", "a: {b: }\n", "numbers: none"),
+        ("a.json", "{", "a.json:1:2: no YAML"),
+        ("a.toml", "lr = 1", r"from \.py, \.yaml"),
+    ],
+)
+def test_what_cannot_be_proposed_is_told(here: Here, name: str, text: str, told: str) -> None:
+    with pytest.raises((UsageError, SpaceError), match=told):
+        proposal(here(name, text))
+
+
+NAMES = st.sampled_from(
+    [
+        "lr",
+        "batch_size",
+        "dropout",
+        "weight_decay",
+        "warmup_steps",
+        "lora_r",
+        "size",
+        "a-b",
+        "a.b",
+        "é",
+        "true",
+        "",
+    ]
+)
+LEAVES = (
+    st.none() | st.booleans() | st.text(max_size=5) | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0, 1, 8, 1e-3, 1e-5, 0.1, 2**63, 5e-324])
+)  # fmt: skip
+CONFIGS = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(NAMES, CONFIGS, max_size=6))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_configuration_gives_a_space_that_loads_or_an_error(
+    tmp_path: Path, content: dict[str, Any]
+) -> None:
+    file = tmp_path / "any.json"
+    file.write_text(json.dumps(content), encoding="utf-8")
+    try:
+        spec, _ = proposed(file)
+    except (UsageError, SpaceError) as error:
+        assert str(file) in str(error)
+        return
+    words = spec.objective_words
+    assert isinstance(words, list)
+    written = Path(expand(words, spec.space.baseline(), tmp_path)[-1])
+    assert json.loads(written.read_text()) == content, "the baseline is the file as it is"
+
+
+@given(NAMES | st.text(), st.none() | st.integers() | st.floats())
+def test_a_first_range_is_one_and_holds_the_present_value(name: str, value: float | None) -> None:
+    found = first_range(name, value)
+    if found is not None and value is not None:
+        assert Range(**found.range).min <= value <= Range(**found.range).max
+        assert found.why
+
+
+@pytest.mark.slow
+def test_from_a_script_to_a_finished_search(
+    here: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here("train.py", SCRIPT)
+
+    def call(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["hpsearch", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), "".join(capsys.readouterr())
+
+    assert call("init", "--from", "train.py")[0] == 0
+    code, told = call("init", "--from", "train.py")
+    assert code == 2 and "train_space.yaml is there already" in told
+    assert call("init", "--from", "train.py", "--force")[0] == 0
+    assert call("init", "lora", "--from", "train.py")[0] == call("init")[0] == 2
+    code, told = call("run", "train_space.yaml", "--trials", "3", "--workers", "1")
+    assert code == 0 and "best val_loss" in told
+    trials = open_study("train").trials
+    assert len(trials) == 3 and trials["params_learning_rate"].iloc[0] == 1e-2
