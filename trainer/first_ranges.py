@@ -103,7 +103,7 @@ RULES: tuple[tuple[re.Pattern[str], Rule], ...] = tuple(
     (re.compile(pattern), rule)
     for pattern, rule in (
         (r"((peak|base|init|initial|max)_)?(lr|learning_rate)", _rate),
-        (r"((train|micro|per_device|per_device_train)_)?batch_size", _powers(4, 32, "guides: 4 to 32")),
+        (r"bs|((train|micro|per_device|per_device_train)_)?batch_size", _powers(4, 32, "guides: 4 to 32")),
         (r"r|lora_(r|rank)", _powers(8, 32, "guides: 8 to 32")),
         (r"lora_alpha", _powers(16, 64, "guides: 2 to 4 times the rank")),
         (r"lora_dropout", _share(0.2, "guides: 0.03 to 0.1")),
