@@ -20,6 +20,7 @@ from .sheet import Sheet
 __all__ = ["FRAMEWORKS", "PEFT", "Written", "for_framework"]
 
 PEFT = "peft"
+PEFT_TASKS = {"seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_classification": "SEQ_CLS"}
 
 
 @dataclass(frozen=True)
@@ -68,15 +69,17 @@ def _for_peft(recipe: Recipe) -> Written:
         raise UsageError("the trial trains no adapters: there is no configuration of PEFT for it")
     take = recipe.values.pop
     take("finetuning_type", None)
-    values: dict[str, Any] = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "bias": "none"}
-    if (model := take("model", None)) is not None:
-        values["base_model_name_or_path"] = model
+    task = PEFT_TASKS.get(take("task", None), "CAUSAL_LM")
+    values: dict[str, Any] = {"peft_type": "LORA", "task_type": task, "bias": "none"}
+    for name, key in (("model", "base_model_name_or_path"), ("revision", "revision")):
+        if (value := take(name, None)) is not None:
+            values[key] = value
     renamed = {"lora_r": "r", "target_modules": "target_modules", "lora_alpha": "lora_alpha"}
     for name in ("lora_dropout", "use_rslora", "use_dora"):
         renamed[name] = name
     values |= {key: take(name) for name, key in renamed.items() if name in recipe.values}
     told = {what.partition(" ")[0] for what in recipe.lost}
-    others = told.union(renamed, ("model", "alpha_over_r", "finetuning_type"))
+    others = told.union(renamed, ("model", "revision", "task", "alpha_over_r", "finetuning_type"))
     if rest := [name for name in recipe.asked if name not in others or name in recipe.values]:
         recipe.lost[", ".join(rest)] = "of the training, not of the adapters; --format trl has it"
     return Written(json.dumps(values, indent=2) + "\n", recipe.lost, (), values)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
 
 from .recipe import ALL_LINEAR, Recipe
 from .sheet import Sheet
@@ -68,7 +69,7 @@ class Framework:
 def _trl(sheet: Sheet, output_dir: str) -> None:
     recipe = sheet.recipe
     sheet.section("The model and its data")
-    _model(sheet, "model_name_or_path")
+    _model(sheet, "model_name_or_path", "model_revision")
     if (file := sheet.take("train_file")) is None:
         sheet.place("datasets", "[{path: NAME}]", "its name on the Hub; or {path: json, data_files: FILE}")
     else:
@@ -77,6 +78,10 @@ def _trl(sheet: Sheet, output_dir: str) -> None:
     split = sheet.take("validation_split")
     if split and "eval_strategy" in recipe.values:
         sheet.put("test_split_size", split)
+    for name, theirs in (("prompt_field", "prompt"), ("completion_field", "completion")):
+        if recipe.values.get(name) == theirs:
+            sheet.take(name)
+        sheet.lose(name, f'rename the column to "{theirs}": TRL knows it by that')
     sheet.carry({"text_field": "dataset_text_field", "max_length": "max_length", "packing": "packing"})
     if _adapters(sheet):
         sheet.put("use_peft", True)
@@ -102,13 +107,12 @@ def _trl(sheet: Sheet, output_dir: str) -> None:
 def _axolotl(sheet: Sheet, output_dir: str) -> None:
     recipe = sheet.recipe
     sheet.section("The model and its data")
-    _model(sheet, "base_model")
-    field = sheet.take("text_field")
+    _model(sheet, "base_model", "revision_of_model")
+    read = _axolotl_type(sheet) if "train_file" in recipe.values else {}
     for name, key in (("train_file", "datasets"), ("validation_file", "test_datasets")):
         file = sheet.take(name)
-        if file is not None and (field or _kind(file) == "text"):
-            read = {"path": file, "ds_type": _kind(file), "type": "completion"}
-            sheet.put(key, [read | ({"field": field} if field else {})])
+        if file is not None and (read or _kind(file) == "text"):
+            sheet.put(key, [{"path": file, "ds_type": _kind(file), **(read or {"type": "completion"})}])
         elif file is not None:
             example = f"[{{path: {file}, ds_type: {_kind(file)}, type: TYPE}}]"
             sheet.place(key, example, "TYPE: how a record is read, such as alpaca or chat_template")
@@ -148,14 +152,15 @@ def _axolotl(sheet: Sheet, output_dir: str) -> None:
 def _llamafactory(sheet: Sheet, output_dir: str) -> None:
     recipe = sheet.recipe
     sheet.section("The model and its data")
-    _model(sheet, "model_name_or_path")
+    _model(sheet, "model_name_or_path", "model_revision")
     sheet.place("template", "TEMPLATE", "the model's chat template, such as llama3, qwen3 or default")
     for name, key in (("train_file", "dataset"), ("validation_file", "eval_dataset")):
         file = sheet.take(name)
         if file is not None or name == "train_file":
             told = f"the name of {file or 'a data set'} in data/dataset_info.json"
             sheet.place(key, "NAME", told)
-    sheet.lose("text_field", "data/dataset_info.json says it, under columns")
+    for name in ("text_field", "prompt_field", "completion_field"):
+        sheet.lose(name, "data/dataset_info.json says it, under columns")
     split = sheet.take("validation_split")
     if split and "eval_strategy" in recipe.values:
         sheet.put("val_size", split)
@@ -196,9 +201,21 @@ def _llamafactory(sheet: Sheet, output_dir: str) -> None:
     sheet.put("output_dir", output_dir)
 
 
-def _model(sheet: Sheet, key: str) -> None:
+def _axolotl_type(sheet: Sheet) -> dict[str, Any]:
+    """How Axolotl reads a record of these fields; empty where the trial names none."""
+    text, prompt, completion = (sheet.take(f"{name}_field") for name in ("text", "prompt", "completion"))
+    if prompt and completion:
+        fields = {"field_instruction": prompt, "field_output": completion}
+        return {"type": fields | dict.fromkeys(("format", "no_input_format"), "{instruction}")}
+    return {"type": "completion", "field": text} if text else {}
+
+
+def _model(sheet: Sheet, key: str, revision: str) -> None:
+    if sheet.recipe.values.get("task") == "causal_lm":
+        sheet.take("task")
+    sheet.lose("task", f"{sheet.title}'s file is for causal_lm")
     if "model" in sheet.recipe.values:
-        sheet.carry({"model": key})
+        sheet.carry({"model": key, "revision": revision})
     else:
         sheet.place(key, "MODEL", MODEL)
 

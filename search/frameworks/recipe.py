@@ -31,7 +31,10 @@ TRAINING = (
     *("gradient_checkpointing", "torch_compile", "full_determinism", "seed", "eval_steps", "eval_strategy"),
     *("early_stopping_patience", "load_best_model_at_end", "save_total_limit"),
 )
-DATA = ("model", "train_file", "validation_file", "validation_split", "text_field")
+DATA = (
+    *("model", "revision", "task", "train_file", "validation_file", "validation_split"),
+    *("text_field", "prompt_field", "completion_field"),
+)
 
 # What people call the same.
 ALIASES = {
@@ -48,6 +51,7 @@ ALIASES = {
     "optimizer": "optim",
     "label_smoothing": "label_smoothing_factor",
     "deterministic": "full_determinism",
+    "model_revision": "revision",
     "peft_use_dora": "use_dora",
     "peft_use_rslora": "use_rslora",
     "eval_batch_size": "per_device_eval_batch_size",
@@ -62,11 +66,14 @@ NEUTRAL = {
     **dict.fromkeys(("neftune_noise_alpha", "min_lr_ratio"), 0),
     "loraplus_lr_ratio": 1,
     "device": "auto",
+    "task": "causal_lm",
 }
 WHY = {
     "device": "whoever starts the training says where",
     "base": "a model of hpsearch's own trainer",
     "eval_samples": "all of the validation set is looked at",
+    "split_seed": "the framework splits by a seed of its own",
+    "task": "the framework's trainer is for causal_lm",
     "early_stopping_min_delta": "the callback EarlyStoppingCallback takes it, no file does",
     "max_samples": "a length in samples; max_steps or num_train_epochs say it there",
 }
@@ -187,6 +194,7 @@ def _fill(recipe: Recipe, left: _Left, *, ours: bool) -> None:
         if "save_total_limit" not in recipe.asked:
             values["save_total_limit"] = None
     recipe.values = {name: value for name, value in values.items() if value is not None}
+    left.take("local_files_only")  # says where the model is, not what is trained
     for name, path, value in left.rest():
         recipe.lose(path, value, WHY.get(name, "it has no counterpart"))
 

@@ -13,17 +13,18 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpsearch.objectives.catalog import idle_parameters, known_parameters
+from hpsearch.objectives.catalog import config_class, idle_parameters, known_parameters
 from hpsearch.search import run
 from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
 from hpsearch.search.frameworks import FRAMEWORKS, Written, for_framework
 from hpsearch.search.frameworks.schedules import OPTIONS, translated
 from hpsearch.search.yaml_text import text_of
-from hpsearch.trainer.config import OPTIMIZERS, SCHEDULERS, LoraConfig
-from hpsearch.trainer.rules import defaults_of
+from hpsearch.trainer.rules import defaults_of, rules
 from hpsearch.trainer.schedule import lr_factor
 
+LORA: Any = config_class("lora")
+SCHEDULERS, OPTIMIZERS = (rules(LORA)[name].choices for name in ("lr_scheduler", "optimizer"))
 PUBLISHED = {
     name: json.loads((Path(__file__).parent / "published" / f"{name}.json").read_text())
     for name in (*FRAMEWORKS, "peft")
@@ -121,7 +122,7 @@ def test_no_parameter_goes_unsaid(name: str, parameter: str) -> None:
     if parameter not in ("max_steps", "num_train_epochs") and "num_train_epochs" not in base:
         base["max_samples"] = 1600
     assert idle_parameters("lora", base | more) == {}
-    assert OTHER[parameter] != defaults_of(LoraConfig)[parameter]
+    assert OTHER[parameter] != defaults_of(LORA)[parameter]
     without, found = written(name, base), written(name, base | more)
     assert (found.text, found.lost) != (without.text, without.lost)
     check(name, found)
@@ -169,6 +170,12 @@ def test_a_trial_of_the_users_own_in_hugging_faces_names() -> None:
         assert 5e-5 in found.values.values() and "org/model" in found.values.values()
     assert written("axolotl", params, "a.py:train").values["adapter"] == "qlora"
     assert written("llamafactory", params, "a.py:train").values["lora_target"] == "q_proj,v_proj"
+    fields = {"prompt_field": "question", "completion_field": "answer"}
+    read = written("axolotl", params | fields, "a.py:train").values["datasets"][0]["type"]
+    assert (read["field_instruction"], read["field_output"]) == ("question", "answer")
+    classes = params | {"task": "sequence_classification", "revision": "main"}
+    assert json.loads(written("peft", classes, "a.py:train").text)["task_type"] == "SEQ_CLS"
+    assert "task sequence_classification" in written("trl", classes, "a.py:train").lost
     plain = written("llamafactory", {"learning_rate": 1e-5, "num_train_epochs": 1}, "a.py:train")
     assert plain.values["finetuning_type"] == "full"
 
@@ -248,9 +255,7 @@ def test_a_schedule_is_the_same_curve_there(lr_scheduler: str, more: dict[str, A
     import transformers
 
     steps = 400
-    config = LoraConfig(
-        lr_scheduler=lr_scheduler, learning_rate=0.01, max_steps=steps, lr_decay_ratio=0.3, **more
-    )
+    config = LORA(lr_scheduler=lr_scheduler, learning_rate=0.01, max_steps=steps, lr_decay_ratio=0.3, **more)
     options = {name: getattr(config, name) for name in (*OPTIONS, "learning_rate")}
     found = translated(lr_scheduler, options, steps)
     if found.name in (None, "one_cycle", "reduce_lr_on_plateau"):
