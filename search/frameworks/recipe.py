@@ -36,18 +36,30 @@ DATA = (
     *("text_field", "prompt_field", "completion_field"),
 )
 
+WHOLE = (  # numbers from 1 on
+    *("lora_r", "per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "max_samples"),
+    *("samples_per_epoch", "eval_every", "eval_steps", "max_length"),
+)
+REAL = (
+    *("learning_rate", "lora_alpha", "alpha_over_r", "num_train_epochs", "warmup_steps", "warmup_ratio"),
+    *("early_stopping_patience", "validation_split"),
+)
+TEXTS = (
+    *(name for name in DATA if name != "validation_split"),
+    *("optim", "precision", "lr_scheduler_type", "finetuning_type"),
+)
+
 # What people call the same.
 ALIASES = {
     **dict.fromkeys(("lr", "peak_lr"), "learning_rate"),
     **dict.fromkeys(("batch_size", "train_batch_size", "micro_batch_size"), "per_device_train_batch_size"),
     **dict.fromkeys(("epochs", "num_epochs"), "num_train_epochs"),
     **dict.fromkeys(("lr_scheduler", "scheduler"), "lr_scheduler_type"),
-    **dict.fromkeys(("r", "rank", "lora_rank"), "lora_r"),
+    **dict.fromkeys(("r", "lora_rank"), "lora_r"),
     **dict.fromkeys(("lora_target", "lora_target_modules"), "target_modules"),
     **dict.fromkeys(("max_seq_length", "max_seq_len", "sequence_len", "cutoff_len"), "max_length"),
     **dict.fromkeys(("model_name_or_path", "base_model", "model_name"), "model"),
     **dict.fromkeys(("grad_clip", "clip_grad_norm"), "max_grad_norm"),
-    "dropout": "lora_dropout",
     "optimizer": "optim",
     "label_smoothing": "label_smoothing_factor",
     "deterministic": "full_determinism",
@@ -76,6 +88,7 @@ WHY = {
     "task": "the framework's trainer is for causal_lm",
     "early_stopping_min_delta": "the callback EarlyStoppingCallback takes it, no file does",
     "max_samples": "a length in samples; max_steps or num_train_epochs say it there",
+    "momentum": "the optimizer has its own there",
 }
 OPTIMIZERS = {"adamw": "adamw_torch", "lion": "lion_32bit"}
 OUR_TARGETS = frozenset(("qkv", "out", "up", "down"))  # the linears of our GPT
@@ -130,9 +143,12 @@ def recipe_of(objective: str | list[str], parameters: Mapping[str, Any], seed: i
             if path in given:
                 recipe.lose(path, value, "a text that ships, and is no file of yours")
             continue
+        if value is not None and (wanted := _misfit(name, value)) is not None:
+            recipe.lose(path, value, f"it is no {wanted}")
+            continue
         if name in left and left[name][1] != value:
             recipe.lose(path, value, f"{left[name][0]} is taken for it")
-        left.setdefault(name, (path, value))
+        left.setdefault(name, (path, int(value) if name in WHOLE and value is not None else value))
     recipe.asked = tuple(name for name, (path, _) in left.items() if path in given)
     if not {*recipe.asked} & {*LORA, *TRAINING, *DATA, "precision", "alpha_over_r", "max_samples"}:
         raise UsageError(
@@ -141,6 +157,20 @@ def recipe_of(objective: str | list[str], parameters: Mapping[str, Any], seed: i
         )
     _fill(recipe, _Left(recipe, left), ours=known is not None)
     return recipe
+
+
+def _misfit(name: str, value: Any) -> str | None:
+    """What a value of this name has to be, where it is something else; a user's own may be anything."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if name in WHOLE:
+        return None if number and value >= 1 and value == int(value) else "whole number above 0"
+    if name in REAL:
+        return None if number else "number"
+    if name == "target_modules" and isinstance(value, list | tuple):
+        return None if value and all(isinstance(each, str) for each in value) else "list of names"
+    if name in TEXTS or name == "target_modules":
+        return None if isinstance(value, str) and value else "text"
+    return None
 
 
 class _Left:
@@ -181,7 +211,7 @@ def _fill(recipe: Recipe, left: _Left, *, ours: bool) -> None:
             values[name] = None
     _length(recipe, left, ours=ours)
     _precision(recipe, left.take("precision"))
-    _optimizer(recipe, left)
+    _optimizer(recipe, left, ours=ours)
     _schedule(recipe, left, ours=ours)
     for name in TRAINING:
         found = left.take(name)
@@ -236,10 +266,12 @@ def _length(recipe: Recipe, left: _Left, *, ours: bool) -> None:
         every = max(1, length // 10)  # our trainer's default
     if every is not None and steps is not None:
         values["eval_strategy"], values["eval_steps"] = "steps", every
-    elif every is not None:
+    elif every is not None and ours:
         values["eval_strategy"] = "epoch"
-        if every != 1 and epochs is not None:
+        if every != 1:
             recipe.remarks["eval_strategy"] = f"every {every} epochs in the trial"
+    elif every is not None:
+        recipe.lose("eval_every", every, "nobody says what it counts")
 
 
 def _precision(recipe: Recipe, precision: str | None) -> None:
@@ -254,22 +286,24 @@ def _precision(recipe: Recipe, precision: str | None) -> None:
         recipe.lose("precision", precision)
 
 
-def _optimizer(recipe: Recipe, left: _Left) -> None:
+def _optimizer(recipe: Recipe, left: _Left, *, ours: bool) -> None:
     name = left.take("optim")
     recipe.values["optim"] = OPTIMIZERS.get(name, name)
-    betas = [left.take(beta) for beta in ("lion_beta1", "lion_beta2")]
-    momentum, nesterov = left.take("momentum"), left.take("nesterov")
+    if not ours:
+        return
     if name == "lion":
-        recipe.values["adam_beta1"], recipe.values["adam_beta2"] = betas
+        for ours_is, theirs in (("lion_beta1", "adam_beta1"), ("lion_beta2", "adam_beta2")):
+            left.take(theirs)
+            recipe.values[theirs] = left.take(ours_is)
         recipe.remarks["optim"] = "needs bitsandbytes; adam_beta1 and adam_beta2 are its betas"
     elif name == "sgd":
+        momentum, nesterov = left.take("momentum"), left.take("nesterov")
         momentum = 0.9 if momentum is None else momentum  # the default of ours
         recipe.values["optim_args"] = f"momentum={momentum}" + (",nesterov=true" if nesterov else "")
-    elif name == "muon" and momentum is not None:
-        recipe.lose("momentum", momentum, "Muon has its own there")
-    if name not in ("adamw", "muon", None) and "adam_beta1" not in recipe.asked:
+    if name not in ("adamw", "muon"):
         for default in ("adam_beta1", "adam_beta2", "adam_epsilon"):  # of an optimizer that it is not
-            recipe.values.setdefault(default, left.take(default) if default in recipe.asked else None)
+            left.take(default)
+            recipe.values.setdefault(default, None)
 
 
 def _schedule(recipe: Recipe, left: _Left, *, ours: bool) -> None:

@@ -176,6 +176,8 @@ def test_a_trial_of_the_users_own_in_hugging_faces_names() -> None:
     classes = params | {"task": "sequence_classification", "revision": "main"}
     assert json.loads(written("peft", classes, "a.py:train").text)["task_type"] == "SEQ_CLS"
     assert "task sequence_classification" in written("trl", classes, "a.py:train").lost
+    sgd = written("trl", {"learning_rate": 0.1, "optimizer": "sgd"}, "a.py:train")
+    assert (sgd.values["optim"], "optim_args" in sgd.values) == ("sgd", False)
     plain = written("llamafactory", {"learning_rate": 1e-5, "num_train_epochs": 1}, "a.py:train")
     assert plain.values["finetuning_type"] == "full"
 
@@ -201,6 +203,19 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=5,
 )
+
+
+@settings(max_examples=50)
+@given(
+    st.dictionaries(st.sampled_from([*OTHER, "model", "optim", "lr_scheduler_type", "load_in_4bit"]), VALUES)
+)
+def test_any_value_of_the_users_own_has_its_place_or_is_told(parameters: dict[str, Any]) -> None:
+    for name in FRAMEWORKS:
+        try:
+            found = written(name, parameters, "a.py:train")
+        except UsageError:
+            continue
+        assert yaml.safe_load(found.text) == found.values
 
 
 @given(VALUES)
