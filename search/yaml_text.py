@@ -48,3 +48,8 @@ def _escaped(character: str) -> str:
     if character in '"\\':
         return f"\\{character}"
     return character if character.isprintable() else f"\\U{ord(character):08X}"
+
+
+def one_line(words: str) -> str:
+    """Words that stay in their line, such as a comment's."""
+    return words if words.isprintable() else json.dumps(words)

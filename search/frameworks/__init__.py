@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..yaml_text import text_of
+from ..yaml_text import one_line, text_of
 from .keys import FRAMEWORKS
 from .recipe import Recipe, recipe_of
 from .sheet import Sheet
@@ -56,7 +56,7 @@ def for_framework(name: str, content: dict[str, Any], file: Path | None) -> Writ
     ]
     if recipe.lost:
         head += ["#", "# Of the trial, this file does not have:"]
-        head += [f"#   {_line(what)}: {why}" for what, why in recipe.lost.items()]
+        head += [f"#   {what}: {one_line(why)}" for what, why in recipe.lost.items()]
     if sheet.to_fill:
         head += ["#", f"# To fill in: {', '.join(sheet.to_fill)}"]
     text = "\n".join([*head, *sheet.lines]) + "\n"
@@ -83,8 +83,3 @@ def _for_peft(recipe: Recipe) -> Written:
     if rest := [name for name in recipe.asked if name not in others or name in recipe.values]:
         recipe.lost[", ".join(rest)] = "of the training, not of the adapters; --format trl has it"
     return Written(json.dumps(values, indent=2) + "\n", recipe.lost, (), values)
-
-
-def _line(words: str) -> str:
-    """Words that stay in their line."""
-    return words if words.isprintable() else json.dumps(words)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from ..yaml_text import text_of
 from .recipe import ALL_LINEAR, Recipe
 from .sheet import Sheet
 
@@ -114,7 +115,7 @@ def _axolotl(sheet: Sheet, output_dir: str) -> None:
         if file is not None and (read or _kind(file) == "text"):
             sheet.put(key, [{"path": file, "ds_type": _kind(file), **(read or {"type": "completion"})}])
         elif file is not None:
-            example = f"[{{path: {file}, ds_type: {_kind(file)}, type: TYPE}}]"
+            example = text_of([{"path": file, "ds_type": _kind(file), "type": "TYPE"}])
             sheet.place(key, example, "TYPE: how a record is read, such as alpaca or chat_template")
         elif name == "train_file":
             sheet.place(

@@ -16,70 +16,10 @@ from typing import Any
 from ...objectives.catalog import idle_parameters, is_bundled, known_parameters, with_defaults
 from ...objectives.command import flat
 from ..errors import UsageError
+from ..yaml_text import one_line
+from .names import ALIASES, DATA, LORA, NEUTRAL, TRAINING, WHOLE, misfit
 from .schedules import OPTIONS, translated
 
-LORA = (
-    *("lora_r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora", "use_dora"),
-    *("loraplus_lr_ratio", "load_in_4bit", "load_in_8bit"),
-)
-TRAINING = (
-    *("learning_rate", "per_device_train_batch_size", "per_device_eval_batch_size"),
-    *("gradient_accumulation_steps", "max_steps", "num_train_epochs", "warmup_steps", "warmup_ratio"),
-    *("lr_scheduler_type", "lr_scheduler_kwargs", "optim", "optim_args", "weight_decay"),
-    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "label_smoothing_factor"),
-    *("neftune_noise_alpha", "max_length", "packing", "bf16", "fp16", "tf32"),
-    *("gradient_checkpointing", "torch_compile", "full_determinism", "seed", "eval_steps", "eval_strategy"),
-    *("early_stopping_patience", "load_best_model_at_end", "save_total_limit"),
-)
-DATA = (
-    *("model", "revision", "task", "train_file", "validation_file", "validation_split"),
-    *("text_field", "prompt_field", "completion_field"),
-)
-
-WHOLE = (  # numbers from 1 on
-    *("lora_r", "per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "max_samples"),
-    *("samples_per_epoch", "eval_every", "eval_steps", "max_length"),
-)
-REAL = (
-    *("learning_rate", "lora_alpha", "alpha_over_r", "num_train_epochs", "warmup_steps", "warmup_ratio"),
-    *("early_stopping_patience", "validation_split"),
-)
-TEXTS = (
-    *(name for name in DATA if name != "validation_split"),
-    *("optim", "precision", "lr_scheduler_type", "finetuning_type"),
-)
-
-# What people call the same.
-ALIASES = {
-    **dict.fromkeys(("lr", "peak_lr"), "learning_rate"),
-    **dict.fromkeys(("batch_size", "train_batch_size", "micro_batch_size"), "per_device_train_batch_size"),
-    **dict.fromkeys(("epochs", "num_epochs"), "num_train_epochs"),
-    **dict.fromkeys(("lr_scheduler", "scheduler"), "lr_scheduler_type"),
-    **dict.fromkeys(("r", "lora_rank"), "lora_r"),
-    **dict.fromkeys(("lora_target", "lora_target_modules"), "target_modules"),
-    **dict.fromkeys(("max_seq_length", "max_seq_len", "sequence_len", "cutoff_len"), "max_length"),
-    **dict.fromkeys(("model_name_or_path", "base_model", "model_name"), "model"),
-    **dict.fromkeys(("grad_clip", "clip_grad_norm"), "max_grad_norm"),
-    "optimizer": "optim",
-    "label_smoothing": "label_smoothing_factor",
-    "deterministic": "full_determinism",
-    "model_revision": "revision",
-    "peft_use_dora": "use_dora",
-    "peft_use_rslora": "use_rslora",
-    "eval_batch_size": "per_device_eval_batch_size",
-}
-# Values that change nothing: where a framework has no name for one, nothing is lost.
-NEUTRAL = {
-    **dict.fromkeys(("use_rslora", "use_dora", "load_in_4bit", "load_in_8bit", "packing"), False),
-    **dict.fromkeys(
-        ("torch_compile", "full_determinism", "group_by_length", "load_best_model_at_end"), False
-    ),
-    **dict.fromkeys(("label_smoothing_factor", "early_stopping_patience", "early_stopping_min_delta"), 0),
-    **dict.fromkeys(("neftune_noise_alpha", "min_lr_ratio"), 0),
-    "loraplus_lr_ratio": 1,
-    "device": "auto",
-    "task": "causal_lm",
-}
 WHY = {
     "device": "whoever starts the training says where",
     "base": "a model of hpsearch's own trainer",
@@ -118,7 +58,7 @@ class Recipe:
     def lose(self, name: str, value: Any, why: str = "it has no counterpart") -> None:
         """Note what cannot be said, unless it changes nothing."""
         if value is not None and not (name in NEUTRAL and NEUTRAL[name] == value):
-            self.lost[f"{name} {value if isinstance(value, str) else _brief(value)}"] = why
+            self.lost[one_line(f"{name} {value if isinstance(value, str) else _brief(value)}")] = why
 
 
 def recipe_of(objective: str | list[str], parameters: Mapping[str, Any], seed: int) -> Recipe:
@@ -143,7 +83,7 @@ def recipe_of(objective: str | list[str], parameters: Mapping[str, Any], seed: i
             if path in given:
                 recipe.lose(path, value, "a text that ships, and is no file of yours")
             continue
-        if value is not None and (wanted := _misfit(name, value)) is not None:
+        if value is not None and (wanted := misfit(name, value)) is not None:
             recipe.lose(path, value, f"it is no {wanted}")
             continue
         if name in left and left[name][1] != value:
@@ -157,20 +97,6 @@ def recipe_of(objective: str | list[str], parameters: Mapping[str, Any], seed: i
         )
     _fill(recipe, _Left(recipe, left), ours=known is not None)
     return recipe
-
-
-def _misfit(name: str, value: Any) -> str | None:
-    """What a value of this name has to be, where it is something else; a user's own may be anything."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if name in WHOLE:
-        return None if number and value >= 1 and value == int(value) else "whole number above 0"
-    if name in REAL:
-        return None if number else "number"
-    if name == "target_modules" and isinstance(value, list | tuple):
-        return None if value and all(isinstance(each, str) for each in value) else "list of names"
-    if name in TEXTS or name == "target_modules":
-        return None if isinstance(value, str) and value else "text"
-    return None
 
 
 class _Left:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..yaml_text import text_of
+from ..yaml_text import one_line, text_of
 from .recipe import Recipe
 
 
@@ -32,7 +32,7 @@ class Sheet:
     def place(self, key: str, example: str, what: str) -> None:
         """Leave a place to fill in: a line that is no comment once its `#` is gone."""
         self.to_fill.append(key)
-        self.lines.append(f"# {key}: {example}  # to fill in: {what}")
+        self.lines.append(f"# {key}: {example}  # to fill in: {one_line(what)}")
 
     def take(self, name: str) -> Any:
         """A value of the recipe that then has its place; None where there is none."""

@@ -5,7 +5,6 @@ text = proposal(Path("train.py"))
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from ...objectives.guides import first_range
 from ...spaces import SpaceError, loads
 from ..errors import UsageError
-from ..yaml_text import text_of
+from ..yaml_text import one_line, text_of
 from .configs import settings_of_config
 from .fields import Setting, Settings
 from .scripts import settings_of_script
@@ -94,18 +93,18 @@ class _Entry:
 def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     name = settings.source.name
     script = settings.command[1]
-    yield f"# Proposed from {_line(name)}: read it, change what you know better, then hpsearch run it."
-    yield f"# {_line(settings.how)}"
-    yield f"# {_line(script)} has to report its validation loss; its last report is the trial's value:"
+    yield f"# Proposed from {one_line(name)}: read it, change what you know better, then hpsearch run it."
+    yield f"# {one_line(settings.how)}"
+    yield f"# {one_line(script)} has to report its validation loss; its last report is the trial's value:"
     yield "#     from hpsearch.objectives import report"
     yield "#     report(val_loss, step=step)"
     yield '# or a printed line {"step": 1, "val_loss": 0.5}, from any language.'
     to_fill = [*settings.to_fill, *(entry.setting.parameter for entry in entries if entry.to_fill)]
     if to_fill:
-        yield f"# To fill in: {_line(', '.join(to_fill))}"
+        yield f"# To fill in: {one_line(', '.join(to_fill))}"
     for reason in dict.fromkeys(settings.left_out.values()):
         names = [each for each, why in settings.left_out.items() if why == reason]
-        yield f"# Left out, because {reason}: {_line(', '.join(names))}"
+        yield f"# Left out, because {reason}: {one_line(', '.join(names))}"
     yield "version: 1"
     yield f"name: {text_of(_study(settings.source.stem))}"
     yield f"objective: {text_of({'command': list(settings.command)})}"
@@ -119,7 +118,7 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
         yield from (entry.line for entry in constants)
     if baseline := [entry.baseline for entry in entries if entry.baseline]:
         yield ""
-        yield f"# What {_line(name)} says now: the first trial."
+        yield f"# What {one_line(name)} says now: the first trial."
         yield "baseline:"
         yield from baseline
     yield ""
@@ -135,8 +134,3 @@ def _is_whole(numbers: dict[str, Any]) -> bool:
 
 def _study(stem: str) -> str:
     return re.sub(r"[^\w.-]", "_", stem, flags=re.ASCII).lstrip("-.")[:100] or "mine"
-
-
-def _line(words: str) -> str:
-    """Words that stay in their comment's line."""
-    return words if words.isprintable() else json.dumps(words)
