@@ -46,6 +46,11 @@ ALLOWED = {
         "objectives/catalog.py",
         "import_module",
     ): "a built-in objective's module and packages, by their names in BUILT_IN",
+    (
+        "objectives/config_file.py",
+        ".load",
+    ): "a script's own configuration: its tags stay tags, nothing is made",
+    ("objectives/config_file.py", "YAML() of another type than safe"): "the same, with its comments",
     ("objectives/sklearn.py", "import_module"): "a part of scikit-learn, by its name in ESTIMATORS",
     ("objectives/sklearn.py", "skops.io.load"): "a model, of scikit-learn's and numpy's types alone",
     ("search/backends/__init__.py", "import_module"): "a backend's, by its name in a table",

@@ -118,11 +118,18 @@ def proposed(source: Path) -> tuple[Spec, str]:
     return loads(text, "proposed.yaml"), text
 
 
+def first(spec: Spec) -> dict[str, Any]:
+    """The parameters of the first trial."""
+    found = spec.space.baseline()
+    assert found is not None
+    return found
+
+
 def words_of(spec: Spec, **params: Any) -> list[str]:
     """The words that a trial of the baseline runs, without the program."""
     words = spec.objective_words
     assert isinstance(words, list)
-    return expand(words, spec.space.baseline() | params)[1:]
+    return expand(words, first(spec) | params)[1:]
 
 
 def test_options_of_argparse(here: Here) -> None:
@@ -177,7 +184,7 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
     assert "letters, digits and _ alone: optimizer.weight-decay" in text
     words = spec.objective_words
     assert words == ["python", "train.py", "--config", "${config:train.yaml}"]
-    params = spec.space.baseline() | {"optimizer.lr": 1e-05}
+    params = first(spec) | {"optimizer.lr": 1e-05}
     *_, written = expand(words, params, tmp_path)
     assert Path(written) == tmp_path / "trial.yaml"
     content = Path(written).read_text(encoding="utf-8")
@@ -253,7 +260,7 @@ def test_any_configuration_gives_a_space_that_loads_or_an_error(
         return
     words = spec.objective_words
     assert isinstance(words, list)
-    written = Path(expand(words, spec.space.baseline(), tmp_path)[-1])
+    written = Path(expand(words, first(spec), tmp_path)[-1])
     assert json.loads(written.read_text()) == content, "the baseline is the file as it is"
 
 

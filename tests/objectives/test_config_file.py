@@ -1,0 +1,58 @@
+"""A copy of a script's configuration file has a trial's values, and all else as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from ruamel.yaml import YAML
+
+from hpsearch.objectives.base import ObjectiveError
+from hpsearch.objectives.command import expand
+from hpsearch.objectives.config_file import write_config
+
+CONFIG = """\
+# of mine
+optimizer: {name: adamw, lr: 1e-3} # the rate
+train:
+  epochs: 3
+  amp: yes
+  note: "it's \\t"
+run: !!python/object/apply:os.mkdir [made]
+"""
+
+
+def test_only_the_values_change_and_every_reader_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.yaml").write_text(CONFIG)
+    words = ["train", "--config=${config:train.yaml}", "${optimizer.lr}"]
+    found = expand(words, {"optimizer.lr": 1e-05, "train.new": True}, tmp_path)
+    assert found == ["train", f"--config={tmp_path / 'trial.yaml'}", "1e-05"]
+    text = Path("trial.yaml").read_text()
+    assert text == CONFIG.replace("1e-3", "1.0e-05").replace(' \\t"\n', ' \\t"\n  new: true\n')
+    for content in (yaml.safe_load(text.replace("!!python/object/apply:os.mkdir ", "")), YAML().load(text)):
+        assert (content["optimizer"]["lr"], content["train"]["epochs"]) == (1e-05, 3)
+    assert not Path("made").exists(), "a tag is no order"
+    Path("train.json").write_text(json.dumps({"a": {"lr": 1}}))
+    write_config(Path("train.json"), {"a.lr": 1e-05, "b": [1]}, Path("trial.json"))
+    assert json.loads(Path("trial.json").read_text()) == {"a": {"lr": 1e-05}, "b": [1]}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "cannot be read"),
+        ("a: [", "is no YAML"),
+        ("a: 1", 'no place for the parameter "a.b"'),
+        ("", "no place"),
+    ],
+)
+def test_what_cannot_hold_them_is_told(tmp_path: Path, text: str | None, told: str) -> None:
+    if text is not None:
+        (tmp_path / "train.yaml").write_text(text)
+    with pytest.raises(ObjectiveError, match=f"train.yaml .*{told}"):
+        write_config(tmp_path / "train.yaml", {"a.b": 1}, tmp_path / "trial.yaml")
