@@ -150,7 +150,8 @@ class Command(Model):
     """A program that trains one trial."""
 
     command: Annotated[list[Text], Field(min_length=1)]
-    """The program and its arguments; ${args} becomes --name=value for every parameter."""
+    """The program and its arguments; ${args} becomes --name=value for every parameter, ${config:FILE} the path
+    of a copy of that file with their values in it."""
 
 
 Objective = Annotated[

@@ -124,12 +124,18 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     yield ""
     yield "search: {sampler: tpe, seed: 0}"
     yield f"budget: {{trials: {TRIALS}}}"
-    yield "# Where the script reports several times, bad trials can end early, after a ninth or a third:"
-    yield "# early_stopping: {method: asha, min: 1, max: 9, eta: 3}    # max: the step of its last report"
+    last = next((entry.setting.value for entry in entries if _is_length(entry.setting)), 9)
+    yield "# Where the script reports after every epoch, bad trials can end early:"
+    yield f"# early_stopping: {{method: asha, min: 1, max: {last}, eta: 3}}    # max: the step of its last report"
 
 
 def _is_whole(numbers: dict[str, Any]) -> bool:
     return not any(isinstance(number, float) for number in numbers.values())
+
+
+def _is_length(setting: Setting) -> bool:
+    last = setting.parameter.rpartition(".")[2]
+    return last.endswith("epochs") and isinstance(setting.value, int) and setting.value > 2
 
 
 def _study(stem: str) -> str:
