@@ -150,8 +150,10 @@ class Command(Model):
     """A program that trains one trial."""
 
     command: Annotated[list[Text], Field(min_length=1)]
-    """The program and its arguments; ${args} becomes --name=value for every parameter, ${config:FILE} the path
-    of a copy of that file with their values in it."""
+    """The program and its arguments; ${args} becomes --name=value for every parameter.
+
+    ${config:FILE} becomes the path of a copy of that file with the values of all parameters in it.
+    """
 
 
 Objective = Annotated[

@@ -125,8 +125,8 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     yield "search: {sampler: tpe, seed: 0}"
     yield f"budget: {{trials: {TRIALS}}}"
     last = next((entry.setting.value for entry in entries if _is_length(entry.setting)), 9)
-    yield "# Where the script reports after every epoch, bad trials can end early:"
-    yield f"# early_stopping: {{method: asha, min: 1, max: {last}, eta: 3}}    # max: the step of its last report"
+    yield "# Where the script reports after every epoch, bad trials can end early (max: its last step):"
+    yield f"# early_stopping: {{method: asha, min: 1, max: {last}, eta: 3}}"
 
 
 def _is_whole(numbers: dict[str, Any]) -> bool:
