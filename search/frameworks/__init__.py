@@ -7,18 +7,34 @@ written.text, written.lost, written.to_fill
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
 from ..yaml_text import one_line, text_of
-from .keys import FRAMEWORKS
+from . import axolotl, llamafactory, trl
 from .recipe import Recipe, recipe_of
 from .sheet import Sheet
 
 __all__ = ["FRAMEWORKS", "PEFT", "Written", "for_framework"]
 
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework that trains what a file says."""
+
+    title: str
+    command: str  # that reads the file
+    fill: Callable[[Sheet, str], None]  # writes the recipe into a sheet, with the folder of the results
+
+
+FRAMEWORKS = {
+    "trl": Framework("TRL", "trl sft --config {file}", trl.fill),
+    "axolotl": Framework("Axolotl", "axolotl train {file}", axolotl.fill),
+    "llamafactory": Framework("LLaMA-Factory", "llamafactory-cli train {file}", llamafactory.fill),
+}
 PEFT = "peft"
 PEFT_TASKS = {"seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_classification": "SEQ_CLS"}
 

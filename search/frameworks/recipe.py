@@ -131,7 +131,7 @@ def _fill(recipe: Recipe, left: _Left, *, ours: bool) -> None:
         values["lora_alpha"] = (ratio or 2) * values["lora_r"]
     if isinstance(alpha := values["lora_alpha"], float) and alpha.is_integer():
         values["lora_alpha"] = int(alpha)
-    _targets(recipe)
+    _targets(recipe, ours=ours)
     if ours and values["finetuning_type"] not in (None, "lora"):
         for name in LORA:  # defaults of what the trial does not train
             values[name] = None
@@ -155,8 +155,11 @@ def _fill(recipe: Recipe, left: _Left, *, ours: bool) -> None:
         recipe.lose(path, value, WHY.get(name, "it has no counterpart"))
 
 
-def _targets(recipe: Recipe) -> None:
-    """Names of our GPT's linears are nobody else's; all of them are all-linear."""
+def _targets(recipe: Recipe, *, ours: bool) -> None:
+    """Names of our GPT's linears are nobody else's; all of them are all-linear.
+
+    A text is a pattern for peft, and stays one where it is not an objective of ours that takes it for a name.
+    """
     found = recipe.values["target_modules"]
     names = [found] if isinstance(found, str) else found
     if not names:
@@ -166,7 +169,7 @@ def _targets(recipe: Recipe) -> None:
     elif set(names) <= OUR_TARGETS:
         recipe.lose("target_modules", found, "names of hpsearch's own GPT; those of your model are others")
         recipe.values["target_modules"] = None
-    else:
+    elif ours or not isinstance(found, str):
         recipe.values["target_modules"] = list(names)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,13 @@ def test_a_trial_of_the_users_own_in_hugging_faces_names() -> None:
         assert 5e-5 in found.values.values() and "org/model" in found.values.values()
     assert written("axolotl", params, "a.py:train").values["adapter"] == "qlora"
     assert written("llamafactory", params, "a.py:train").values["lora_target"] == "q_proj,v_proj"
+    [one] = written("trl", params | {"target_modules": ["q_proj"]}, "a.py:train").values[
+        "lora_target_modules"
+    ]
+    assert re.fullmatch(one, "model.layers.0.self_attn.q_proj") and not re.fullmatch(one, "model.freq_proj")
+    pattern = params | {"target_modules": r".*\.(q|v)_proj"}
+    assert written("trl", pattern, "a.py:train").values["lora_target_modules"] == [r".*\.(q|v)_proj"]
+    assert r"target_modules .*\.(q|v)_proj" in written("llamafactory", pattern, "a.py:train").lost
     fields = {"prompt_field": "question", "completion_field": "answer"}
     read = written("axolotl", params | fields, "a.py:train").values["datasets"][0]["type"]
     assert (read["field_instruction"], read["field_output"]) == ("question", "answer")

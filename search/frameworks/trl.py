@@ -1,0 +1,67 @@
+"""The file of `trl sft --config FILE`: `SFTConfig`, `ModelConfig` and `DatasetMixtureConfig` of TRL 1."""
+
+from __future__ import annotations
+
+import re
+
+from .keys import (
+    OF_THE_TRAINER,
+    adapters,
+    keep_best,
+    kind,
+    known_optimizer,
+    known_schedule,
+    model,
+    tabs,
+    warmup,
+)
+from .sheet import Sheet
+
+
+def fill(sheet: Sheet, output_dir: str) -> None:
+    """Write the recipe in TRL's keys."""
+    recipe = sheet.recipe
+    sheet.section("The model and its data")
+    model(sheet, "model_name_or_path", "model_revision")
+    if (file := sheet.take("train_file")) is None:
+        sheet.place("datasets", "[{path: NAME}]", "its name on the Hub; or {path: json, data_files: FILE}")
+    else:
+        sheet.put("datasets", [{"path": kind(file), "data_files": file}], tabs(file))
+    sheet.lose("validation_file", "trl sft validates on a split of the data set")
+    if split := sheet.take("validation_split"):
+        sheet.put("test_split_size", split)
+    for name, theirs in (("prompt_field", "prompt"), ("completion_field", "completion")):
+        if recipe.values.get(name) == theirs:
+            sheet.take(name)
+        sheet.lose(name, f'rename the column to "{theirs}": TRL knows it by that')
+    sheet.carry({"text_field": "dataset_text_field", "max_length": "max_length", "packing": "packing"})
+    if adapters(sheet):
+        sheet.put("use_peft", True)
+        sheet.carry(("lora_r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora"))
+        if (targets := sheet.take("target_modules")) is not None:
+            _targets(sheet, targets)
+        sheet.carry(("load_in_4bit", "load_in_8bit"))
+        sheet.lose(
+            "loraplus_lr_ratio", "a script of yours has it by peft.optimizers.create_loraplus_optimizer"
+        )
+    sheet.section("The training")
+    if recipe.values.get("bf16") == "auto":
+        sheet.take("bf16")  # what TRL does by itself
+    warmup(sheet, share="warmup_steps")
+    known_optimizer(sheet)
+    known_schedule(sheet)
+    sheet.carry(("gradient_checkpointing", *OF_THE_TRAINER))
+    sheet.lose("early_stopping_patience", "the callback EarlyStoppingCallback takes it, in a script of yours")
+    keep_best(sheet)
+    sheet.put("output_dir", output_dir)
+
+
+def _targets(sheet: Sheet, targets: str | list[str]) -> None:
+    """A list of one name is a pattern for TRL, which has to fit a layer's whole path."""
+    if isinstance(targets, str):
+        sheet.put("lora_target_modules", [targets])
+    elif len(targets) == 1:
+        pattern = rf"(.*\.)?{re.escape(targets[0])}"
+        sheet.put("lora_target_modules", [pattern], "TRL takes a single name for a pattern")
+    else:
+        sheet.put("lora_target_modules", targets)
