@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .keys import OF_THE_TRAINER, adapters, keep_best, known_schedule, model, warmup, warmup_steps
-from .recipe import ALL_LINEAR
+from .recipe import ALL_LINEAR, Recipe
 from .sheet import Sheet
 
 
@@ -47,12 +47,7 @@ def fill(sheet: Sheet, output_dir: str) -> None:
     if recipe.values.get("optim") == "muon":
         sheet.take("optim")
         sheet.put("use_muon", True)
-    if recipe.values.get("lr_scheduler_type") == "warmup_stable_decay" and recipe.steps:
-        kwargs = recipe.values[
-            "lr_scheduler_kwargs"
-        ]  # LLaMA-Factory would hold the rate for a third otherwise
-        stable = recipe.steps - warmup_steps(recipe) - kwargs["num_decay_steps"]
-        recipe.values["lr_scheduler_kwargs"] = {"num_stable_steps": max(0, stable), **kwargs}
+    _hold_the_rate(recipe)
     known_schedule(sheet)
     warmup(sheet, share="warmup_ratio")
     sheet.carry((*OF_THE_TRAINER, "warmup_ratio"))
@@ -60,3 +55,13 @@ def fill(sheet: Sheet, output_dir: str) -> None:
         sheet.put("early_stopping_steps", patience)
     keep_best(sheet, asked=bool(patience))
     sheet.put("output_dir", output_dir)
+
+
+def _hold_the_rate(recipe: Recipe) -> None:
+    """Say how long warmup_stable_decay is stable: LLaMA-Factory takes a third of the training otherwise."""
+    kwargs = recipe.values.get("lr_scheduler_kwargs")
+    if recipe.values.get("lr_scheduler_type") != "warmup_stable_decay" or not recipe.steps:
+        return
+    if isinstance(kwargs, dict) and isinstance(falling := kwargs.get("num_decay_steps"), int):
+        stable = max(0, recipe.steps - warmup_steps(recipe) - falling)
+        recipe.values["lr_scheduler_kwargs"] = {"num_stable_steps": stable, **kwargs}

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...objectives.catalog import idle_parameters, is_bundled, known_parameters, with_defaults
-from ...objectives.command import flat
 from ..errors import UsageError
 from ..yaml_text import one_line
 from .names import ALIASES, DATA, LORA, NEUTRAL, TRAINING, WHOLE, misfit
@@ -66,7 +65,7 @@ def recipe_of(objective: str | list[str], parameters: Mapping[str, Any], seed: i
 
     Raises `UsageError` where it is no fine-tuning of a language model, as far as its names tell.
     """
-    given = flat(dict(parameters))
+    given = _flat(parameters)
     known = known_parameters(objective)
     if known is not None and "lora_r" not in known:
         raise UsageError(f"{objective} fine-tunes no language model: there is no file of a framework for it")
@@ -97,6 +96,15 @@ def recipe_of(objective: str | list[str], parameters: Mapping[str, Any], seed: i
         )
     _fill(recipe, _Left(recipe, left), ours=known is not None)
     return recipe
+
+
+def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested parameters under their dotted names; a mapping that is a value itself stays one."""
+    found: dict[str, Any] = {}
+    for name, value in parameters.items():
+        inner = isinstance(value, Mapping) and name not in TRAINING
+        found |= _flat(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
+    return found
 
 
 class _Left:

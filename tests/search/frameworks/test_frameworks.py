@@ -175,6 +175,13 @@ def test_a_trial_of_the_users_own_in_hugging_faces_names() -> None:
         "lora_target_modules"
     ]
     assert re.fullmatch(one, "model.layers.0.self_attn.q_proj") and not re.fullmatch(one, "model.freq_proj")
+    wsd = {"lr_scheduler_type": "warmup_stable_decay", "max_steps": 100}
+    kwargs = {"lr_scheduler_kwargs": {"num_decay_steps": 20}}
+    assert "lr_scheduler_kwargs" not in written("llamafactory", wsd, "a.py:train").values
+    assert written("trl", wsd | kwargs, "a.py:train").values["lr_scheduler_kwargs"] == {"num_decay_steps": 20}
+    assert written("llamafactory", wsd | kwargs, "a.py:train").values["lr_scheduler_kwargs"] == {
+        "num_stable_steps": 80, "num_decay_steps": 20,
+    }  # fmt: skip
     pattern = params | {"target_modules": r".*\.(q|v)_proj"}
     assert written("trl", pattern, "a.py:train").values["lora_target_modules"] == [r".*\.(q|v)_proj"]
     assert r"target_modules .*\.(q|v)_proj" in written("llamafactory", pattern, "a.py:train").lost
