@@ -72,6 +72,8 @@ def init(
         assert objective is not None
         described(objective)  # refuses what there is not
         text, path = shipped_text(objective), output or Path(f"{objective}.yaml")
+    if source is not None and path.exists() and path.samefile(source):
+        raise UsageError(f"{path} is what the space is proposed from; another name with -o")
     if path.exists() and not force:
         raise UsageError(f"{path} is there already; another name with -o, or --force to write over it")
     common.write_file(path, text)

@@ -21,8 +21,10 @@ def settings_of_config(path: Path) -> Settings:
     """
     try:
         text = text_of(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8: byte {error.start} cannot be read") from error
     data, places, faults = read(text, str(path))
     if faults:
         raise SpaceError(faults)

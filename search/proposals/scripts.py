@@ -28,9 +28,12 @@ def settings_of_script(path: Path) -> Settings:
             warnings.simplefilter("ignore")  # of the script's own making, such as "\d"
             tree = ast.parse(path.read_bytes())
     except SyntaxError as error:
-        raise UsageError(f"{path}:{error.lineno}: no Python: {error.msg}") from error
-    except (OSError, ValueError, RecursionError, MemoryError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        place = f"{path}:{error.lineno}" if error.lineno else str(path)
+        raise UsageError(f"{place}: no Python: {error.msg}") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{path}: no Python that can be read: {error}") from error
     reader = _Reader(tree)
     if reader.subcommands:
         raise UsageError(f"{path}: its options belong to subcommands; propose a space of one by hand")

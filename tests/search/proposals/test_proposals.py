@@ -211,12 +211,15 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
         ("a.yaml", "lr: 1\nlr: 2\n", 'a.yaml:2:1 lr: duplicate key "lr"'),
         ("a.yaml", "a: {b: }\n", "numbers: none"),
         ("a.json", "{", "a.json:1:2: no YAML"),
+        ("a.py", "\0", "no Python"),
         ("a.toml", "lr = 1", r"from \.py, \.yaml"),
     ],
 )
 def test_what_cannot_be_proposed_is_told(here: Here, name: str, text: str, told: str) -> None:
     with pytest.raises((UsageError, SpaceError), match=told):
         proposal(here(name, text))
+    with pytest.raises(UsageError, match=r"nowhere\.(py|yaml) cannot be read: No such file"):
+        proposal(Path("nowhere.py" if name.endswith(".py") else "nowhere.yaml"))
 
 
 NAMES = st.sampled_from(
@@ -289,6 +292,8 @@ def test_from_a_script_to_a_finished_search(
     code, told = call("init", "--from", "train.py")
     assert code == 2 and "train_space.yaml is there already" in told
     assert call("init", "--from", "train.py", "--force")[0] == 0
+    code, told = call("init", "--from", "train.py", "-o", "./train.py", "--force")
+    assert code == 2 and "proposed from" in told and Path("train.py").read_text() == SCRIPT
     assert call("init", "lora", "--from", "train.py")[0] == call("init")[0] == 2
     code, told = call("run", "train_space.yaml", "--trials", "3", "--workers", "1")
     assert code == 0 and "best val_loss" in told
