@@ -1,7 +1,8 @@
 """A trial as a configuration of the frameworks that people fine-tune with: TRL, PEFT, Axolotl, LLaMA-Factory.
 
-written = for_framework("axolotl", document(spec, trial, provenance), Path("best.yaml"))
-written.text, written.lost, written.to_fill
+    written = for_framework("axolotl", document(spec, trial, provenance), Path("best.yaml"))
+
+What a trial trained with becomes a recipe in Hugging Face's names; a framework fills a sheet with its keys.
 """
 
 from __future__ import annotations

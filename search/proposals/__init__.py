@@ -1,6 +1,8 @@
 """A space to start from, proposed from a script's options or from the numbers of its configuration file.
 
-text = proposal(Path("train.py"))
+    text = proposal(Path("train.py"))
+
+Ranges are those of `objectives.guides.first_range`; what they do not know stays a constant.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...spaces import SpaceError
-from ...spaces.document import Places, join, read, text_of
+from ...spaces.document import join, read, text_of
 from ..errors import UsageError
 from .fields import Setting, Settings
 
@@ -25,14 +25,14 @@ def settings_of_config(path: Path) -> Settings:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8: byte {error.start} cannot be read") from error
-    data, places, faults = read(text, str(path))
+    data, _, faults = read(text, str(path))
     if faults:
         raise SpaceError(faults)
     if not isinstance(data, dict):
         raise UsageError(f"{path} is no configuration: it holds no names with values")
     beside = [path.with_suffix(".py"), path.with_name(SCRIPT)]
     script = next((str(each) for each in beside if each.is_file()), None)
-    settings = list(_numbers(data, "", places))
+    settings = list(_numbers(data, ""))
     return Settings(
         source=path,
         found=[setting for setting in settings if setting.unfit is None],
@@ -43,12 +43,13 @@ def settings_of_config(path: Path) -> Settings:
     )
 
 
-def _numbers(data: dict[str, Any], path: str, places: Places, *, plain: bool = True) -> Iterator[Setting]:
+def _numbers(data: dict[str, Any], path: str, *, plain: bool = True) -> Iterator[Setting]:
     """Every number in a mapping; `plain` where a dotted name leads to it, by no key of other characters."""
     for key, value in data.items():
         name, is_plain = join(path, key), plain and key.isidentifier()
         if isinstance(value, dict):
-            yield from _numbers(value, name, places, plain=is_plain)
+            yield from _numbers(value, name, plain=is_plain)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             parameter = name if is_plain else ""
-            yield Setting(name, parameter, places.keys[name][0], value, True, isinstance(value, int))
+            # Whole or not goes by its name: people write `dropout: 0` too.
+            yield Setting(name, parameter, value, number=True)

@@ -116,7 +116,7 @@ class _Reader:
             return
         if not name.startswith("-"):
             if not _is_optional(given):
-                yield Setting(name, _parameter(name), call.lineno, required=True)
+                yield Setting(name, _parameter(name), required=True)
             return
         name, slash, _ = name.partition("/")  # click's --shout/--no-shout
         if reason := FLAG if slash else self._unfit(given):
@@ -125,7 +125,7 @@ class _Reader:
         choices = self._choices(given.get("choices"), given.get("type"))
         required = self._literal(given.get("required")) is True
         kind = given.get("type")
-        yield self._setting(name, call.lineno, kind, given.get("default"), choices, required)
+        yield self._setting(name, kind, given.get("default"), choices, required)
 
     def _unfit(self, given: dict[str, ast.expr]) -> str | None:
         action = self._literal(given.get("action"))
@@ -160,7 +160,7 @@ class _Reader:
             if isinstance(kind, ast.Name) and kind.id in ("list", "List", "dict", "Dict", "tuple"):
                 self.left_out[name] = "it takes several values"
                 continue
-            yield self._setting(name, entry.lineno, kind, default, choices, required)
+            yield self._setting(name, kind, default, choices, required)
 
     def _typer(self, node: ast.FunctionDef) -> Iterator[Setting]:
         arguments = [*node.args.args, *node.args.kwonlyargs]
@@ -180,13 +180,13 @@ class _Reader:
                 name = next((w for w in given if isinstance(w, str) and w.startswith("--")), name)
             if is_argument:
                 if default is None:
-                    yield Setting(argument.arg, argument.arg, argument.lineno, required=True)
+                    yield Setting(argument.arg, argument.arg, required=True)
             elif isinstance(kind, ast.Name) and kind.id == "bool":
                 self.left_out[name.partition("/")[0]] = FLAG
             elif isinstance(kind, ast.Name) and kind.id in ("list", "List", "tuple"):
                 self.left_out[name] = "it takes several values"
             else:
-                yield self._setting(name, argument.lineno, kind, default, choices, default is None)
+                yield self._setting(name, kind, default, choices, default is None)
 
     def _annotation(self, node: ast.expr | None) -> tuple[ast.expr | None, tuple[Any, ...]]:
         """The type within `Optional[...]`, `... | None` and `Annotated[...]`, and a Literal's values."""
@@ -212,7 +212,6 @@ class _Reader:
     def _setting(
         self,
         name: str,
-        line: int,
         kind: ast.expr | None,
         default: ast.expr | None,
         choices: tuple[Any, ...],
@@ -226,7 +225,7 @@ class _Reader:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         whole = wanted is int or (wanted is None and isinstance(value, int))
         number = number or (value is None and wanted is not None)
-        return Setting(name, _parameter(name), line, value, number, whole, choices, required)
+        return Setting(name, _parameter(name), value, number, whole, choices, required)
 
     def _literal(self, node: ast.expr | None) -> Any:
         """A value that stands in the source, or in a constant of the module; None for any other."""

@@ -86,7 +86,7 @@ optimizer:
   lr: 1e-3      # the rate
   weight-decay: 0.1
   betas: [0.9, 0.999]
-train: {batch_size: 24, warmup_steps: 100, amp: yes, seed: 42}
+train: {label_smoothing: 0, batch_size: 24, warmup_steps: 100, amp: yes, seed: 42}
 """
 SCRIPT = """
 import argparse, yaml
@@ -177,7 +177,7 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
     here("train.py", "")
     spec, text = proposed(here("train.yaml", CONFIG))
     assert set(spec.space.searched) == {
-        "model.dropout", "optimizer.lr", "train.batch_size", "train.warmup_steps",
+        "model.dropout", "optimizer.lr", "train.label_smoothing", "train.batch_size", "train.warmup_steps",
     }  # fmt: skip
     assert spec.parameters["train.batch_size"] == Range(min=6, max=96, factor=2)
     assert spec.parameters["model.hidden_size"] == Constant(value=256)
