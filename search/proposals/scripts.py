@@ -81,7 +81,7 @@ class _Reader:
         run = {
             argument.id
             for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "typer.run"
+            if isinstance(node, ast.Call) and _is_of(node.func, "typer") and _called(node) == "run"
             for argument in node.args
             if isinstance(argument, ast.Name)
         }
@@ -102,10 +102,8 @@ class _Reader:
                 yield from self._typer(node)
 
     def _call(self, call: ast.Call) -> Iterator[Setting]:
-        if not isinstance(call.func, ast.Attribute):
-            return
-        of_click = isinstance(call.func.value, ast.Name) and call.func.value.id == "click"
-        if call.func.attr == "add_argument" or (of_click and call.func.attr in ("option", "argument")):
+        name, of_click = _called(call), _is_of(call.func, "click")
+        if name == "add_argument" or (of_click and name in ("option", "argument")):
             yield from self._option(call)
 
     def _option(self, call: ast.Call) -> Iterator[Setting]:
@@ -261,6 +259,12 @@ def _parameter(name: str) -> str:
 def _is_optional(given: dict[str, ast.expr]) -> bool:
     nargs = given.get("nargs")
     return isinstance(nargs, ast.Constant) and nargs.value in ("?", "*")
+
+
+def _is_of(function: ast.expr, module: str) -> bool:
+    """Whether a function is called by its module's name: `click.option`."""
+    owner = function.value if isinstance(function, ast.Attribute) else None
+    return isinstance(owner, ast.Name) and owner.id == module
 
 
 def _called(call: ast.Call | None) -> str | None:
