@@ -7,52 +7,31 @@ killed goes on as one that was not. The libraries' own generators begin anew wit
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ..trainer.errors import ConfigError
-from ..trainer.rules import Course, defaults_of, did_you_mean, optional, rules, whole
+from ..trainer.rules import optional, rules, whole
 from .base import Trial
-from .rounds import Rounds
-from .tables import Metrics, Table, TableParameters
+from .rounds import RoundParameters
+from .tables import Table
 
 Part = Callable[[Path | None, int, int, Path], list[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoostingParameters(TableParameters):
+class BoostingParameters(RoundParameters):
     """What the libraries of boosted trees have alike."""
 
-    length: ClassVar[str]  # the parameter that says how many trees there are
-    metrics: ClassVar[Metrics]
+    measure: ClassVar[str] = "eval_metric"
+    stops_after: ClassVar[str] = "early_stopping_rounds"
 
     eval_metric: str | None = optional(str, "", "what is reported (default by the target)")
     early_stopping_rounds: int = whole(
         0, "[0, inf)", "end after so many trees without a better validation, and keep the best; 0: never"
     )
-    eval_every: int | None = optional(
-        int, "[1, inf)", "report after so many trees (default: a tenth of them)"
-    )
-
-    @classmethod
-    def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
-        problems, metric = super()._contradictions(values), values["eval_metric"]
-        if metric is not None and metric not in cls.metrics.names:
-            near = did_you_mean(metric, cls.metrics.names)
-            problems.append(f"eval_metric: found {metric!r}, allowed: {', '.join(cls.metrics.names)}{near}")
-        return problems
-
-    @classmethod
-    def course(cls, params: Mapping[str, Any]) -> Course:
-        """Where runs of these parameters end and report."""
-        trees = params.get(cls.length, defaults_of(cls)[cls.length])
-        return Course(cls.length, trees, params.get("eval_every"))
-
-    @classmethod
-    def goal(cls, params: Mapping[str, Any]) -> str | None:
-        return cls.metrics.goal(params.get("eval_metric"))
 
     @property
     def library(self) -> dict[str, Any]:
@@ -75,15 +54,7 @@ def boost(trial: Trial, config: BoostingParameters, part: Part, *, file: str, me
     None, writes it to another file, and returns the value after each. `file` is its name in the checkpoint.
     """
     made = trial.checkpoint / f"next-{file}"
-    rounds = Rounds(
-        trial,
-        seed=config.seed,
-        length=getattr(config, config.length),
-        every=config.eval_every,
-        save=lambda folder: os.replace(made, folder / file),
-        patience=config.early_stopping_rounds,
-        higher_is_better=metric in config.metrics.higher,
-    )
+    rounds = config.rounds(trial, metric, lambda folder: os.replace(made, folder / file))
     while rounds.goes_on:
         model = trial.checkpoint / file if rounds.done else None
         for value in part(model, rounds.until_report, rounds.seed, made):

@@ -46,6 +46,7 @@ class Needs:
 
     packages: tuple[str, ...]
     extra: str | None = None
+    later: tuple[str, ...] = ()  # those that are imported by its trials, whose parameters say how
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -60,6 +61,7 @@ BUILT_IN: Mapping[str, Needs] = {
     "xgboost": Needs(("xgboost", "sklearn"), "xgboost"),
     "lightgbm": Needs(("lightgbm", "sklearn"), "lightgbm"),
     "catboost": Needs(("catboost", "sklearn"), "catboost"),
+    "keras": Needs(("keras", "torch", "sklearn", "skops"), "keras", later=("keras",)),
 }
 
 
@@ -71,7 +73,8 @@ def is_built_in(objective: str | Sequence[str]) -> bool:
 def load(name: str) -> Objective:
     """A built-in objective with all that it imports. Raises `ObjectiveError` where a package is missing."""
     for package in _present(name):
-        import_module(package)  # now, while the first trial is not here yet
+        if package not in BUILT_IN[name].later:
+            import_module(package)  # now, while the first trial is not here yet
     train = _module(name).train
 
     def objective(trial: Trial, /) -> float:

@@ -56,7 +56,7 @@ def train(trial: Trial) -> float:
 
     config = Config.from_params({"seed": trial.seed} | trial.params)
     table = config.table()
-    metric = config.metrics.of(table, config.eval_metric, "eval_metric")
+    metric = config.metric(table)
     params = config.library_on(table) | {
         "loss_function": table.one_of("Logloss", "MultiClass", "RMSE"),
         "eval_metric": metric,

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..trainer.errors import CheckpointError, ConfigError, DataError
+from ..trainer.errors import ConfigError, DataError
 from ..trainer.rules import Course, Need, one_of, optional, text
 from .base import Trial
 from .boosting import threads
+from .columns import as_numbers, read, write
 from .rounds import Rounds, model_round
 from .tables import Metrics, Table, TableParameters
 
@@ -193,10 +194,10 @@ def _train_rounds(
     x, held = columns.transform(table.x), columns.transform(table.validation_x)
     while rounds.goes_on:
         if rounds.done:
-            pipeline = _read(model)
+            pipeline = read(model)
         count = rounds.until_report
         _grow(config, table, pipeline["model"], x, rounds, count)
-        _write(pipeline, made)
+        write(pipeline, made)
         rounds.after(_score(config, scoring, pipeline["model"], held, table.validation_y), count)
 
 
@@ -235,25 +236,15 @@ def _train_folds(config: Config, table: Table, scoring: str, rounds: Rounds, mad
         score = _score(config, scoring, pipeline, x.iloc[held], y[held])
         if number == config.folds - 1:
             pipeline.fit(x, y)
-        _write(pipeline, made)
+        write(pipeline, made)
         rounds.after((score + number * (rounds.value if number else 0.0)) / (number + 1))
 
 
 def _pipeline(config: Config, table: Table) -> Pipeline:
     """The columns as numbers, and the estimator, both to be fitted. Raises `ConfigError`."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import Pipeline, make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+    from sklearn.pipeline import Pipeline
 
-    numbers = [name for name in table.x.columns if name not in table.categorical]
-    columns = ColumnTransformer(
-        [
-            ("numbers", make_pipeline(SimpleImputer(strategy="median"), StandardScaler()), numbers),
-            ("categories", OneHotEncoder(handle_unknown="ignore", sparse_output=False), table.categorical),
-        ]
-    )
-    return Pipeline([("columns", columns), ("model", _estimator(config, table))])
+    return Pipeline([("columns", as_numbers(table)), ("model", _estimator(config, table))])
 
 
 def _estimator(config: Config, table: Table) -> Any:
@@ -281,23 +272,6 @@ def _score(config: Config, scoring: str, model: Any, x: Any, y: NDArray[Any]) ->
         return float(get_scorer(scoring)(model, x, y))
     except AttributeError as error:  # a classifier without probabilities
         raise ConfigError([f"scoring: no {scoring} of this {config.estimator}: {error}"]) from error
-
-
-def _write(pipeline: Pipeline, file: Path) -> None:
-    import skops.io
-
-    skops.io.dump(pipeline, file)
-
-
-def _read(file: Path) -> Pipeline:
-    """A model, of scikit-learn's and numpy's own types alone."""
-    import skops.io
-
-    types = skops.io.get_untrusted_types(file=file)
-    if others := [name for name in types if not name.startswith(("sklearn.", "numpy."))]:
-        raise CheckpointError(f"{file}: has types that no model of scikit-learn has: {', '.join(others)}")
-    pipeline: Pipeline = skops.io.load(file, trusted=types)
-    return pipeline
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:

@@ -55,7 +55,7 @@ def train(trial: Trial) -> float:
 
     config = Config.from_params({"seed": trial.seed} | trial.params)
     table = config.table()
-    metric = config.metrics.of(table, config.eval_metric, "eval_metric")
+    metric = config.metric(table)
     params = config.library_on(table) | {
         "objective": table.one_of("binary:logistic", "multi:softprob", "reg:squarederror"),
         "eval_metric": metric,

@@ -52,7 +52,7 @@ ALLOWED = {
     ): "a script's own configuration: its tags stay tags, nothing is made",
     ("objectives/config_file.py", "YAML() of another type than safe"): "the same, with its comments",
     ("objectives/sklearn.py", "import_module"): "a part of scikit-learn, by its name in ESTIMATORS",
-    ("objectives/sklearn.py", "skops.io.load"): "a model, of scikit-learn's and numpy's types alone",
+    ("objectives/columns.py", "skops.io.load"): "a model, of scikit-learn's and numpy's types alone",
     ("search/backends/__init__.py", "import_module"): "a backend's, by its name in a table",
     ("objectives/python.py", "import_module"): "what the space's `objective:` names",
     ("objectives/python.py", "exec_module"): "the same, where it names a file",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +24,7 @@ ROUNDS: dict[str, tuple[str, Params]] = {
     "xgboost": ("xgboost", {"n_estimators": 20, "subsample": 0.6, "colsample_bytree": 0.5}),
     "lightgbm": ("lightgbm", {"n_estimators": 20, "subsample": 0.6, "subsample_freq": 1, "extra_trees": True}),
     "catboost": ("catboost", {"iterations": 20, "depth": 4, "rsm": 0.5, "learning_rate": 0.3}),
+    "keras": ("keras", {"epochs": 20, "batch_size": 128, "dropout": 0.3, "batch_normalization": True, "learning_rate": 0.03}),
     "sgd": ("sklearn", {"estimator": "sgd", "max_iter": 20}),
     "mlp": ("sklearn", {"estimator": "mlp", "max_iter": 20, "hidden_layer_sizes": [8, 8]}),
     "random_forest": ("sklearn", {"estimator": "random_forest", "n_estimators": 20}),
@@ -36,20 +38,41 @@ FOLDS: dict[str, tuple[str, Params]] = {
     "knn": ("sklearn", {"estimator": "knn"}),
     "forest_in_folds": ("sklearn", {"estimator": "random_forest", "n_estimators": 5, "cv": 5}),
 }
+# What a library has for early stopping, and for the root of the mean squared error.
+STOPPING: dict[str, Params] = {
+    "xgboost": {"n_estimators": 60, "learning_rate": 0.6, "early_stopping_rounds": 2},
+    "lightgbm": {"n_estimators": 60, "learning_rate": 0.6, "early_stopping_rounds": 2},
+    "catboost": {"iterations": 60, "learning_rate": 0.6, "early_stopping_rounds": 2},
+    "keras": {"epochs": 60, "patience": 2},
+}
+SQUARES: dict[str, Params] = {
+    "xgboost": {"eval_metric": "rmse"},
+    "lightgbm": {"eval_metric": "rmse"},
+    "catboost": {"eval_metric": "RMSE"},
+    "keras": {"monitor": "val_root_mean_squared_error"},
+}
+# Those whose library is an extra that not every run of CI installs. A process has Keras on one backend.
+ON_TENSORFLOW = os.environ.get("KERAS_BACKEND") == "tensorflow"
+EXTRAS = ("catboost", "keras") if ON_TENSORFLOW else ("catboost",)
 DATA = ("breast_cancer", "iris", "diabetes")  # two classes, three, a number
 
 
-def parameters(kinds: dict[str, tuple[str, Params]]) -> list[Any]:
-    """The kinds, those marked whose library is an extra that not every run of CI installs."""
-    marks = {"catboost": pytest.mark.extras}
-    return [pytest.param(kind, marks=marks.get(kind, ())) for kind in kinds]
+def marked(*names: str) -> list[Any]:
+    """The names, those of extras marked."""
+    return [pytest.param(name, marks=pytest.mark.extras if name in EXTRAS else ()) for name in names]
 
 
-@pytest.fixture(params=parameters(ROUNDS))
+@pytest.fixture(params=marked(*ROUNDS))
 def rounds(request: pytest.FixtureRequest) -> tuple[str, Params]:
     name, params = ROUNDS[request.param]
-    pytest.importorskip(name)
+    skip_without(name)
     return name, params
+
+
+def skip_without(name: str) -> None:
+    """Skip a test whose objective lacks its library here."""
+    if missing := catalog.BUILT_IN[name].missing:  # nothing is imported: Keras has a backend from then on
+        pytest.skip(f"{', '.join(missing)} is not installed")
 
 
 def ended(objective: Callable[[Any], float], trial: HandTrial) -> float | None:
@@ -129,30 +152,36 @@ def predicted(name: str, file: Path, table: Table) -> np.ndarray[Any, Any]:
         kind = "Probability" if table.classes else "RawFormulaVal"
         model = catboost.CatBoost().load_model(str(file))
         return np.asarray(model.predict(table.validation_x, prediction_type=kind))
+    if name == "keras":
+        import keras
+
+        numbers = fitted(file.with_name("columns.skops")).transform(table.validation_x)
+        return np.squeeze(keras.models.load_model(file).predict(numbers, verbose=0))
+    return np.asarray(fitted(file).predict(table.validation_x))
+
+
+def fitted(file: Path) -> Any:
+    """What scikit-learn has learned, as a user reads it."""
     import skops.io
 
-    model = skops.io.load(file, trusted=skops.io.get_untrusted_types(file=file))
-    return np.asarray(model.predict(table.validation_x))
+    return skops.io.load(file, trusted=skops.io.get_untrusted_types(file=file))
 
 
 @pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("patience", [0, 2])
+@pytest.mark.parametrize("patience", [False, True])
 def test_the_exported_model_has_the_value_that_was_told(
-    rounds: tuple[str, Params], data: str, patience: int, tmp_path: Path
+    rounds: tuple[str, Params], data: str, patience: bool, tmp_path: Path
 ) -> None:
     name, params = rounds
-    if name != "sklearn":
-        length = "iterations" if name == "catboost" else "n_estimators"
-        params = params | {length: 60, "learning_rate": 0.6, "early_stopping_rounds": patience}
-        rmse = "RMSE" if name == "catboost" else "rmse"
-        params |= {"eval_metric": rmse} if data == "diabetes" else {}
-    elif patience:
+    if name == "sklearn" and patience:
         pytest.skip("scikit-learn has no early stopping here")
+    params = params | (STOPPING[name] if patience else {})
+    params |= SQUARES.get(name, {}) if data == "diabetes" else {}
     trial = HandTrial(params | {"data": data}, tmp_path / "run")
     value = catalog.load(name)(trial)
     if patience:
         assert trial.reports[-1][0] < 60 and value <= min(value for _, value in trial.reports)
-    (file,) = catalog.export(name, tmp_path / "run", tmp_path, merge=False)
+    file, *_ = catalog.export(name, tmp_path / "run", tmp_path, merge=False)
     config: Any = catalog.config_class(name)
     table: Table = config.from_params({"data": data}).table()
     found, y = predicted(name, file, table), table.validation_y
@@ -163,9 +192,9 @@ def test_the_exported_model_has_the_value_that_was_told(
     assert value == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["xgboost", "lightgbm", pytest.param("catboost", marks=pytest.mark.extras)])
+@pytest.mark.parametrize("name", marked("xgboost", "lightgbm", "catboost", "keras"))
 def test_categories_and_gaps_are_the_librarys_own_business(name: str, tmp_path: Path) -> None:
-    pytest.importorskip(name)
+    skip_without(name)
     rng = np.random.default_rng(0)
     lines = [
         f"{'' if rng.random() < 0.1 else round(rng.random(), 3)},{rng.choice(['red', 'blue', 'green'])}"
@@ -173,7 +202,8 @@ def test_categories_and_gaps_are_the_librarys_own_business(name: str, tmp_path: 
     ]
     path = tmp_path / "colours.csv"
     path.write_text("\n".join(["x,colour,y", *(f"{line},{int('red' in line)}" for line in lines)]))
-    for objective, more in ((name, {}), ("sklearn", {"estimator": "linear"})):
+    mine = {"learning_rate": 0.03} if name == "keras" else {}
+    for objective, more in ((name, mine), ("sklearn", {"estimator": "linear"})):
         trial = HandTrial({"data": str(path)} | more, tmp_path / objective)
         value = catalog.load(objective)(trial)
         assert value == 1.0 if objective == "sklearn" else value < 0.05  # the colour tells it
@@ -190,10 +220,15 @@ def test_categories_and_gaps_are_the_librarys_own_business(name: str, tmp_path: 
         ("sklearn", {"estimator": "sgd", "scoring": "neg_log_loss"}, "no neg_log_loss of this sgd"),
         ("sklearn", {"class_weight": "balanced", "data": "diabetes"}, "unknown to RandomForestRegressor"),
         ("sklearn", {"estimator": "knn", "cv": 100, "data": "iris"}, "n_splits=100"),
+        ("keras", {"monitor": "val_auc", "data": "iris"}, "monitor: found 'val_auc', but the target has 3 classes"),
+        ("keras", {"optimizer": "adamv"}, "optimizer: found 'adamv', allowed: adam"),
+        ("keras", {"class_weight": "balanced", "data": "diabetes"}, "class_weight: is for a target of classes"),
+        ("keras", {"backend": "torch" if ON_TENSORFLOW else "tensorflow"}, "backend: (found '.*', but this process has Keras on|tensorflow is not installed: pip install 'hpsearch)"),
         ("sklearn", {"hidden_layer_sizes": [8, 0], "estimator": "mlp"}, "needs a list of whole numbers"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_told(name: str, params: Params, message: str, tmp_path: Path) -> None:
+    skip_without(name)
     trial = HandTrial(params, tmp_path / "run")
     with pytest.raises(ObjectiveError, match=message):
         catalog.load(name)(trial)
@@ -203,12 +238,12 @@ def test_what_cannot_be_is_told(name: str, params: Params, message: str, tmp_pat
 def test_a_model_of_foreign_types_is_not_read(tmp_path: Path) -> None:
     import skops.io
 
-    from hpsearch.objectives.sklearn import _read
+    from hpsearch.objectives.columns import read
     from hpsearch.trainer.errors import CheckpointError
 
     skops.io.dump(HandTrial({}, tmp_path / "any"), tmp_path / "model.skops")
     with pytest.raises(CheckpointError, match="HandTrial"):
-        _read(tmp_path / "model.skops")
+        read(tmp_path / "model.skops")
 
 
 @pytest.mark.parametrize(("name", "theirs"), [("xgboost", "XGBClassifier"), ("lightgbm", "LGBMClassifier")])
