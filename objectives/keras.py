@@ -93,7 +93,7 @@ def train(trial: Trial) -> float:
     """The metric's value, after the last epoch or the best one (`patience`)."""
     config = Config.from_params({"seed": trial.seed} | trial.params)
     keras = _keras(config.backend)
-    keras.utils.clear_session()  # of the networks of earlier trials
+    keras.utils.clear_session(free_memory=False)  # of the networks of earlier trials
     table = config.table()
     metric = config.metric(table)
     columns = as_numbers(table).fit(table.x)

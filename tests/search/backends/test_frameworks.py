@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpsearch.objectives.catalog import BUILT_IN
 from hpsearch.search.document import load_document
 from hpsearch.search.export import document, render
 from hpsearch.search.training import train
 from hpsearch.spaces import load
+
+ON_TENSORFLOW = os.environ.get("KERAS_BACKEND") == "tensorflow"  # which not every run of CI installs
 
 
 @pytest.mark.slow
@@ -22,12 +26,14 @@ from hpsearch.spaces import load
         ("lightgbm", "model.txt"),
         ("sklearn", "model.skops"),
         pytest.param("catboost", "model.cbm", marks=pytest.mark.extras),
+        pytest.param("keras", "model.keras", marks=pytest.mark.extras if ON_TENSORFLOW else ()),
     ],
 )
 def test_its_space_prunes_and_its_winner_is_trained_again(
     name: str, model: str, bench: Any, tmp_path: Path
 ) -> None:
-    pytest.importorskip(name)
+    if missing := BUILT_IN[name].missing:
+        pytest.skip(f"{', '.join(missing)} is not installed")
     spec = load(name).override(budget={"trials": 12}, execution={"workers": 2})
     result = bench.run(spec)
     trials = bench.trials(name)
