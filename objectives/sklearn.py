@@ -6,7 +6,8 @@
 | without, and each where `cv` is given | the mean score of the folds so far, of all rows |
 
 The parameters have scikit-learn's names; those that are left out have its defaults. Numbers are scaled, their
-gaps filled with the median, categories become a column each.
+gaps filled with the median, categories become a column each. For `sgd`, `mlp` and `svm` a number to predict is
+scaled too; the model says it in its own unit.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Estimator:
     parameters: tuple[str, ...]
     rounds: str | None = None  # the parameter that counts them
     partial: bool = False  # a round is a call of `partial_fit`; else of `fit` with `warm_start`
+    scaled: bool = False  # steps and penalties mean the same only for targets of one scale
 
 
 TREES = ("max_depth", "max_leaf_nodes", "min_samples_leaf", "max_features")
@@ -54,11 +56,12 @@ ESTIMATORS = {
     "sgd": Estimator(
         "linear_model", "SGDClassifier", "SGDRegressor",
         ("loss", "penalty", "alpha", "l1_ratio", "eta0", "average", "class_weight"), "max_iter", partial=True,
+        scaled=True,
     ),
     "mlp": Estimator(
         "neural_network", "MLPClassifier", "MLPRegressor",
         ("hidden_layer_sizes", "activation", "alpha", "batch_size", "learning_rate_init"), "max_iter",
-        partial=True,
+        partial=True, scaled=True,
     ),
     "hist_gradient_boosting": Estimator(
         "ensemble", "HistGradientBoostingClassifier", "HistGradientBoostingRegressor",
@@ -77,7 +80,7 @@ ESTIMATORS = {
         (*TREES, "min_samples_split", "class_weight"), "n_estimators",
     ),
     "linear": Estimator("linear_model", "LogisticRegression", "Ridge", ("C", "alpha", "class_weight")),
-    "svm": Estimator("svm", "SVC", "SVR", ("C", "kernel", "gamma", "degree", "class_weight")),
+    "svm": Estimator("svm", "SVC", "SVR", ("C", "kernel", "gamma", "degree", "class_weight"), scaled=True),
     "knn": Estimator(
         "neighbors", "KNeighborsClassifier", "KNeighborsRegressor", ("n_neighbors", "weights", "p")
     ),
@@ -210,9 +213,24 @@ def _grow(config: Config, table: Table, model: Any, x: Any, rounds: Rounds, coun
         return
     rng = np.random.default_rng(rounds.seed)
     classes = {"classes": np.arange(len(table.classes))} if table.classes else {}
+    y = table.y
+    if estimator.scaled and not table.classes:
+        if not rounds.done:
+            _begin(model, x, y)
+        y, model = model.transformer_.transform(y.reshape(-1, 1)).ravel(), model.regressor_
     for _ in range(count):
         order = rng.permutation(len(x))
-        model.partial_fit(x[order], table.y[order], **classes)
+        model.partial_fit(x[order], y[order], **classes)
+
+
+def _begin(model: Any, x: Any, y: NDArray[Any]) -> None:
+    """Fit the scale of the target alone; the regressor has learned nothing yet."""
+    from sklearn.base import clone
+    from sklearn.dummy import DummyRegressor
+
+    learner = model.regressor
+    model.set_params(regressor=DummyRegressor()).fit(x, y).set_params(regressor=learner)
+    model.regressor_ = clone(learner)
 
 
 def _train_folds(config: Config, table: Table, scoring: str, rounds: Rounds, made: Path) -> None:
@@ -262,7 +280,13 @@ def _estimator(config: Config, table: Table) -> Any:
         ours[estimator.rounds] = config.rounds
     if estimator.module in ("ensemble", "neighbors"):  # of others it means nothing here
         ours["n_jobs"] = threads()
-    return model.set_params(**given, **{name: value for name, value in ours.items() if name in known})
+    model.set_params(**given, **{name: value for name, value in ours.items() if name in known})
+    if not estimator.scaled or table.classes:
+        return model
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.preprocessing import StandardScaler
+
+    return TransformedTargetRegressor(model, transformer=StandardScaler())
 
 
 def _score(config: Config, scoring: str, model: Any, x: Any, y: NDArray[Any]) -> float:

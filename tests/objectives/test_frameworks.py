@@ -156,7 +156,7 @@ def predicted(name: str, file: Path, table: Table) -> np.ndarray[Any, Any]:
         import keras
 
         numbers = fitted(file.with_name("columns.skops")).transform(table.validation_x)
-        return np.squeeze(keras.models.load_model(file).predict(numbers, verbose=0))
+        return np.asarray(keras.models.load_model(file).predict(numbers, verbose=0)).squeeze()
     return np.asarray(fitted(file).predict(table.validation_x))
 
 
@@ -207,6 +207,26 @@ def test_categories_and_gaps_are_the_librarys_own_business(name: str, tmp_path: 
         trial = HandTrial({"data": str(path)} | more, tmp_path / objective)
         value = catalog.load(objective)(trial)
         assert value == 1.0 if objective == "sklearn" else value < 0.05  # the colour tells it
+
+
+@pytest.mark.parametrize("estimator", ["sgd", "mlp", "svm"])
+def test_a_target_of_any_unit_is_learned_and_told_in_its_own(estimator: str, tmp_path: Path) -> None:
+    """Its steps and penalties would be as good as nothing beside a target of hundreds of thousands."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    y = 300_000 + 50_000 * (x @ [1.0, -2.0, 0.5] + 0.1 * rng.normal(size=300))
+    path = tmp_path / "houses.csv"
+    np.savetxt(path, np.column_stack([x, y]), delimiter=",", header="a,b,c,price", comments="")
+    params, objective = {"data": str(path), "estimator": estimator}, catalog.load("sklearn")
+    value = objective(HandTrial(params, tmp_path / "whole"))
+    assert (
+        ended(objective, HandTrial(params, tmp_path / "run", stop_at=3 if estimator == "svm" else 30)) is None
+    )
+    assert objective(HandTrial(params, tmp_path / "run")) == value > 0.9
+    file, *_ = catalog.export("sklearn", tmp_path / "run", tmp_path, merge=False)
+    config: Any = catalog.config_class("sklearn")
+    table: Table = config.from_params({"data": str(path)}).table()
+    assert r2_score(table.validation_y, predicted("sklearn", file, table)) > 0.9
 
 
 @pytest.mark.parametrize(
