@@ -6,8 +6,8 @@
 | without, and each where `cv` is given | the mean score of the folds so far, of all rows |
 
 The parameters have scikit-learn's names; those that are left out have its defaults. Numbers are scaled, their
-gaps filled with the median, categories become a column each. For `sgd`, `mlp` and `svm` a number to predict is
-scaled too; the model says it in its own unit.
+gaps filled with the median, categories become a column each. For `sgd`, `mlp` and `svm` a number to predict
+is scaled too; the model says it in its own unit.
 """
 
 from __future__ import annotations
