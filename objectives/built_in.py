@@ -20,7 +20,7 @@ def train_with(config: type[TrainConfig], trial: Trial) -> float:
     Every report is a checkpoint in the trial's folder, and an earlier attempt's is gone on from.
     """
     result = fit(
-        _config(config, trial),
+        config.of(trial),
         on_report=_reporter(trial),
         checkpoint=trial.checkpoint,
         resume_from=trial.resume_from,
@@ -50,7 +50,7 @@ class Packed:
     def join(self, trial: Trial) -> None:
         """Begin a trial. Raises `ObjectiveError` where it cannot begin."""
         with trainer_errors(), self._within(trial):
-            run = self._together.new_run(_config(self._config, trial))
+            run = self._together.new_run(self._config.of(trial))
         self._trials[run] = trial
         steps = course(
             run, on_report=_reporter(trial), checkpoint=trial.checkpoint, resume_from=trial.resume_from
@@ -72,10 +72,6 @@ class Packed:
             value = outcome.value if isinstance(outcome, FitResult) else outcome
             ended.append((self._trials.pop(run), value))
         return ended
-
-
-def _config(config: type[TrainConfig], trial: Trial) -> TrainConfig:
-    return config.from_params({"seed": trial.seed} | trial.params)
 
 
 def _reporter(trial: Trial) -> Callable[[Report], None]:

@@ -54,7 +54,7 @@ def train(trial: Trial) -> float:
     """The metric's value, after the last tree or the best one (`early_stopping_rounds`)."""
     import catboost
 
-    config = Config.from_params({"seed": trial.seed} | trial.params)
+    config = Config.of(trial)
     table = config.table()
     metric = config.metric(table)
     params = config.library_on(table) | {

@@ -91,7 +91,7 @@ class Config(RoundParameters):
 
 def train(trial: Trial) -> float:
     """The metric's value, after the last epoch or the best one (`patience`)."""
-    config = Config.from_params({"seed": trial.seed} | trial.params)
+    config = Config.of(trial)
     keras = _keras(config.backend)
     keras.utils.clear_session(free_memory=False)  # of the networks of earlier trials
     table = config.table()

@@ -169,7 +169,7 @@ class Config(TableParameters):
 
 def train(trial: Trial) -> float:
     """The score after the last round, or the mean over all folds."""
-    config = Config.from_params({"seed": trial.seed} | trial.params)
+    config = Config.of(trial)
     table = config.table()
     scoring = config.metrics.of(table, config.scoring, "scoring")
     made = trial.checkpoint / f"next-{FILE}"

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from .errors import ConfigError
 
@@ -144,6 +144,16 @@ class Course:
     every: int | None  # between two reports; None: a tenth of the whole, rounded down, at least 1
 
 
+class Seeded(Protocol):
+    """What has parameters, and a seed of its own."""
+
+    @property
+    def params(self) -> dict[str, Any]: ...
+
+    @property
+    def seed(self) -> int: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
     """What an objective can be told: its fields, each with a rule."""
@@ -176,6 +186,11 @@ class Parameters:
         if problems := problems + cls._problems(defaults_of(cls) | given):
             raise ConfigError(problems)
         return cls(**{name: _plain(known[name], value) for name, value in given.items()})
+
+    @classmethod
+    def of(cls, trial: Seeded) -> Self:
+        """The configuration of a trial, with its seed unless its parameters fix one. Raises `ConfigError`."""
+        return cls.from_params({"seed": trial.seed} | trial.params)
 
     @classmethod
     def course(cls, params: Mapping[str, Any]) -> Course:
