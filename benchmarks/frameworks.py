@@ -133,7 +133,7 @@ def script(library: str, trials: int, seed: int, storage: str | None) -> Outcome
     study = optuna.create_study(
         storage=storage,
         sampler=optuna.samplers.TPESampler(seed=seed),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP, interval_steps=EVERY),
+        pruner=optuna.pruners.MedianPruner(STARTUP, n_warmup_steps=EVERY - 1, interval_steps=EVERY),
     )
     study.optimize(objective, n_trials=trials)
     return outcome_of(study.trials, first=0)
