@@ -97,9 +97,9 @@ class Metrics:
         return wanted or known[0]
 
     def goal(self, wanted: object) -> str | None:
-        """Whether to minimize or maximize one; None where the default is not known without the table."""
-        asked = [wanted] if wanted is not None else [self.two[0], self.more[0], self.numbers[0]]
-        goals = {"maximize" if name in self.higher else "minimize" for name in asked}
+        """Whether to minimize or maximize one; None of no metric, or of a default that the table tells."""
+        asked = (wanted,) if wanted is not None else (self.two[0], self.more[0], self.numbers[0])
+        goals = {"maximize" if name in self.higher else "minimize" for name in asked if name in self.names}
         return goals.pop() if len(goals) == 1 else None
 
 

@@ -130,6 +130,23 @@ def test_training_is_measured_beside_peft() -> None:
     assert [line[:32].strip() for line in lines[-2:]] == ["hpsearch", "torch.save, peft"]
 
 
+@pytest.mark.slow
+def test_searches_over_a_framework_are_measured_beside_plain_optuna() -> None:
+    command = [sys.executable, str(BENCHMARKS / "frameworks.py"), "--trials", "5", "--seeds", "1"]
+    command += ["--libraries", "xgboost", "lightgbm", "--data", "breast_cancer"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if importlib.util.find_spec("optuna_integration") is None:
+        assert result.returncode == 2 and "pip install 'hpsearch[bench,xgboost,lightgbm]'" in result.stderr
+        return
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert [line.split(",")[0] for line in lines[::7]] == ["xgboost", "lightgbm"]
+    for table in (lines[2:7], lines[9:14]):
+        assert [len(line[30:].split()) for line in table] == [5] * 5
+        trees = [float(line[30:].split()[3]) for line in table]
+        assert trees[0] == trees[1] == trees[2] == 100, "the pruner has no whole trials yet"
+
+
 CURVES = '''
 """Two tasks whose best is known."""
 
