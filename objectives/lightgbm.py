@@ -76,7 +76,10 @@ def train(trial: Trial) -> float:
     rows = lightgbm.Dataset(table.x, table.y, params=params, free_raw_data=False)
     held = rows.create_valid(table.validation_x, table.validation_y)
 
+    booster: lightgbm.Booster | None = None  # of the part before: what was written, without reading it
+
     def part(model: Path | None, count: int, seed: int, to: Path) -> list[float]:
+        nonlocal booster
         told: dict[str, dict[str, list[float]]] = {}
         booster = lightgbm.train(
             params | {"seed": seed},
@@ -84,7 +87,8 @@ def train(trial: Trial) -> float:
             count,
             valid_sets=[held],
             valid_names=["validation"],
-            init_model=model,
+            init_model=booster or model,
+            keep_training_booster=True,  # else it is written and read once more
             callbacks=[lightgbm.record_evaluation(told)],
         )
         booster.save_model(to)
