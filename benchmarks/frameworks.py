@@ -169,8 +169,8 @@ def with_lightgbm(x: Any, y: Any, held_x: Any, held_y: Any) -> Training:
     import lightgbm
     from optuna_integration import LightGBMPruningCallback
 
-    ours = {"deterministic": True, "force_row_wise": True}  # what hpsearch sets, so that both do the same
-    fixed = {"objective": "binary", "metric": "binary_logloss", "num_threads": 1, "verbosity": -1, **ours}
+    alike = {"deterministic": True, "force_row_wise": True}  # what hpsearch sets, so that both do the same
+    fixed = {"objective": "binary", "metric": "binary_logloss", "num_threads": 1, "verbosity": -1, **alike}
 
     def train(params: dict[str, Any], trial: Any) -> float:
         rows = lightgbm.Dataset(x, y)  # of each trial: LightGBM binds it to parameters
