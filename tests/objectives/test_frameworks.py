@@ -264,6 +264,24 @@ def test_what_cannot_be_is_told(name: str, params: Params, message: str, tmp_pat
     assert not trial.reports
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "sgd", "momentum": 0.9, "learning_rate_schedule": "cosine", "class_weight": "balanced"},
+        {"optimizer": "adamw", "weight_decay": 0.01, "clipnorm": 1.0, "l1": 1e-4, "l2": 1e-3, "patience": 3},
+    ],
+)
+@pytest.mark.parametrize("name", marked("keras"))
+def test_what_an_optimizer_has_learned_is_gone_on_with(name: str, options: Params, tmp_path: Path) -> None:
+    skip_without(name)
+    objective, params = catalog.load(name), {"epochs": 4, "eval_every": 2, "batch_size": 128}
+    plain, whole = HandTrial(params, tmp_path / "plain"), HandTrial(params | options, tmp_path / "whole")
+    value = objective(whole)
+    assert objective(plain) != value, "the options do something"
+    assert ended(objective, HandTrial(params | options, tmp_path / "run", stop_at=2)) is None
+    assert objective(HandTrial(params | options, tmp_path / "run")) == value
+
+
 def test_a_model_of_foreign_types_is_not_read(tmp_path: Path) -> None:
     import skops.io
 
