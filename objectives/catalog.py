@@ -42,7 +42,7 @@ class ObjectiveModule(Protocol):
 
 @dataclass(frozen=True)
 class Needs:
-    """What an objective imports, and the extra of hpsearch that installs it."""
+    """What something imports, and the extra of hpsearch that installs it."""
 
     packages: tuple[str, ...]
     extra: str | None = None
@@ -52,6 +52,15 @@ class Needs:
     def missing(self) -> tuple[str, ...]:
         """The packages that are not installed here."""
         return tuple(package for package in self.packages if find_spec(package) is None)
+
+    @property
+    def told(self) -> str | None:
+        """What is missing and what installs it, to be read after a name; None where nothing is."""
+        if not self.missing:
+            return None
+        return (
+            f"needs what is not installed ({', '.join(self.missing)}): pip install 'hpsearch[{self.extra}]'"
+        )
 
 
 BUILT_IN: Mapping[str, Needs] = {
@@ -387,10 +396,7 @@ def _present(name: str) -> tuple[str, ...]:
 
 def _missing(name: str) -> str | None:
     """What an objective lacks here, and what installs it; None where it lacks nothing."""
-    needs = BUILT_IN[name]
-    if not needs.missing:
-        return None
-    return f"needs what is not installed ({', '.join(needs.missing)}): pip install 'hpsearch[{needs.extra}]'"
+    return BUILT_IN[name].told
 
 
 def _problem(problem: str, params: Mapping[str, Any]) -> tuple[str, str]:

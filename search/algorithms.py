@@ -286,6 +286,11 @@ def make_sampler(spec: Spec, seed: int) -> BaseSampler:
                 )
             case "nsgaii":
                 return optuna.samplers.NSGAIISampler(seed=seed, **options)
+            case "hyperopt-tpe" | "hyperopt-atpe" | "hyperopt-anneal":
+                from .hyperopt import HyperoptSampler  # an extra
+
+                algorithm = search.sampler.removeprefix("hyperopt-")
+                return HyperoptSampler(algorithm, distributions(spec.space), seed=seed, **options)
     raise AssertionError(f"the loader let the sampler {search.sampler!r} pass")
 
 

@@ -31,6 +31,7 @@ from .confirming import outcome, overlooked, searched
 from .driver import Driver, Watcher
 from .errors import SearchError
 from .export import config_of, has_config
+from .extras import check_extras
 from .guardian import guarded
 from .memory import Memory
 from .note import study_note
@@ -191,6 +192,7 @@ def run(
     spec = spec.override(**changes) if changes else spec
     if objective is None:
         plan.check_objective(spec)
+    check_extras(spec)
     if watcher is None:
         from .progress import LineProgress
 

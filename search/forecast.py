@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..spaces import Choice, Spec
-from ..spaces.samplers import CMAES, GP, TPE, RungGP
+from ..spaces.samplers import CMAES, GP, TPE, HyperoptAnneal, HyperoptATPE, HyperoptTPE, RungGP
 from ..spaces.stopping import Median, NoStopping, Percentile, Rungs
 from .confirming import Wish
 from .pace import span
@@ -29,7 +29,8 @@ from .timing import LATE, SPARE
 
 RUNS = 15
 LONGEST = 3.0  # seconds that all of them may take, after the first
-MODEL_AFTER = {TPE: 10, GP: 10, RungGP: 20, CMAES: 1}  # trials that a sampler draws before its model begins
+# Trials that a sampler draws before its model begins.
+MODEL_AFTER = {TPE: 10, GP: 10, RungGP: 20, CMAES: 1, HyperoptTPE: 20, HyperoptATPE: 1, HyperoptAnneal: 1}
 MOST_TRIALS = 1000  # that are simulated; of a longer search the rest goes on alike
 
 

@@ -143,7 +143,8 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
 
 
 def _about_trials(spec: Spec, costs: Costs, found: Forecast) -> Iterator[str]:
-    first = getattr(spec.search, "n_startup_trials", None)
+    asked = (getattr(spec.search, name, None) for name in ("n_startup_trials", "n_startup_jobs"))
+    first = next((count for count in asked if count is not None), None)
     first = MODEL_AFTER.get(type(spec.search), 0) if first is None else first
     if found.trials <= first:
         sensible = 2 * first

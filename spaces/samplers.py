@@ -118,6 +118,36 @@ class NSGAII(Sampler):
     """Chance that two parents swap a parameter."""
 
 
+class HyperoptTPE(Sampler):
+    """Hyperopt's tree-structured Parzen estimator: models each parameter alone. Needs hpsearch[hyperopt]."""
+
+    sampler: Literal["hyperopt-tpe"]
+    n_startup_jobs: NotNegative | None = None
+    """Random trials before the model is used."""
+    n_EI_candidates: Positive | None = None
+    """Candidates drawn for each suggestion."""
+    gamma: Annotated[float, Field(gt=0)] | None = None
+    """The better trials of the model are this times the root of their number."""
+    prior_weight: Annotated[float, Field(gt=0)] | None = None
+    """Weight of the range itself beside the trials."""
+
+
+class HyperoptATPE(Sampler):
+    """Hyperopt's adaptive TPE, whose options models of its own choose. Needs hpsearch[atpe]."""
+
+    sampler: Literal["hyperopt-atpe"]
+
+
+class HyperoptAnneal(Sampler):
+    """Hyperopt's annealing: draws closer and closer to the best trials. Needs hpsearch[hyperopt]."""
+
+    sampler: Literal["hyperopt-anneal"]
+    avg_best_idx: Annotated[float, Field(ge=1)] | None = None
+    """Mean rank of the trials that are drawn around; 1 is the best alone."""
+    shrink_coef: Annotated[float, Field(ge=0)] | None = None
+    """How fast the draws come closer."""
+
+
 Search = Annotated[
     Annotated[TPE, Tag("tpe")]
     | Annotated[Random, Tag("random")]
@@ -126,7 +156,10 @@ Search = Annotated[
     | Annotated[CMAES, Tag("cmaes")]
     | Annotated[QMC, Tag("qmc")]
     | Annotated[Grid, Tag("grid")]
-    | Annotated[NSGAII, Tag("nsgaii")],
+    | Annotated[NSGAII, Tag("nsgaii")]
+    | Annotated[HyperoptTPE, Tag("hyperopt-tpe")]
+    | Annotated[HyperoptATPE, Tag("hyperopt-atpe")]
+    | Annotated[HyperoptAnneal, Tag("hyperopt-anneal")],
     named("sampler", "tpe"),
 ]
 

@@ -82,6 +82,7 @@ def doctor(
     Example: hpsearch doctor --kill-test
     """
     from ..backends import check_name
+    from ..extras import check_extras
     from ..plan import check_objective, load_space
 
     check_name(backend)
@@ -97,6 +98,7 @@ def doctor(
     spec = load_space(space) if space else default
     if spec is not None:
         check_objective(spec)
+        check_extras(spec)
     if spec is not None and kill_test:
         _test(spec, space, backend, asked, as_json)
     elif spec is not None and pack_test:

@@ -52,6 +52,7 @@ def plan(
     from ...objectives.resolve import describe
     from .. import plan as plans
     from ..estimate import measure
+    from ..extras import check_extras
     from ..memory import expected_memory
     from ..outlook import outlook
     from .screens import show
@@ -63,6 +64,7 @@ def plan(
     )
     spec = plans.load_space(space).override(**changes)
     plans.check_objective(spec)
+    check_extras(spec)
     if code := plans.own_code(spec):
         common.say(code)
     objective = describe(spec.objective_words)

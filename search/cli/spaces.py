@@ -45,10 +45,12 @@ def validate(
     """
     from ...spaces import SpaceError
     from .. import plan
+    from ..extras import check_extras
 
     try:
         spec = plan.load_space(file)
         plan.check_objective(spec)
+        check_extras(spec)
         samples = sample(spec)
         if imports:
             with redirect_stdout(sys.stderr):  # what the module prints is no part of our answer

@@ -1,0 +1,251 @@
+"""Hyperopt's algorithms as a sampler of Optuna, which keeps nothing but what the study holds.
+
+Hyperopt would keep its own list of trials. Here that list is made anew from the study for every proposal, so
+that resumes, parallel workers and trials that others put up are as with any sampler. Hyperopt models every
+parameter by itself: a condition needs no tree, a parameter that a trial has not is empty there.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import optuna
+from hyperopt import anneal, hp, tpe
+from hyperopt.base import JOB_STATE_DONE, STATUS_OK, Domain, Trials, trials_from_docs
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+_GENERATORS = threading.Lock()  # over Python's and numpy's own, which adaptive TPE draws from
+_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # of all trials: a proposal is not to depend on a clock
+
+
+class HyperoptSampler(BaseSampler):
+    """Proposes by one of Hyperopt's algorithms: tpe, atpe or anneal.
+
+    Until there is something to learn from it proposes nothing, and parameters are drawn at random.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        space: dict[str, BaseDistribution],
+        *,
+        seed: int,
+        n_startup_jobs: int = 20,
+        **options: Any,
+    ) -> None:
+        """`space`: all parameters, of all conditions. `options`: those of Hyperopt's `suggest`."""
+        self._algorithm = algorithm
+        self._labels = {name: _Label(f"p{index}", d) for index, (name, d) in enumerate(space.items())}
+        self._seed = seed
+        self._first = n_startup_jobs if algorithm == "tpe" else 1
+        self._options = options
+        self._independent = RandomSampler(seed=seed)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return {name: label.distribution for name, label in self._labels.items() if label.count != 1}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        labels = {name: self._labels[name] for name in search_space}
+        known = self._known([t for t in study._get_trials(deepcopy=False) if t.number != trial.number], study)
+        if not labels or len(known) < self._first:
+            return {}
+        domain = Domain(lambda config: 0.0, {label.key: label.node for label in labels.values()})
+        documents = [self._document(seen, loss, labels, domain) for seen, loss in known]
+        history = trials_from_docs(documents, validate=False)
+        found = self._suggest()([trial.number], domain, history, self._seed)[0]["misc"]["vals"]
+        return {name: label.from_hyperopt(found[label.key][0]) for name, label in labels.items()}
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+    def _suggest(self) -> Callable[[list[int], Domain, Trials, int], list[dict[str, Any]]]:
+        if self._algorithm == "tpe":
+            return partial(tpe.suggest, n_startup_jobs=0, verbose=False, **self._options)
+        return _adaptive if self._algorithm == "atpe" else partial(anneal.suggest, **self._options)
+
+    def _known(self, trials: Sequence[FrozenTrial], study: optuna.Study) -> list[tuple[FrozenTrial, float]]:
+        """The trials that say something, each with its loss.
+
+        Values of different steps do not compare, so ranks are the losses. Adaptive TPE looks at differences:
+        who did not come to its end has the worst loss of those that did. A trial that runs is a bad one to
+        TPE, which keeps parallel ones apart, and none to the others. One that failed says nothing.
+        """
+        sign = 1.0 if study.direction == StudyDirection.MINIMIZE else -1.0
+        states = {TrialState.COMPLETE, TrialState.PRUNED} | (
+            {TrialState.RUNNING} if self._algorithm == "tpe" else set()
+        )
+        seen = [trial for trial in trials if trial.state in states and trial.params]
+        if self._algorithm != "atpe":
+            ranked = sorted(seen, key=lambda trial: _order(trial, sign))
+            ranks = {trial.number: float(rank) for rank, trial in enumerate(ranked)}
+            return [(trial, ranks[trial.number]) for trial in seen]
+        losses = {
+            t.number: sign * t.value for t in seen if t.state == TrialState.COMPLETE and t.value is not None
+        }
+        worst = max(losses.values(), default=None)
+        return [] if worst is None else [(trial, losses.get(trial.number, worst)) for trial in seen]
+
+    def _document(
+        self, trial: FrozenTrial, loss: float, labels: dict[str, _Label], domain: Domain
+    ) -> dict[str, Any]:
+        """A trial as Hyperopt keeps it."""
+        values = {label.key: label.values_in(trial, name) for name, label in labels.items()}
+        if self._algorithm == "atpe":  # which takes no gaps
+            values |= {label.key: [label.middle] for label in labels.values() if not values[label.key]}
+        return {
+            "tid": trial.number,
+            "state": JOB_STATE_DONE,
+            "spec": None,
+            "result": {"status": STATUS_OK, "loss": loss},
+            "misc": {
+                "tid": trial.number,
+                "cmd": domain.cmd,
+                "workdir": domain.workdir,
+                "idxs": {key: [trial.number] * len(found) for key, found in values.items()},
+                "vals": values,
+            },
+            "exp_key": None,
+            "owner": None,
+            "version": 0,
+            "book_time": _ANY_TIME,
+            "refresh_time": _ANY_TIME,
+        }
+
+
+@dataclass(frozen=True)
+class _Label:
+    """A parameter, and what stands for it in Hyperopt under a name that it cannot misread."""
+
+    key: str
+    distribution: BaseDistribution
+
+    @cached_property
+    def count(self) -> int | None:
+        """Of its values; None where they are too many to be numbered, or on a logarithmic scale."""
+        d = self.distribution
+        if isinstance(d, CategoricalDistribution):
+            return len(d.choices)
+        assert isinstance(d, IntDistribution | FloatDistribution)
+        if d.single():
+            return 1
+        return None if d.log or d.step is None else round((d.high - d.low) / d.step) + 1
+
+    @cached_property
+    def node(self) -> Any:
+        """Its node in Hyperopt's graph.
+
+        Steps are numbered, each with as much room as the others: Hyperopt rounds to multiples of a step, and
+        gives the two ends half of that.
+        """
+        d = self.distribution
+        if isinstance(d, CategoricalDistribution):
+            return hp.choice(self.key, list(range(len(d.choices))))
+        assert isinstance(d, IntDistribution | FloatDistribution)
+        if self.count is not None:
+            return hp.quniform(self.key, -0.5, self.count - 0.5, 1)
+        if isinstance(d, IntDistribution):
+            return hp.qloguniform(self.key, math.log(d.low - 0.5), math.log(d.high + 0.5), 1)
+        if d.log:
+            return hp.loguniform(self.key, math.log(d.low), math.log(d.high))
+        return hp.uniform(self.key, d.low, d.high)
+
+    @cached_property
+    def middle(self) -> float:
+        """Hyperopt's number for a value in the middle, or the first choice."""
+        d = self.distribution
+        if isinstance(d, CategoricalDistribution):
+            return 0
+        assert isinstance(d, IntDistribution | FloatDistribution)
+        if self.count is not None:
+            return float(self.count // 2)
+        middle = math.sqrt(d.low * d.high) if d.log else (d.low + d.high) / 2
+        return float(round(middle)) if isinstance(d, IntDistribution) else middle
+
+    def values_in(self, trial: FrozenTrial, name: str) -> list[float]:
+        """Hyperopt's number for the value of a trial; none where it has none, or one that is not in range.
+
+        Another program may put that up.
+        """
+        d = self.distribution
+        if name not in trial.params:
+            return []
+        number = d.to_internal_repr(trial.params[name])
+        if not d._contains(number):
+            return []
+        if isinstance(d, CategoricalDistribution):
+            return [int(number)]
+        assert isinstance(d, IntDistribution | FloatDistribution)
+        if self.count is None:
+            return [number]
+        assert d.step is not None
+        return [float(round((number - d.low) / d.step))]
+
+    def from_hyperopt(self, number: float) -> Any:
+        """The value for a number of Hyperopt's, which may lie a bit beyond the ends."""
+        d = self.distribution
+        if isinstance(d, CategoricalDistribution):
+            return d.choices[int(number)]
+        assert isinstance(d, IntDistribution | FloatDistribution)
+        if self.count is not None:
+            assert d.step is not None
+            number = d.low + min(max(round(float(number)), 0), self.count - 1) * d.step
+        number = min(max(float(number), d.low), d.high)
+        return round(number) if isinstance(d, IntDistribution) else number
+
+
+def _order(trial: FrozenTrial, sign: float) -> tuple[int, int, float, int]:
+    """Sorts the better first: complete trials by value, pruned ones by step and value, then the rest."""
+    if trial.state == TrialState.COMPLETE and trial.value is not None:
+        return 0, 0, sign * trial.value, trial.number
+    step = trial.last_step
+    if trial.state == TrialState.PRUNED and step is not None and not any(trial.constraints.values()):
+        return 1, -step, sign * trial.intermediate_values[step], trial.number
+    return 2, 0, 0.0, trial.number
+
+
+def _adaptive(numbers: list[int], domain: Domain, history: Trials, seed: int) -> list[dict[str, Any]]:
+    """Adaptive TPE's proposal, by a seed."""
+    from hyperopt import atpe  # it needs more than the others
+
+    with _seeded(seed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its models are older than the scikit-learn and numpy that read them
+        found: list[dict[str, Any]] = atpe.suggest(numbers, domain, history, seed)
+    return found
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Python's and numpy's generators seeded, and as they were afterwards."""
+    with _GENERATORS:
+        before = random.getstate(), np.random.get_state()
+        random.seed(seed)
+        np.random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
