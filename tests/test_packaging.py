@@ -66,7 +66,7 @@ def test_constraints_pin_every_dependency() -> None:
         assert name in pinned, f"{name} is not in constraints.txt"
 
 
-HEAVY = ("torch", "optuna", "ray", "pandas", "plotly", "sqlalchemy", "numpy")
+HEAVY = ("torch", "optuna", "ray", "pandas", "plotly", "sqlalchemy", "numpy", "hyperopt")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["schema"]])

@@ -54,6 +54,8 @@ EXTRAS: dict[str, dict[str, Any]] = {
     "hyperband": {"min": 1, "max": 9},
     "asha": {"min": 1, "max": 9},
 }
+# All but the grid, and adaptive TPE, which reads its models anew for every proposal.
+DRAWN = [name for name in SAMPLERS if name not in ("grid", "hyperopt-atpe")]
 
 
 class Silence:
@@ -116,7 +118,7 @@ def configurations(trials: list[FrozenTrial]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("space", ["numeric", "mixed"])
-@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "grid"])
+@pytest.mark.parametrize("sampler", DRAWN)
 def test_every_sampler_proposes_configurations_of_the_space(
     search: Search, make_spec: Any, sampler: str, space: str
 ) -> None:
@@ -146,13 +148,15 @@ def test_every_sampler_proposes_configurations_of_the_space(
             assert name not in ("r", "f", "step") or trial.params[name] in spec.parameters[name].values()
 
 
-@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "grid"])
+@pytest.mark.parametrize("sampler", DRAWN)
 def test_an_interrupted_search_proposes_what_an_uninterrupted_one_does(
     search: Search, make_spec: Any, sampler: str
 ) -> None:
     options = {"sampler": sampler, "seed": 7}
     if sampler in ("tpe", "gp", "cmaes"):
         options["n_startup_trials"] = 3  # the model is what could differ
+    if sampler == "hyperopt-tpe":
+        options["n_startup_jobs"] = 3
     if sampler == "nsgaii":
         options["population_size"] = 4
     spec = make_spec(
@@ -168,7 +172,30 @@ def test_an_interrupted_search_proposes_what_an_uninterrupted_one_does(
     assert len({str(c) for c in configurations(whole)}) >= 12
 
 
-@pytest.mark.parametrize("sampler", ["random", "qmc", "tpe", "gp", "nsgaii"])
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name.startswith("hyperopt-")])
+def test_three_searches_of_ten_trials_are_one_of_thirty(search: Search, make_spec: Any, sampler: str) -> None:
+    """With conditions, trials that are pruned at rungs, and some that diverge."""
+    spec = make_spec(
+        parameters=MIXED,
+        metric="diverging",
+        search={"sampler": sampler, "seed": 5},
+        budget={"trials": 30},
+        early_stopping={"method": "asha", "min": 1, "max": 9},
+    )
+    whole = search(spec, file="whole.db")
+    for until in (10, 20):
+        search(spec, until=until)
+    assert [(t.params, t.state, t.values) for t in search(spec)] == [
+        (t.params, t.state, t.values) for t in whole
+    ]
+    assert {t.state for t in whole} == {TrialState.COMPLETE, TrialState.PRUNED}
+    assert any(t.constraints for t in whole), "some diverge"
+
+
+@pytest.mark.parametrize(
+    "sampler", ["random", "qmc", "tpe", "gp", "nsgaii", "hyperopt-tpe", "hyperopt-anneal"]
+)
 def test_parameters_that_seldom_exist_are_drawn_anew_each_time(
     search: Search, make_spec: Any, sampler: str
 ) -> None:
@@ -189,7 +216,7 @@ def test_parameters_that_seldom_exist_are_drawn_anew_each_time(
     assert len(set(drawn)) == len(drawn)
 
 
-@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "grid"])
+@pytest.mark.parametrize("sampler", DRAWN)
 def test_trials_that_diverge_are_learnt_from_and_warned_of_by_nobody(
     search: Search, make_spec: Any, sampler: str
 ) -> None:
@@ -322,6 +349,10 @@ def test_a_prior_of_a_choice_and_of_a_factor_range_gives_their_values(search: Se
         ({"sampler": "qmc", "qmc_type": "halton", "scramble": True, "seed": 5},
          {"_qmc_type": "halton", "_scramble": True, "_seed": 5}),
         ({"sampler": "nsgaii", "population_size": 9}, {"_population_size": 9}),
+        ({"sampler": "hyperopt-tpe", "n_startup_jobs": 4, "n_EI_candidates": 7, "gamma": 0.4, "prior_weight": 0.5},
+         {"_first": 4, "_options": {"n_EI_candidates": 7, "gamma": 0.4, "prior_weight": 0.5}}),
+        ({"sampler": "hyperopt-anneal", "avg_best_idx": 3.0, "shrink_coef": 0.2},
+         {"_options": {"avg_best_idx": 3.0, "shrink_coef": 0.2}}),
     ],
 )  # fmt: skip
 def test_options_reach_the_sampler(
@@ -340,6 +371,14 @@ def test_options_reach_the_sampler(
         {"sampler": "qmc", "qmc_type": "halton", "scramble": True},
         {"sampler": "gp", "n_startup_trials": 0},
         {"sampler": "nsgaii", "population_size": 2, "mutation_prob": 0.5, "swapping_prob": 0.2},
+        {
+            "sampler": "hyperopt-tpe",
+            "n_startup_jobs": 0,
+            "n_EI_candidates": 1,
+            "gamma": 9.0,
+            "prior_weight": 0.1,
+        },
+        {"sampler": "hyperopt-anneal", "avg_best_idx": 1.0, "shrink_coef": 0.0},
     ],
 )
 def test_unusual_options_run(search: Search, make_spec: Any, options: dict[str, Any]) -> None:

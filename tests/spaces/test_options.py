@@ -1,10 +1,12 @@
-"""The options of samplers and early stopping exist, under the same names, in the Optuna that is installed."""
+"""The options of samplers and early stopping exist, under the same names, in the libraries that run them."""
 
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
+from hyperopt import anneal, atpe, tpe
 from optuna import pruners, samplers
 
 from hpsearch.spaces.samplers import SAMPLERS, RungGP, Sampler
@@ -18,6 +20,11 @@ SAMPLER_CLASSES = {
     "qmc": samplers.QMCSampler,
     "grid": samplers.GridSampler,
     "nsgaii": samplers.NSGAIISampler,
+}
+HYPEROPT = {
+    "hyperopt-tpe": tpe.suggest,
+    "hyperopt-atpe": atpe.suggest,
+    "hyperopt-anneal": anneal.AnnealingAlgo,
 }
 PRUNER_CLASSES = {
     "hyperband": pruners.HyperbandPruner,
@@ -39,9 +46,10 @@ def test_our_own_sampler_has_no_options() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - OURS))
-def test_every_sampler_option_is_optunas(name: str) -> None:
+def test_every_sampler_option_is_its_librarys(name: str) -> None:
     options = SAMPLERS[name].model_fields.keys() - {"sampler"}
-    assert options <= inspect.signature(SAMPLER_CLASSES[name]).parameters.keys()
+    theirs: Any = (SAMPLER_CLASSES | HYPEROPT)[name]
+    assert options <= inspect.signature(theirs).parameters.keys()
     assert options >= Sampler.model_fields.keys()
 
 
@@ -53,4 +61,5 @@ def test_every_early_stopping_option_is_optunas(name: str) -> None:
 
 
 def test_every_method_is_known() -> None:
-    assert SAMPLERS.keys() == SAMPLER_CLASSES.keys() | OURS and METHODS.keys() == PRUNER_CLASSES.keys()
+    assert SAMPLERS.keys() == SAMPLER_CLASSES.keys() | HYPEROPT.keys() | OURS
+    assert METHODS.keys() == PRUNER_CLASSES.keys()
