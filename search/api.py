@@ -35,6 +35,7 @@ from .extras import check_extras
 from .guardian import guarded
 from .memory import Memory
 from .note import study_note
+from .trackers.study import Tracking
 
 if TYPE_CHECKING:
     import pandas
@@ -219,11 +220,12 @@ def run(
             _refuse_other_texts(spec, live.attrs.get(studies.TEXTS, {}), about[studies.TEXTS])
             if memory is not None:
                 spec = spec.limited(memory.problem)
+            tracking = Tracking(watcher, spec, live.attrs, folder) if spec.report_to else None
             driver = Driver(
                 spec,
                 live,
                 runs=folder,
-                watcher=watcher,
+                watcher=tracking or watcher,
                 pruner=worker_backend.pruner,
                 slots=worker_backend.slots,
                 begun=began,
@@ -232,7 +234,11 @@ def run(
             before = sum(t.state.is_finished() for t in driver.trials)
             driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
             _explain(driver, named=objective is None)
-            interrupted = _drive(driver, worker_backend)
+            try:
+                interrupted = _drive(driver, worker_backend)
+            finally:
+                if tracking is not None:
+                    tracking.close(driver.trials)
     if driver.fatal:
         raise SearchError(driver.fatal)
     ran = sum(t.state.is_finished() for t in driver.trials) - before

@@ -1,6 +1,8 @@
-"""What a space may name and hpsearch does not bring: samplers of another library."""
+"""What a space may name and hpsearch does not bring: samplers of another library, trackers."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from ..objectives.catalog import Needs
 from ..spaces import SpaceError, Spec
@@ -10,6 +12,11 @@ SAMPLERS = {
     "hyperopt-atpe": Needs(("hyperopt", "lightgbm", "sklearn"), "atpe"),
     "hyperopt-anneal": Needs(("hyperopt",), "hyperopt"),
 }
+TRACKERS = {
+    "tensorboard": Needs(("tensorboardX",), "tensorboard"),
+    "wandb": Needs(("wandb",), "wandb"),
+    "mlflow": Needs(("mlflow",), "mlflow"),
+}
 
 
 def check_extras(spec: Spec) -> None:
@@ -17,3 +24,11 @@ def check_extras(spec: Spec) -> None:
     sampler = spec.search.sampler
     if sampler in SAMPLERS and (told := SAMPLERS[sampler].told) is not None:
         raise SpaceError([spec.issue("search.sampler", f'the sampler "{sampler}" {told}')])
+    if lacking := missing_trackers(spec.report_to):
+        raise SpaceError(spec.issue("report_to", told) for told in lacking)
+
+
+def missing_trackers(names: Iterable[str]) -> list[str]:
+    """What is to be installed for trackers, in a sentence for each that lacks something."""
+    lacking = ((name, TRACKERS[name].told) for name in names)
+    return [f'"{name}" {told}' for name, told in lacking if told is not None]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
 
+from .errors import hint
 from .model import Model, NotNegative, Positive, Seconds, Text, number, refuse, show
 
 LEAST = 0.0001  # of a device, as finely as Ray tells shares apart
@@ -36,6 +37,36 @@ class Budget(Model):
                 )
             )
         return self
+
+
+TRACKERS = ("tensorboard", "wandb", "mlflow")
+
+
+def _trackers(value: Any) -> list[str]:
+    """A list of trackers from one, or from the word that Hugging Face has for none."""
+    if value == "none":
+        return []
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list):
+        raise refuse(("", f"must be a list such as [tensorboard], not {show(value)}"))
+    for index, name in enumerate(names):
+        if name not in TRACKERS:
+            where = str(index) if isinstance(value, list) else ""
+            raise refuse((where, f"there is no tracker {show(name)}; {hint(str(name), TRACKERS)}"))
+    return list(dict.fromkeys(names))
+
+
+Trackers = Annotated[
+    list[str],
+    PlainValidator(_trackers),
+    WithJsonSchema(
+        {
+            "if": {"type": "array"},
+            "then": {"items": {"enum": list(TRACKERS)}},
+            "else": {"enum": [*TRACKERS, "none"]},
+        }
+    ),
+]
 
 
 def _workers(value: Any) -> int | str:

@@ -28,13 +28,14 @@ from .parameters import Parameter
 from .presets import PresetNames, Presets, from_preset
 from .relations import Known, Problem, kinds, relations
 from .samplers import TPE, Grid, Search
-from .settings import Budget, Confirm, Execution, Objective
+from .settings import Budget, Confirm, Execution, Objective, Trackers
 from .space import Limit, Space
 from .stopping import NoStopping, Rungs, Stopping, Unit, unit_of
 
 MOST_ISSUES = 100  # of one kind; nobody reads more, and each costs a search for what was meant
 LEAST_AUDIT = 1e-6
-ELSEWHERE = ("name", "budget", "confirm", "audit", "execution")  # may change between two runs of one study
+# What may change between two runs of one study.
+ELSEWHERE = ("name", "budget", "confirm", "audit", "execution", "report_to")
 
 
 PARAMETER: TypeAdapter[Any] = TypeAdapter(Parameter)
@@ -100,6 +101,8 @@ class Spec(Model):
     """Share of the cost for stopped trials that go on to their end: how many good ones are lost. 0: none."""
     execution: Execution = Execution()
     """Workers, retries and what stays on disk."""
+    report_to: Trackers = Field(default=[])
+    """Trackers that get a copy of every trial: tensorboard, wandb, mlflow."""
 
     _places: Places = PrivateAttr(default_factory=lambda: Places("<space>"))
     _from_preset: tuple[str, ...] = PrivateAttr(default=())

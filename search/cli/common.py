@@ -26,6 +26,13 @@ Runs = Annotated[
     Path | None,
     typer.Option(help="The folder for checkpoints and reports.", show_default="runs beside the database"),
 ]
+ReportTo = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A tracker that gets a copy: tensorboard, wandb, mlflow; may be repeated. none: no tracker.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -43,6 +50,14 @@ def finding(storage: str | None, runs: Path | None) -> list[str]:
     """The options that a further command needs to find the same study."""
     from_environment = storage == os.environ.get("HPSEARCH_STORAGE")
     return options(storage=None if from_environment else storage, runs=runs)
+
+
+def names(given: list[str] | None) -> list[str] | str | None:
+    """Names of an option that may be repeated, or hold several with commas between them."""
+    if given is None:
+        return None
+    found = [name.strip() for words in given for name in words.split(",")]
+    return found[0] if len(found) == 1 else found
 
 
 def number_or_word(value: str) -> int | str:

@@ -40,6 +40,7 @@ def run(
     audit: Annotated[
         bool, typer.Option("--audit/--no-audit", help="Let a few stopped trials go on, to see what is lost.")
     ] = True,
+    report_to: common.ReportTo = None,
     storage: common.Storage = None,
     runs: common.Runs = None,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live table.")] = False,
@@ -60,6 +61,7 @@ def run(
         search={"seed": seed} if seed is not None else None,
         confirm=None if confirm else {"top": 0},
         audit=None if audit else 0.0,
+        report_to=common.names(report_to),
     )
     console = SteadyConsole(highlight=False)
     live = console.is_terminal and not plain

@@ -151,7 +151,7 @@ def _join(address: str) -> None:
             address=address,
             runtime_env={
                 "working_dir": os.getcwd(),  # the user's own modules and data
-                "excludes": ["runs/", "trained/", "*.db", "*.db-wal", "*.db-shm"],
+                "excludes": ["runs/", "trained/", "tensorboard/", "wandb/", "*.db", "*.db-wal", "*.db-shm"],
                 "env_vars": {"RAY_CHDIR_TO_TRIAL_DIR": "0"},
             },
         )

@@ -1,0 +1,140 @@
+"""MLflow, in a SQLite file of its own: an experiment for each group, written as it goes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import sqlalchemy
+
+from .base import Run, Tracker, near
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read as it is imported
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+
+NAME, MARK = "hpsearch.run", "hpsearch.ended"  # tags: which run it is, and which of its ends it has
+STATUS = {"complete": "FINISHED", "pruned": "KILLED", "fail": "FAILED"}
+MOST_METRICS, MOST_PARAMS = 1000, 100  # of one request
+LONGEST_KEY, LONGEST = 250, 5000  # letters of a name, and of a value
+
+
+@dataclass
+class _Known:
+    """A run of MLflow's."""
+
+    run_id: str
+    status: str
+    mark: str | None
+
+
+class MLflow(Tracker):
+    """A run for each trial, in an experiment for the study."""
+
+    def __init__(self, root: Path, group: str) -> None:
+        super().__init__(root, group)
+        for noisy in ("mlflow", "alembic"):  # they tell of every table that they make
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+        self.root.mkdir(parents=True, exist_ok=True)
+        self._client = MlflowClient(tracking_uri=self.uri)
+        found = self._client.get_experiment_by_name(self.group)
+        artifacts = (self.root / "mlruns").as_uri()
+        self._experiment = (
+            found.experiment_id
+            if found is not None
+            else self._client.create_experiment(self.group, artifacts)
+        )
+        self._runs = dict(self._stored())
+
+    @property
+    def uri(self) -> str:
+        """That of the file."""
+        return sqlalchemy.URL.create("sqlite", database=str(self.root / "mlflow.db")).render_as_string()
+
+    @property
+    def view(self) -> str:
+        return shlex.join(
+            ["mlflow", "ui", "--backend-store-uri", f"sqlite:///{near(self.root / 'mlflow.db')}"]
+        )
+
+    def write(self, run: Run) -> None:
+        known = self._runs.get(run.name) or self._begin(run)
+        new = self._new(run)
+        at_once = MOST_METRICS // max((1 + len(report.metrics) for report in new), default=1) or 1
+        for start in range(0, len(new), at_once):  # a report is there whole, or not at all
+            some = new[start : start + at_once]
+            now = int(time.time() * 1000)
+            metrics = [Metric(_key(n), v, now, r.step) for r in some for n, v in run.values(r).items()]
+            self._client.log_batch(known.run_id, metrics=metrics)
+            self._written[run.name] = some[-1].step
+        if run.is_over and known.mark != run.mark:
+            self._end(run, known)
+        elif not run.is_over and known.status != "RUNNING":  # it is tried again
+            self._client.update_run(known.run_id, status="RUNNING")
+            known.status, known.mark = "RUNNING", None
+
+    def close(self) -> None:
+        self._runs.clear()  # it keeps nothing open of its own: MLflow shares a store among its clients
+
+    def _begin(self, run: Run) -> _Known:
+        made = self._client.create_run(
+            self._experiment, start_time=_milliseconds(run.began), run_name=run.name, tags={NAME: run.name}
+        )
+        known = self._runs[run.name] = _Known(made.info.run_id, "RUNNING", None)
+        self._written[run.name] = 0
+        self._tell(run, known)
+        return known
+
+    def _end(self, run: Run, known: _Known) -> None:
+        if run.value is not None:
+            final = Metric(_key(f"final_{run.metric}"), run.value, int(time.time() * 1000), run.last_step)
+            self._client.log_batch(known.run_id, metrics=[final])
+        self._tell(run, known)
+        status = STATUS[run.state]
+        self._client.set_terminated(known.run_id, status, end_time=run.ended and _milliseconds(run.ended))
+        self._client.set_tag(known.run_id, MARK, run.mark)  # last: what has it is whole
+        known.status, known.mark = status, run.mark
+
+    def _tell(self, run: Run, known: _Known) -> None:
+        """Write the parameters, and what is known about the run."""
+        params = [Param(_key(name), str(value)[:LONGEST]) for name, value in run.flat.items()]
+        tags = [RunTag(_key(name), str(value)[:LONGEST]) for name, value in run.about.items()]
+        for start in range(0, len(params), MOST_PARAMS):
+            self._client.log_batch(known.run_id, params=params[start : start + MOST_PARAMS])
+        self._client.log_batch(known.run_id, tags=[*tags, RunTag("state", run.state)])
+
+    def _stored(self) -> Iterator[tuple[str, _Known]]:
+        """The runs that earlier processes wrote."""
+        token = None
+        while True:
+            page = self._client.search_runs([self._experiment], max_results=1000, page_token=token)
+            for run in page:
+                if NAME in run.data.tags:
+                    yield (
+                        run.data.tags[NAME],
+                        _Known(run.info.run_id, run.info.status, run.data.tags.get(MARK)),
+                    )
+            token = page.token
+            if not token:
+                return
+
+    def _last_step(self, run: Run) -> int:
+        history = self._client.get_metric_history(self._runs[run.name].run_id, _key(run.metric))
+        return max((metric.step for metric in history), default=0)
+
+
+def _key(name: str) -> str:
+    """A name that MLflow takes."""
+    return re.sub(r"[^\w./ -]", "_", name)[:LONGEST_KEY]
+
+
+def _milliseconds(time: datetime) -> int:
+    return int(time.timestamp() * 1000)

@@ -1,0 +1,93 @@
+"""A study's trials as runs, for a search that reports to trackers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from ...spaces import Spec
+from ...storage.files import METRICS, trial_folder
+from ...storage.states import AUDITED, CONFIRMS, CONFIRMS_SEED, state_of
+from ...storage.studies import PROVENANCE, folder_in
+from ..driver import Driver, Watcher
+from ..export import config_of, has_config
+from ..trial import Report, look_at
+from .base import Run
+from .mirror import Mirror
+
+TOLD = ("reason", "error", "retries", "baseline", CONFIRMS, CONFIRMS_SEED, AUDITED)  # attributes of a trial
+
+
+class Tracking:
+    """A watcher that shows the trials to trackers, and passes everything on to another watcher.
+
+    It looks when the study has been written. What was written to a tracker is found there, so a search that
+    goes on begins by showing all trials.
+    """
+
+    def __init__(self, inner: Watcher, spec: Spec, attrs: Mapping[str, Any], runs: Path) -> None:
+        """`attrs`: the study's user attributes."""
+        self._inner = inner
+        self._spec = spec
+        self._runs = runs
+        self._folder = folder_in(attrs, spec.name)
+        self._seen: dict[int, FrozenTrial] = {}
+        group = f"{self._folder}-{datetime.fromisoformat(attrs[PROVENANCE]['started']):%Y%m%d-%H%M%S}"
+        self._mirror = Mirror(spec.report_to, runs.parent, group, inner.say)
+
+    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:
+        self._inner.trial_ended(driver, trial)
+
+    def tick(self, driver: Driver) -> None:
+        self._show(driver.trials)
+        self._mirror.tell()
+        self._inner.tick(driver)
+
+    def say(self, message: str) -> None:
+        self._inner.say(message)
+
+    def close(self, trials: Sequence[FrozenTrial]) -> None:
+        """Show how the trials stand at the end, and wait until all is written."""
+        self._show(trials)
+        self._mirror.close()
+
+    def _show(self, trials: Sequence[FrozenTrial]) -> None:
+        for trial in trials:
+            if self._seen.get(trial.number) is trial:  # a trial that changes is another object
+                continue
+            self._seen[trial.number] = trial
+            if trial.datetime_start is not None and trial.params:
+                self._mirror.show(str(trial.number), partial(self._run, trial))
+
+    def _run(self, trial: FrozenTrial) -> Run:
+        assert trial.datetime_start is not None
+        metrics = {
+            r.step: r.metrics for r in look_at(trial_folder(self._runs, self._folder, trial.number) / METRICS)
+        }
+        known = sorted(trial.intermediate_values.items())
+        about = {name: trial.user_attrs[name] for name in TOLD if name in trial.user_attrs}
+        return Run(
+            name=_name(trial),
+            metric=self._spec.metric,
+            parameters=config_of(self._spec, trial) if has_config(self._spec, trial) else trial.params,
+            reports=[Report(step, value, metrics.get(step, {})) for step, value in known],
+            state=state_of(trial),
+            value=trial.value if trial.state == TrialState.COMPLETE else None,
+            about={"study": self._spec.name, "trial": trial.number, **about},
+            began=trial.datetime_start,
+            ended=trial.datetime_complete,
+        )
+
+
+def _name(trial: FrozenTrial) -> str:
+    """`trial-0012`, and whether it is one that others are compared with."""
+    name = f"trial-{trial.number:04}"
+    if "baseline" in trial.user_attrs:
+        return f"{name}-baseline"
+    confirmed = trial.user_attrs.get(CONFIRMS)
+    return name if confirmed is None else f"{name}-confirms-{confirmed:04}"

@@ -1,0 +1,112 @@
+"""TensorBoard: a folder with event files for each run, written as it goes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from tensorboardX import summary
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event
+
+from .base import Run, Tracker, near
+
+HPARAMS = "hparams"  # beside a run's event files, the folder of what its end told
+ENDED = "ended.json"
+
+
+class TensorBoard(Tracker):
+    """Scalars at each report; parameters and the final value in the table of the HParams plugin."""
+
+    def __init__(self, root: Path, group: str) -> None:
+        super().__init__(root, group)
+        self._open: dict[str, EventsWriter] = {}
+
+    @property
+    def folder(self) -> Path:
+        """That of the group."""
+        return self.root / "tensorboard" / self.group
+
+    @property
+    def view(self) -> str:
+        return shlex.join(["tensorboard", "--logdir", near(self.folder)])
+
+    def write(self, run: Run) -> None:
+        if new := self._new(run):
+            if run.name not in self._open:
+                self._open[run.name] = _writer(self.folder / run.name)
+            for report in new:
+                _write(self._open[run.name], run.values(report), report.step)
+            self._open[run.name].flush()
+            self._written[run.name] = new[-1].step
+        if run.state != "running" and run.name in self._open:  # hundreds may wait
+            self._open.pop(run.name).close()
+        if run.is_over:
+            self._end(run)
+
+    def close(self) -> None:
+        for writer in self._open.values():
+            writer.close()
+        self._open.clear()
+
+    def _end(self, run: Run) -> None:
+        """Write the row of the table, in place of one of an earlier end."""
+        ended = self.folder / run.name / ENDED
+        if ended.exists() and ended.read_text(encoding="utf-8") == run.mark:
+            return
+        folder = ended.parent / HPARAMS
+        shutil.rmtree(folder, ignore_errors=True)
+        final = {} if run.value is None else {f"final/{run.metric}": run.value}
+        row = {
+            **run.flat,
+            **{f"run/{name}": str(value) for name, value in run.about.items()},
+            "run/state": run.state,
+        }
+        writer = _writer(folder)
+        for part in summary.hparams(row, final):
+            writer.write_event(Event(wall_time=time.time(), summary=part))
+        _write(writer, final, run.last_step)
+        writer.close()
+        ended.write_text(run.mark, encoding="utf-8")
+
+    def _last_step(self, run: Run) -> int:
+        files = sorted((self.folder / run.name).glob("events.out.tfevents.*"))
+        return max((event.step for file in files for event in events(file)), default=0)
+
+
+def events(file: Path) -> Iterator[Any]:
+    """The events of a file, up to where a kill cut it off.
+
+    A record is its length, a checksum of that, the event, and a checksum of it.
+    """
+    content, place = file.read_bytes(), 0
+    while place + 12 <= len(content):
+        (length,) = struct.unpack_from("<Q", content, place)
+        if place + length + 16 > len(content):
+            return
+        try:
+            yield Event.FromString(content[place + 12 : place + 12 + length])
+        except DecodeError:
+            return
+        place += length + 16
+
+
+def _writer(folder: Path) -> EventsWriter:
+    folder.mkdir(parents=True, exist_ok=True)
+    # A name holds the second: two processes, or attempts, must not take the same.
+    return EventsWriter(str(folder / "events"), f".{os.getpid()}.{time.time_ns()}")
+
+
+def _write(writer: EventsWriter, values: Mapping[str, float], step: int) -> None:
+    """One event with all values, so that a kill leaves all of a report or none."""
+    together = summary.Summary(
+        value=[v for name, value in values.items() for v in summary.scalar(name, value).value]
+    )
+    writer.write_event(Event(wall_time=time.time(), step=step, summary=together))

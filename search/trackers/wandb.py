@@ -1,0 +1,95 @@
+"""Weights & Biases, offline: each run is written whole when it ends, for `wandb sync` to upload.
+
+Nothing shows an offline run before it is uploaded, so nothing is lost by writing it late; and a run is never
+half there. No network is asked for anything, whether somebody is logged in or not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+from .base import Run, Tracker, near
+
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read as it is imported, and by its service
+
+import wandb
+
+PROJECT = "hpsearch"
+ENDED = "hpsearch-ended.json"  # in the folder of a run that is whole
+
+
+class WandB(Tracker):
+    """A run for each trial, in a group for the study."""
+
+    @property
+    def folder(self) -> Path:
+        """Where W&B puts its runs."""
+        return self.root / "wandb"
+
+    @property
+    def view(self) -> str:
+        return f"wandb sync {shlex.quote(near(self.folder))}/offline-run-*-{_id(self.group)}-*"
+
+    def write(self, run: Run) -> None:
+        if not run.is_over:
+            return
+        name = _id(f"{self.group}-{run.name}")
+        folders = [*self.folder.glob(f"offline-run-*-{name}")]
+        if any(_mark(folder) == run.mark for folder in folders):
+            return
+        for folder in folders:  # of an earlier end, or cut off by a kill
+            shutil.rmtree(folder)
+        self.root.mkdir(parents=True, exist_ok=True)
+        written = wandb.init(
+            dir=self.root,
+            mode="offline",
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            group=self.group,
+            job_type="confirm" if "confirms" in run.about else "train",
+            id=name,
+            name=run.name,
+            tags=[run.state, *(tag for tag in ("baseline", "confirms", "audited") if tag in run.about)],
+            config={**run.parameters, "hpsearch": dict(run.about)},
+            reinit="create_new",
+            settings=_settings(),
+        )
+        for report in run.reports:
+            written.log(run.values(report), step=report.step)
+        written.summary.update({"state": run.state})
+        if run.value is not None:
+            written.summary.update({f"final_{run.metric}": run.value})
+        folder = Path(written.dir).parent
+        written.finish(exit_code=1 if run.state == "fail" else 0)
+        (folder / ENDED).write_text(run.mark, encoding="utf-8")
+
+    def close(self) -> None:
+        wandb.teardown()  # ends its service
+
+
+def _settings() -> Any:
+    """Nothing of this process but what it is given: no output, code, hardware or commit."""
+    return wandb.Settings(
+        console="off",
+        silent=True,
+        disable_code=True,
+        disable_git=True,
+        x_disable_machine_info=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+    )
+
+
+def _id(text: str) -> str:
+    """What may stand in an id, and in a file name."""
+    return re.sub(r"[^\w.-]", "_", text, flags=re.ASCII)
+
+
+def _mark(folder: Path) -> str | None:
+    path = folder / ENDED
+    return path.read_text(encoding="utf-8") if path.exists() else None
