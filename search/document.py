@@ -2,6 +2,7 @@
 
 objective: lora                  # lora where it is missing; or module:function, or {command: [...]}
 preset: production               # values for what parameters: leaves out, as in a space
+report_to: [tensorboard]         # trackers that get a copy
 metric: val_loss
 parameters: {learning_rate: 1e-3, max_samples: 1600}
 seed: 0
@@ -30,10 +31,13 @@ from ..spaces import Issue, SpaceError, nested
 from ..spaces.document import Places, read, text_of
 from ..spaces.errors import hint
 from ..spaces.presets import from_preset, names_in
+from ..spaces.settings import trackers
 from ..spaces.stopping import unit_of
 from .errors import UsageError
+from .extras import missing_trackers
 
 KEYS = ("objective", "metric", "parameters", "seed", "provenance")
+MORE_KEYS = ("preset", "report_to")  # that no run depends on: a preset's values are among the parameters
 OF_A_SPACE = ("version", "search", "budget", "early_stopping")  # keys that only a space file has
 
 
@@ -47,6 +51,7 @@ class Document:
     parameters: dict[str, Any]  # nested where names are dotted
     seed: int
     provenance: dict[str, Any]  # as `hpsearch export` writes it; empty for a file by hand
+    report_to: tuple[str, ...] = ()  # trackers
     overridden: tuple[str, ...] = ()  # parameters that differ from the file's
     places: Places = field(default_factory=lambda: Places(""), compare=False, repr=False)
 
@@ -75,7 +80,8 @@ class Document:
             provenance["overridden"] = list(self.overridden)
         objective = self.objective if isinstance(self.objective, str) else {"command": self.objective}
         values = (objective, self.metric, self.parameters, self.seed, provenance)
-        return dict(zip(KEYS, values, strict=True))
+        content = dict(zip(KEYS, values, strict=True))
+        return content | ({"report_to": list(self.report_to)} if self.report_to else {})
 
     def issue(self, name: str, message: str) -> Issue:
         """An issue at a parameter, in the file or on the command line."""
@@ -106,6 +112,7 @@ def load_document(path: str | Path) -> Document:
         parameters=nested(copy.deepcopy(data["parameters"] | given)),
         seed=data.get("seed", 0),
         provenance=data.get("provenance") or {},
+        report_to=tuple(trackers(data.get("report_to", []))),
         places=places,
     )
 
@@ -119,8 +126,8 @@ def _shape(data: Any, places: Places) -> Iterator[Issue]:
         yield places.issue("", "this is a space to search (hpsearch run); train what hpsearch export writes")
         return
     for key in data:
-        if key not in (*KEYS, "preset"):
-            yield places.issue(key, f"unknown key, {hint(key, (*KEYS, 'preset'))}", key=True)
+        if key not in (*KEYS, *MORE_KEYS):
+            yield places.issue(key, f"unknown key, {hint(key, (*KEYS, *MORE_KEYS))}", key=True)
     if data.get("preset") is not None and names_in(data["preset"]) is None:
         yield places.issue("preset", "must be a preset's name or a list of them")
     if not isinstance(data.get("parameters"), dict) or not data["parameters"]:
@@ -133,6 +140,10 @@ def _shape(data: Any, places: Places) -> Iterator[Issue]:
         yield places.issue("metric", "must be a name")
     if not _is_seed(data.get("seed", 0)):
         yield places.issue("seed", "must be a whole number, 0 or more")
+    try:
+        trackers(data.get("report_to", []))
+    except ValueError as error:
+        yield places.issue("report_to", str(error))
     if not isinstance(data.get("provenance") or {}, dict):
         yield places.issue("provenance", "must be a mapping, as hpsearch export writes it")
 
@@ -206,6 +217,19 @@ def with_presets(document: Document, names: Sequence[str], assignments: Mapping[
         raise UsageError("\n".join(f"--preset: {line}" for line in str(error).splitlines())) from None
 
 
+def with_trackers(document: Document, names: list[str] | str | None) -> Document:
+    """The document with the trackers of the command line; with its own, where that names none.
+
+    Raises `UsageError` where there is no such tracker.
+    """
+    if names is None:
+        return document
+    try:
+        return replace(document, report_to=tuple(trackers(names)))
+    except ValueError as error:
+        raise UsageError(f"--report-to: {error}") from None
+
+
 def _place_of(parameters: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     """The mapping that a dotted name leads to, and its key there."""
     *outer, last = name.split(".")
@@ -220,8 +244,10 @@ def _place_of(parameters: dict[str, Any], name: str) -> tuple[dict[str, Any], st
 def check(document: Document) -> None:
     """Raise `SpaceError` where the objective does not exist or, built in, refuses parameters.
 
-    So it does where a file that they name is nowhere.
+    So it does where a file that they name is nowhere, or a tracker is not installed.
     """
+    if lacking := missing_trackers(document.report_to):
+        raise SpaceError(document.places.issue("report_to", told) for told in lacking)
     if isinstance(document.objective, list):
         return
     try:

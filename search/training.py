@@ -87,12 +87,14 @@ def train(
     force: bool = False,
     on_begin: Callable[[int | None], None] = lambda resumed_at: None,
     on_report: Callable[[Report], None] = lambda report: None,
+    say: Callable[[str], None] = lambda message: None,
 ) -> Summary:
     """Train a configuration to its end; an unfinished run in the folder is continued from its checkpoint.
 
     `merge` leaves a whole model beside an adapter; `force` begins anew over an earlier run. Computes with as
     many threads as the trial did that the document comes from, so that a CPU gives the same value again.
-    `on_begin` is told once the folder is ready, with the step that an earlier attempt got to, if any.
+    `on_begin` is told once the folder is ready, with the step that an earlier attempt got to, if any; `say` gets
+    what trackers have to tell.
 
     Raises `SpaceError` for what is wrong in the file, `UsageError` where the folder holds something else,
     `SearchError` where the objective fails or diverges, and passes `KeyboardInterrupt` on.
@@ -103,19 +105,27 @@ def train(
     where = Path(folder) if folder is not None else default_folder(document)
     with _threads(document.provenance.get("threads")), _held(where):
         _prepare(where, document, merge=merge, force=force)
+        from .trackers.training import Tracked
         from .trial import LocalTrial  # not before the threads are set: it loads numpy
 
-        trial = LocalTrial(
-            params=document.parameters,
-            seed=document.seed,
-            folder=where,
-            sealed=not reports_again(describe(document.objective)),
-            on_report=on_report,
-        )
-        on_begin(trial.resumed_at)
-        began = time.monotonic()
-        value = _value(document, trial)
-        assert trial.last is None or math.isfinite(trial.last.value)
+        with Tracked(document, where, say) as tracked:
+
+            def reported(report: Report) -> None:
+                on_report(report)
+                tracked.show()
+
+            trial = LocalTrial(
+                params=document.parameters,
+                seed=document.seed,
+                folder=where,
+                sealed=not reports_again(describe(document.objective)),
+                on_report=reported,
+            )
+            on_begin(trial.resumed_at)
+            began = time.monotonic()
+            value = _value(document, trial)
+            assert trial.last is None or math.isfinite(trial.last.value)
+            tracked.complete(value)
         left = export(document.objective, trial.checkpoint, where, merge=merge)
         return _conclude(document, trial, value, time.monotonic() - began, left, merge)
 
@@ -253,9 +263,10 @@ def _identity(document: Document) -> tuple[object, ...]:
 def _clear(folder: Path) -> None:
     """Delete what an earlier run left, and nothing else."""
     from ..storage.files import METRICS, drop_checkpoint
+    from .trackers.training import BEGAN
 
     finished = _finished(folder) or {"files": []}
-    names = {METRICS, CONFIG, SUMMARY, *finished["files"]}
+    names = {METRICS, CONFIG, SUMMARY, BEGAN, *finished["files"]}
     drop_checkpoint(folder)
     for name in names:
         (folder / Path(name).name).unlink(missing_ok=True)

@@ -42,18 +42,20 @@ class Budget(Model):
 TRACKERS = ("tensorboard", "wandb", "mlflow")
 
 
-def _trackers(value: Any) -> list[str]:
-    """A list of trackers from one, or from the word that Hugging Face has for none."""
-    if value == "none":
-        return []
-    names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list):
-        raise refuse(("", f"must be a list such as [tensorboard], not {show(value)}"))
-    for index, name in enumerate(names):
-        if name not in TRACKERS:
-            where = str(index) if isinstance(value, list) else ""
-            raise refuse((where, f"there is no tracker {show(name)}; {hint(str(name), TRACKERS)}"))
+def trackers(value: Any) -> list[str]:
+    """The names of trackers: a list, one name, or "none". Raises `ValueError` for anything else."""
+    names = value if isinstance(value, list) else [] if value == "none" else [value]
+    for name in names:
+        if not isinstance(name, str) or name not in TRACKERS:
+            raise ValueError(f"there is no tracker {show(name)}; {hint(str(name), TRACKERS)}")
     return list(dict.fromkeys(names))
+
+
+def _trackers(value: Any) -> list[str]:
+    try:
+        return trackers(value)
+    except ValueError as error:
+        raise refuse(("", str(error))) from None
 
 
 Trackers = Annotated[

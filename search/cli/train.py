@@ -59,13 +59,21 @@ def train(
     ] = None,
     merge: Annotated[bool, typer.Option("--merge", help="Write a whole model, not only an adapter.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Begin anew over an earlier run.")] = False,
+    report_to: common.ReportTo = None,
     as_json: common.Json = False,
 ) -> None:
     """Train one configuration to its end. The same command again continues what was interrupted.
 
     Example: hpsearch train best.yaml --max-samples 20000 --merge
     """
-    from ..document import idle_changes, load_document, override, parse_assignments, with_presets
+    from ..document import (
+        idle_changes,
+        load_document,
+        override,
+        parse_assignments,
+        with_presets,
+        with_trackers,
+    )
     from ..training import default_folder
     from ..training import train as run
 
@@ -75,7 +83,7 @@ def train(
     document = load_document(file)
     if preset:
         assignments = with_presets(document, preset, assignments)
-    document = override(document, assignments)
+    document = with_trackers(override(document, assignments), common.names(report_to))
     folder = output or default_folder(document)
     progress = Progress(document, folder, to_stderr=as_json)
     for name, need in idle_changes(document).items():
@@ -88,6 +96,7 @@ def train(
             force=force,
             on_begin=progress.begin,
             on_report=progress.report,
+            say=progress.say,
         )
     except KeyboardInterrupt:
         progress.say(f"interrupted{progress.place()}; continue with: {_again()}")

@@ -1,0 +1,101 @@
+"""A training outside a search as a run, for trackers that its document names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ...storage.files import METRICS
+from ..document import Document
+from ..trial import look_at
+from .base import Run
+from .mirror import Mirror
+
+BEGAN = ".tracked"  # in the folder of a run: since when, by which it is known when it goes on
+GROUP = "trained"
+
+
+class Tracked:
+    """Shows a training while it goes on; as one that failed where it ends with an error. To no tracker, nothing.
+
+    One that is interrupted stays open in the trackers, and the same command goes on with it there.
+    """
+
+    def __init__(self, document: Document, folder: Path, say: Callable[[str], None]) -> None:
+        self._document = document
+        self._folder = folder
+        self._state, self._reason = "running", ""
+        self._value: float | None = None
+        self._mirror: Mirror | None = None
+        self._began = datetime.now(UTC)
+        if document.report_to:
+            self._began = _began(folder / BEGAN)
+            self._mirror = Mirror(document.report_to, folder.absolute().parent, GROUP, say)
+
+    def __enter__(self) -> Self:
+        self.show()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            self._state, self._reason = "fail", str(error)
+        elif error is not None:
+            self._state = "waiting"
+        self.show()
+        if self._mirror is not None:
+            self._mirror.close()
+
+    def complete(self, value: float) -> None:
+        """It came to its end with this value."""
+        self._state, self._value = "complete", value
+
+    def show(self) -> None:
+        """Show how it stands, and say what trackers have to say."""
+        if self._mirror is None:
+            return
+        self._mirror.show(self._folder.name, self._run)
+        self._mirror.tell()
+
+    def _run(self) -> Run:
+        document = self._document
+        origin = {
+            name: document.provenance[name] for name in ("study", "trial") if name in document.provenance
+        }
+        return Run(
+            name=f"{self._folder.name}-{self._began:%Y%m%d-%H%M%S}",
+            metric=document.metric,
+            parameters=_flat(document.parameters),
+            reports=look_at(self._folder / METRICS),
+            state=self._state,
+            value=self._value,
+            about={
+                "file": document.file,
+                "seed": document.seed,
+                **origin,
+                **({"reason": self._reason} if self._reason else {}),
+            },
+            began=self._began,
+            ended=datetime.now(UTC) if self._state in ("complete", "fail") else None,
+        )
+
+
+def _began(path: Path) -> datetime:
+    """When the run in this folder began: now, where it has not yet."""
+    if path.exists():
+        return datetime.fromisoformat(path.read_text(encoding="utf-8"))
+    began = datetime.now(UTC)
+    path.write_text(began.isoformat(), encoding="utf-8")
+    return began
+
+
+def _flat(parameters: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested parameters by dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in parameters.items():
+        found |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
+    return found
