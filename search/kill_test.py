@@ -245,6 +245,7 @@ def small(spec: Spec, trials: int) -> Spec:
     changes: dict[str, Any] = {
         "budget": {"trials": count, "time": None, "samples": None, "target": None},
         "execution": {"workers": 1, "gpus_per_trial": spec.execution.gpus_per_trial or 0},
+        "report_to": [],
     }
     startup = max(2, count // 3)
     if isinstance(spec.search, (TPE, GP)) and (spec.search.n_startup_trials or math.inf) > startup:

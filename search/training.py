@@ -93,8 +93,8 @@ def train(
 
     `merge` leaves a whole model beside an adapter; `force` begins anew over an earlier run. Computes with as
     many threads as the trial did that the document comes from, so that a CPU gives the same value again.
-    `on_begin` is told once the folder is ready, with the step that an earlier attempt got to, if any; `say` gets
-    what trackers have to tell.
+    `on_begin` is told once the folder is ready, with the step that an earlier attempt got to, if any; `say`
+    gets what trackers have to tell.
 
     Raises `SpaceError` for what is wrong in the file, `UsageError` where the folder holds something else,
     `SearchError` where the objective fails or diverges, and passes `KeyboardInterrupt` on.
@@ -125,9 +125,10 @@ def train(
             began = time.monotonic()
             value = _value(document, trial)
             assert trial.last is None or math.isfinite(trial.last.value)
+            left = export(document.objective, trial.checkpoint, where, merge=merge)
+            summary = _conclude(document, trial, value, time.monotonic() - began, left, merge)
             tracked.complete(value)
-        left = export(document.objective, trial.checkpoint, where, merge=merge)
-        return _conclude(document, trial, value, time.monotonic() - began, left, merge)
+        return summary
 
 
 def _value(document: Document, trial: LocalTrial) -> float:

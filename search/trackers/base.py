@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
@@ -43,7 +44,8 @@ class Run:
     @property
     def mark(self) -> str:
         """Tells this end from one that a trial came to before it was tried again."""
-        return json.dumps([self.state, self.last_step, self.value, self.about])
+        end = json.dumps([self.state, self.last_step, self.value, dict(self.about)])
+        return hashlib.sha256(end.encode()).hexdigest()
 
     def values(self, report: Report) -> dict[str, float]:
         """All that a report tells, the metric first."""

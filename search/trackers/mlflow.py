@@ -46,7 +46,7 @@ class MLflow(Tracker):
         self.root.mkdir(parents=True, exist_ok=True)
         self._client = MlflowClient(tracking_uri=self.uri)
         found = self._client.get_experiment_by_name(self.group)
-        artifacts = (self.root / "mlruns").as_uri()
+        artifacts = str(self.root / "mlruns")
         self._experiment = (
             found.experiment_id
             if found is not None
@@ -132,8 +132,9 @@ class MLflow(Tracker):
 
 
 def _key(name: str) -> str:
-    """A name that MLflow takes."""
-    return re.sub(r"[^\w./ -]", "_", name)[:LONGEST_KEY]
+    """A name that MLflow takes, which it may make a path of."""
+    parts = re.sub(r"[^\w./ -]", "_", name)[:LONGEST_KEY].split("/")
+    return "/".join(part for part in parts if part.strip(".")) or "_"
 
 
 def _milliseconds(time: datetime) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.files import METRICS, trial_folder
+from ...storage.files import METRICS, file_name, trial_folder
 from ...storage.states import AUDITED, CONFIRMS, CONFIRMS_SEED, state_of
 from ...storage.studies import PROVENANCE, folder_in
 from ..driver import Driver, Watcher
@@ -37,7 +37,10 @@ class Tracking:
         self._runs = runs
         self._folder = folder_in(attrs, spec.name)
         self._seen: dict[int, FrozenTrial] = {}
-        group = f"{self._folder}-{datetime.fromisoformat(attrs[PROVENANCE]['started']):%Y%m%d-%H%M%S}"
+        started = datetime.fromisoformat(
+            attrs[PROVENANCE]["started"]
+        )  # another study of the name has another
+        group = f"{file_name(self._folder)}-{started:%Y%m%d-%H%M%S}"
         self._mirror = Mirror(spec.report_to, runs.parent, group, inner.say)
 
     def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:

@@ -15,11 +15,12 @@ from google.protobuf.message import DecodeError
 from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.summary_pb2 import Summary
 
 from .base import Run, Tracker, near
 
 HPARAMS = "hparams"  # beside a run's event files, the folder of what its end told
-ENDED = "ended.json"
+ENDED = "ended"
 
 
 class TensorBoard(Tracker):
@@ -106,7 +107,5 @@ def _writer(folder: Path) -> EventsWriter:
 
 def _write(writer: EventsWriter, values: Mapping[str, float], step: int) -> None:
     """One event with all values, so that a kill leaves all of a report or none."""
-    together = summary.Summary(
-        value=[v for name, value in values.items() for v in summary.scalar(name, value).value]
-    )
+    together = Summary(value=[Summary.Value(tag=name, simple_value=v) for name, v in values.items()])
     writer.write_event(Event(wall_time=time.time(), step=step, summary=together))

@@ -19,7 +19,7 @@ GROUP = "trained"
 
 
 class Tracked:
-    """Shows a training while it goes on; as one that failed where it ends with an error. To no tracker, nothing.
+    """Shows a training while it goes on, where its document names trackers; as failed where it raises.
 
     One that is interrupted stays open in the trackers, and the same command goes on with it there.
     """
@@ -63,11 +63,9 @@ class Tracked:
 
     def _run(self) -> Run:
         document = self._document
-        origin = {
-            name: document.provenance[name] for name in ("study", "trial") if name in document.provenance
-        }
+        origin = {name: known for name, known in document.provenance.items() if name in ("study", "trial")}
         return Run(
-            name=f"{self._folder.name}-{self._began:%Y%m%d-%H%M%S}",
+            name=f"{self._folder.name}-{self._began.strftime('%Y%m%d-%H%M%S.%f')[:-3]}",
             metric=document.metric,
             parameters=_flat(document.parameters),
             reports=look_at(self._folder / METRICS),

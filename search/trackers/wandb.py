@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read as it is importe
 import wandb
 
 PROJECT = "hpsearch"
-ENDED = "hpsearch-ended.json"  # in the folder of a run that is whole
+LONGEST = 60  # letters of each half of an id, which has room for 128
+ENDED = "hpsearch-ended"  # in the folder of a run that is whole
 
 
 class WandB(Tracker):
@@ -38,8 +40,8 @@ class WandB(Tracker):
     def write(self, run: Run) -> None:
         if not run.is_over:
             return
-        name = _id(f"{self.group}-{run.name}")
-        folders = [*self.folder.glob(f"offline-run-*-{name}")]
+        name = f"{_id(self.group)}-{_id(run.name)}"
+        folders = [*self.folder.glob(f"offline-run-????????_??????-{name}")]
         if any(_mark(folder) == run.mark for folder in folders):
             return
         for folder in folders:  # of an earlier end, or cut off by a kill
@@ -86,8 +88,9 @@ def _settings() -> Any:
 
 
 def _id(text: str) -> str:
-    """What may stand in an id, and in a file name."""
-    return re.sub(r"[^\w.-]", "_", text, flags=re.ASCII)
+    """What may stand in an id, cut where it is long."""
+    plain = re.sub(r"[^\w.-]", "_", text, flags=re.ASCII)
+    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 9]}-{zlib.crc32(text.encode()):08x}"
 
 
 def _mark(folder: Path) -> str | None:

@@ -65,6 +65,9 @@ def test_what_ships_is_valid(name: str) -> None:
         "early_stopping: {method: percentile, percentile: 25, max: 9}",
         "execution: {workers: auto, trial_timeout: null}",
         "execution: {workers: 3}",
+        "report_to: [tensorboard, mlflow]",
+        "report_to: wandb",
+        "report_to: none",
         "baseline: {}",
     ],
 )
@@ -151,6 +154,7 @@ def test_an_amount_that_the_loader_takes_is_valid(line: str) -> None:
         "objective: {command: []}": "objective.command",
         "objective: {comand: [a], command: [a]}": "objective",
         "objective: [a]": "objective",
+        "report_to: tensorbord": "report_to",
     }.items(),
 )
 def test_a_bad_line_is_one_error_at_its_field(line: str, place: str) -> None:
