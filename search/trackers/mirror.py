@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -13,6 +14,7 @@ from .base import Run, Tracker
 CLASSES = {"tensorboard": "TensorBoard", "wandb": "WandB", "mlflow": "MLflow"}
 PATIENCE = 60.0  # seconds for a tracker to write anything at all, once there is nothing else to do
 SAY_AFTER = 2.0
+REST = 4.0  # times what a write took: a search gives trackers a fifth of a core at most
 
 
 class Mirror:
@@ -83,6 +85,7 @@ class Mirror:
             ) as error:  # of a library, its database, the disk: none is a reason to end a search
                 self._leave(name, error)
         while (look := self._next()) is not None:
+            began = time.monotonic()
             run: Run | None = None
             for name, tracker in list(trackers.items()):
                 try:
@@ -92,12 +95,18 @@ class Mirror:
                     del trackers[name]
                     self._leave(name, error)
             self._written += 1
+            self._rest(REST * (time.monotonic() - began))
         for name, tracker in trackers.items():
             try:
                 tracker.close()
                 self._views.append(tracker.view)
             except Exception as error:
                 self._leave(name, error)
+
+    def _rest(self, seconds: float) -> None:
+        """Leave the interpreter to the search for a while, as long as that goes on."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing, seconds)
 
     def _next(self) -> Callable[[], Run] | None:
         """The run that has waited longest; None at the end."""

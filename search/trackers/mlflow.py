@@ -99,7 +99,8 @@ class MLflow(Tracker):
             self._client.log_batch(known.run_id, metrics=[final])
         self._tell(run, known)
         status = STATUS[run.state]
-        self._client.set_terminated(known.run_id, status, end_time=run.ended and _milliseconds(run.ended))
+        ended = None if run.ended is None else _milliseconds(run.ended)
+        self._client.set_terminated(known.run_id, status, ended)
         self._client.set_tag(known.run_id, MARK, run.mark)  # last: what has it is whole
         known.status, known.mark = status, run.mark
 
