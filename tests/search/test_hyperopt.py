@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import optuna
@@ -41,12 +41,17 @@ ALGORITHMS = ["tpe", pytest.param("atpe", marks=pytest.mark.slow), "anneal"]
 
 
 def loss(params: dict[str, Any]) -> float:
-    away = abs(params["x"] - 0.3) + abs(math.log10(params["lr"] / 1e-3)) / 2 + abs(params["depth"] - 9) / 8
-    return away + (params["kind"] != "b") + params.get("warm.up", 0.5)
+    away: float = (
+        abs(params["x"] - 0.3) + abs(math.log10(params["lr"] / 1e-3)) / 2 + abs(params["depth"] - 9) / 8
+    )
+    return away + (params["kind"] != "b") + float(params.get("warm.up", 0.5))
 
 
 def searched(
-    algorithm: str, trials: int, value: Callable[[dict[str, Any]], float], direction: str = "minimize"
+    algorithm: str,
+    trials: int,
+    value: Callable[[dict[str, Any]], float],
+    direction: Literal["minimize", "maximize"] = "minimize",
 ) -> optuna.Study:
     """A study of so many trials, each of them proposed by a sampler of its own."""
     study = optuna.create_study(direction=direction)
@@ -62,7 +67,7 @@ def searched(
 
 @pytest.mark.parametrize("algorithm", ["tpe", "anneal"])
 def test_it_learns(algorithm: str) -> None:
-    found = [t.value for t in searched(algorithm, 60, loss).trials]
+    found: list[Any] = [t.value for t in searched(algorithm, 60, loss).trials]
     assert np.median(found[20:]) < 0.7 * np.median(found[:20])
 
 

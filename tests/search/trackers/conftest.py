@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
-from wandb.proto import wandb_internal_pb2 as records_of_wandb
+from wandb.proto import wandb_internal_pb2
 
 from hpsearch.search.trackers.tensorboard import events
 
@@ -59,7 +59,7 @@ def _event_files(folder: Path) -> Seen:
                     params = {name: getattr(v, v.WhichOneof("kind")) for name, v in found.items()}
                 elif not value.tag.startswith("_hparams_"):
                     scalars.setdefault(value.tag, []).append((event.step, value.simple_value))
-    [final] = [value for _, value in scalars.get("final/loss", [])] or [None]
+    final = next((value for _, value in scalars.get("final/loss", [])), None)
     return Seen(
         scalars.get("loss", []), dict(scalars.get("half", [])), params, final, params.get("run/state")
     )
@@ -68,7 +68,8 @@ def _event_files(folder: Path) -> Seen:
 def _wandb(root: Path) -> dict[str, Seen]:
     found = {}
     for file in sorted((root / "wandb").glob("offline-run-*/*.wandb")):
-        curve, other, params, summary, name = [], {}, {}, {}, ""
+        curve, other = list[tuple[int, float]](), dict[int, float]()
+        params, summary, name = dict[str, Any](), dict[str, Any](), ""
         for record in _records(file):
             if record.HasField("run"):
                 name = record.run.display_name
@@ -86,6 +87,7 @@ def _wandb(root: Path) -> dict[str, Seen]:
 
 def _records(file: Path) -> Iterator[Any]:
     """The records of W&B's file: LevelDB's log, whose blocks have 32 KiB, after 7 bytes of its own."""
+    messages: Any = wandb_internal_pb2  # made when it is imported
     content, place, whole = file.read_bytes(), 7, b""
     while place + 7 <= len(content):
         left = 32768 - place % 32768
@@ -96,7 +98,7 @@ def _records(file: Path) -> Iterator[Any]:
         whole += content[place + 7 : place + 7 + length]
         place += 7 + length
         if kind in (1, 4):  # whole, or its last part
-            yield records_of_wandb.Record.FromString(whole)
+            yield messages.Record.FromString(whole)
             whole = b""
 
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ def test_a_tracker_that_fails_is_told_of_once_and_left(tmp_path: Path, read: Any
     said: list[str] = []
     mirror = Mirror(["tensorboard", "mlflow"], tmp_path, "study-1", said.append)
     for step in range(1, 4):
-        mirror.show("3", lambda step=step: run(step))
+        mirror.show("3", partial(run, step))
         mirror.tell()
     mirror.close()
     failed = sorted(line for line in said if line.startswith("report_to: "))
@@ -126,7 +127,7 @@ def test_the_caller_waits_for_no_tracker(tmp_path: Path, read: Any) -> None:
     mirror.show("3", slowly)
     assert busy.wait(60)
     for step in range(2, 30):
-        mirror.show("3", lambda step=step: run(step))
+        mirror.show("3", partial(run, step))
     go_on.set()
     mirror.close()
     [seen] = read("tensorboard", tmp_path).values()
