@@ -31,8 +31,7 @@ class Mirror:
         self._closing = self._leaving = False
         self._written = 0
         self._views: list[str] = []
-        target = self._work, (tuple(names), root, group)
-        self._thread = threading.Thread(target=target[0], args=target[1], name="trackers", daemon=True)
+        self._thread = threading.Thread(target=self._work, args=(names, root, group), daemon=True)
         self._thread.start()
 
     def show(self, name: str, look: Callable[[], Run]) -> None:
@@ -72,7 +71,7 @@ class Mirror:
             self._leaving = True
             self._say(f"a tracker has written nothing for {PATIENCE:.0f} s and is left")
 
-    # In the thread
+    # In the thread. What a library, its database or the disk raises is no reason to end a search.
 
     def _work(self, names: Sequence[str], root: Path, group: str) -> None:
         trackers: dict[str, Tracker] = {}
@@ -80,9 +79,7 @@ class Mirror:
             try:
                 module = import_module(f".{name}", __package__)
                 trackers[name] = getattr(module, CLASSES[name])(root, group)
-            except (
-                Exception
-            ) as error:  # of a library, its database, the disk: none is a reason to end a search
+            except Exception as error:
                 self._leave(name, error)
         while (look := self._next()) is not None:
             began = time.monotonic()

@@ -44,7 +44,8 @@ def loss(params: dict[str, Any]) -> float:
     away: float = (
         abs(params["x"] - 0.3) + abs(math.log10(params["lr"] / 1e-3)) / 2 + abs(params["depth"] - 9) / 8
     )
-    return away + (params["kind"] != "b") + float(params.get("warm.up", 0.5))
+    other_kind = 0.0 if params["kind"] == "b" else 1.0
+    return away + other_kind + float(params.get("warm.up", 0.5))
 
 
 def searched(
