@@ -6,15 +6,31 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 
 from .base import Run, Tracker
 
-CLASSES = {"tensorboard": "TensorBoard", "wandb": "WandB", "mlflow": "MLflow"}
 PATIENCE = 60.0  # seconds for a tracker to write anything at all, once there is nothing else to do
 SAY_AFTER = 2.0
 REST = 4.0  # times what a write took: a search gives trackers a fifth of a core at most
+
+
+def make(name: str, root: Path, group: str) -> Tracker:
+    """The tracker of a name. Loads its library, and raises whatever that raises."""
+    match name:
+        case "tensorboard":
+            from .tensorboard import TensorBoard
+
+            return TensorBoard(root, group)
+        case "wandb":
+            from .wandb import WandB
+
+            return WandB(root, group)
+        case "mlflow":
+            from .mlflow import MLflow
+
+            return MLflow(root, group)
+    raise AssertionError(f"the loader let the tracker {name!r} pass")
 
 
 class Mirror:
@@ -77,8 +93,7 @@ class Mirror:
         trackers: dict[str, Tracker] = {}
         for name in names:
             try:
-                module = import_module(f".{name}", __package__)
-                trackers[name] = getattr(module, CLASSES[name])(root, group)
+                trackers[name] = make(name, root, group)
             except Exception as error:
                 self._leave(name, error)
         while (look := self._next()) is not None:

@@ -81,9 +81,6 @@ class MLflow(Tracker):
             self._client.update_run(known.run_id, status="RUNNING")
             known.status, known.mark = "RUNNING", None
 
-    def close(self) -> None:
-        self._runs.clear()  # it keeps nothing open of its own: MLflow shares a store among its clients
-
     def _begin(self, run: Run) -> _Known:
         made = self._client.create_run(
             self._experiment, start_time=_milliseconds(run.began), run_name=run.name, tags={NAME: run.name}

@@ -56,6 +56,7 @@ class TensorBoard(Tracker):
         for writer in self._open.values():
             writer.close()
         self._open.clear()
+        super().close()
 
     def _end(self, run: Run) -> None:
         """Write the row of the table, in place of one of an earlier end."""

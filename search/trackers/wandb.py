@@ -69,9 +69,6 @@ class WandB(Tracker):
         written.finish(exit_code=1 if run.state == "fail" else 0)
         (folder / ENDED).write_text(run.mark, encoding="utf-8")
 
-    def close(self) -> None:
-        wandb.teardown()  # ends its service
-
 
 def _settings() -> Any:
     """Nothing of this process but what it is given: no output, code, hardware or commit."""

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from hpsearch.objectives.catalog import Needs
 from hpsearch.search import extras
 from hpsearch.search.cli import main
 from hpsearch.search.extras import check_extras
-from hpsearch.search.trackers.base import Run, Tracker
-from hpsearch.search.trackers.mirror import CLASSES, Mirror
+from hpsearch.search.trackers.base import Run
+from hpsearch.search.trackers.mirror import Mirror, make
 from hpsearch.search.trackers.tensorboard import events
 from hpsearch.search.trial import Report
 from hpsearch.spaces import SpaceError
@@ -33,11 +32,6 @@ from hpsearch.spaces.settings import TRACKERS
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
 KINDS = [pytest.param(name, marks=pytest.mark.slow if name != "tensorboard" else ()) for name in TRACKERS]
 BEGAN = datetime(2026, 11, 23, tzinfo=UTC)
-
-
-def tracker(name: str, root: Path, group: str = "study-1") -> Tracker:
-    found: Tracker = getattr(import_module(f"hpsearch.search.trackers.{name}"), CLASSES[name])(root, group)
-    return found
 
 
 def run(upto: int, state: str = "running", value: float | None = None, **about: Any) -> Run:
@@ -60,11 +54,11 @@ def test_a_run_is_there_once_whichever_process_wrote_it(name: str, tmp_path: Pat
         [run(40, "waiting"), run(45), run(50, "complete", 0.25)],
         [run(50, "complete", 0.25)],
     ]:
-        writer = tracker(name, tmp_path)
+        writer = make(name, tmp_path, "study-1")
         for each in shown:
             writer.write(each)
         writer.close()
-    other = tracker(name, tmp_path, "study-2")
+    other = make(name, tmp_path, "study-2")
     other.write(replace(run(5, "complete", 0.5), name="trial-0004"))
     other.close()
     found = read(name, tmp_path)
@@ -79,7 +73,7 @@ def test_a_run_is_there_once_whichever_process_wrote_it(name: str, tmp_path: Pat
 
 
 def test_an_event_file_that_a_kill_cut_off_is_gone_on_with(tmp_path: Path, read: Any) -> None:
-    writer = tracker("tensorboard", tmp_path)
+    writer = make("tensorboard", tmp_path, "study-1")
     writer.write(run(3))
     writer.close()
     [file] = tmp_path.rglob("events.*")
@@ -88,7 +82,7 @@ def test_an_event_file_that_a_kill_cut_off_is_gone_on_with(tmp_path: Path, read:
         file.write_bytes(whole[:length])
         steps = [event.step for event in events(file) if event.step]
         assert steps == [1, 2, 3][: len(steps)] and len(steps) < 3
-    again = tracker("tensorboard", tmp_path)
+    again = make("tensorboard", tmp_path, "study-1")
     again.write(run(5, "complete", 0.5))
     again.close()
     [seen] = read("tensorboard", tmp_path).values()
@@ -216,7 +210,7 @@ def test_nothing_of_them_is_loaded_unless_asked(tmp_path: Path) -> None:
 def test_a_missing_package_is_told_with_what_installs_it(
     make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert extras.TRACKERS.keys() == set(TRACKERS) == CLASSES.keys()
+    assert extras.TRACKERS.keys() == set(TRACKERS)
     monkeypatch.setitem(extras.TRACKERS, "mlflow", Needs(("no_such_package",), "mlflow"))
     with pytest.raises(SpaceError, match=r"report_to: .*no_such_package.*'hpsearch\[mlflow\]'"):
         check_extras(make_spec(report_to=["mlflow"]))
