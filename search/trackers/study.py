@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,7 @@ class Tracking:
         started = datetime.fromisoformat(
             attrs[PROVENANCE]["started"]
         )  # another study of the name has another
-        group = f"{file_name(self._folder)}-{started:%Y%m%d-%H%M%S}"
-        self._mirror = Mirror(spec.report_to, runs.parent, group, inner.say)
+        self._group = f"{file_name(self._folder)}-{started:%Y%m%d-%H%M%S}"
 
     def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:
         self._inner.trial_ended(driver, trial)
@@ -58,6 +57,11 @@ class Tracking:
         """Show how the trials stand at the end, and wait until all is written."""
         self._show(trials)
         self._mirror.close()
+
+    @cached_property
+    def _mirror(self) -> Mirror:
+        """Made when there is something to show: a search that cannot begin starts no thread."""
+        return Mirror(self._spec.report_to, self._runs.parent, self._group, self._inner.say)
 
     def _show(self, trials: Sequence[FrozenTrial]) -> None:
         for trial in trials:
