@@ -34,7 +34,7 @@ from .export import config_of, has_config
 from .extras import check_extras
 from .guardian import guarded
 from .memory import Memory
-from .note import study_note
+from .note import write_note
 from .trackers.study import Tracking
 
 if TYPE_CHECKING:
@@ -308,10 +308,7 @@ def _refuse_other_texts(spec: Spec, stored: Mapping[str, str], now: Mapping[str,
 
 def _explain(driver: Driver, *, named: bool) -> None:
     """Say what the study is, in its note, and which code of the user's it runs, where that is `named`."""
-    from optuna_dashboard import get_note, save_note
-
-    if not get_note(driver.study):  # later notes belong to whoever wrote them
-        save_note(driver.study, study_note(driver.spec))
+    write_note(driver.study, driver.spec)
     begins = not any(trial.datetime_start for trial in driver.trials)
     if named and begins and (code := plan.own_code(driver.spec)):
         driver.say(code)

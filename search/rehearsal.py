@@ -60,8 +60,6 @@ def rehearse(spec: Spec, slots: int, seconds: float) -> Rehearsal:
     trials = min(MOST, spec.budget.trials or MOST)
     spec = spec.override(budget={"trials": trials, "time": None, "samples": None}, confirm={"top": 0})
     found, began = Rehearsal(), time.monotonic()
-    import optuna_dashboard  # noqa: F401  # which a search loads for the study's note
-
     with tempfile.TemporaryDirectory(prefix="hpsearch-plan-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         opened = database.open_storage(f"sqlite:///{folder / 'rehearsal.db'}", create=True)
