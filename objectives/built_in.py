@@ -21,7 +21,7 @@ def train_with(config: type[TrainConfig], trial: Trial) -> float:
     """
     result = fit(
         config.of(trial),
-        on_report=_reporter(trial),
+        on_report=reporter(trial),
         checkpoint=trial.checkpoint,
         resume_from=trial.resume_from,
     )
@@ -53,7 +53,7 @@ class Packed:
             run = self._together.new_run(self._config.of(trial))
         self._trials[run] = trial
         steps = course(
-            run, on_report=_reporter(trial), checkpoint=trial.checkpoint, resume_from=trial.resume_from
+            run, on_report=reporter(trial), checkpoint=trial.checkpoint, resume_from=trial.resume_from
         )
         self._together.join(run, steps)
 
@@ -74,5 +74,6 @@ class Packed:
         return ended
 
 
-def _reporter(trial: Trial) -> Callable[[Report], None]:
+def reporter(trial: Trial) -> Callable[[Report], None]:
+    """What tells a trial the reports of its run."""
     return lambda report: trial.report(report.value, step=report.step, **report.metrics)

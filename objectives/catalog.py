@@ -20,6 +20,7 @@ from .base import Objective, ObjectiveError, Trial
 if TYPE_CHECKING:
     from ..trainer.config import TrainConfig
     from ..trainer.rules import Parameters
+    from ..trainer.training import Training
 
 
 class ObjectiveModule(Protocol):
@@ -71,6 +72,7 @@ BUILT_IN: Mapping[str, Needs] = {
     "lightgbm": Needs(("lightgbm", "sklearn"), "lightgbm"),
     "catboost": Needs(("catboost", "sklearn"), "catboost"),
     "keras": Needs(("keras", "torch", "sklearn", "skops"), "keras", later=("keras",)),
+    "hf_lora": Needs(("transformers", "peft"), "hf"),
 }
 
 
@@ -206,8 +208,16 @@ def config_class(objective: str | Sequence[str]) -> type[Parameters] | None:
     return _module(objective).Config
 
 
+def training_config(objective: str | Sequence[str]) -> type[Training] | None:
+    """The same of an objective that trains by hpsearch's own loop, whatever the model; None for others."""
+    from ..trainer.training import Training
+
+    found = config_class(objective)
+    return found if found is not None and issubclass(found, Training) else None
+
+
 def trainer_config(objective: str | Sequence[str]) -> type[TrainConfig] | None:
-    """The same of an objective that hpsearch's own trainer trains; None for others."""
+    """The same of an objective that trains hpsearch's own model; None for others."""
     from ..trainer.config import TrainConfig
 
     found = config_class(objective)
@@ -215,7 +225,7 @@ def trainer_config(objective: str | Sequence[str]) -> type[TrainConfig] | None:
 
 
 def trainers() -> list[str]:
-    """The objectives that hpsearch's own trainer trains."""
+    """The objectives that train hpsearch's own model."""
     return [name for name in BUILT_IN if trainer_config(name) is not None]
 
 
@@ -249,27 +259,7 @@ def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[
         found = config.from_params(params)
     except ConfigError as error:
         return [_problem(problem, params) for problem in error.problems]
-    return [_problem(problem, params) for problem in _base_problems(found)]
-
-
-def _base_problems(config: Parameters) -> list[str]:
-    """What a base's file says against a run: that it is no base, or made for shorter sequences."""
-    from ..trainer.config import LoraConfig
-    from ..trainer.footprint import longest_sequence
-
-    if not isinstance(config, LoraConfig):
-        return []
-    try:
-        longest = longest_sequence(config)
-    except FileNotFoundError:
-        return []  # `missing_file` says so
-    except OSError as error:
-        return [f"base: {config.base} cannot be read: {error.strerror}"]
-    except ValueError:
-        return [f"base: {config.base} holds no base; give a model.safetensors"]
-    if config.max_length > longest:
-        return [f"max_length: found {config.max_length}, but the base was made for {longest}"]
-    return []
+    return [_problem(problem, params) for problem in found.problems_of_files()]
 
 
 def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -13,7 +13,7 @@ from ..trainer.errors import ConfigError
 from ..trainer.first_ranges import FirstRange, first_range
 from ..trainer.presets import LEARNING, PRESETS
 from ..trainer.presets import preset_values as values_of
-from .catalog import trainer_config
+from .catalog import trainer_config, training_config
 
 __all__ = ["LEARNING", "PRESETS", "Ending", "FirstRange", "Seen", "advice", "first_range", "preset_values"]
 
@@ -31,9 +31,9 @@ def preset_values(objective: Any, names: Sequence[str], given: Collection[str]) 
 
 def advice(objective: str | list[str], seen: Seen) -> list[str]:
     """What to change after a run like this one, what helps most first."""
-    return advise(trainer_config(objective), seen)
+    return advise(training_config(objective), seen)
 
 
 def against_overfitting(objective: str | list[str], seen: Seen) -> list[str]:
     """What to change after a run like this one, where it overfitted."""
-    return advise_overfitted(trainer_config(objective), seen)
+    return advise_overfitted(training_config(objective), seen)

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from .base import Objective
-from .catalog import check_built_in, is_built_in, load, trainer_config
+from .catalog import check_built_in, is_built_in, load, training_config
 
 
 def describe(objective: str | list[str], function: Objective | None = None) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def reports_again(described: dict[str, Any]) -> bool:
     hpsearch's trainer does, and scripts are to: their reports are read while they go on, so that nobody can
     tell which checkpoint belongs to which.
     """
-    return "command" in described or trainer_config(described.get("name", "")) is not None
+    return "command" in described or training_config(described.get("name", "")) is not None
 
 
 def resolve(described: dict[str, Any], *, metric: str) -> Objective:

@@ -23,7 +23,7 @@ from ..objectives.catalog import (
     known_parameters,
     missing_file,
     parameter_problems,
-    trainer_config,
+    training_config,
 )
 from ..objectives.guides import LEARNING, preset_values
 from ..objectives.resolve import check_name
@@ -108,7 +108,7 @@ def load_document(path: str | Path) -> Document:
     return Document(
         file=str(path),
         objective=objective if isinstance(objective, str) else objective["command"],
-        metric=data.get("metric", "value" if trainer_config(objective) is None else "val_loss"),
+        metric=data.get("metric", "value" if training_config(objective) is None else "val_loss"),
         parameters=nested(copy.deepcopy(data["parameters"] | given)),
         seed=data.get("seed", 0),
         provenance=data.get("provenance") or {},
@@ -183,7 +183,7 @@ def override(document: Document, values: Mapping[str, Any]) -> Document:
     changed = replace(document, parameters=copy.deepcopy(document.parameters))
     known = known_parameters(document.objective)
     other = {"max_steps", "num_train_epochs"} & changed.parameters.keys()
-    if trainer_config(document.objective) and "max_samples" in values and other:
+    if training_config(document.objective) and "max_samples" in values and other:
         for name in {*other, "eval_every"} - values.keys():  # which counts in the same unit
             changed.parameters.pop(name, None)
     issues = []

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..objectives.base import ObjectiveError, TrialStopped
-from ..objectives.catalog import export, identifying, trainer_config
+from ..objectives.catalog import export, identifying, training_config
 from ..objectives.resolve import describe, reports_again, resolve
 from ..storage.files import file_name
 from .document import Document, check, load_document
@@ -100,8 +100,8 @@ def train(
     `SearchError` where the objective fails or diverges, and passes `KeyboardInterrupt` on.
     """
     check(document)
-    if merge and trainer_config(document.objective) is None:
-        raise UsageError("--merge: only the objective lora leaves adapters to merge")
+    if merge and training_config(document.objective) is None:
+        raise UsageError("--merge: only the objectives lora and hf_lora leave adapters to merge")
     where = Path(folder) if folder is not None else default_folder(document)
     with _threads(document.provenance.get("threads")), _held(where):
         _prepare(where, document, merge=merge, force=force)

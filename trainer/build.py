@@ -12,8 +12,9 @@ from .config import LoraConfig, PretrainConfig, TrainConfig
 from .errors import ConfigError
 from .model import GPT, Shape
 from .seeds import seed_of
+from .training import Training
 
-Config = TypeVar("Config", bound=TrainConfig)
+Config = TypeVar("Config", bound=Training)
 
 
 def base_model(base: Base, generator: torch.Generator | None = None) -> GPT:

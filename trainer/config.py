@@ -101,6 +101,22 @@ class LoraConfig(Adapters, TrainConfig):
         "lora", FINETUNING, "what trains: adapters, the whole model (full), or its head (linear probing)"
     )
 
+    def problems_of_files(self) -> list[str]:
+        """That its base is none, or was made for shorter sequences."""
+        from .footprint import longest_sequence
+
+        try:
+            longest = longest_sequence(self)
+        except FileNotFoundError:
+            return []  # `catalog.missing_file` says so
+        except OSError as error:
+            return [f"base: {self.base} cannot be read: {error.strerror}"]
+        except ValueError:
+            return [f"base: {self.base} holds no base; give a model.safetensors"]
+        if self.max_length > longest:
+            return [f"max_length: found {self.max_length}, but the base was made for {longest}"]
+        return []
+
     @property
     def rows_per_pass(self) -> int:
         """Sequences of one forward pass: a step is cut into equal ones of at most `PASS_TOKENS`.

@@ -243,17 +243,24 @@ def _dealt(names: Iterable[str]) -> list[str]:
 
 
 def split_own(documents: list[bytes], validation_split: float) -> tuple[bytes, bytes]:
+    """(train, validation) of a user's documents, as `deal` has them."""
+    train, validation = deal(documents, validation_split)
+    return joined(train), joined(validation)
+
+
+def deal(documents: list[bytes], validation_split: float, salt: str = "") -> tuple[list[bytes], list[bytes]]:
     """(train, validation) of a user's documents, whole ones where that comes near the share.
 
     Where too few of them are small enough, the largest is cut, and its end makes the share full. Equal
-    documents all stay, and are treated alike: no text of theirs is on both sides.
+    documents all stay, and are treated alike: no text of theirs is on both sides. Another `salt` deals in
+    another way.
     """
-    names = [fingerprint(document) for document in documents]
+    names = [salt + fingerprint(document) for document in documents]
     sizes: Counter[str] = Counter()
     for name, document in zip(names, documents, strict=True):
         sizes[name] += len(document)
     wanted = validation_split * sizes.total()
-    held = _held(sizes, wanted)
+    held = held_out(sizes, wanted)
     ends: dict[str, int] = {}  # bytes that are cut off a document
     missing = wanted - sum(sizes[name] for name in held)
     if missing > SLACK * wanted:
@@ -264,11 +271,11 @@ def split_own(documents: list[bytes], validation_split: float) -> tuple[bytes, b
         cut = 0 if name in held else max(0, len(document) - ends.get(name, 0))
         train.append(document[:cut])
         validation.append(document[cut:])
-    return joined(filter(None, train)), joined(filter(None, validation))
+    return list(filter(None, train)), list(filter(None, validation))
 
 
-def _held(sizes: Mapping[str, int], wanted: float) -> set[str]:
-    """The names that come near so many bytes: each one that brings them nearer, and not far beyond."""
+def held_out(sizes: Mapping[str, int], wanted: float) -> set[str]:
+    """The names that come near so much: each one that brings them nearer, and not far beyond."""
     held: set[str] = set()
     size = 0
     for name in _dealt(sizes):

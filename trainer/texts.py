@@ -29,7 +29,8 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,17 +149,20 @@ def read_documents(files: Iterable[TextFile], text_field: str | None) -> list[by
     """
     documents: list[bytes] = []
     for file in files:
-        text = _decoded(file)
+        text = decoded(file)
         if file.holds_records:
-            documents += _record_texts(file.path, text, text_field)
+            for place, record in records(file.path, text):
+                with at(place):
+                    documents.append("".join(divided(record, text_field)).encode())
         else:
             documents.append(file.content)
     return [document for document in documents if document.strip()]
 
 
-def _decoded(file: TextFile) -> str:
+def decoded(file: TextFile) -> str:
+    """A file's text. Raises `DataError` where it is not UTF-8."""
     try:
-        return file.content.decode()
+        return file.content.decode().removeprefix(codecs.BOM_UTF8.decode())
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise DataError(
@@ -166,43 +170,59 @@ def _decoded(file: TextFile) -> str:
         ) from error
 
 
-def _record_texts(path: Path, text: str, text_field: str | None) -> Iterator[bytes]:
-    for number, line in enumerate(text.removeprefix(codecs.BOM_UTF8.decode()).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            yield _rendered(json.loads(line), text_field).encode()
-        except UnicodeEncodeError as error:
-            found = "half a character (a surrogate without its other half)"
-            raise DataError(f"{path}, line {number}: found {found}, needs Unicode text") from error
-        except DataError as error:
-            raise DataError(f"{path}, line {number}: {error}") from error
-        except (ValueError, RecursionError) as error:
-            needed = 'needs a record such as {"text": "..."}'
-            raise DataError(f"{path}, line {number}: found no JSON ({error}), {needed}") from error
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Say of what goes wrong where it does: `file:line`. Raises `DataError`."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        found = "half a character (a surrogate without its other half)"
+        raise DataError(f"{place}: found {found}, needs Unicode text") from error
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        needed = 'needs a record such as {"text": "..."}'
+        raise DataError(f"{place}: found no JSON ({error}), {needed}") from error
 
 
-def _rendered(record: Any, text_field: str | None) -> str:
-    """The text of a record, by the table above. Raises `DataError` where it has none."""
+def records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    """The place (`file:line`) and the JSON of each line that is not blank. Raises `DataError`."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            place = f"{path}:{number}"
+            with at(place):
+                record = json.loads(line)
+            yield place, record
+
+
+def divided(record: Any, text_field: str | None) -> tuple[str, str]:
+    """What of a record's text is given, and what is to be learned, by the table above.
+
+    The first is empty where all of it is to be learned. Raises `DataError` where there is none.
+    """
     if not isinstance(record, dict):
-        raise DataError(f'found {_kind(record)}, needs a record such as {{"text": "..."}}')
+        raise DataError(f'found {kind_of(record)}, needs a record such as {{"text": "..."}}')
     match record if text_field is None else {"text": record.get(text_field)}:
         case {"text": str(text)}:
-            return text
+            return "", text
         case {"prompt": str(prompt), "completion": str(completion)}:
-            return prompt + completion
+            return prompt, completion
         case {"instruction": str(asked), "output": str(answer)} if _is_text(record.get("input", "")):
             given = f"### Input:\n{record['input']}\n\n" if record.get("input") else ""
-            return f"### Instruction:\n{asked}\n\n{given}### Response:\n{answer}"
+            return f"### Instruction:\n{asked}\n\n{given}### Response:\n", answer
         case {"messages": [_, *_] as messages} if all(map(_is_message, messages)):
-            return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
-    fields = ", ".join(f'"{name}" ({_kind(value)})' for name, value in record.items()) or "none"
+            return "", "\n".join(f"{message['role']}: {message['content']}" for message in messages)
     needed = (
         f"{LAYOUTS}; or name the field by text_field"
         if text_field is None
         else f'"{text_field}" (text_field)'
     )
-    raise DataError(f"found the fields {fields}, needs text in {needed}")
+    raise DataError(f"found the fields {fields_of(record)}, needs text in {needed}")
+
+
+def fields_of(record: Mapping[str, Any]) -> str:
+    """The fields of a record in words."""
+    return ", ".join(f'"{name}" ({kind_of(value)})' for name, value in record.items()) or "none"
 
 
 def _is_text(value: Any) -> bool:
@@ -213,7 +233,7 @@ def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in ("role", "content"))
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """What JSON calls it."""
     names = {dict: "object", list: "list", str: "text", bool: "boolean", type(None): "null"}
     return names.get(type(value), "number")

@@ -42,6 +42,11 @@ LEAST = "[1e-37, inf)"
 OUTSIDE = ("device", "save_total_limit")  # say where a run is computed and what is left of it, not what it is
 
 ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
+SPLIT_NEED = Need(
+    "validation_file is left out",
+    "validation_file == null",
+    lambda values: values["validation_file"] is None,
+)
 NEEDS = {
     **{name: one_of("lr_scheduler", scheduler) for scheduler, names in OPTIONS.items() for name in names},
     "min_lr_ratio": Need(
@@ -63,11 +68,7 @@ NEEDS = {
         "early_stopping_patience > 0",
         lambda values: values["early_stopping_patience"] > 0,
     ),
-    "validation_split": Need(
-        "validation_file is left out",
-        "validation_file == null",
-        lambda values: values["validation_file"] is None,
-    ),
+    "validation_split": SPLIT_NEED,
 }
 
 
@@ -149,7 +150,7 @@ class Training(Parameters):
     lion_beta2: float = real(0.99, "[0, 1)", "lion: share of the past in what it remembers")
     # Of the loss, and how it is computed.
     label_smoothing_factor: float = real(
-        0.0, "[0, 1)", "share of a target that all bytes have alike; in training, not in validation"
+        0.0, "[0, 1)", "share of a target that all tokens have alike; in training, not in validation"
     )
     precision: str = text("auto", PRECISIONS, "to compute in; auto: bf16 where CUDA has it, else fp32")
     gradient_checkpointing: bool = switch("keep only each block's input, and compute the rest of it again")
@@ -266,13 +267,16 @@ class Adapters(Parameters):
         return self.loraplus_lr_ratio if "lora_B" in name.split(".") else 1.0
 
     @property
+    def strength(self) -> float:
+        """The alpha that the adapters have, whichever way it was said."""
+        if self.lora_alpha is not None:
+            return self.lora_alpha
+        return self.lora_r * (2.0 if self.alpha_over_r is None else self.alpha_over_r)
+
+    @property
     def scale(self) -> float:
         """What the adapters are scaled by: lora_alpha / lora_r, with rsLoRA lora_alpha / sqrt(lora_r).
 
         rsLoRA: Kalajdzievski 2023, "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA".
         """
-        if self.lora_alpha is not None:
-            scale = self.lora_alpha / self.lora_r
-        else:
-            scale = 2.0 if self.alpha_over_r is None else self.alpha_over_r
-        return scale * math.sqrt(self.lora_r) if self.use_rslora else scale
+        return self.strength / (math.sqrt(self.lora_r) if self.use_rslora else self.lora_r)

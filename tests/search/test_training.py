@@ -544,7 +544,10 @@ def test_json_is_alone_on_the_output(cli: Cli) -> None:
 
 def test_merging_is_for_adapters(cli: Cli) -> None:
     code, _, errors = cli("train", str(configuration()), "--merge")
-    assert (code, errors) == (2, "hpsearch: --merge: only the objective lora leaves adapters to merge\n")
+    assert (code, errors) == (
+        2,
+        "hpsearch: --merge: only the objectives lora and hf_lora leave adapters to merge\n",
+    )
 
 
 # Real trainings

@@ -130,7 +130,7 @@ def test_records_may_begin_with_a_mark_end_as_on_windows_and_have_blank_lines(tm
 def test_a_named_field_is_the_only_one_looked_at(tmp_path: Path) -> None:
     path = records(tmp_path, '{"text": "no", "body": "yes"}', '{"prompt": "a", "completion": "b"}')
     with pytest.raises(
-        DataError, match=r'line 2: found the fields "prompt" .*, needs text in "body" \(text_field\)'
+        DataError, match=r':2: found the fields "prompt" .*, needs text in "body" \(text_field\)'
     ):
         read(path, "body")
     assert read(records(tmp_path, '{"text": "no", "body": "yes"}'), "body") == [b"yes"]
@@ -161,7 +161,7 @@ def test_a_record_without_text_is_told_with_its_line(tmp_path: Path, line: str, 
     path = records(tmp_path, '{"text": "fine"}', "", line, '{"text": "fine"}')
     with pytest.raises(DataError) as told:
         read(path)
-    assert str(told.value).startswith(f"{path}, line 3: ") and message in str(told.value)
+    assert str(told.value).startswith(f"{path}:3: ") and message in str(told.value)
     assert "\n" not in str(told.value)
 
 

@@ -1,0 +1,68 @@
+"""What a finished `hf_lora` leaves to its user, as peft and transformers write it.
+
+| file | what it is |
+|---|---|
+| `adapter_config.json`, `adapter_model.safetensors` | what `PeftModel.from_pretrained` puts on the base |
+| `labels.json` | of a classification: the class of each number |
+| the tokenizer's files | as the adapters were trained with |
+| `merged/`, where it is asked for | the base with the adapters added in: a model of transformers |
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..trainer.checkpoint import CHECKPOINT, load_checkpoint
+from ..trainer.errors import CheckpointError
+from ..trainer.rules import known_parameters
+from .hf_lora import Config
+from .hf_model import load_model, load_tokenizer, trained_tensors, with_adapters
+from .hf_run import base_of
+
+LABELS, MERGED = "labels.json", "merged"
+
+
+def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
+    """Write the adapters of the run whose checkpoint is in `checkpoint`; returns the files.
+
+    With early stopping these are the best ones, else the last. Raises `CheckpointError` where there is no
+    checkpoint, or the base of the adapters is another one now.
+    """
+    if not (checkpoint / CHECKPOINT).exists():
+        raise CheckpointError(f"{checkpoint}: no checkpoint to export")
+    parts, state = load_checkpoint(checkpoint / CHECKPOINT)
+    identity = state["identity"]
+    known = known_parameters(Config)
+    # Whatever it trained in: what a run learns is fp32, and its base need not be in 4 bits to add to it.
+    plain = {"load_in_4bit": False, "gradient_checkpointing": False, "device": "cpu"}
+    config = Config.from_params({name: value for name, value in identity.items() if name in known} | plain)
+    model, tokenizer = _model(config, identity)
+    with torch.no_grad():
+        for name, tensor in trained_tensors(model).items():
+            tensor.copy_((parts["best"] or parts["weights"])[name])
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    if identity["classes"]:
+        (folder / LABELS).write_text(json.dumps(dict(enumerate(identity["classes"])), indent=2) + "\n")
+    if merge:
+        model.merge_and_unload().save_pretrained(folder / MERGED)
+        tokenizer.save_pretrained(folder / MERGED)
+    left = (path for path in sorted(folder.rglob("*")) if checkpoint not in path.parents)
+    return [path for path in left if path.is_file()]
+
+
+def _model(config: Config, identity: dict[str, Any]) -> tuple[Any, Any]:
+    """The base with adapters, and its tokenizer. Raises `CheckpointError` where it is another base."""
+    folder, sha256 = base_of(config)
+    if sha256 != identity["base_sha256"]:
+        raise CheckpointError(
+            f"the adapters belong to the model {identity['base_sha256']}; {folder} is {sha256}"
+        )
+    tokenizer = load_tokenizer(folder)
+    classes = tuple(identity["classes"])
+    model, new = load_model(config, folder, tokenizer, classes, torch.device("cpu"), torch.float32)
+    return with_adapters(config, model, new), tokenizer

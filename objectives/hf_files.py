@@ -1,0 +1,134 @@
+"""Where a Hugging Face model is on this machine, and what its files say before it is loaded.
+
+A model is taken from a folder, or by its id from the hub's cache, at once: where it is not there, nobody
+waits for a hub that cannot be reached. From then on it is a folder, and nothing asks the hub again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..trainer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from .hf_lora import Config
+
+CONFIG = "config.json"
+TENSORS = "*.safetensors"
+WANTED = ("*.json", TENSORS, "*.model", "*.txt", "*.jinja")  # of a model on the hub
+SAMPLES, SAMPLE = 64, 1 << 16  # of a large file: so many parts of it, of so many bytes
+
+
+def folder_of(config: Config, *, may_download: bool = True) -> Path | None:
+    """The folder of the model that is named; None for the one that ships, or one to be downloaded later.
+
+    Raises `ConfigError` where there is none, or it holds no model.
+    """
+    if config.model is None:
+        return None
+    folder = Path(config.model).expanduser()
+    if not folder.is_dir():
+        if folder.exists():
+            raise ConfigError([f"model: {config.model} is a file; name the folder that it is in"])
+        found = _on_the_hub(config, may_download)
+        if found is None:
+            return None
+        folder = found
+    if not (folder / CONFIG).is_file():
+        raise ConfigError([f"model: {folder} has no {CONFIG}: no model of transformers is in it"])
+    if not any(folder.glob(TENSORS)):
+        told = "save it again with save_pretrained, which writes safetensors"
+        raise ConfigError([f"model: {folder} has no {TENSORS}: {told}"])
+    return folder.absolute()
+
+
+def _on_the_hub(config: Config, may_download: bool) -> Path | None:
+    """A model of the cache; with `local_files_only: false` also one that is downloaded now."""
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    name = str(config.model)
+    no_folder = f"model: there is no folder {name!r} in {Path.cwd()}"
+    try:
+        return Path(snapshot_download(name, revision=config.revision, local_files_only=True))
+    except HFValidationError:
+        raise ConfigError([f"{no_folder}, and no id of the hub is written so"]) from None
+    except LocalEntryNotFoundError:
+        if config.local_files_only:
+            at = f" at revision {config.revision}" if config.revision else ""
+            raise ConfigError(
+                [
+                    f"{no_folder}, and no model of that name{at} in the cache ({constants.HF_HUB_CACHE}); "
+                    f"name a folder, or fetch it (hf download {name}), or set local_files_only: false"
+                ]
+            ) from None
+    if not may_download:
+        return None
+    try:
+        return Path(snapshot_download(name, revision=config.revision, allow_patterns=list(WANTED)))
+    except Exception as error:  # of the network, of the hub, of the disk: each library's own
+        first = str(error).strip().splitlines()[0]
+        raise ConfigError([f"model: {name} cannot be downloaded: {first}"]) from error
+
+
+def problems(config: Config) -> list[str]:
+    """What the model's files say against a configuration."""
+    try:
+        folder = folder_of(config, may_download=False)
+        if folder is None and config.model is not None:
+            return []  # it is to be downloaded
+        longest = _longest_shipped() if folder is None else longest_row(about(folder))
+    except ConfigError as error:
+        return error.problems
+    if longest is not None and config.max_length > longest:
+        return [too_long(config, longest)]
+    return []
+
+
+def too_long(config: Config, longest: int) -> str:
+    """Says that a model takes no rows of this length."""
+    return f"max_length: found {config.max_length}, but the model was made for {longest}"
+
+
+def about(folder: Path) -> dict[str, Any]:
+    """What `config.json` says. Raises `ConfigError` where that is no JSON."""
+    try:
+        found: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"model: {folder / CONFIG} cannot be read: {error}"]) from error
+    return found
+
+
+def longest_row(about: dict[str, Any]) -> int | None:
+    """The tokens that a model has places for; None where it has no end, as T5 with its relative places."""
+    told = about.get("text_config", about)
+    if "relative_attention_num_buckets" in told and told.get("model_type") != "mpnet":
+        return None
+    found = (told.get(name) for name in ("max_position_embeddings", "n_positions"))
+    return next((number for number in found if isinstance(number, int) and number > 0), None)
+
+
+def _longest_shipped() -> int:
+    from ..trainer.config import LoraConfig
+    from ..trainer.footprint import longest_sequence
+
+    return longest_sequence(LoraConfig(max_steps=1))
+
+
+def fingerprint(folder: Path) -> str:
+    """What tells models apart: the SHA-256 of their files, of large ones of parts that lie evenly spread."""
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in WANTED for path in folder.glob(pattern)}):
+        size = path.stat().st_size
+        digest.update(f"{path.name}\0{size}\0".encode())
+        with path.open("rb") as file:
+            if size <= SAMPLES * SAMPLE:
+                digest.update(file.read())
+                continue
+            for part in range(SAMPLES):
+                file.seek(part * (size - SAMPLE) // (SAMPLES - 1))
+                digest.update(file.read(SAMPLE))
+    return digest.hexdigest()

@@ -1,0 +1,180 @@
+"""A training of a Hugging Face model's adapters: hpsearch's loop around what transformers computes.
+
+| promise | kept by |
+|---|---|
+| the same seed, the same curve, on a CPU bit for bit | all that is random comes from (seed, step) alone |
+| rows of each epoch in another order, each once | a permutation by (seed, epoch) |
+| a step is the same in one pass or in several | losses are summed, then divided by what a step learns |
+| losses compare between trials | all see the same validation rows, summed and divided by what is learned |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..trainer.build import on_device
+from ..trainer.memory import reset_peak_memory
+from ..trainer.numerics import Numerics
+from ..trainer.optim import new_optimizer
+from ..trainer.run import BaseRun, perplexity
+from ..trainer.seeds import seed_of
+from .hf_data import IGNORED, Example, collate, label_count, load_examples
+from .hf_files import fingerprint, folder_of
+from .hf_lora import Config
+from .hf_model import load_model, load_tokenizer, trained_tensors, with_adapters
+
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class HfRun(BaseRun):
+    """The state of one training of adapters."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        config = on_device(config)
+        device = torch.device(config.device)
+        self.numerics = Numerics.of(config, device)
+        folder, self.base_sha256 = base_of(config)
+        self.tokenizer = load_tokenizer(folder)
+        self.examples = load_examples(config, self.tokenizer, self.base_sha256)
+        self.held = spread(self.examples.validation, config.eval_samples)
+        if config.num_train_epochs is not None and config.samples_per_epoch is None:
+            config = dataclasses.replace(config, samples_per_epoch=len(self.examples.train))
+        torch.manual_seed(seed_of("start", config.seed))  # draws the adapters, and a new head
+        # What is frozen is computed with in 16 bits anyway, so on a GPU it need not take 32.
+        frozen = (
+            HALVES.get(self.numerics.precision, torch.float32) if device.type == "cuda" else torch.float32
+        )
+        model, new = load_model(config, folder, self.tokenizer, self.examples.classes, device, frozen)
+        self.model = with_adapters(config, model, new)
+        trained = trained_tensors(self.model)
+        optimizer = new_optimizer(config, trained, dict)
+        super().__init__(config, device, trained, optimizer, self.numerics.new_loss_scale())
+        reset_peak_memory(device)
+
+    def train(self) -> None:
+        """One optimizer step; one whose gradients are no finite numbers is left out in fp16."""
+        began = time.perf_counter()
+        config, rows = self.config, self._rows_of(self.step)
+        parts = [rows[at : at + config.batch_size] for at in range(0, len(rows), config.batch_size)]
+        batches = [self._batch(part) for part in parts]
+        counts = [label_count(batch, causal=self._causal) for batch in batches]
+        total = max(1, sum(counts))
+        scale = 1.0 if self.loss_scale is None else self.loss_scale.value
+        self.model.train()
+        self.model.zero_grad(set_to_none=True)
+        with self.numerics.settings():
+            for number, batch in enumerate(batches):
+                torch.manual_seed(seed_of("dropout", config.seed, self.step * len(batches) + number))
+                loss = self._loss(self._logits(batch), batch["labels"], config.label_smoothing_factor) / total
+                torch.autograd.backward(loss * scale)
+                self.loss_total += loss.detach()
+            gradients = {name: self._gradient(tensor) for name, tensor in self.trained.items()}
+            if self.loss_scale is None or self.loss_scale.unscale(gradients):
+                self.grad_norm.copy_(self.optimizer.step(gradients, self.rate_of(self.step)))
+        self.step += 1
+        self.loss_steps += 1
+        self.loss_tokens += sum(int(batch["attention_mask"].sum()) for batch in batches)
+        self.train_seconds += time.perf_counter() - began
+
+    @torch.inference_mode()
+    def evaluate(self) -> tuple[float, dict[str, float]]:
+        """The loss in nats over all that is learned of the validation rows; perplexity, or accuracy."""
+        self.model.eval()
+        losses, right, count = [], 0, 0
+        with self.numerics.settings():
+            for at in range(0, len(self.held), self.config.batch_size):
+                batch = self._batch(self.held[at : at + self.config.batch_size])
+                logits = self._logits(batch)
+                losses.append(self._loss(logits, batch["labels"]).item())
+                count += label_count(batch, causal=self._causal)
+                right += int(logits.argmax(-1).eq(batch["labels"][:, 0]).sum()) if self._classifies else 0
+        value = math.fsum(losses) / max(1, count)
+        if self._classifies:
+            return value, {"accuracy": right / count}
+        return value, {"perplexity": perplexity(value)}
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The hashes of its text and of its base."""
+        return {
+            "corpus_sha256": self.examples.sha256,
+            "base_sha256": self.base_sha256,
+            "classes": list(self.examples.classes),
+        }
+
+    @property
+    def _causal(self) -> bool:
+        return self.config.task == "causal_lm"
+
+    @property
+    def _classifies(self) -> bool:
+        return self.config.task == "sequence_classification"
+
+    def _rows_of(self, step: int) -> list[Example]:
+        """The rows of a step: places in a row of epochs, each of which is a permutation."""
+        rows, count = self.config.rows_per_step, len(self.examples.train)
+        places = (divmod(place, count) for place in range(step * rows, (step + 1) * rows))
+        return [self.examples.train[self._order(epoch)[place]] for epoch, place in places]
+
+    @functools.lru_cache(maxsize=2)  # noqa: B019  (a process trains one run at a time)
+    def _order(self, epoch: int) -> list[int]:
+        generator = torch.Generator().manual_seed(seed_of("epoch", self.config.seed, epoch))
+        order: list[int] = torch.randperm(len(self.examples.train), generator=generator).tolist()
+        return order
+
+    def _batch(self, rows: list[Example]) -> dict[str, Tensor]:
+        pad = self.tokenizer.pad_token_id or 0  # where there is none it is masked all the same
+        batch = collate(rows, pad, causal=self._causal, classify=self._classifies)
+        return {name: tensor.to(self.device) for name, tensor in batch.items()}
+
+    def _logits(self, batch: dict[str, Tensor]) -> Tensor:
+        """[rows, tokens, vocabulary], of classes [rows, classes]."""
+        # Of the labels a seq2seq model makes what its decoder reads; nobody uses the loss that it makes too.
+        given = {name: batch[name] for name in batch if name != "labels" or self.config.task == "seq2seq_lm"}
+        with self.numerics.autocast():
+            logits: Tensor = self.model(**given).logits
+        return logits
+
+    def _loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The cross-entropy in nats, in 32 bits, summed over all that is learned."""
+        if self._causal:
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        return F.cross_entropy(
+            logits.flatten(0, -2).float(),
+            labels.flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
+            label_smoothing=smoothing,
+        )
+
+    @staticmethod
+    def _gradient(tensor: Tensor) -> Tensor:
+        """Of what the step did not use it is zero."""
+        return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+
+
+def base_of(config: Config) -> tuple[Any, str]:
+    """The folder of a run's model, and what tells it from others."""
+    folder = folder_of(config)
+    if folder is None:
+        from .hf_base import shipped_model
+
+        return shipped_model()
+    return folder, fingerprint(folder)
+
+
+def spread(rows: list[Example], count: int | None) -> list[Example]:
+    """So many of the rows, evenly spread; all of them where there are no more."""
+    if count is None or count >= len(rows):
+        return rows
+    return [rows[place * len(rows) // count] for place in range(count)]
