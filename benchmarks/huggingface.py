@@ -14,40 +14,22 @@ import torch
 import transformers
 from torch import Tensor
 
+from hpsearch.objectives.hf_base import LINEARS, gpt2
 from hpsearch.trainer.config import LoraConfig
 from hpsearch.trainer.loop import Run
-from hpsearch.trainer.model import VOCABULARY
 
-LINEARS = {"attn.c_attn": "qkv", "attn.c_proj": "out", "mlp.c_fc": "up", "mlp.c_proj": "down"}  # theirs, ours
 TABLE = 512  # steps whose windows lie ready for Trainer, which then begins again
 
 
 def peft_model(run: Run, activation: str = "gelu") -> Any:
     """GPT-2 of transformers with adapters of peft, which computes what the model of `run` does.
 
-    GPT-2 has biases: they are zero, and frozen. It comes with a dropout of 0.1, here 0, and with the tanh
-    form of GELU (`gelu_new`), which is slower.
+    GPT-2 comes with the tanh form of GELU (`gelu_new`), which is slower.
     """
     config, ours, shape = run.config, run.pack.model, run.pack.model.shape
     assert isinstance(config, LoraConfig)
-    model = transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(
-            vocab_size=VOCABULARY,
-            n_positions=shape.max_length,
-            n_embd=shape.width,
-            n_layer=shape.depth,
-            n_head=shape.heads,
-            activation_function=activation,
-            resid_pdrop=0.0,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-            tie_word_embeddings=False,
-            use_cache=False,
-            bos_token_id=None,
-            eos_token_id=None,
-        )
-    )
-    copy_base(ours, model)
+    model = gpt2(shape, ours.state_dict(), activation=activation)
+    model.config.use_cache = False
     adapted = peft.get_peft_model(
         model,
         peft.LoraConfig(
@@ -64,22 +46,6 @@ def peft_model(run: Run, activation: str = "gelu") -> Any:
             layer.lora_A["default"].weight.copy_(begun[f"blocks.{block}.{name}.lora_A"])
             layer.lora_B["default"].weight.copy_(begun[f"blocks.{block}.{name}.lora_B"].T)
     return adapted.to(run.device)
-
-
-@torch.no_grad()
-def copy_base(ours: Any, model: Any) -> None:
-    """The frozen weights. GPT-2 keeps those of its linears transposed."""
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            parameter.zero_()
-    body = model.transformer
-    pairs = [(body.wte, ours.token), (body.wpe, ours.position), (body.ln_f, ours.norm)]
-    for theirs, mine in zip(body.h, ours.blocks, strict=True):
-        pairs += [(theirs.ln_1, mine.norm_1), (theirs.ln_2, mine.norm_2)]
-    for into, source in [*pairs, (model.lm_head, ours.head)]:
-        into.weight.copy_(source.weight)
-    for (block, name), layer in linears_of(model).items():
-        layer.weight.copy_(getattr(ours.blocks[block], name).weight.T)
 
 
 def linears_of(model: Any) -> dict[tuple[int, str], Any]:

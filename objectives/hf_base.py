@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from ..trainer.checkpoint import Base, load_base
+from ..trainer.checkpoint import Base, Tensors, load_base
 from ..trainer.errors import ConfigError
-from ..trainer.model import VOCABULARY
+from ..trainer.model import VOCABULARY, Shape
 from ..trainer.token_cache import cache_folder
 
 MADE = 1  # how it is written; with another number it is written anew
@@ -42,7 +42,7 @@ def _write(base: Base, folder: Path) -> None:
     """All or nothing: other processes may write it too."""
     partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
-        gpt2(base).save_pretrained(partial)
+        gpt2(base.shape, base.weights).save_pretrained(partial)
         byte_tokenizer(base.shape.max_length).save_pretrained(partial)
         os.rename(partial, folder)
     except OSError:
@@ -53,12 +53,11 @@ def _write(base: Base, folder: Path) -> None:
 
 
 @torch.no_grad()
-def gpt2(base: Base) -> Any:
-    """GPT-2 that computes what the base does: without dropout, and with biases of zero."""
+def gpt2(shape: Shape, weights: Tensors, *, activation: str = "gelu") -> Any:
+    """GPT-2 that computes what a model of ours does: without dropout, and with biases of zero."""
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
-    shape, weights = base.shape, base.weights
     model = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
             vocab_size=VOCABULARY,
@@ -66,7 +65,7 @@ def gpt2(base: Base) -> Any:
             n_embd=shape.width,
             n_layer=shape.depth,
             n_head=shape.heads,
-            activation_function="gelu",
+            activation_function=activation,
             resid_pdrop=0.0,
             embd_pdrop=0.0,
             attn_pdrop=0.0,

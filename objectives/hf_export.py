@@ -23,6 +23,7 @@ from .hf_lora import Config
 from .hf_model import load_model, load_tokenizer, trained_tensors, with_adapters
 from .hf_run import base_of
 
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 LABELS, MERGED = "labels.json", "merged"
 
 
@@ -45,14 +46,17 @@ def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
         for name, tensor in trained_tensors(model).items():
             tensor.copy_((parts["best"] or parts["weights"])[name])
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    left = [folder / name for name in ADAPTER]
+    left += map(Path, tokenizer.save_pretrained(folder))
     if identity["classes"]:
-        (folder / LABELS).write_text(json.dumps(dict(enumerate(identity["classes"])), indent=2) + "\n")
+        names = dict(enumerate(identity["classes"]))
+        (folder / LABELS).write_text(json.dumps(names, indent=2) + "\n", encoding="utf-8")
+        left.append(folder / LABELS)
     if merge:
         model.merge_and_unload().save_pretrained(folder / MERGED)
         tokenizer.save_pretrained(folder / MERGED)
-    left = (path for path in sorted(folder.rglob("*")) if checkpoint not in path.parents)
-    return [path for path in left if path.is_file()]
+        left += sorted((folder / MERGED).iterdir())
+    return left
 
 
 def _model(config: Config, identity: dict[str, Any]) -> tuple[Any, Any]:

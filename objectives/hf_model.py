@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..trainer.errors import ConfigError
 from ..trainer.rules import did_you_mean
-from .hf_files import too_long
+from .hf_files import longest_row, too_long
 
 if TYPE_CHECKING:
     from .hf_lora import Config
@@ -30,6 +30,7 @@ CLASSES = {  # of transformers
     "sequence_classification": "AutoModelForSequenceClassification",
 }
 PEFT_TASKS = {"causal_lm": "CAUSAL_LM", "seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_classification": "SEQ_CLS"}
+HEADS = ("classifier", "score")  # that peft trains and keeps as a whole for SEQ_CLS
 ADAPTABLE = ("Linear", "Conv1D", "Embedding")
 
 
@@ -91,9 +92,9 @@ def load_model(
         raise ConfigError(
             [f"model: its tokenizer has {len(tokenizer)} tokens, but its embedding {rows} rows"]
         )
-    longest = _places(model)
-    if longest is not None and config.max_length > longest:
-        raise ConfigError([too_long(config, longest)])
+    for longest in (longest_row(about.to_dict()), _places(model)):
+        if longest is not None and config.max_length > longest:
+            raise ConfigError([too_long(config, longest)])
     model.config.pad_token_id = tokenizer.pad_token_id
     model.config.use_cache = False
     return model if config.load_in_4bit else model.to(device), new
@@ -160,7 +161,7 @@ def _check_task(config: Config, about: Any) -> None:
 
 
 def _new_modules(config: Config, model: Any, info: Any, classes: int) -> list[str]:
-    """The modules without weights in the model's files, by the last part of their names."""
+    """The modules without weights in the model's files, but for those that peft knows by itself."""
     mismatched = {entry[0] for entry in info["mismatched_keys"]}
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if wrong := sorted(name for name in mismatched if shapes[name][0] != classes):
@@ -173,7 +174,8 @@ def _new_modules(config: Config, model: Any, info: Any, classes: int) -> list[st
             f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         )
         raise ConfigError([f"model: {config.model} {told}: it was not trained for {config.task}"])
-    return sorted({name.split(".")[-2] for name in lacking})
+    modules = {name.rpartition(".")[0] for name in lacking}
+    return sorted(path for path in modules if not any(part.endswith(HEADS) for part in path.split(".")))
 
 
 def _check_targets(model: Any, targets: list[str]) -> None:

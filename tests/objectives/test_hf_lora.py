@@ -1,0 +1,328 @@
+"""Adapters of tiny models of transformers: the same losses however a step is computed, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hpsearch.objectives import catalog
+from hpsearch.objectives.base import ObjectiveError, TrialStopped
+
+from .conftest import PLACES, sentences, write_rows
+from .hand_trial import HandTrial
+
+pytest.importorskip("peft")
+pytestmark = pytest.mark.extras
+
+Params = dict[str, Any]
+COLOURS = ("red", "green", "blue")
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A file for each kind of row."""
+    folder = tmp_path_factory.mktemp("rows")
+    texts = sentences(120, seed=2)
+    pairs: list[dict[str, object]] = [
+        {"prompt": f"{text} ->", "completion": " " + " ".join(reversed(text.split()))} for text in texts
+    ]
+    labelled: list[dict[str, object]] = [
+        {"text": f"{text} {COLOURS[number % 3]}", "label": COLOURS[number % 3]}
+        for number, text in enumerate(texts)
+    ]
+    return {
+        "text": write_rows(folder / "text.jsonl", [{"text": text} for text in texts]),
+        "pairs": write_rows(folder / "pairs.jsonl", pairs),
+        "labelled": write_rows(folder / "labelled.jsonl", labelled),
+    }
+
+
+KINDS = {  # a model, its task, its rows
+    "llama": ("llama", "causal_lm", "pairs"),
+    "gpt2": ("gpt2", "causal_lm", "text"),
+    "t5": ("t5", "seq2seq_lm", "pairs"),
+    "bert": ("bert", "sequence_classification", "labelled"),
+}
+
+
+@pytest.fixture
+def params(tiny_models: dict[str, str], data: dict[str, str]) -> Callable[..., Params]:
+    def of(kind: str, **more: Any) -> Params:
+        model, task, rows = KINDS[kind]
+        return {
+            "model": tiny_models[model], "task": task, "train_file": data[rows], "max_length": 48,
+            "max_samples": 48, "eval_every": 16, "batch_size": 8, "learning_rate": 1e-2, "lora_r": 4,
+            "precision": "fp32", "device": "cpu",
+        } | more  # fmt: skip
+
+    return of
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def trained(params: Params, folder: Path, **more: Any) -> HandTrial:
+    trial = HandTrial(params, folder, **more)
+    catalog.load("hf_lora")(trial)
+    return trial
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_that_was_stopped_goes_on_as_one_that_was_not(
+    kind: str, params: Callable[..., Params], tmp_path: Path
+) -> None:
+    """Bit for bit, with the dropout of adapters and model, in an order of rows that goes over epochs."""
+    given = params(kind, lora_dropout=0.1, max_samples=160, eval_every=40, gradient_accumulation_steps=2)
+    whole = trained(given, tmp_path / "whole")
+    assert [step for step, _ in whole.reports] == [40, 80, 120, 160]
+    assert len({value for _, value in whole.reports}) == 4
+    with pytest.raises(TrialStopped):
+        trained(given, tmp_path / "run", stop_at=80)
+    second = trained(given, tmp_path / "run")
+    assert second.reports == whole.reports[1:]
+    told = whole.metrics[-1]
+    assert ("accuracy" in told, "perplexity" in told) == ((True, False) if kind == "bert" else (False, True))
+    assert all(type(number) is float for number in told.values())
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft, to its user
+@pytest.mark.parametrize("kind", KINDS)
+def test_peft_reads_what_is_exported_and_finds_the_same_loss(
+    kind: str, params: Callable[..., Params], tmp_path: Path
+) -> None:
+    import peft
+    import transformers
+
+    from hpsearch.objectives.hf_lora import Config
+    from hpsearch.objectives.hf_model import CLASSES
+    from hpsearch.objectives.hf_run import HfRun
+
+    given = params(kind, use_rslora=True, lora_alpha=6)
+    trial = trained(given, tmp_path / "run")
+    files = catalog.export("hf_lora", tmp_path / "run", tmp_path / "out", merge=True)
+    assert all(file.is_file() for file in files)
+    written = json.loads((tmp_path / "out/adapter_config.json").read_text())
+    assert (written["r"], written["lora_alpha"], written["use_rslora"]) == (4, 6.0, True)
+    kinds = getattr(transformers, CLASSES[given["task"]])
+    more = {"num_labels": 3} if kind == "bert" else {}
+    base = kinds.from_pretrained(given["model"], **more)
+    adapted = peft.PeftModel.from_pretrained(base, tmp_path / "out")
+    merged = kinds.from_pretrained(tmp_path / "out/merged")
+    assert len(transformers.AutoTokenizer.from_pretrained(tmp_path / "out")) == 320
+    for model in (adapted, merged):
+        run = HfRun(Config.from_params({"seed": trial.seed} | given))
+        run.model = model
+        assert run.evaluate()[0] == pytest.approx(trial.reports[-1][1], rel=1e-5)
+    if kind == "bert":
+        assert "bert.pooler.dense" in written["modules_to_save"], "what its files lack is trained, and kept"
+        assert merged.config.id2label == dict(enumerate(sorted(COLOURS)))
+        assert list(json.loads((tmp_path / "out/labels.json").read_text()).values()) == sorted(COLOURS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_is_the_same_in_one_pass_or_in_several(
+    kind: str, params: Callable[..., Params], tmp_path: Path
+) -> None:
+    """Rows learn different numbers of tokens: a mean of the passes' means would differ."""
+    plain = {"max_samples": 32, "eval_every": 8, "batch_size": 8}
+    dropless = params(kind, **plain)
+    if kind in ("gpt2", "t5", "bert"):  # their own dropout is drawn for each pass
+        config = Path(dropless["model"]) / "config.json"
+        dropless["model"] = str(_without_dropout(config, tmp_path / "model"))
+    one = trained(dropless, tmp_path / "one").reports
+    several = trained(
+        dropless | {"batch_size": 2, "gradient_accumulation_steps": 4}, tmp_path / "several"
+    ).reports
+    assert [value for _, value in several] == pytest.approx([value for _, value in one], rel=2e-6)
+
+
+def _without_dropout(config: Path, folder: Path) -> Path:
+    folder.mkdir()
+    for file in config.parent.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    about = json.loads(config.read_text())
+    off = {name: 0.0 for name in about if "drop" in name and isinstance(about[name], float)}
+    (folder / config.name).write_text(json.dumps(about | off))
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_checkpointing_changes_no_loss(kind: str, params: Callable[..., Params], tmp_path: Path) -> None:
+    """Nor does it with dropout, which is drawn again as it was."""
+    given = params(kind, lora_dropout=0.2)
+    kept = trained(given, tmp_path / "kept").reports
+    assert trained(given | {"gradient_checkpointing": True}, tmp_path / "again").reports == kept
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"precision": "bf16"}, {"precision": "fp16"}, {"use_dora": True}, {"loraplus_lr_ratio": 16.0}, {"optimizer": "lion"},
+     {"optimizer": "adafactor", "learning_rate": 1.0}, {"optimizer": "sgd", "learning_rate": 1.0}, {"label_smoothing_factor": 0.1},
+     {"target_modules": None}, {"target_modules": ["q_proj", "mlp.down_proj"]}, {"early_stopping_patience": 1}],
+    ids=str,
+)  # fmt: skip
+def test_each_option_trains_in_its_own_way(
+    more: Params, params: Callable[..., Params], tmp_path: Path
+) -> None:
+    plain = trained(params("llama"), tmp_path / "plain").reports
+    found = trained(params("llama", **more), tmp_path / "run").reports
+    assert all(math.isfinite(value) for _, value in found) and found[-1][1] < plain[0][1] + 0.1
+    assert found != plain or "early_stopping_patience" in more
+
+
+def test_a_prompt_is_given_and_not_learned(params: Callable[..., Params], tmp_path: Path) -> None:
+    """Whatever a completion of one word follows, the first loss of each is that of its own tokens alone."""
+    from hpsearch.objectives.hf_data import IGNORED
+    from hpsearch.objectives.hf_lora import Config
+    from hpsearch.objectives.hf_run import HfRun
+
+    rows: list[dict[str, object]] = [{"prompt": "the " * 60, "completion": f"cat {n}"} for n in range(20)]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    run = HfRun(Config.from_params(params("llama", train_file=file)))
+    for example in run.examples.train + run.examples.validation:
+        assert len(example.ids) == 48 and example.ids[0] == run.tokenizer.bos_token_id
+        learned = [label for label in example.labels if label != IGNORED]
+        assert (
+            run.tokenizer.decode(learned[:-1]).startswith("cat") and learned[-1] == run.tokenizer.eos_token_id
+        )
+        assert example.ids[-len(learned) :] == learned and set(example.labels[: -len(learned)]) == {IGNORED}
+
+
+def test_what_is_cut_is_counted(
+    params: Callable[..., Params], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows: list[dict[str, object]] = [
+        {"prompt": "the cat " * (40 if n < 7 else 1), "completion": f"{n} " * (60 if n < 2 else 2)}
+        for n in range(30)
+    ]
+    trained(params("llama", train_file=write_rows(tmp_path / "rows.jsonl", rows)), tmp_path / "run")
+    said = capsys.readouterr().err
+    assert "the beginning of the prompt of 7 of 30 rows cut, to max_length 48" in said
+    assert "the end of the completion of 2 of 30 rows cut" in said
+
+
+def test_messages_are_written_as_the_tokenizer_has_them(
+    params: Callable[..., Params], tiny_models: dict[str, str], tmp_path: Path
+) -> None:
+    from hpsearch.objectives.hf_data import IGNORED
+    from hpsearch.objectives.hf_lora import Config
+    from hpsearch.objectives.hf_run import HfRun
+
+    folder = _without_dropout(Path(tiny_models["llama"]) / "config.json", tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(
+        "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    talk = [{"role": "user", "content": "red"}, {"role": "assistant", "content": "cat"}]
+    asked = [{"role": "user", "content": text} for text in sentences(20, seed=3)]
+    rows: list[dict[str, object]] = [{"messages": [*talk, ask, talk[1]]} for ask in asked]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    run = HfRun(Config.from_params(params("llama", model=str(folder), train_file=file)))
+    example = run.examples.train[0]
+    assert run.tokenizer.decode(example.ids).count("</s>") == 4 and example.ids.count(1) == 1
+    learned = [label for label in example.labels if label != IGNORED]
+    assert run.tokenizer.decode(learned) == "cat</s>"
+
+
+def test_an_epoch_has_each_row_once(params: Callable[..., Params], tmp_path: Path) -> None:
+    from hpsearch.objectives.hf_lora import Config
+    from hpsearch.objectives.hf_run import HfRun
+
+    given = params("bert", max_samples=None, num_train_epochs=2, eval_every=1)
+    run = HfRun(Config.from_params(given))
+    count = len(run.examples.train)
+    rows = [example for step in range(run.config.total_steps) for example in run._rows_of(step)]
+    first, second = rows[:count], rows[count : 2 * count]
+    assert first != second
+    assert sorted(map(id, first)) == sorted(map(id, second)) == sorted(map(id, run.examples.train))
+    assert [step for step, _ in trained(given, tmp_path / "run").reports] == [1, 2]
+
+
+def test_a_loss_that_is_no_number_is_told_as_one(params: Callable[..., Params], tmp_path: Path) -> None:
+    trial = trained(params("llama", learning_rate=1e30, max_grad_norm=0.0), tmp_path / "run")
+    assert math.isnan(trial.reports[-1][1]) and len(trial.reports) == 1
+
+
+def test_the_model_that_ships_computes_what_the_trainers_own_does(tmp_path: Path) -> None:
+    from hpsearch.objectives.hf_base import byte_tokenizer, gpt2
+    from hpsearch.trainer.build import base_model
+    from hpsearch.trainer.checkpoint import load_base
+
+    base = load_base()
+    text = "The with statement: π ≈ 3.14\n"
+    tokenizer = byte_tokenizer(128)
+    ids = torch.tensor([tokenizer(text)["input_ids"]])
+    assert ids[0].tolist() == list(text.encode()) and tokenizer.decode(ids[0]) == text
+    with torch.inference_mode():
+        found = gpt2(base.shape, base.weights).eval()(ids).logits
+        assert torch.allclose(found[0], base_model(base).eval()(ids), atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "message"),
+    [
+        ("llama", {"max_length": PLACES + 1}, f"max_length: found {PLACES + 1}, but the model was made for {PLACES}"),
+        ("llama", {"model": "no-such/model"}, r"no folder 'no-such/model' .*hf download no-such/model.* local_files_only: false"),
+        ("llama", {"model": "./no such"}, "no id of the hub is written so"),
+        ("llama", {"target_modules": ["q_prj"]}, 'the model has no layer \'q_prj\', did you mean "q_proj"'),
+        ("llama", {"task": "seq2seq_lm"}, "the model is a llama: it is one for causal_lm and sequence_classification"),
+        ("bert", {"task": "causal_lm"}, "the model is a bert: it is one for sequence_classification"),
+        ("t5", {"task": "causal_lm"}, "task: found causal_lm, but the model is a t5"),
+        ("llama", {"load_in_4bit": True}, "load_in_4bit: needs (bitsandbytes|a CUDA device)"),
+        ("llama", {"precision": "tf32"}, "tf32 is for CUDA"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_trained_is_told(
+    kind: str, more: Params, message: str, params: Callable[..., Params], tmp_path: Path
+) -> None:
+    trial = HandTrial(params(kind, **more), tmp_path / "run")
+    with pytest.raises(ObjectiveError, match=message):
+        catalog.load("hf_lora")(trial)
+    assert not trial.reports
+
+
+def test_a_folder_that_lacks_weights_is_no_model_for_the_task(
+    params: Callable[..., Params], tiny_models: dict[str, str], tmp_path: Path
+) -> None:
+    """A head that was never trained would be frozen as it was drawn."""
+    import transformers
+
+    transformers.LlamaModel.from_pretrained(tiny_models["llama"]).save_pretrained(tmp_path / "body")
+    for file in Path(tiny_models["llama"]).glob("tokenizer*"):
+        (tmp_path / "body" / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(
+        ObjectiveError, match=r"has no weights for lm_head.weight: it was not trained for causal_lm"
+    ):
+        trained(params("llama", model=str(tmp_path / "body")), tmp_path / "run")
+    (tmp_path / "body/model.safetensors").write_bytes(b"none")
+    with pytest.raises(ObjectiveError, match="cannot be loaded"):
+        trained(params("llama", model=str(tmp_path / "body")), tmp_path / "again")
+
+
+def test_a_checkpoint_of_another_model_is_refused(
+    params: Callable[..., Params], tiny_models: dict[str, str], tmp_path: Path
+) -> None:
+    import transformers
+
+    given = params("gpt2", model=str(tmp_path / "model"))
+    for seed in (1, 2):
+        _ = (tmp_path / "model").exists() or _without_dropout(
+            Path(tiny_models["gpt2"]) / "config.json", tmp_path / "model"
+        )
+        if seed == 1:
+            trained(given, tmp_path / "run")
+            model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "model")
+            torch.nn.init.normal_(model.transformer.h[0].attn.c_attn.weight)
+            model.save_pretrained(tmp_path / "model")
+    with pytest.raises(ObjectiveError, match=r"the checkpoint of another run.*base_sha256"):
+        trained(given, tmp_path / "run")
+    with pytest.raises(ObjectiveError, match="the adapters belong to the model"):
+        catalog.export("hf_lora", tmp_path / "run", tmp_path / "out", merge=False)
