@@ -27,6 +27,7 @@ ON_TENSORFLOW = os.environ.get("KERAS_BACKEND") == "tensorflow"  # which not eve
         ("sklearn", "model.skops"),
         pytest.param("catboost", "model.cbm", marks=pytest.mark.extras),
         pytest.param("keras", "model.keras", marks=pytest.mark.extras if ON_TENSORFLOW else ()),
+        pytest.param("hf_lora", "adapter_model.safetensors", marks=pytest.mark.extras),
     ],
 )
 def test_its_space_prunes_and_its_winner_is_trained_again(
