@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,9 @@ def _on_the_hub(config: Config, may_download: bool) -> Path | None:
 
 
 def problems(config: Config) -> list[str]:
-    """What the model's files say against a configuration."""
+    """What the model's files say against a configuration, or what is installed here."""
+    if config.load_in_4bit and find_spec("bitsandbytes") is None:
+        return ["load_in_4bit: needs bitsandbytes, which is not installed: pip install bitsandbytes"]
     try:
         folder = folder_of(config, may_download=False)
         if folder is None and config.model is not None:

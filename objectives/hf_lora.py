@@ -12,6 +12,7 @@ checkpoints (of the adapters alone) and reports are those of `lora`.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +81,7 @@ class Config(Adapters, Training):
         task = values["task"]
         if task != "causal_lm" and values["model"] is None:
             problems.append(
-                f"model: found none, and the one that ships is for causal_lm; name one for {task}"
+                f"model: the one that ships is for causal_lm; name another for {task} (model: ...)"
             )
         if task != "causal_lm" and values["train_file"] in NAMED_CORPORA:
             rows = "a text and a label" if task == "sequence_classification" else "a prompt and a completion"
@@ -110,6 +111,7 @@ def train(trial: Trial) -> float:
     from .built_in import reporter
     from .hf_run import HfRun
 
+    gc.collect()  # the model of this process's last trial: peft's hold themselves
     config = Config.of(trial)
     result = train_to_end(
         HfRun(config),

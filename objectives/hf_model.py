@@ -6,7 +6,6 @@ files have no weights for.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import warnings
 from collections.abc import Iterator
@@ -186,7 +185,7 @@ def _check_targets(model: Any, targets: list[str]) -> None:
         if not any(name == target or name.endswith(f".{target}") for name in known):
             near = did_you_mean(target, lasts)
             raise ConfigError(
-                [f"target_modules: the model has no layer {target!r}{near}; it has {', '.join(lasts)}"]
+                [f"target_modules: the model has no layer {target!r}{near or ';'} it has {', '.join(lasts)}"]
             )
 
 
@@ -202,10 +201,6 @@ def _four_bits(device: torch.device) -> Any:
     """QLoRA (Dettmers et al. 2023): the frozen weights as 4-bit normal floats, computed with in bf16."""
     import transformers
 
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise ConfigError(
-            ["load_in_4bit: needs bitsandbytes, which is not installed: pip install bitsandbytes"]
-        )
     if device.type != "cuda":
         raise ConfigError([f"load_in_4bit: needs a CUDA device; this one is {device.type}"])
     return transformers.BitsAndBytesConfig(

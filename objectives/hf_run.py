@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import time
 from typing import Any
@@ -21,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..trainer.build import on_device
+from ..trainer.errors import ConfigError
 from ..trainer.memory import reset_peak_memory
 from ..trainer.numerics import Numerics
 from ..trainer.optim import new_optimizer
@@ -40,6 +40,8 @@ class HfRun(BaseRun):
     config: Config
 
     def __init__(self, config: Config) -> None:
+        if problems := config.problems_of_files():
+            raise ConfigError(problems)
         config = on_device(config)
         device = torch.device(config.device)
         self.numerics = Numerics.of(config, device)
@@ -59,6 +61,7 @@ class HfRun(BaseRun):
         trained = trained_tensors(self.model)
         optimizer = new_optimizer(config, trained, dict)
         super().__init__(config, device, trained, optimizer, self.numerics.new_loss_scale())
+        self._orders: dict[int, list[int]] = {}
         reset_peak_memory(device)
 
     def train(self) -> None:
@@ -126,11 +129,14 @@ class HfRun(BaseRun):
         places = (divmod(place, count) for place in range(step * rows, (step + 1) * rows))
         return [self.examples.train[self._order(epoch)[place]] for epoch, place in places]
 
-    @functools.lru_cache(maxsize=2)  # noqa: B019  (a process trains one run at a time)
     def _order(self, epoch: int) -> list[int]:
-        generator = torch.Generator().manual_seed(seed_of("epoch", self.config.seed, epoch))
-        order: list[int] = torch.randperm(len(self.examples.train), generator=generator).tolist()
-        return order
+        """A permutation of the rows; those of the last two epochs are kept, as a step may go over both."""
+        if epoch not in self._orders:
+            generator = torch.Generator().manual_seed(seed_of("epoch", self.config.seed, epoch))
+            order: list[int] = torch.randperm(len(self.examples.train), generator=generator).tolist()
+            before = {epoch - 1: self._orders[epoch - 1]} if epoch - 1 in self._orders else {}
+            self._orders = before | {epoch: order}
+        return self._orders[epoch]
 
     def _batch(self, rows: list[Example]) -> dict[str, Tensor]:
         pad = self.tokenizer.pad_token_id or 0  # where there is none it is masked all the same

@@ -147,7 +147,7 @@ def test_classes_are_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"task": "seq2seq_lm"}, "model: found none, and the one that ships is for causal_lm"),
+        ({"task": "seq2seq_lm"}, "model: the one that ships is for causal_lm; name another for seq2seq_lm"),
         (
             LABELLED,
             "train_file: 'english' is text; sequence_classification needs rows with a text and a label",
