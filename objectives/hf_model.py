@@ -95,7 +95,6 @@ def load_model(
         if longest is not None and config.max_length > longest:
             raise ConfigError([too_long(config, longest)])
     model.config.pad_token_id = tokenizer.pad_token_id
-    model.config.use_cache = False
     return model if config.load_in_4bit else model.to(device), new
 
 

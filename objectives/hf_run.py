@@ -57,6 +57,7 @@ class HfRun(BaseRun):
             HALVES.get(self.numerics.precision, torch.float32) if device.type == "cuda" else torch.float32
         )
         model, new = load_model(config, folder, self.tokenizer, self.examples.classes, device, frozen)
+        model.config.use_cache = False  # of what is written once, and not token by token
         self.model = with_adapters(config, model, new)
         trained = trained_tensors(self.model)
         optimizer = new_optimizer(config, trained, dict)

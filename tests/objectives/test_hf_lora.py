@@ -18,8 +18,8 @@ import torch
 from hpsearch.objectives import catalog
 from hpsearch.objectives.base import ObjectiveError, TrialStopped
 
-from .conftest import PLACES, sentences, write_rows
 from .hand_trial import HandTrial
+from .tiny_models import PLACES, sentences, write_rows
 
 pytest.importorskip("peft")
 pytestmark = pytest.mark.extras
@@ -125,6 +125,7 @@ def test_peft_reads_what_is_exported_and_finds_the_same_loss(
         run = HfRun(Config.from_params({"seed": trial.seed} | given))
         run.model = model
         assert run.evaluate()[0] == pytest.approx(trial.reports[-1][1], rel=1e-5)
+    assert getattr(merged.config, "use_cache", True), "it is to write quickly"
     if kind == "bert":
         assert "bert.pooler.dense" in written["modules_to_save"], "what its files lack is trained, and kept"
         assert merged.config.id2label == dict(enumerate(sorted(COLOURS)))
@@ -309,6 +310,28 @@ def test_a_folder_that_lacks_weights_is_no_model_for_the_task(
     (tmp_path / "body/model.safetensors").write_bytes(b"none")
     with pytest.raises(ObjectiveError, match="cannot be loaded"):
         trained(params("llama", model=str(tmp_path / "body")), tmp_path / "again")
+
+
+def test_a_head_for_other_classes_is_made_anew(
+    params: Callable[..., Params], tiny_models: dict[str, str], tmp_path: Path
+) -> None:
+    import transformers
+
+    given = params("bert", model=str(tmp_path / "model"), max_samples=16)
+    for count in (3, 5):
+        model = transformers.BertForSequenceClassification.from_pretrained(
+            tiny_models["bert"], num_labels=count
+        )
+        model.save_pretrained(tmp_path / "model")
+        for file in Path(tiny_models["bert"]).glob("tokenizer*"):
+            (tmp_path / "model" / file.name).write_bytes(file.read_bytes())
+        (told,) = trained(given, tmp_path / f"{count}").reports
+        assert told[1] == pytest.approx(math.log(3), abs=0.2)
+    (tmp_path / "model/config.json").write_text(
+        (tmp_path / "model/config.json").read_text().replace('"hidden_size": 32', '"hidden_size": 16')
+    )
+    with pytest.raises(ObjectiveError, match=r"another shape than .*config says"):
+        trained(given, tmp_path / "other")
 
 
 def test_a_checkpoint_of_another_model_is_refused(

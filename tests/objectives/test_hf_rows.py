@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpsearch.objectives import hf_rows
-from hpsearch.objectives.catalog import described, idle_parameters, parameter_problems
+from hpsearch.objectives.catalog import idle_parameters, parameter_problems
 from hpsearch.objectives.hf_files import fingerprint, longest_row
 from hpsearch.objectives.hf_lora import Config
 from hpsearch.objectives.hf_rows import Row, names_of, split_rows
@@ -58,6 +58,22 @@ def test_every_kind_of_file_holds_the_same_rows(name: str, text: str, first: int
         found = rows(file)
         assert [(row.prompt, row.text) for row in found] == [(p["prompt"], p["completion"]) for p in PAIRS]
         assert found[0].place == f"{file}:{first}"
+
+
+def test_the_layouts_of_texts_are_known_here_too(tmp_path: Path) -> None:
+    """In a folder each file by its name; what is given stands before what is to be learned."""
+    asked = [{"instruction": f"ask {n}", "input": "", "output": f"say {n}"} for n in range(9)]
+    talks = [
+        {"messages": [{"role": "user", "content": f"{n}"}, {"role": "it", "content": "yes"}]}
+        for n in range(9)
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    (tmp_path / "b.json").write_text(json.dumps(talks))
+    (tmp_path / "c.txt").write_text("a text\n" * 20)
+    train, held = split_rows(config(tmp_path), None)
+    found = {(row.prompt, row.text) for row in train + held}
+    assert ("### Instruction:\nask 3\n\n### Response:\n", "say 3") in found
+    assert (None, "user: 3\nit: yes") in found and any("a text" in text for _, text in found)
 
 
 def test_the_fields_may_be_named(tmp_path: Path) -> None:
@@ -176,7 +192,6 @@ def test_what_a_task_does_not_use_is_told() -> None:
 
 def test_a_models_files_are_looked_at_before_anything_begins(tmp_path: Path) -> None:
     """By `hpsearch validate` already, and without loading anything."""
-    pytest.importorskip("huggingface_hub") if described("hf_lora").missing is None else None
     params = {"max_steps": 1, "model": str(tmp_path)}
 
     def problems(**more: Any) -> list[str]:
