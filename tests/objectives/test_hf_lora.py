@@ -142,11 +142,12 @@ def test_a_step_is_the_same_in_one_pass_or_in_several(
     if kind in ("gpt2", "t5", "bert"):  # their own dropout is drawn for each pass
         config = Path(dropless["model"]) / "config.json"
         dropless["model"] = str(_without_dropout(config, tmp_path / "model"))
-    one = trained(dropless, tmp_path / "one").reports
-    several = trained(
-        dropless | {"batch_size": 2, "gradient_accumulation_steps": 4}, tmp_path / "several"
-    ).reports
-    assert [value for _, value in several] == pytest.approx([value for _, value in one], rel=2e-6)
+    one = trained(dropless, tmp_path / "one")
+    several = trained(dropless | {"batch_size": 2, "gradient_accumulation_steps": 4}, tmp_path / "several")
+    for metric, digits in (("train_loss", 3e-7), ("grad_norm", 1e-5)):  # of the first step
+        assert several.metrics[0][metric] == pytest.approx(one.metrics[0][metric], rel=digits)
+    values = [[value for _, value in trial.reports] for trial in (one, several)]
+    assert values[1] == pytest.approx(values[0], rel=2e-6)
 
 
 def _without_dropout(config: Path, folder: Path) -> Path:
