@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,8 +95,11 @@ def _examples(config: Config, tokenizer: Any) -> Examples:
     for part, examples in zip(("train", "validate"), found, strict=True):
         if not examples:
             raise DataError(f"{config.train_file}: too little text to {part} on")
-    told = json.dumps([[[example.ids, example.labels] for example in part] for part in found])
-    return Examples(found[0], found[1], classes, hashlib.sha256(told.encode()).hexdigest())
+    digest = hashlib.sha256(json.dumps([len(found[0]), len(found[1]), classes]).encode())
+    for example in (*found[0], *found[1]):
+        for numbers in (example.ids, example.labels):
+            digest.update(array("q", [len(numbers), *numbers]).tobytes())
+    return Examples(found[0], found[1], classes, digest.hexdigest())
 
 
 def _chat(tokenizer: Any) -> Chat | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..trainer.rules import Need, Rule, one_of, optional, switch, text, whole
-from ..trainer.training import ADAM, NAMED_CORPORA, NEEDS, OPTIMIZERS, SPLIT_NEED, Adapters, Training
+from ..trainer.training import ADAM, NAMED_CORPORA, NEEDS, OPTIMIZERS, OUTSIDE, SPLIT_NEED, Adapters, Training
 from .base import Trial
 
 TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification")
@@ -30,6 +30,7 @@ class Config(Adapters, Training):
     """What is trained on what; how, is said as for `lora`."""
 
     objective: ClassVar[str] = "hf_lora"
+    outside: ClassVar[tuple[str, ...]] = (*OUTSIDE, "local_files_only")
     needs: ClassVar[Mapping[str, Need]] = NEEDS | {
         **dict.fromkeys(ADAM, one_of("optimizer", "adamw")),
         "momentum": one_of("optimizer", "sgd"),

@@ -106,13 +106,14 @@ def _dealt(rows: list[Row], config: Config) -> tuple[list[Row], list[Row]]:
     train, held = (
         [Row(config.train_file, text.decode(errors="ignore")) for text in part] for part in parts
     )  # a cut may go through a letter
-    others = [row for row in rows if row.prompt is not None or row.label is not None]
-    for label in dict.fromkeys(row.label for row in others):
-        same = [row for row in others if row.label == label]
-        sizes = Counter(salt + row.fingerprint for row in same)
-        chosen = data.held_out(sizes, config.validation_split * len(same))
-        for row in same:
-            (held if salt + row.fingerprint in chosen else train).append(row)
+    classes: dict[str | None, list[tuple[str, Row]]] = {}
+    for row in rows:
+        if row.prompt is not None or row.label is not None:
+            classes.setdefault(row.label, []).append((salt + row.fingerprint, row))
+    for same in classes.values():
+        chosen = data.held_out(Counter(name for name, _ in same), config.validation_split * len(same))
+        for name, row in same:
+            (held if name in chosen else train).append(row)
     return train, held
 
 
@@ -126,8 +127,7 @@ def _rows(path: str, config: Config, chat: Chat | None) -> list[Row]:
         for place, record in _records(file):
             with at(place):
                 row = _row(place, record, config, chat)
-                row.fingerprint.encode()
-                f"{row.prompt}{row.text}".encode()  # half a character is told here, with its place
+                f"{row.prompt}{row.text}{row.label}".encode()  # half a character is told here, with its place
             if row.text.strip():
                 found.append(row)
             else:

@@ -30,7 +30,7 @@ from .memory import peak_memory
 from .numerics import LossScale
 from .optim import Optimizer
 from .schedule import learning_rate, report_due
-from .training import OUTSIDE, Training
+from .training import Training
 
 
 @dataclass(frozen=True)
@@ -286,11 +286,11 @@ class BaseRun(ABC):
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """What makes this run this run: its configuration but for what is `OUTSIDE`, its text, its base."""
+        """What makes this run this run: its configuration but for what is `outside`, its text, its base."""
         values = dataclasses.asdict(self.config)
         listed = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         return {
-            **{name: value for name, value in listed.items() if name not in OUTSIDE},
+            **{name: value for name, value in listed.items() if name not in self.config.outside},
             "objective": self.config.objective,
             **self.origin,
         }
