@@ -106,14 +106,20 @@ def _chat(tokenizer: Any) -> Chat | None:
     """What writes messages as a tokenizer's chat template has them: what is given, and the last answer."""
     if not getattr(tokenizer, "chat_template", None):
         return None
+    import jinja2  # of transformers, whose templates are written in it
 
     def written(messages: list[dict[str, Any]]) -> tuple[str, str]:
-        whole: str = tokenizer.apply_chat_template(messages, tokenize=False)
-        before: str = tokenizer.apply_chat_template(messages[:-1], tokenize=False, add_generation_prompt=True)
-        if not whole.startswith(before):
-            raise DataError(
-                "the tokenizer's chat template does not write these messages as a talk that goes on"
+        if (role := messages[-1]["role"]) != "assistant":
+            raise DataError(f"the last of its messages is of {role!r}, needs an answer of 'assistant'")
+        try:
+            whole: str = tokenizer.apply_chat_template(messages, tokenize=False)
+            before: str = tokenizer.apply_chat_template(
+                messages[:-1], tokenize=False, add_generation_prompt=True
             )
+        except jinja2.TemplateError as error:  # as of roles that it does not know
+            raise DataError(f"the tokenizer's chat template refuses its messages: {error}") from error
+        if not whole.startswith(before):
+            raise DataError("the tokenizer's chat template does not write its last message at the end")
         return before, whole[len(before) :].rstrip()
 
     return written

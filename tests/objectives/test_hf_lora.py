@@ -17,6 +17,7 @@ import torch
 
 from hpsearch.objectives import catalog
 from hpsearch.objectives.base import ObjectiveError, TrialStopped
+from hpsearch.trainer.errors import DataError
 
 from .hand_trial import HandTrial
 from .tiny_models import PLACES, sentences, write_rows
@@ -226,6 +227,7 @@ def test_messages_are_written_as_the_tokenizer_has_them(
     (folder / "chat_template.jinja").write_text(
         "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"
         "{% if add_generation_prompt %}assistant: {% endif %}"
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system here') }}{% endif %}"
     )
     talk = [{"role": "user", "content": "red"}, {"role": "assistant", "content": "cat"}]
     asked = [{"role": "user", "content": text} for text in sentences(20, seed=3)]
@@ -236,6 +238,13 @@ def test_messages_are_written_as_the_tokenizer_has_them(
     assert run.tokenizer.decode(example.ids).count("</s>") == 4 and example.ids.count(1) == 1
     learned = [label for label in example.labels if label != IGNORED]
     assert run.tokenizer.decode(learned) == "cat</s>"
+    for wrong, message in (
+        ([*talk, talk[0]], "the last of its messages is of 'user'"),
+        ([{"role": "system", "content": "be"}, *talk], "refuses its messages: no system here"),
+    ):
+        write_rows(Path(file), [{"messages": talk}, {"messages": wrong}])
+        with pytest.raises(DataError, match=f"{file}:2: .*{message}"):
+            HfRun(Config.from_params(params("llama", model=str(folder), train_file=file)))
 
 
 def test_an_epoch_has_each_row_once(params: Callable[..., Params], tmp_path: Path) -> None:
