@@ -402,7 +402,7 @@ def test_a_pretrained_encoder_learns_from_few_rows(tmp_path: Path) -> None:
     params = {
         "task": "sequence_classification", "train_file": write_rows(tmp_path / "rows.jsonl", rows), "max_length": 48,
         "validation_split": 0.35, "target_modules": ["query", "value"], "learning_rate": 5e-3, "batch_size": 16,
-        "max_samples": 400, "eval_every": 400, "precision": "fp32", "device": "cpu",
+        "max_samples": 192, "eval_every": 192, "precision": "fp32", "device": "cpu",
     }  # fmt: skip
     learned, guessed = (
         trained(params | {"model": str(folder)}, tmp_path / folder.name).metrics[-1]["accuracy"]
