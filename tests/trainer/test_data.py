@@ -95,7 +95,12 @@ def test_python_is_split_by_file() -> None:
     assert 0.1 <= len(validation) / (len(train) + len(validation)) < 0.15
 
 
-words = st.text("abcdef ", min_size=1, max_size=12).filter(str.strip).map(str.encode)
+# Each begins and ends with a mark of its own, so that no part of one is another.
+words = (
+    st.text("abcdef ", min_size=1, max_size=12)
+    .filter(str.strip)
+    .map(lambda text: text.replace(text.strip(), f"<{text.strip()}>").encode())
+)
 shares = st.floats(0.01, 0.5)
 
 
