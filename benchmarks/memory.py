@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from hpsearch.objectives.resolve import describe
+from hpsearch.search.backends.base import setup_of
 from hpsearch.search.backends.process import Limits, Worker, environment
 from hpsearch.search.backends.resources import Room
 from hpsearch.search.memory import Memory
@@ -78,7 +79,7 @@ FIXED = ("learning_rate", "train_file", "max_steps", "max_samples", "eval_every"
 
 def actual(spec: Spec, config: dict[str, Any], folder: Path) -> float:
     """The MB that a worker has held after a training of this configuration."""
-    setup = {"objective": describe(spec.objective_words), "metric": spec.metric, "pack": 1}
+    setup = setup_of(spec, describe(spec.objective_words)) | {"pack": 1}
     worker = Worker(setup, Limits.of(Execution()), environment(1), os.getcwd())
     worker.give({"number": 0, "params": config, "seed": 0, "folder": str(folder), "reported": 0})
     try:

@@ -146,6 +146,11 @@ def described(name: str) -> Described:
     return Described(name, summary, _missing(name), tuple(parameters))
 
 
+def divided(objective: str | Sequence[str]) -> bool:
+    """Whether several processes may train a trial of a built-in objective together."""
+    return False
+
+
 class PackedObjective(Protocol):
     """Runs several trials at once, in one process."""
 

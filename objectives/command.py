@@ -5,6 +5,10 @@ The script learns its parameters from its arguments and reports by printing JSON
     {"step": 100, "val_loss": 1.84, "train_loss": 1.79}
 
 where the metric stands under its own name or under "value". Its last report is the trial's value.
+
+Where a trial has several processes the script is started in each, with torchrun's variables (`ranks`). The
+reports of rank 0 count; what the others print is in the trial's output. They end together: when one of them
+fails, and when the trial does.
 """
 
 from __future__ import annotations
@@ -17,19 +21,23 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from .base import ObjectiveError, Trial
 from .config_file import write_config
+from .ranks import meeting
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
 SILENCE_SECONDS = 0.5  # of a script that has ended, before its output counts as read
+LOOK_SECONDS = 0.05  # between two looks at the ranks that have not ended yet
 MACROS = "${env}, ${interpreter}, ${args}, ${args_no_hyphens}, ${args_no_boolean_flags}, ${args_json}"
 
 
+Process = subprocess.Popen[bytes]
 _TAKEN = ("self", "step", "value")  # the names of `report`'s own parameters
 
 
@@ -40,9 +48,10 @@ class CommandObjective:
     of a configuration file that has the trial's values in it.
     """
 
-    def __init__(self, command: list[str], metric: str) -> None:
+    def __init__(self, command: list[str], metric: str, processes: int = 1) -> None:
         self._command = command
         self._metric = metric
+        self._processes = processes
 
     def __call__(self, trial: Trial, /) -> float:
         words = expand(self._command, flat(trial.params), trial.checkpoint.parent)
@@ -52,23 +61,18 @@ class CommandObjective:
             "HPSEARCH_CHECKPOINT": str(trial.checkpoint),
             "HPSEARCH_RESUME_FROM": str(trial.resume_from or ""),
         }
-        try:
-            process = subprocess.Popen(
-                words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment, process_group=0
-            )
-        except OSError as error:
-            raise ObjectiveError(f"cannot start {shlex.join(words)}: {error.strerror}") from error
-        try:
-            value = self._follow(process, trial)
-            code = process.wait()
-        except BaseException:
-            _terminate(process)
-            raise
-        finally:
-            _kill_group(process)  # what the script started and left behind
-        if code:
-            how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
-            raise ChildProcessError(f"{words[0]} {how}; its output is in output.log")
+        ranks: list[Process] = []
+        with meeting(self._processes) as variables:
+            try:
+                for rank, its in enumerate(variables):
+                    ranks.append(_started(words, environment | its, leads=rank == 0))
+                value = self._follow(ranks, trial)
+                _wait(words[0], ranks)
+            except BaseException:
+                _terminate(ranks)
+                raise
+            finally:
+                _kill_groups(ranks)  # what the script started and left behind
         if value is None:
             raise ObjectiveError(
                 f'the command ended without reporting "{self._metric}"; it prints lines such as '
@@ -76,10 +80,10 @@ class CommandObjective:
             )
         return value
 
-    def _follow(self, process: subprocess.Popen[bytes], trial: Trial) -> float | None:
-        """Pass the script's reports on as they come; the last value."""
+    def _follow(self, ranks: Sequence[Process], trial: Trial) -> float | None:
+        """Pass the reports of rank 0 on as they come; the last value."""
         value, last = None, 0
-        for line in _lines(process):
+        for line in _lines(ranks):
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
             found = parse_report(line, self._metric)
@@ -91,16 +95,28 @@ class CommandObjective:
         return value
 
 
-def _lines(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
-    """The script's output line by line, until it ends.
+def _started(words: list[str], environment: dict[str, str], *, leads: bool) -> Process:
+    """The script as a process of a trial, in a group of its own; the one that `leads` is listened to."""
+    output = subprocess.PIPE if leads else None
+    try:
+        return subprocess.Popen(
+            words, stdout=output, stdin=subprocess.DEVNULL, env=environment, process_group=0
+        )
+    except OSError as error:
+        raise ObjectiveError(f"cannot start {shlex.join(words)}: {error.strerror}") from error
+
+
+def _lines(ranks: Sequence[Process]) -> Iterator[bytes]:
+    """The output of rank 0 line by line, until it ends, or another rank fails.
 
     What it started and left behind may keep its output open; that does not hold the trial.
     """
     rest = b""
+    process, *others = ranks
     assert process.stdout is not None
     with process.stdout as output, selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
-        while True:
+        while not any(other.poll() for other in others):
             if selector.select(SILENCE_SECONDS):
                 read = os.read(output.fileno(), 1 << 16)
                 if not read:
@@ -111,6 +127,25 @@ def _lines(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
                 break
     if rest:
         yield rest
+
+
+def _wait(name: str, ranks: Sequence[Process]) -> None:
+    """Wait until all ranks have ended. Raises `ChildProcessError` as soon as one has failed."""
+    if len(ranks) == 1:
+        ranks[0].wait()
+    while not any(process.poll() for process in ranks) and None in [process.poll() for process in ranks]:
+        time.sleep(LOOK_SECONDS)
+    if None in [process.returncode for process in ranks]:
+        time.sleep(SILENCE_SECONDS)  # for whoever fails with the one that has, or failed first
+    failed = {rank: process.returncode for rank, process in enumerate(ranks) if process.poll()}
+    if not failed:
+        return
+    # What is killed tells more than who then waits for it in vain, and says so.
+    rank = min(failed, key=lambda rank: (failed[rank] > 0, rank))
+    code = failed[rank]
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+    of = f", rank {rank}," if len(ranks) > 1 else ""
+    raise ChildProcessError(f"{name}{of} {how}; its output is in output.log")
 
 
 def parse_report(line: bytes, metric: str) -> tuple[float, int | None, dict[str, float]] | None:
@@ -203,14 +238,19 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """Ask the script and what it started to end, and give it some time."""
-    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(TERM_SECONDS)
+def _terminate(ranks: Sequence[Process]) -> None:
+    """Ask the script and what it started to end, and give all ranks some time."""
+    until = time.monotonic() + TERM_SECONDS
+    for process in ranks:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+    for process in ranks:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, until - time.monotonic()))
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):  # nothing of it is left
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def _kill_groups(ranks: Sequence[Process]) -> None:
+    for process in ranks:
+        with suppress(ProcessLookupError):  # nothing of it is left
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -36,9 +36,10 @@ def reports_again(described: dict[str, Any]) -> bool:
     return "command" in described or training_config(described.get("name", "")) is not None
 
 
-def resolve(described: dict[str, Any], *, metric: str) -> Objective:
+def resolve(described: dict[str, Any], *, metric: str, processes: int = 1) -> Objective:
     """The callable behind a description. Raises `ObjectiveError` where there is none.
 
+    `processes` are those that a command is started in for a trial; of all else one is called in each of them.
     A description with a function's pickle comes from this user's own process, never from a study or a file.
     """
     if "function" in described:
@@ -48,7 +49,7 @@ def resolve(described: dict[str, Any], *, metric: str) -> Objective:
     if "command" in described:
         from .command import CommandObjective
 
-        return CommandObjective(described["command"], metric)
+        return CommandObjective(described["command"], metric, processes)
     name = described["name"]
     if is_built_in(name):
         return load(name)

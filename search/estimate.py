@@ -23,6 +23,7 @@ import numpy as np
 from ..spaces import Constant, Spec, nested
 from ..spaces.stopping import LENGTHS
 from .algorithms import derived_seed
+from .backends.base import setup_of
 from .backends.optuna import devices_of
 from .backends.packing import check_pack, pack_size
 from .backends.process import Limits, Worker, environment
@@ -176,7 +177,7 @@ class _Bench:
         self, spec: Spec, objective: Message, mine: Share, pack: int, folder: Path, until: float
     ) -> None:
         self._spec = spec
-        self._setup = {"objective": objective, "metric": spec.metric, "pack": pack}
+        self._setup = setup_of(spec, objective) | {"pack": pack}
         self._share = mine
         self._pack = pack
         self._folder = folder

@@ -17,9 +17,11 @@ import psutil
 from ..objectives.base import ObjectiveError
 from ..objectives.catalog import (
     config_class,
+    divided,
     fingerprints,
     idle_parameters,
     idle_rank,
+    is_built_in,
     known_parameters,
     missing_file,
     parameter_problems,
@@ -106,12 +108,15 @@ def import_objective(spec: Spec) -> None:
 
 def check_objective(spec: Spec) -> None:
     """Raise `SpaceError` where the objective does not exist or, built in, does not know a parameter."""
+    if isinstance(spec.objective, str):
+        try:
+            check_name(spec.objective)
+        except ObjectiveError as error:
+            raise SpaceError([spec.issue("objective", str(error))]) from error
+    if told := _undivided(spec):
+        raise SpaceError([told])
     if not isinstance(spec.objective, str):
         return
-    try:
-        check_name(spec.objective)
-    except ObjectiveError as error:
-        raise SpaceError([spec.issue("objective", str(error))]) from error
     known = known_parameters(spec.objective)
     if known is None:
         return
@@ -126,6 +131,18 @@ def check_objective(spec: Spec) -> None:
     issues += [*_missing_files(spec), *_course_issues(spec)]
     if issues:
         raise SpaceError(issues)
+
+
+def _undivided(spec: Spec) -> Issue | None:
+    """What an objective has against the processes that a trial is to have."""
+    ranks, strategy = spec.execution.processes_per_trial, spec.execution.strategy
+    if strategy is not None and not is_built_in(spec.objective_words):
+        told = f"is for objectives of hpsearch's own; yours shares a trial among its {ranks} processes itself"
+        return spec.issue("execution.strategy", told)
+    if ranks > 1 and is_built_in(spec.objective_words) and not divided(spec.objective_words):
+        told = f'must be 1, not {ranks}: the objective "{spec.objective}" trains in one process'
+        return spec.issue("execution.processes_per_trial", told)
+    return None
 
 
 def unknown_parameter(name: str, objective: str, known: frozenset[str]) -> str:

@@ -132,6 +132,21 @@ _AMOUNT_SCHEMA = _WHOLE_ABOVE_ONE | {
 }
 
 
+_OTHER_STRATEGIES = {
+    "deepspeed": "start it in a script of yours, which is run as torchrun would: objective: {command: [...]}",
+    "horovod": "start it in a script of yours, by horovodrun: objective: {command: [...]}",
+}
+
+
+def _strategy(value: Any) -> str:
+    if value in ("ddp", "fsdp"):
+        return str(value)
+    told = f'must be "ddp" or "fsdp", not {show(value)}'
+    if isinstance(value, str) and (instead := _OTHER_STRATEGIES.get(value.lower())):
+        told += f"; {instead}"
+    raise refuse(("", told))
+
+
 class Confirm(Model):
     """The best few of a search train again with new seeds, and the winner is chosen by that."""
 
@@ -152,6 +167,15 @@ class Execution(Model):
     """Trials at the same time, each in a process; auto asks the machine."""
     pack: Annotated[int | Literal["auto"], PlainValidator(_pack), WithJsonSchema(_COUNT_SCHEMA)] = 1
     """Trials of the objective lora that a process trains at once; auto measures what is fastest."""
+    processes_per_trial: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Processes that train a trial together, started as torchrun would; each has its part of the cores."""
+    strategy: (
+        Annotated[
+            Literal["ddp", "fsdp"], PlainValidator(_strategy), WithJsonSchema({"enum": ["ddp", "fsdp"]})
+        ]
+        | None
+    ) = None
+    """How they share a trial of lora or pretrain: ddp, each has the model; fsdp, each a part of it."""
     cpus_per_trial: Annotated[float, PlainValidator(_cores), WithJsonSchema(_CORES_SCHEMA)] | None = None
     """CPU cores of a trial, 0.5 or 4; what is not given is shared evenly among the workers."""
     gpus_per_trial: Annotated[float, PlainValidator(_amount), WithJsonSchema(_AMOUNT_SCHEMA)] | None = None
@@ -177,6 +201,25 @@ class Execution(Model):
     """Wall time after which a trial counts as failed."""
     keep: NotNegative = 3
     """Trials whose checkpoints stay on disk, the best first, and those that are to be confirmed."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Execution:
+        ranks = self.processes_per_trial
+        if ranks == 1 and self.strategy is not None:
+            raise refuse(("strategy", "shares a trial among several processes: give processes_per_trial"))
+        if ranks > 1 and self.pack != 1:
+            raise refuse(
+                ("pack", f"must be 1 beside processes_per_trial: {ranks}; such a trial trains alone")
+            )
+        if ranks > 1 and self.gpus_per_trial is not None and self.gpus_per_trial % ranks:
+            raise refuse(
+                (
+                    "gpus_per_trial",
+                    f"must be a multiple of processes_per_trial ({ranks}), or 0 to train on the CPU, "
+                    f"not {self.gpus_per_trial:g}: each process has a GPU of its own",
+                )
+            )
+        return self
 
 
 class Command(Model):

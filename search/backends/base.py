@@ -12,6 +12,7 @@ from .protocol import Message
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
+    from ...spaces import Spec
     from .resources import Room
 
 
@@ -30,6 +31,17 @@ class Backend(Protocol):
         or raises. Nothing is delivered of a trial after its stop.
         """
         ...
+
+
+def setup_of(spec: Spec, objective: Message) -> Message:
+    """What a worker is told before its first trial, but for its `pack`; the objective as it is described."""
+    execution = spec.execution
+    return {
+        "objective": objective,
+        "metric": spec.metric,
+        "processes": execution.processes_per_trial,
+        "strategy": execution.strategy,
+    }
 
 
 def as_message(assignment: Assignment) -> Message:

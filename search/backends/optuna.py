@@ -12,7 +12,7 @@ import time
 from ...spaces import Spec
 from ..algorithms import make_pruner
 from ..driver import Driver
-from .base import as_message, deliver
+from .base import as_message, deliver, setup_of
 from .packing import check_pack, pack_after, pack_size
 from .process import TICK_SECONDS, Limits, Worker, environment
 from .protocol import Message
@@ -26,7 +26,7 @@ class OptunaBackend:
         self.pruner = make_pruner(spec)
         check_pack(spec)
         self._spec = spec
-        self._setup = {"objective": objective, "metric": spec.metric}
+        self._setup = setup_of(spec, objective)
         self._limits = Limits.of(spec.execution)
         self._share = share(spec.execution, [this_machine()], "this machine")
         self.threads = self._share.threads

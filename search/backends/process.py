@@ -189,6 +189,9 @@ class Worker:
     def _told(self, message: Message) -> list[Message]:
         if message["kind"] == "alive":
             return []
+        if message["kind"] == "lost":  # another rank of the trial, and all of them with it
+            self._leave(0)
+            return self._all({"kind": "failed", "failure": message["failure"]})
         trial = self._trials.get(message["number"])
         if message["kind"] == "report":
             if trial is None or trial.stopping:  # of a thread that outlived its objective
@@ -203,7 +206,7 @@ class Worker:
     def _lost(self) -> list[Message]:
         """The process ended by itself, or was killed."""
         self._leave(EXIT_SECONDS)
-        return self._all(_failure("lost", _how_it_ended(self._process.returncode)))
+        return self._all(_failure("lost", how_it_ended("the worker process", self._process.returncode)))
 
     def _kill(self, kind: str, what: str) -> list[Message]:
         self._leave(0)
@@ -276,9 +279,10 @@ def _failure(kind: str, what: str) -> Message:
     return {"kind": "failed", "failure": {"kind": kind, "message": what}}
 
 
-def _how_it_ended(code: int) -> str:
+def how_it_ended(what: str, code: int) -> str:
+    """How a process ended in the middle of a trial, by its exit code."""
     if code < 0:
         name = signal_name(-code)
         hint = "; the machine may have run out of memory" if name == "SIGKILL" else ""
-        return f"the worker process was killed by {name}{hint}"
-    return f"the worker process exited with code {code} in the middle of the trial"
+        return f"{what} was killed by {name}{hint}"
+    return f"{what} exited with code {code} in the middle of the trial"

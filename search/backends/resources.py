@@ -1,7 +1,8 @@
 """How many workers run at a time, and which share of the machine each of them has.
 
-A worker trains one trial, or a pack of them. Its cores and GPUs are those of one trial, which a pack shares;
-its memory is `max_memory` for each trial in it, for so much may it take before it is ended.
+A worker trains one trial, or a pack of them. Its cores and GPUs are those of one trial, which a pack shares,
+and so do the processes of a trial that has several; its memory is `max_memory` for each trial in it, for so
+much may it take before it is ended.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from . import cgroups
 if TYPE_CHECKING:
     from ...spaces.settings import Execution
 
-WORKER_MEMORY = 1 << 30  # bytes a worker is counted with where their number is `auto` and no limit is given
+WORKER_MEMORY = (
+    1 << 30
+)  # bytes a process of trials is counted with where their number is `auto` and no limit is given
 FINEST = 4  # decimals of a share of a core or GPU that Ray tells apart
 SLIVER = 10.0**-FINEST  # of a core: the least that a trial has
 
@@ -44,11 +47,12 @@ class Share:
     cpus: float
     gpus: float
     memory: int | None  # bytes, for all of its trials together; None: no limit
+    processes: int = 1  # that train a trial together
 
     @property
     def threads(self) -> int:
-        """Threads that a worker computes with."""
-        return threads_on(self.cpus)
+        """Threads that each process of a trial computes with."""
+        return threads_on(self.cpus / self.processes)
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,10 @@ def room_for(execution: Execution, share: Share) -> Room | None:
     """The memory of one trial on this machine; None where nobody knows how much there is.
 
     What `max_memory` says, or an even share of the machine's memory; of a GPU's where trials train on one. A
-    pack of `auto` counts as one trial.
+    pack of `auto` counts as one trial. What several processes take of it together is not known beforehand.
     """
+    if share.processes > 1:
+        return None
     pack = 1 if execution.pack == "auto" else execution.pack
     if share.gpus:
         there = gpu_memory()
@@ -124,39 +130,46 @@ def visible_gpus() -> list[str]:
 def share(execution: Execution, nodes: Sequence[Node], where: str) -> Share:
     """The share of each worker, from what the space file says and what `where` has.
 
-    What is not said is shared evenly: a GPU per worker where there are some, then cores. A pack of `auto`
-    counts as one trial: it is given what room there is later. Raises `UsageError` where a worker, or the
-    number of them asked for, does not fit.
+    What is not said is shared evenly: a GPU per worker where there are some, or for each of a trial's
+    processes, then cores. A pack of `auto` counts as one trial: it is given what room there is later.
+    Raises `UsageError` where a worker, or the number of them asked for, does not fit.
     """
     wanted, pack = execution.workers, 1 if execution.pack == "auto" else execution.pack
     memory = memory_for(execution, pack)
     count = None if wanted == "auto" else int(wanted)
     _check_one_trial(execution, nodes, where)
     _check_one_pack(execution, pack, nodes, where)
-    gpus = execution.gpus_per_trial
+    gpus, ranks = execution.gpus_per_trial, execution.processes_per_trial
     if gpus is None:
         there = sum(int(node.gpus) for node in nodes)
-        gpus = 0.0 if not there else 1.0 if count is None else _one_in(math.ceil(count / there))
+        if not there:
+            gpus = 0.0
+        elif count is None or ranks > 1:  # no two processes of a trial are on one
+            gpus = float(ranks)
+        else:
+            gpus = _one_in(math.ceil(count / there))
     cpus = execution.cpus_per_trial
     least = SLIVER if cpus is None else cpus
     fit = _capacity(nodes, least, gpus, memory)
     if not fit:
         asked = ("cpus_per_trial", "gpus_per_trial", "max_memory")
-        field = next((name for name in asked if getattr(execution, name) is not None), "workers")
+        usual = "workers" if ranks == 1 else "processes_per_trial"
+        field = next((name for name in asked if getattr(execution, name) is not None), usual)
         raise UsageError(
             f"execution.{field}: a trial asks for {_says(least, gpus, memory)}; "
             f"{where} has {_has(nodes)}, but no node has all that a trial asks for"
         )
     if count is None:
         if cpus is None and not gpus:  # a trial with a GPU takes whatever cores there are to it
-            least = 1.0
-        count = max(1, _capacity(nodes, least, gpus, memory or (None if gpus else WORKER_MEMORY)))
+            least = float(ranks)
+        count = max(1, _capacity(nodes, least, gpus, memory or (None if gpus else WORKER_MEMORY * ranks)))
     elif fit < count:
         raise UsageError(
             f"execution.workers: {_at_a_time(count, pack)}, each with {_says(least, gpus, memory)}, "
             f"do not fit; {where} has {_has(nodes)}, enough for {fit}"
         )
-    return Share(count, _even_share(nodes, count, gpus, memory) if cpus is None else cpus, gpus, memory)
+    even = _even_share(nodes, count, gpus, memory) if cpus is None else cpus
+    return Share(count, even, gpus, memory, ranks)
 
 
 def _check_one_trial(execution: Execution, nodes: Sequence[Node], where: str) -> None:

@@ -1,108 +1,29 @@
-"""A worker process: runs trials for the driver at the other end of its socket, one at a time or several.
+"""A worker process: runs trials for the driver at the other end of its socket.
 
 Started as `python -m hpsearch.search.backends.worker FD`. It never opens the database. It ends when the
 driver does: a thread reads the socket, and takes the process and its children down at the end of file.
+Where a trial has several processes, the others are started like this by the worker, which is their driver.
 """
 
 from __future__ import annotations
 
-import os
-import queue
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
-from pathlib import Path
-from typing import NoReturn
 
-from ...objectives.base import Objective, TrialStopped
-from ...objectives.catalog import PackedObjective, is_built_in, packed
-from ...objectives.resolve import reports_again, resolve
-from ...storage.files import OUTPUT
-from ..trial import FolderTrial, Report, as_number, failure_of
-from .protocol import Channel, Message, end_session
+from .protocol import Channel, Message
+from .ranks import RankedServer, SiblingServer
+from .server import PackServer, Server, leave
 
 BEAT_SECONDS = 5.0  # between two signs of life
-
-
-class WorkerTrial(FolderTrial):
-    """The trial an objective sees; its reports go to the driver, and wait for the answer."""
-
-    def __init__(
-        self, message: Message, channel: Channel, answers: queue.Queue[Message], *, sealed: bool
-    ) -> None:
-        super().__init__(
-            number=message["number"],
-            params=message["params"],
-            seed=message["seed"],
-            folder=Path(message["folder"]),
-            sealed=sealed,
-        )
-        self._channel = channel
-        self._answers = answers
-        self._begun = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """Since it began here: its worker was ready, and the objective loaded."""
-        return time.monotonic() - self._begun
-
-    def _ends(self, report: Report) -> bool:
-        told = {"kind": "report", "number": self.number, "seconds": self.seconds}
-        self._channel.send(told | asdict(report))
-        while True:
-            answer = self._answers.get()
-            if (answer["number"], answer["step"]) == (self.number, report.step):  # to no other's report
-                return bool(answer["stop"])
-
-
-def run_trial(objective: Objective, trial: WorkerTrial, reported: int) -> Message:
-    """Run the objective; what became of it, as a message. `reported` is the last step the study has."""
-    try:
-        trial.catch_up(reported)
-        return how_it_ended(trial, as_number(objective(trial), "the objective returned"))
-    except BaseException as error:
-        return how_it_ended(trial, error)
-
-
-def how_it_ended(trial: WorkerTrial, outcome: float | BaseException) -> Message:
-    """The end of a trial, by its value or what it raised, as a message."""
-    stopped = trial.stopped or isinstance(outcome, TrialStopped)
-    trial.stopped = True  # a thread of the objective's that goes on reports to nobody
-    if stopped:  # an objective's own trouble on its way out changes nothing
-        return {"kind": "stopped", "number": trial.number}
-    if not isinstance(outcome, BaseException):
-        return {"kind": "done", "number": trial.number, "value": outcome, "seconds": trial.seconds}
-    failure = failure_of(outcome)
-    if failure["kind"] == "error" and trial.stuck:
-        failure["kind"] = "checkpoint"
-    return {"kind": "failed", "number": trial.number, "failure": failure}
-
-
-@contextmanager
-def printing_to(folder: Path) -> Iterator[None]:
-    """Send what a trial prints, from Python or below, to the log file in its folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        log = stack.enter_context((folder / OUTPUT).open("ab"))
-        for descriptor in (1, 2):
-            saved = os.dup(descriptor)
-            stack.callback(os.close, saved)
-            stack.callback(os.dup2, saved, descriptor)
-            os.dup2(log.fileno(), descriptor)
-        stack.callback(sys.stdout.flush)
-        stack.callback(sys.stderr.flush)
-        yield
 
 
 def _listen(channel: Channel, server: Server) -> None:
     while (messages := channel.receive()) is not None:
         for message in messages:
             server.hear(message)
-    _leave(1)  # the driver is gone; nothing this process could still say would be heard
+    leave(1)  # the driver is gone; nothing this process could still say would be heard
 
 
 def _beat(channel: Channel) -> None:
@@ -115,100 +36,15 @@ def _beat(channel: Channel) -> None:
             return  # the driver is gone, which `_listen` deals with
 
 
-class Server:
-    """Runs the trials that the driver gives this worker, one at a time."""
-
-    def __init__(self, channel: Channel, setup: Message) -> None:
-        self._channel = channel
-        self._setup = setup
-        self._answers: queue.Queue[Message] = queue.Queue()
-        self._incoming: queue.Queue[Message] = queue.Queue()
-        self._objective: Objective | None = None
-
-    def hear(self, message: Message) -> None:
-        """Take in what the driver says; called from another thread."""
-        (self._answers if message["kind"] == "answer" else self._incoming).put(message)
-
-    def serve(self) -> None:
-        """Run trials until the driver says `exit`."""
-        self._load_early()
-        while (message := self._incoming.get())["kind"] != "exit":
-            if message["kind"] == "trial":
-                self._tell(self._run(message))
-
-    def _run(self, message: Message) -> Message:
-        with printing_to(Path(message["folder"])):
-            try:
-                objective = self._load()  # inside the trial, so that its failure is a trial's
-                return run_trial(objective, self._trial(message), message["reported"])
-            except BaseException as error:
-                return {"kind": "failed", "number": message["number"], "failure": failure_of(error)}
-
-    def _load_early(self) -> None:
-        """Load what is hpsearch's own: torch takes seconds, and the first trial is not here yet."""
-        if is_built_in(self._setup["objective"].get("name", [])):
-            with suppress(Exception):  # it will fail again in that trial, and count as its failure
-                self._load()
-
-    def _load(self) -> Objective:
-        if self._objective is None:
-            self._objective = resolve(self._setup["objective"], metric=self._setup["metric"])
-        return self._objective
-
-    def _trial(self, message: Message) -> WorkerTrial:
-        sealed = not reports_again(self._setup["objective"])
-        return WorkerTrial(message, self._channel, self._answers, sealed=sealed)
-
-    def _tell(self, message: Message) -> None:
-        try:
-            self._channel.send(message)
-        except OSError:
-            _leave(1)  # the driver is gone
-
-
-class PackServer(Server):
-    """Runs several trials at once, of an objective that can."""
-
-    def __init__(self, channel: Channel, setup: Message) -> None:
-        super().__init__(channel, setup)
-        self._trials: dict[int, WorkerTrial] = {}
-
-    def serve(self) -> None:
-        self._load_early()
-        pack = packed(self._setup["objective"]["name"], lambda trial: printing_to(trial.checkpoint.parent))
-        while True:
-            while not self._incoming.empty() or not pack.busy:
-                message = self._incoming.get()
-                match message["kind"]:
-                    case "exit":
-                        return
-                    case "trial":
-                        self._begin(pack, message)
-                    case "drop" if message["number"] in self._trials:
-                        trial = self._trials.pop(message["number"])
-                        trial.stopped = True
-                        pack.leave(trial)
-                        self._tell({"kind": "stopped", "number": trial.number})
-            for ended, outcome in pack.advance():
-                trial = self._trials.pop(ended.number)
-                self._tell(how_it_ended(trial, outcome))
-
-    def _begin(self, pack: PackedObjective, message: Message) -> None:
-        folder = Path(message["folder"])
-        try:
-            with printing_to(folder):
-                trial = self._trial(message)
-        except BaseException as error:
-            self._tell({"kind": "failed", "number": message["number"], "failure": failure_of(error)})
-            return
-        self._trials[trial.number] = trial
-        try:
-            with printing_to(folder):
-                trial.catch_up(message["reported"])
-            pack.join(trial)
-        except BaseException as error:
-            del self._trials[trial.number]
-            self._tell(how_it_ended(trial, error))
+def _server(channel: Channel, setup: Message) -> Server:
+    """What runs the trials of this process."""
+    if setup["pack"] > 1:
+        return PackServer(channel, setup)
+    if setup.get("rank"):
+        return SiblingServer(channel, setup)
+    if setup["processes"] > 1 and "command" not in setup["objective"]:  # which starts them itself
+        return RankedServer(channel, setup)
+    return Server(channel, setup)
 
 
 def main(descriptor: int) -> None:
@@ -216,21 +52,15 @@ def main(descriptor: int) -> None:
     channel = Channel(socket.socket(fileno=descriptor))
     messages: list[Message] = []
     while not messages:  # a function that travels by value comes in several pieces
-        messages = received if (received := channel.receive()) is not None else _leave(1)
+        messages = received if (received := channel.receive()) is not None else leave(1)
     setup, *early = messages
-    server = (PackServer if setup["pack"] > 1 else Server)(channel, setup)
+    server = _server(channel, setup)
     for message in early:
         server.hear(message)
     threading.Thread(target=_listen, args=(channel, server), daemon=True).start()
     threading.Thread(target=_beat, args=(channel,), daemon=True).start()
     server.serve()
-    _leave(0)
-
-
-def _leave(code: int) -> NoReturn:
-    """End this process at once, whatever threads an objective left, and with it what it started."""
-    end_session(os.getpid())
-    os._exit(code)
+    leave(0)
 
 
 if __name__ == "__main__":

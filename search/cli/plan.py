@@ -33,6 +33,12 @@ def plan(
     workers: Annotated[str | None, typer.Option(help="Trials at a time: a number, or auto.")] = None,
     cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores of each trial: 0.5, 4.")] = None,
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial: 0.25, 1.")] = None,
+    processes_per_trial: Annotated[
+        int | None, typer.Option(help="Processes that train a trial together, as by torchrun.")
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="How they share a trial of lora or pretrain: ddp or fsdp.")
+    ] = None,
     confirm: Annotated[
         bool, typer.Option("--confirm/--no-confirm", help="Train the best few again with new seeds.")
     ] = True,
@@ -57,7 +63,9 @@ def plan(
     from ..outlook import outlook
     from .screens import show
 
-    execution = common.execution(workers, cpus_per_trial, gpus_per_trial)
+    execution = common.execution(
+        workers, cpus_per_trial, gpus_per_trial, processes_per_trial=processes_per_trial, strategy=strategy
+    )
     budget = common.given(trials=trials, time=time, samples=samples)
     changes: dict[str, Any] = common.given(
         budget=budget or None, execution=execution or None, confirm=None if confirm else {"top": 0}

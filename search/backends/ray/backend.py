@@ -25,7 +25,7 @@ from ray.tune.search import Searcher
 from ....spaces import Spec
 from ...driver import Driver
 from ...errors import SearchError
-from ..base import as_message, deliver
+from ..base import as_message, deliver, setup_of
 from ..packing import check_pack, pack_size
 from ..process import TICK_SECONDS, Limits
 from ..protocol import Message
@@ -48,11 +48,12 @@ class RayBackend:
         execution = spec.execution
         self._address = None if address is None else found(address)
         if address is not None and execution.cpus_per_trial is None:  # threads are known before it is joined
-            execution = execution.model_copy(update={"cpus_per_trial": 1.0})
+            one_each = {"cpus_per_trial": float(execution.processes_per_trial)}
+            execution = execution.model_copy(update=one_each)
         self._execution = execution
         check_pack(spec)
         self._spec = spec
-        self._setup = {"objective": objective, "metric": spec.metric}
+        self._setup = setup_of(spec, objective)
         self._limits = Limits.of(execution)
         self._machine = this_machine()
         self._share: Share | None = None  # a cluster says what it has when it is joined
@@ -61,7 +62,8 @@ class RayBackend:
         elif address is None:
             self._share = share(execution, [self._machine], "this machine")
         self.slots = self._share.workers if self._share else 1
-        self.threads = self._share.threads if self._share else threads_on(execution.cpus_per_trial or 1.0)
+        each = (execution.cpus_per_trial or 1.0) / execution.processes_per_trial
+        self.threads = self._share.threads if self._share else threads_on(each)
 
         here = self._share is not None and not ray.is_initialized()  # a cluster's nodes may have more or less
         self.room = room_for(execution, self._share) if here and self._share else None
@@ -73,8 +75,7 @@ class RayBackend:
                 check_importable()
             pack = self._pack(driver, mine)
             mine = replace(mine, memory=memory_for(self._execution, pack))  # now that `auto` is a number
-            setup = {**self._setup, "pack": pack}
-            setting = Setting(setup, self._limits, self.threads, mine.gpus, _home())
+            setting = Setting({**self._setup, "pack": pack}, self._limits, self.threads, mine.gpus, _home())
             hooks = Hooks(driver, mine.workers, pack)
             try:
                 _tuner(setting, mine, hooks, folder).fit()
