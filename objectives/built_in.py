@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from ..trainer.config import TrainConfig
 from ..trainer.errors import TrainerError
 from ..trainer.loop import Run, fit
+from ..trainer.ranks import ALONE, joined
 from ..trainer.run import FitResult, Report, course
 from ..trainer.together import Together
 from .base import ObjectiveError, Trial
 from .catalog import trainer_errors
+from .ranks import STRATEGY
 
 
 def train_with(config: type[TrainConfig], trial: Trial) -> float:
@@ -24,6 +27,7 @@ def train_with(config: type[TrainConfig], trial: Trial) -> float:
         on_report=reporter(trial),
         checkpoint=trial.checkpoint,
         resume_from=trial.resume_from,
+        ranks=joined(strategy) if (strategy := os.environ.get(STRATEGY)) else ALONE,
     )
     return result.value
 

@@ -146,9 +146,9 @@ def described(name: str) -> Described:
     return Described(name, summary, _missing(name), tuple(parameters))
 
 
-def divided(objective: str | Sequence[str]) -> bool:
+def can_share(objective: str | Sequence[str]) -> bool:
     """Whether several processes may train a trial of a built-in objective together."""
-    return False
+    return trainer_config(objective) is not None
 
 
 class PackedObjective(Protocol):
@@ -265,6 +265,22 @@ def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[
     except ConfigError as error:
         return [_problem(problem, params) for problem in error.problems]
     return [_problem(problem, params) for problem in found.problems_of_files()]
+
+
+def sharing_problems(
+    objective: str | Sequence[str], params: Mapping[str, Any], strategy: str
+) -> list[tuple[str, str]]:
+    """What speaks against several processes for a trial of a built-in objective, as `parameter_problems`."""
+    from ..trainer.errors import ConfigError
+
+    config = trainer_config(objective)
+    if config is None:
+        return []
+    try:
+        found = config.from_params(params)
+    except ConfigError:
+        return []  # `parameter_problems` says so
+    return [_problem(problem, params) for problem in found.undivided(sharded=strategy == "fsdp")]
 
 
 def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -16,8 +16,8 @@ import psutil
 
 from ..objectives.base import ObjectiveError
 from ..objectives.catalog import (
+    can_share,
     config_class,
-    divided,
     fingerprints,
     idle_parameters,
     idle_rank,
@@ -25,6 +25,7 @@ from ..objectives.catalog import (
     known_parameters,
     missing_file,
     parameter_problems,
+    sharing_problems,
 )
 from ..objectives.guides import preset_values
 from ..objectives.resolve import check_name, describe, resolve
@@ -139,7 +140,7 @@ def _undivided(spec: Spec) -> Issue | None:
     if strategy is not None and not is_built_in(spec.objective_words):
         told = f"is for objectives of hpsearch's own; yours shares a trial among its {ranks} processes itself"
         return spec.issue("execution.strategy", told)
-    if ranks > 1 and is_built_in(spec.objective_words) and not divided(spec.objective_words):
+    if ranks > 1 and is_built_in(spec.objective_words) and not can_share(spec.objective_words):
         told = f'must be 1, not {ranks}: the objective "{spec.objective}" trains in one process'
         return spec.issue("execution.processes_per_trial", told)
     return None
@@ -160,6 +161,9 @@ def _refusals(spec: Spec) -> list[tuple[str, str, int]]:
     rng = random.Random(0)
     configs = [spec.space.sample(rng) for _ in range(TRIED)]
     problems = [problem for config in configs for problem in parameter_problems(spec.objective, config)]
+    if spec.execution.processes_per_trial > 1:
+        how = spec.execution.strategy or "ddp"
+        problems += [told for config in configs for told in sharing_problems(spec.objective, config, how)]
     counts = Counter(name for name, _ in problems)
     first = dict(reversed(problems))
     return [

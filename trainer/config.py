@@ -62,6 +62,18 @@ class TrainConfig(Training):
     eval_samples: int = whole(32, "[1, inf)", "validation sequences, the same ones every time")
     torch_compile: bool = switch("train blocks that torch compiles first: a minute that only long runs repay")
 
+    def undivided(self, *, sharded: bool) -> list[str]:
+        """What speaks against several processes for a run, each with all of the model or a part of it."""
+        problems = []
+        if self.torch_compile:
+            problems.append("torch_compile: found true, but what several processes train is not compiled")
+        if sharded and self.optimizer in ("adafactor", "muon"):
+            problems.append(
+                f"optimizer: found {self.optimizer!r}, which steps by whole matrices; with fsdp "
+                "each process has a part of them: take another one, or ddp"
+            )
+        return problems
+
     @property
     def rows_per_pass(self) -> int:
         """Sequences of one forward pass."""
@@ -116,6 +128,15 @@ class LoraConfig(Adapters, TrainConfig):
         if self.max_length > longest:
             return [f"max_length: found {self.max_length}, but the base was made for {longest}"]
         return []
+
+    def undivided(self, *, sharded: bool) -> list[str]:
+        problems = super().undivided(sharded=sharded)
+        if sharded and self.finetuning_type != "full":
+            problems.append(
+                f"finetuning_type: found {self.finetuning_type!r}, but fsdp shares out whole models alone; "
+                "take full, or ddp"
+            )
+        return problems
 
     @property
     def rows_per_pass(self) -> int:

@@ -23,9 +23,11 @@ from .build import on_device
 from .compiled import clock
 from .config import TrainConfig
 from .data import load_corpus, train_places, validation_windows, windows_at
+from .errors import ConfigError
 from .memory import reset_peak_memory
 from .optim import new_optimizer
 from .pack import Pack, new_pack
+from .ranks import ALONE, Ranks, Share
 from .recordings import Recordings
 from .run import BaseRun, FitResult, Report, perplexity, train_to_end
 from .seeds import seed_of
@@ -42,8 +44,10 @@ class Pass:
     places: Tensor
     counts: Tensor
     rate: float
+    number: int  # counted from the beginning of the run
     first: bool  # of its step
     last: bool
+    share: Share | None  # which rows of the pass these are, where other processes have the others
 
 
 def fit(
@@ -52,12 +56,14 @@ def fit(
     on_report: Callable[[Report], None],
     checkpoint: Path | None = None,
     resume_from: Path | None = None,
+    ranks: Ranks = ALONE,
 ) -> FitResult:
-    """Train one run, alone: `course` with its steps.
+    """Train one run, alone: `course` with its steps. `ranks` are the processes that do so together.
 
     Raises `ConfigError`, `DataError` or `CheckpointError` before anything is trained.
     """
-    return train_to_end(Run(config), on_report=on_report, checkpoint=checkpoint, resume_from=resume_from)
+    run = Run(config, ranks=ranks)
+    return train_to_end(run, on_report=on_report, checkpoint=checkpoint, resume_from=resume_from)
 
 
 class Run(BaseRun):
@@ -68,8 +74,10 @@ class Run(BaseRun):
 
     config: TrainConfig
 
-    def __init__(self, config: TrainConfig, pack: Pack | None = None) -> None:
+    def __init__(self, config: TrainConfig, pack: Pack | None = None, ranks: Ranks = ALONE) -> None:
         config = on_device(config)
+        if ranks.count > 1 and (problems := config.undivided(sharded=ranks.sharded)):
+            raise ConfigError(problems)
         device = torch.device(config.device)
         self.corpus = load_corpus(
             config.train_file,
@@ -81,10 +89,10 @@ class Run(BaseRun):
         if config.num_train_epochs is not None and config.samples_per_epoch is None:
             windows = (len(self.corpus.train) - 1) // config.max_length
             config = dataclasses.replace(config, samples_per_epoch=windows)
-        self.pack = pack or new_pack(config)
+        self.pack = pack or new_pack(config, ranks)
         trained = self.pack.start(config)
-        optimizer = new_optimizer(config, trained, self.pack.named)
-        super().__init__(config, device, trained, optimizer, self.pack.numerics.new_loss_scale())
+        optimizer = new_optimizer(config, trained, self.pack.named, self.pack.norm)
+        super().__init__(config, device, trained, optimizer, self.pack.numerics.new_loss_scale(), ranks)
         self.tokens = self.corpus.train.to(self.device)
         held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
         self.held = held.to(self.device)
@@ -94,7 +102,6 @@ class Run(BaseRun):
             self.looks = Recordings(self.device)  # of its validation
         reset_peak_memory(self.device)
         self._passes: list[Pass] = []  # what is left of this step's batch
-        self._pass = 0  # the first of them, counted from the beginning of the run
         self._gradient: files.Tensors = {}  # of the passes of this step so far, where it has several
         if pack is None:
             self.pack.set([self])
@@ -117,11 +124,15 @@ class Run(BaseRun):
             if missing := -len(places) % rows:
                 places = torch.cat([places, places[:1].expand(missing)])
                 count = torch.cat([count, torch.zeros(missing)])
-            parts = list(zip(torch.split(places, rows), torch.split(count, rows), strict=True))
-            rate, last = self.rate_of(self.step), len(parts) - 1
-            self._passes = [Pass(*part, rate, n == 0, n == last) for n, part in enumerate(parts)]
-            self._pass = self.step * len(parts)
-        self.generator.manual_seed(seed_of("dropout", self.config.seed, self._pass))
+            rate, before = self.rate_of(self.step), self.step * (len(places) // rows)
+            mine = self.ranks.passes(len(places) // rows, rows)
+            for n, share in mine:
+                its, counts = (every[n * rows : (n + 1) * rows] for every in (places, count))
+                if share is not None:
+                    its, counts = share.of(its), share.of(counts)
+                first, last = n == mine[0][0], n == mine[-1][0]
+                self._passes.append(Pass(its, counts, rate, before + n, first, last, share))
+        self.generator.manual_seed(seed_of("dropout", self.config.seed, self._passes[0].number))
         return self._passes[0]
 
     def places(self, step: int) -> Tensor:
@@ -149,13 +160,14 @@ class Run(BaseRun):
         elif not done.last:
             for name, total in self._gradient.items():
                 total.copy_(gradient[name])
-        if done.last and (self.loss_scale is None or self.loss_scale.unscale(gradient)):
+        if done.last:
+            self.pack.add_up(self.ranks, gradient)
+        if done.last and (self.loss_scale is None or self.loss_scale.unscale(gradient, self.pack.norm)):
             self.grad_norm.copy_(self.optimizer.step(gradient, rate))
 
     def passed(self) -> None:
         """Go on to the next pass: this one is learned."""
         done = self._passes.pop(0)
-        self._pass += 1
         if done.last:
             self.step += 1
             self.loss_steps += 1
@@ -171,6 +183,12 @@ class Run(BaseRun):
         """Take over what `weights` gave."""
         super().load_weights(weights)
         self.pack.set(self.pack.runs)  # whose copies are old now
+
+    def whole(self, tensors: files.Tensors) -> files.Tensors:
+        return self.pack.whole(tensors)
+
+    def own(self, tensors: files.Tensors) -> files.Tensors:
+        return self.pack.own(tensors)
 
     @property
     def origin(self) -> dict[str, Any]:

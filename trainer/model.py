@@ -26,6 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .ranks import Share
+
 VOCABULARY = 256
 
 
@@ -49,6 +51,9 @@ class Dropout(nn.Module):
         super().__init__()
         self.p = p
         self.generator = generator
+        self.share: Share | None = (
+            None  # the rows that x has of a pass, where other processes have the others
+        )
         self.drawn: Tensor | None = None  # what x is multiplied with, where it was drawn before
 
     def forward(self, x: Tensor) -> Tensor:
@@ -61,9 +66,13 @@ class Dropout(nn.Module):
         self.drawn = self._mask(x)
 
     def _mask(self, x: Tensor) -> Tensor:
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
+        size = x.numel() if self.share is None else x.numel() // self.share.rows * self.share.whole
+        draws = torch.empty((size + 3) // 4, dtype=torch.int64, device=x.device)
         draws.random_(-(2**63), None, generator=self.generator)  # all 64 bits: `random_()` keeps the sign 0
-        kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= round(self.p * 65536) - 32768
+        drawn = draws.view(torch.int16)[:size]
+        if self.share is not None:
+            drawn = self.share.of(drawn.view(self.share.whole, -1))
+        kept = drawn.view(x.shape) >= round(self.p * 65536) - 32768
         return kept.to(x.dtype).mul_(1 / (1 - self.p))
 
 

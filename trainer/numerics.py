@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from .errors import ConfigError
-from .optim import Tensors
+from .optim import Norm, Tensors
 from .training import Training
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -119,13 +119,13 @@ class LossScale:
         self.good_steps = 0  # since it last changed
 
     @torch.no_grad()
-    def unscale(self, gradients: Tensors) -> bool:
+    def unscale(self, gradients: Tensors, norm_of: Norm = torch.nn.utils.get_total_norm) -> bool:
         """Divide the gradients of a step by the scale, in place; False where the step is to be skipped.
 
         Waits for the device.
         """
         torch._foreach_div_(list(gradients.values()), self.value)
-        if not torch.nn.utils.get_total_norm(gradients.values()).isfinite():
+        if not norm_of(gradients.values()).isfinite():
             self.value, self.good_steps = self.value / 2, 0
             return False
         self.good_steps += 1

@@ -28,7 +28,7 @@ worker's start. Their functions do not.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ from torch.optim.sgd import sgd
 from .training import Training
 
 Tensors = dict[str, Tensor]
+Norm = Callable[[Iterable[Tensor]], Tensor]  # of all gradients together: a scalar
 ByLayer = Callable[[Tensors], Tensors]  # views of a run's tensors, one for each layer's; names of parameters
 
 
@@ -49,8 +50,15 @@ class Optimizer(ABC):
     by_layer = False  # whether it takes each layer's tensors by themselves
     recordable = False  # whether its learning rate may be a scalar on the device, and it waits for nothing
 
-    def __init__(self, config: Training, trained: Mapping[str, Tensor], by_layer: ByLayer = dict) -> None:
+    def __init__(
+        self,
+        config: Training,
+        trained: Mapping[str, Tensor],
+        by_layer: ByLayer = dict,
+        norm_of: Norm = torch.nn.utils.get_total_norm,
+    ) -> None:
         self._config = config
+        self._norm_of = norm_of
         self._split: ByLayer = by_layer if self.by_layer else dict
         self._trained = self._split(dict(trained))
         decaying = {name for name, tensor in self._trained.items() if tensor.dim() >= 2}
@@ -68,7 +76,7 @@ class Optimizer(ABC):
 
         Returns their norm before that: a scalar on the device.
         """
-        norm = torch.nn.utils.get_total_norm(gradients.values())
+        norm = self._norm_of(gradients.values())
         if self._config.max_grad_norm:
             share = (self._config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)  # as `clip_grad_norm_`
             torch._foreach_mul_(list(gradients.values()), share)
@@ -248,9 +256,14 @@ _KINDS: dict[str, type[Optimizer]] = {
 }
 
 
-def new_optimizer(config: Training, trained: Tensors, by_layer: ByLayer) -> Optimizer:
+def new_optimizer(
+    config: Training,
+    trained: Tensors,
+    by_layer: ByLayer,
+    norm_of: Norm = torch.nn.utils.get_total_norm,
+) -> Optimizer:
     """The optimizer of a run, by its name."""
-    return _KINDS[config.optimizer](config, trained, by_layer)
+    return _KINDS[config.optimizer](config, trained, by_layer, norm_of)
 
 
 def may_be_recorded(name: str) -> bool:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -33,9 +33,10 @@ from .compiled import compiled_block, explained
 from .config import LoraConfig, PretrainConfig, TrainConfig
 from .data import inputs_and_targets
 from .lora import Lora
-from .model import GPT, Block, loss_sum
+from .model import GPT, Block, Dropout, loss_sum
 from .numerics import Numerics
 from .optim import may_be_recorded
+from .ranks import ALONE, Ranks, Share
 from .recordings import MOST, Recordings
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Pack:
         self.device = torch.device(config.device)
         self.numerics = Numerics.of(config, self.device)
         self.runs: list[Run] = []
+        self._share: Share | None = None  # of the pass at hand, where other processes have its other rows
 
     def start(self, config: TrainConfig) -> Tensors:
         """The tensors that a run trains, as they are at its beginning."""
@@ -77,16 +79,33 @@ class Pack:
         self._smoothing = torch.tensor(smoothing, device=on) if any(smoothing) else None
         if on.type == "cuda":
             # What a tick computes from: whoever records one knows where they are, not what they hold.
-            rows = runs[0].config.rows_per_pass
+            rows = runs[0].config.rows_per_pass  # or fewer, where other processes have the others
             self._places = torch.empty(len(runs), rows, dtype=torch.int64, device=on)
             self._counts = torch.empty(len(runs), rows, device=on)
             self._rates = torch.empty(len(runs), device=on)
+            self.recording &= runs[0].ranks.count == 1  # who waits for others in the middle is not recorded
             if self.recording and all(recordable(run) for run in runs):
                 self._recordings = Recordings(on, [run.generator for run in self.runs])
 
     def hold(self, config: TrainConfig, trained: Tensors) -> None:
         """Let the model compute what one run has learned, until the next tick."""
         raise NotImplementedError
+
+    def whole(self, tensors: Tensors) -> Tensors:
+        """What a run keeps, as it is in one process."""
+        return tensors
+
+    def own(self, tensors: Tensors) -> Tensors:
+        """The inverse of `whole`: what this process keeps of it."""
+        return tensors
+
+    def add_up(self, ranks: Ranks, gradient: Tensors) -> None:
+        """Sum a step's gradient over all processes of a run, in place."""
+        ranks.sum(gradient.values())
+
+    def norm(self, gradients: Iterable[Tensor]) -> Tensor:
+        """The norm of a run's gradients: a scalar on the device."""
+        return torch.nn.utils.get_total_norm(gradients)
 
     def named(self, trained: Tensors) -> Tensors:
         """What a run trains, by the names that files give it."""
@@ -120,10 +139,12 @@ class Pack:
         counts = torch.stack([each.counts for each in passes])
         rates: Tensor | None = None
         if self.device.type == "cuda":  # where they are before they are used, and the host does not wait
-            places = self._places.copy_(places, non_blocking=True)
-            counts = self._counts.copy_(counts, non_blocking=True)
+            rows = places.shape[1]
+            places = self._places[:, :rows].copy_(places, non_blocking=True)
+            counts = self._counts[:, :rows].copy_(counts, non_blocking=True)
             rates = self._rates.copy_(torch.tensor([each.rate for each in passes]), non_blocking=True)
         failed: dict[Run, Exception] = {}
+        self._share = passes[0].share  # runs that share a pack share no pass with other processes
 
         def compute() -> None:
             self._compute(passes, places, counts, rates, failed)
@@ -155,7 +176,7 @@ class Pack:
         losses = (each.view(len(self.runs), -1, inputs.shape[1]).sum(2) * counts).sum(1)
         scales = [run.loss_scale.value for run in self.runs if run.loss_scale]  # of all or none
         scaled = losses * torch.tensor(scales, device=self.device) if scales else losses
-        gradients = torch.autograd.grad(scaled.sum(), self._leaves())
+        gradients = self._gradients(scaled.sum())
         for number, (run, loss) in enumerate(zip(self.runs, losses.detach(), strict=True)):
             try:
                 rate: float | Tensor = passes[number].rate
@@ -182,8 +203,9 @@ class Pack:
 
         def compute() -> None:
             self.hold(run.config, run.trained)
-            losses = [loss_sum(self._logits, *inputs_and_targets(part)) for part in parts]
-            run.losses.copy_(torch.stack(losses))
+            looks = run.ranks.looks(parts)
+            losses = [loss_sum(self._logits, *inputs_and_targets(part)) for part in looks]
+            run.losses.copy_(run.ranks.together(torch.stack(losses), len(parts)))
 
         self.model.eval()
         with self.numerics.settings():
@@ -202,6 +224,10 @@ class Pack:
         with self.numerics.autocast():
             found: Tensor = self.model(inputs)
         return found.float()
+
+    def _gradients(self, loss: Tensor) -> Sequence[Tensor]:
+        """The gradients of what is trained."""
+        return torch.autograd.grad(loss, self._leaves())
 
     def _leaves(self) -> list[Tensor]:
         """What the gradients are of."""
@@ -227,6 +253,7 @@ class WholeModel(Pack):
         else:
             assert isinstance(config, PretrainConfig)
             self.model = new_model(config, self.device)
+        self._dropouts = [layer for layer in self.model.modules() if isinstance(layer, Dropout)]
 
     def start(self, config: TrainConfig) -> Tensors:
         weights: Tensors = dict(self.model.named_parameters())
@@ -240,6 +267,12 @@ class WholeModel(Pack):
         for run in runs:
             run.generator = self.model.generator
         super().set(runs)
+
+    def _forward(self, inputs: Tensor) -> Tensor:
+        if self.runs[0].ranks.count > 1:
+            for layer in self._dropouts:
+                layer.share = self._share
+        return super()._forward(inputs)
 
     @torch.no_grad()
     def hold(self, config: TrainConfig, trained: Tensors) -> None:
@@ -321,11 +354,15 @@ class LoraPack(Pack):
 
         Sixteen bits a decision, four to each draw: twice as fast as `F.dropout` on a CPU.
         """
-        size = x[0].numel()
+        share = self._share
+        size = x[0].numel() if share is None else x[0].numel() // share.rows * share.whole
         draws = torch.empty(len(self.runs), (size + 3) // 4, dtype=torch.int64, device=x.device)
         for row, run in zip(draws, self.runs, strict=True):
             row.random_(-(2**63), None, generator=run.generator)  # all 64 bits: `random_()` keeps the sign 0
-        kept = draws.view(torch.int16)[:, :size].view(x.shape) >= self._drop
+        drawn = draws.view(torch.int16)[:, :size]
+        if share is not None:
+            drawn = share.of(drawn.view(share.whole, -1))
+        kept = drawn.view(x.shape) >= self._drop
         return kept.to(x.dtype).mul_(self._keep)
 
     def _leaves(self) -> list[Tensor]:
@@ -381,9 +418,14 @@ def _padded(tensor: Tensor, rank: int) -> Tensor:
     return F.pad(tensor, (0, 0, 0, rank - len(tensor)))[None] if tensor.dim() == 2 else tensor[None, None]
 
 
-def new_pack(config: TrainConfig) -> Pack:
+def new_pack(config: TrainConfig, ranks: Ranks = ALONE) -> Pack:
     """A pack for runs like this one. Raises `CheckpointError` or `ConfigError` where its base is none."""
     config = on_device(config)
+    if ranks.sharded:
+        # Not at the top of the module: it takes a second to load.
+        from .sharded import ShardedModel
+
+        return ShardedModel(config, ranks)
     if isinstance(config, LoraConfig) and config.finetuning_type == "lora":
         return LoraPack(config)
     return WholeModel(config)

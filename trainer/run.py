@@ -29,6 +29,7 @@ from .errors import CheckpointError
 from .memory import peak_memory
 from .numerics import LossScale
 from .optim import Optimizer
+from .ranks import ALONE, Ranks
 from .schedule import learning_rate, report_due
 from .training import Training
 
@@ -118,7 +119,8 @@ class BaseRun(ABC):
     """The state of one training that changes from step to step, and what becomes of it.
 
     A subclass computes: it makes the steps, and measures. It counts `loss_total` (on the device, of the steps
-    since the last report), `loss_steps` and `loss_tokens`, and keeps the gradient's norm of the last step.
+    since the last report), `loss_steps` and `loss_tokens`, and keeps the gradient's norm of the last step. Of
+    several processes, each has such a run, and counts its part of `loss_total`.
     """
 
     config: Training
@@ -130,9 +132,11 @@ class BaseRun(ABC):
         trained: files.Tensors,
         optimizer: Optimizer,
         loss_scale: LossScale | None,
+        ranks: Ranks = ALONE,
     ) -> None:
-        """`trained` are the tensors that a run changes, and a checkpoint holds."""
+        """`trained` are the tensors that a run changes, and a checkpoint holds; `ranks` who trains it."""
         self.config = config
+        self.ranks = ranks
         self.device = device
         self.trained = trained
         self.optimizer = optimizer
@@ -179,6 +183,7 @@ class BaseRun(ABC):
         Whoever trains the run has waited for the device: what that had to do still took no validation's time.
         """
         began = time.perf_counter()
+        self.ranks.sum([self.loss_total])
         train_loss = self.loss_total.item() / self.loss_steps
         value, own = self.evaluate()
         metrics = {
@@ -232,7 +237,13 @@ class BaseRun(ABC):
         samples = self.step * self.config.rows_per_step
         assert self.stopped is not None
         return FitResult(
-            value, self.step, samples, self.seconds, self.stopped, tuple(self.reports), self.weights()
+            value,
+            self.step,
+            samples,
+            self.seconds,
+            self.stopped,
+            tuple(self.reports),
+            self.whole(self.weights()),
         )
 
     def save(self, folder: Path) -> None:
@@ -241,8 +252,19 @@ class BaseRun(ABC):
         The step is also the place in the data and in the schedule, and with the seed the state of every
         generator: batches and dropout are drawn from these two alone.
         """
-        tensors = self.weights(), self.optimizer.tensors(), self.best_weights
-        files.save_checkpoint(folder, *tensors, self.state(), keep=self.config.save_total_limit)
+        held = self.weights(), self.optimizer.tensors(), self.best_weights
+        weights, optimizer, best = map(self.whole, held)
+        if self.ranks.first:
+            keep = self.config.save_total_limit
+            files.save_checkpoint(folder, weights, optimizer, best, self.state(), keep=keep)
+
+    def whole(self, tensors: files.Tensors) -> files.Tensors:
+        """What this process holds of a run, as one process would; of use in the first of them."""
+        return tensors
+
+    def own(self, tensors: files.Tensors) -> files.Tensors:
+        """The inverse of `whole`: what this process is to hold of it."""
+        return tensors
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds beside tensors."""
@@ -263,7 +285,8 @@ class BaseRun(ABC):
 
         Raises `CheckpointError` where it belongs to another configuration, corpus or base.
         """
-        found = files.resume_checkpoint(folder)
+        with self.ranks.after_the_first():  # which removes what is damaged
+            found = files.resume_checkpoint(folder)
         if found is None:
             return False
         parts, state = found
@@ -274,6 +297,7 @@ class BaseRun(ABC):
             raise CheckpointError(
                 f"{folder}: holds the checkpoint of another run ({told}); clear it (hpsearch train: --force)"
             )
+        parts = {part: self.own(tensors) for part, tensors in parts.items()}
         self.load_weights(parts["weights"])
         self.optimizer.restore(parts["optimizer"])
         if self.loss_scale:
