@@ -290,3 +290,45 @@ def test_an_error_in_the_search_ends_the_script(script: Any, tmp_path: Path) -> 
     with pytest.raises(ValueError, match="steps rise"):
         script("import os, time\nprint(f'{{\"loss\": {os.getpid()}}}', flush=True)\ntime.sleep(600)\n")(trial)
     assert gone(trial.reports[0][0])
+
+
+RANKS = """
+import json, os, signal, sys, time
+rank = os.environ["RANK"]
+assert os.environ["LOCAL_RANK"] == rank and os.environ["WORLD_SIZE"] == "3"
+open(f"{sys.argv[1]}/{rank}", "w").write(f"{os.getpid()} {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")
+while len(os.listdir(sys.argv[1])) < 3:
+    time.sleep(0.01)
+if rank == "2" and sys.argv[2] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+print(json.dumps({"step": 1, "loss": float(rank)}), flush=True)
+time.sleep(600 if sys.argv[2] != "ends" else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("course", "stop_at", "raised", "said"),
+    [
+        ("ends", None, None, None),
+        ("stopped", 1, TrialStopped, None),
+        ("killed", None, ChildProcessError, ", rank 2, was killed by SIGKILL"),
+    ],
+)
+def test_ranks_of_a_script_meet_and_end_together(
+    tmp_path: Path, course: str, stop_at: int | None, raised: type[BaseException] | None, said: str | None
+) -> None:
+    (tmp_path / "ranks.py").write_text(RANKS)
+    (tmp_path / "there").mkdir()
+    words = ["python", str(tmp_path / "ranks.py"), str(tmp_path / "there"), course]
+    trial = HandTrial(tmp_path, {}, stop_at)
+    objective = CommandObjective(words, "loss", 3)
+    if raised is None:
+        assert objective(trial) == 0.0
+    else:
+        with pytest.raises(raised, match=said):
+            objective(trial)
+    if course != "killed":
+        assert trial.reports == [(1, 0.0, {})], "rank 0's alone"
+    told = [(tmp_path / "there" / str(rank)).read_text().split() for rank in range(3)]
+    assert len({place for _, place in told}) == 1
+    assert all(gone(int(pid)) for pid, _ in told)

@@ -319,6 +319,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "eval_every: 100",
     ),
     "no such objective": ({"objective": "loar"}, "objective", 'did you mean "lora"?'),
+    "what fsdp does not share out": (
+        {"execution": {"processes_per_trial": 2, "strategy": "fsdp"}},
+        "parameters",
+        "found 'lora', but fsdp shares out whole models alone",
+    ),
+    "a strategy for a script": (
+        {"objective": {"command": ["true"]}, "execution": {"processes_per_trial": 2, "strategy": "ddp"}},
+        "execution.strategy",
+        "yours shares a trial among its 2 processes itself",
+    ),
+    "processes of what has one": (
+        {"objective": "sklearn", "execution": {"processes_per_trial": 2}},
+        "execution.processes_per_trial",
+        'the objective "sklearn" trains in one process',
+    ),
     "a preset among the parameters": (
         {"parameters": LORA["parameters"] | {"preset": "quick"}},
         "parameters.preset",

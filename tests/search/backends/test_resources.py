@@ -102,6 +102,11 @@ ONE, FOUR = [node(2)], [node(16, gpus=4)]
         ([node(8, gibs=17)], {"max_memory": 4 * GIB, "pack": 4}, 1, 8, 0),
         ([node(8, gibs=17)], {"max_memory": 4 * GIB, "pack": "auto"}, 4, 2, 0),  # counted as one until it is measured
         ([node(8, gibs=17), node(2, gibs=9)], {"max_memory": 4 * GIB, "pack": 2}, 3, 2, 0),
+        ([node(8)], {"processes_per_trial": 2}, 4, 2, 0),  # a core for each process
+        ([node(1)], {"processes_per_trial": 2}, 1, 1, 0),
+        ([node(8, gibs=5)], {"processes_per_trial": 2}, 2, 4, 0),
+        ([node(8, gpus=4)], {"processes_per_trial": 2}, 2, 4, 2),  # and a GPU
+        ([node(8, gpus=4)], {"processes_per_trial": 2, "workers": 1}, 1, 8, 2),
     ],
 )  # fmt: skip
 def test_what_is_not_said_is_shared_evenly(
@@ -110,7 +115,7 @@ def test_what_is_not_said_is_shared_evenly(
     found = share(Execution(**asked), nodes, "this machine")
     pack = asked.get("pack", 1)
     memory = asked["max_memory"] * (1 if pack == "auto" else pack) if "max_memory" in asked else None
-    assert found == Share(workers, cpus, gpus, memory)
+    assert found == Share(workers, cpus, gpus, memory, asked.get("processes_per_trial", 1))
 
 
 @pytest.mark.parametrize(
@@ -147,6 +152,8 @@ def test_what_is_not_said_is_shared_evenly(
          "execution.pack: 4 trials in a worker, each with a max_memory of 20 GiB, ask for 80 GiB; the place has 64 GiB"),
         (ONE, {"workers": 2, "max_memory": 20 * GIB, "pack": 2},
          "execution.workers: 2 workers of 2 trials, each with 40 GiB, do not fit; the place has 2 CPUs, 64 GiB, enough for 1"),
+        ([node(8, gpus=1)], {"processes_per_trial": 2},
+         "execution.processes_per_trial: a trial asks for 2 GPUs; the place has 8 CPUs, 1 GPU, 64 GiB, but no node has all that a trial asks for"),
         ([node(0)], {},
          "execution.workers: a trial asks for 0.0001 CPUs; the place has 0 CPUs, 64 GiB, but no node has all that a trial asks for"),
     ],
