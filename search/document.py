@@ -19,7 +19,9 @@ from typing import Any
 
 from ..objectives.base import ObjectiveError
 from ..objectives.catalog import (
+    can_share,
     idle_parameters,
+    is_built_in,
     known_parameters,
     missing_file,
     parameter_problems,
@@ -65,6 +67,12 @@ class Document:
         """The value that training this again must give; None where nothing is known."""
         value = self.provenance.get("value")
         return float(value) if isinstance(value, int | float) and not self.overridden else None
+
+    @property
+    def processes(self) -> int:
+        """How many train it together, as its trial's did."""
+        found = self.provenance.get("processes_per_trial")
+        return found if isinstance(found, int) and found >= 1 else 1
 
     @property
     def origin(self) -> str | None:
@@ -239,6 +247,20 @@ def _place_of(parameters: dict[str, Any], name: str) -> tuple[dict[str, Any], st
         if not isinstance(inside, dict):
             raise UsageError(f'--set {name}: "{part}" is a value, with nothing inside')
     return inside, last
+
+
+def in_processes(document: Document, processes: int) -> Document:
+    """The document for another number of processes: sums are taken in another order, so no value is promised.
+
+    Raises `UsageError` where its objective trains in one.
+    """
+    if processes == document.processes:
+        return document
+    objective = document.objective
+    if processes > 1 and is_built_in(objective) and not can_share(objective):
+        raise UsageError(f'--processes: the objective "{objective}" trains in one process')
+    kept = {name: known for name, known in document.provenance.items() if name != "value"}
+    return replace(document, provenance=kept | {"processes_per_trial": processes})
 
 
 def check(document: Document) -> None:

@@ -54,10 +54,20 @@ def document(spec: Spec, trial: FrozenTrial, provenance: dict[str, Any]) -> dict
             **({"value": trial.value} if trial.state == TrialState.COMPLETE else {}),
             "space": provenance.get("space"),
             "threads": provenance.get("threads"),
+            **_ranks(spec),
             "git_commit": provenance.get("git_commit"),
             "versions": provenance.get("versions"),
         },
     }
+
+
+def _ranks(spec: Spec) -> dict[str, Any]:
+    """How a trial is shared among its processes, where it has several."""
+    execution = spec.execution
+    if execution.processes_per_trial == 1:
+        return {}
+    strategy = {} if execution.strategy is None else {"strategy": execution.strategy}
+    return {"processes_per_trial": execution.processes_per_trial, **strategy}
 
 
 def render(content: dict[str, Any], form: Format) -> str:

@@ -133,17 +133,21 @@ def train(
 
 def _value(document: Document, trial: LocalTrial) -> float:
     """Run the objective; its failures in words."""
+    from .training_ranks import RanksFailedError, value_of_ranks
     from .trial import as_number, failure_of
 
     try:
-        objective = resolve(describe(document.objective), metric=document.metric)
-        value = as_number(objective(trial), "the objective returned")
+        if document.processes > 1:
+            value = value_of_ranks(document, trial)
+        else:
+            objective = resolve(describe(document.objective), metric=document.metric)
+            value = as_number(objective(trial), "the objective returned")
     except TrialStopped:
         value = math.nan
     except ObjectiveError:
         raise
     except (Exception, SystemExit) as error:
-        failure = failure_of(error)
+        failure = error.failure if isinstance(error, RanksFailedError) else failure_of(error)
         if failure["kind"] == "memory":
             told = (f"out of memory: {failure['message']}", *_advice(document, trial, "out_of_memory"))
             raise SearchError("\n  ".join(told)) from error
@@ -263,11 +267,11 @@ def _identity(document: Document) -> tuple[object, ...]:
 
 def _clear(folder: Path) -> None:
     """Delete what an earlier run left, and nothing else."""
-    from ..storage.files import METRICS, drop_checkpoint
+    from ..storage.files import METRICS, OUTPUT, drop_checkpoint
     from .trackers.training import BEGAN
 
     finished = _finished(folder) or {"files": []}
-    names = {METRICS, CONFIG, SUMMARY, BEGAN, *finished["files"]}
+    names = {METRICS, OUTPUT, CONFIG, SUMMARY, BEGAN, *finished["files"]}
     drop_checkpoint(folder)
     for name in names:
         (folder / Path(name).name).unlink(missing_ok=True)

@@ -122,6 +122,10 @@ class LocalTrial(FolderTrial):
         self.resumed_at = self._recorded if self.resume_from is not None else None
         self._on_report = on_report
 
+    def hear(self, report: Report) -> bool:
+        """Take in what another process reported and recorded for this trial; whether the run ends with it."""
+        return self._ends(report)
+
     def _ends(self, report: Report) -> bool:
         self.last = report
         self._on_report(report)

@@ -57,6 +57,10 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter, or seed; may be repeated."),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="Processes that train it together.", min=1, show_default="as its trial's"),
+    ] = None,
     merge: Annotated[bool, typer.Option("--merge", help="Write a whole model, not only an adapter.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Begin anew over an earlier run.")] = False,
     report_to: common.ReportTo = None,
@@ -68,6 +72,7 @@ def train(
     """
     from ..document import (
         idle_changes,
+        in_processes,
         load_document,
         override,
         parse_assignments,
@@ -84,6 +89,8 @@ def train(
     if preset:
         assignments = with_presets(document, preset, assignments)
     document = with_trackers(override(document, assignments), common.names(report_to))
+    if processes is not None:
+        document = in_processes(document, processes)
     folder = output or default_folder(document)
     progress = Progress(document, folder, to_stderr=as_json)
     for name, need in idle_changes(document).items():

@@ -536,6 +536,36 @@ def test_the_trial_s_number_of_threads_is_used_meanwhile(monkeypatch: pytest.Mon
     assert trained(configuration(source), folder="free").value == 7.0
 
 
+RANKED = """\
+import os
+import pathlib
+
+def train(trial):
+    rank, count = os.environ.get("RANK", "alone"), os.environ.get("WORLD_SIZE", "1")
+    pathlib.Path(f"rank-{rank}-of-{count}").touch()
+    if pathlib.Path("bad").exists() and rank == "1":
+        raise ValueError("bad luck")
+    trial.report(trial.params["x"], step=1)
+    return trial.params["x"] / 4
+"""
+
+
+def test_a_trial_of_several_processes_is_trained_in_as_many(cli: Cli) -> None:
+    file = str(configuration(RANKED, provenance=FROM | {"processes_per_trial": 2}))
+    Path("bad").touch()
+    code, _, errors = cli("train", file)
+    assert code == 1 and "hpsearch: rank 1: ValueError: bad luck" in errors
+    Path("bad").unlink()
+    code, shown, _ = cli("train", file)
+    assert code == 0 and 'the same value as trial 3 of "s", bit for bit' in shown
+    assert sorted(path.name for path in Path.cwd().glob("rank-*")) == ["rank-0-of-2", "rank-1-of-2"]
+    code, shown, _ = cli("train", file, "-o", "alone", "--processes", "1")
+    assert code == 0 and "bit for bit" not in shown, "sums are taken in another order"
+    assert Path("rank-alone-of-1").exists()
+    code, _, errors = cli("train", str(configuration(objective="sklearn")), "--processes", "2")
+    assert code == 2 and '--processes: the objective "sklearn" trains in one process' in errors
+
+
 def test_json_is_alone_on_the_output(cli: Cli) -> None:
     code, shown, errors = cli("train", str(configuration()), "--json")
     assert (code, json.loads(shown)["value"]) == (0, 2.0)

@@ -1,0 +1,76 @@
+"""Trains one configuration in several processes, outside a search: in a worker, which is its rank 0."""
+
+from __future__ import annotations
+
+import os
+import selectors
+from typing import TYPE_CHECKING
+
+from ..objectives.base import TrialStopped
+from ..objectives.resolve import describe
+from ..spaces.settings import Execution
+from .backends.process import TICK_SECONDS, Limits, Worker, environment
+from .backends.protocol import Message
+from .backends.resources import this_machine, threads_on
+from .trial import LocalTrial, Report
+
+if TYPE_CHECKING:
+    from .document import Document
+
+
+class RanksFailedError(Exception):
+    """The processes of a run ended without a value; `failure` is what a study would keep of it."""
+
+    def __init__(self, failure: dict[str, str]) -> None:
+        super().__init__(failure["message"])
+        self.failure = failure
+
+
+def value_of_ranks(document: Document, trial: LocalTrial) -> float:
+    """The value of a run that several processes train; its reports are told to the trial.
+
+    Raises `TrialStopped` where a report ends it, and `RanksFailedError`.
+    """
+    threads = document.provenance.get("threads")
+    if not isinstance(threads, int):
+        threads = threads_on(this_machine().cpus / document.processes)
+    setup = {
+        "objective": describe(document.objective),
+        "metric": document.metric,
+        "processes": document.processes,
+        "strategy": document.provenance.get("strategy"),
+        "pack": 1,
+    }
+    worker = Worker(setup, Limits.of(Execution()), environment(threads), os.getcwd())
+    worker.give(
+        {
+            "number": trial.number,
+            "params": trial.params,
+            "seed": trial.seed,
+            "folder": str(trial.checkpoint.parent),
+            "reported": trial.resumed_at or 0,
+        }
+    )
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(worker, selectors.EVENT_READ)
+            while worker.numbers:
+                heard = worker.receive() if selector.select(TICK_SECONDS) else worker.check()
+                for message in heard:
+                    if message["kind"] != "report":
+                        return _outcome(message)
+                    _answer(worker, trial, message)
+    finally:
+        worker.end()
+    raise TrialStopped
+
+
+def _answer(worker: Worker, trial: LocalTrial, message: Message) -> None:
+    report = Report(message["step"], message["value"], message["metrics"])
+    worker.stop(message) if trial.hear(report) else worker.go_on(message)
+
+
+def _outcome(message: Message) -> float:
+    if message["kind"] == "done":
+        return float(message["value"])
+    raise RanksFailedError({"traceback": "", **message["failure"]})
