@@ -87,8 +87,8 @@ class Memory:
 
     @classmethod
     def of(cls, spec: Spec, room: Room | None, kept: Mapping[str, float] | None = None) -> Memory | None:
-        """The memory of a study's trials; None where nobody knows it beforehand."""
-        if trainer_config(spec.objective_words) is None:
+        """The memory of a study's trials; None where nobody knows it beforehand, as of several processes."""
+        if trainer_config(spec.objective_words) is None or spec.execution.processes_per_trial > 1:
             return None
         found = cls(spec, room, kept)
         return found if found._drawn else None

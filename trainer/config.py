@@ -133,8 +133,8 @@ class LoraConfig(Adapters, TrainConfig):
         problems = super().undivided(sharded=sharded)
         if sharded and self.finetuning_type != "full":
             problems.append(
-                f"finetuning_type: found {self.finetuning_type!r}, but fsdp shares out whole models alone; "
-                "take full, or ddp"
+                "finetuning_type: fsdp shares out whole models alone, so the finetuning_type is to be full, "
+                f"not {self.finetuning_type}; or take ddp"
             )
         return problems
 

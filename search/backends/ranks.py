@@ -249,7 +249,13 @@ class Ranks:
 
 
 def _leave_group() -> None:
-    """Leave torch's process group where the objective has not: the next trial meets at another place."""
+    """Leave torch's process group where the objective has not: the next trial meets at another place.
+
+    Accelerate remembers for as long as a process lives that it is in one, and is told to forget it.
+    """
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_initialized():
         distributed.destroy_process_group()
+    accelerate: Any = sys.modules.get("accelerate.state")
+    if accelerate is not None:
+        accelerate.AcceleratorState._reset_state(reset_partial_state=True)

@@ -68,10 +68,8 @@ def room_for(execution: Execution, share: Share) -> Room | None:
     """The memory of one trial on this machine; None where nobody knows how much there is.
 
     What `max_memory` says, or an even share of the machine's memory; of a GPU's where trials train on one. A
-    pack of `auto` counts as one trial. What several processes take of it together is not known beforehand.
+    pack of `auto` counts as one trial.
     """
-    if share.processes > 1:
-        return None
     pack = 1 if execution.pack == "auto" else execution.pack
     if share.gpus:
         there = gpu_memory()

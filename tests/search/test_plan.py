@@ -322,7 +322,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "what fsdp does not share out": (
         {"execution": {"processes_per_trial": 2, "strategy": "fsdp"}},
         "parameters",
-        "found 'lora', but fsdp shares out whole models alone",
+        "so the finetuning_type is to be full, not lora",
     ),
     "a strategy for a script": (
         {"objective": {"command": ["true"]}, "execution": {"processes_per_trial": 2, "strategy": "ddp"}},

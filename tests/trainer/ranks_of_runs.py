@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 
 from hpsearch.trainer.config import LoraConfig, PretrainConfig
-from hpsearch.trainer.loop import Report, fit
+from hpsearch.trainer.loop import fit
 from hpsearch.trainer.ranks import Group, joined
+from hpsearch.trainer.run import Report
 
 
 class Stopped(BaseException):

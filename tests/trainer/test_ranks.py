@@ -143,7 +143,7 @@ def _stop(report: Any) -> None:
     ("options", "sharded", "said"),
     [
         ({"torch_compile": True}, False, "torch_compile: found true"),
-        ({}, True, "finetuning_type: found 'lora'"),
+        ({}, True, "finetuning_type: fsdp shares out whole models alone"),
         ({"finetuning_type": "full", "optimizer": "muon"}, True, "optimizer: found 'muon'"),
     ],
 )
