@@ -33,6 +33,10 @@ ReportTo = Annotated[
         help="A tracker that gets a copy: tensorboard, wandb, mlflow; may be repeated. none: no tracker.",
     ),
 ]
+Processes = Annotated[int | None, typer.Option(help="Processes that train a trial together, as by torchrun.")]
+Strategy = Annotated[
+    str | None, typer.Option(help="How they share a trial of lora or pretrain: ddp or fsdp.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

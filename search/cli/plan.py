@@ -33,12 +33,8 @@ def plan(
     workers: Annotated[str | None, typer.Option(help="Trials at a time: a number, or auto.")] = None,
     cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores of each trial: 0.5, 4.")] = None,
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial: 0.25, 1.")] = None,
-    processes_per_trial: Annotated[
-        int | None, typer.Option(help="Processes that train a trial together, as by torchrun.")
-    ] = None,
-    strategy: Annotated[
-        str | None, typer.Option(help="How they share a trial of lora or pretrain: ddp or fsdp.")
-    ] = None,
+    processes_per_trial: common.Processes = None,
+    strategy: common.Strategy = None,
     confirm: Annotated[
         bool, typer.Option("--confirm/--no-confirm", help="Train the best few again with new seeds.")
     ] = True,

@@ -29,12 +29,8 @@ def run(
     workers: Annotated[str | None, typer.Option(help="Trials at a time: a number, or auto.")] = None,
     cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores of each trial: 0.5, 4.")] = None,
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial: 0.25, 1.")] = None,
-    processes_per_trial: Annotated[
-        int | None, typer.Option(help="Processes that train a trial together, as by torchrun.")
-    ] = None,
-    strategy: Annotated[
-        str | None, typer.Option(help="How they share a trial of lora or pretrain: ddp or fsdp.")
-    ] = None,
+    processes_per_trial: common.Processes = None,
+    strategy: common.Strategy = None,
     max_memory: Annotated[str | None, typer.Option(help="Memory of each trial: 4GiB, 500MiB.")] = None,
     ray_address: Annotated[
         str | None, typer.Option(help="A Ray cluster to run on: auto on one of its nodes, or host:port.")
