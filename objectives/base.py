@@ -54,6 +54,7 @@ class Trial(Protocol):
     def report(self, value: float, *, step: int, **metrics: float) -> None:
         """Record `value` of the study's metric at `step` (a positive integer in the study's resource unit).
 
+        Of several processes of a trial all report, and the value of rank 0 counts.
         Steps rise from report to report. `metrics` are further numbers to keep beside the value.
         Raises `TrialStopped` when the search ends this trial here; the report itself is recorded.
         Raises `ValueError` where the value is no number or the step does not rise.

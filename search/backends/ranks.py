@@ -63,6 +63,7 @@ class SiblingServer(Server):
     """Runs trials as another rank than 0; the worker is its driver."""
 
     def _run(self, message: Message) -> Message:
+        _leave_group()  # where the last trial failed
         os.environ.update(message["environment"])
         trial = SiblingTrial(message, self._answers)
         with printing_to(trial.checkpoint.parent):
@@ -236,12 +237,12 @@ class Ranks:
             what = how_it_ended(f"rank {sibling.rank}", sibling.process.wait())
             self.fail({"kind": "lost", "message": what}, died=True)
             return False
+        trial = self._trial
         for message in messages:
-            if message["kind"] == "failed":
-                assert self._trial is not None
-                failure = blamed(message["failure"], self._trial)
+            if message["kind"] == "failed" and trial is not None and not trial.stopped:
+                failure = blamed(message["failure"], trial)
                 self.fail(failure | {"message": f"rank {sibling.rank}: {failure['message']}"})
-            elif message["kind"] == "ended":
+            elif message["kind"] != "alive":  # a rank that fails because rank 0 was stopped has ended too
                 with self._changed:
                     sibling.busy = False
                     self._changed.notify_all()

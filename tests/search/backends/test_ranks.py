@@ -106,18 +106,19 @@ def test_a_rank_that_fails_ends_its_trial_alone(bench: Any, monkeypatch: pytest.
 def test_ranks_that_do_not_report_are_ended_with_the_trial(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They wait in a collective for rank 0, which has left."""
+    """They wait in a collective for rank 0, which has left; gloo tells them, and they have the next trial."""
     monkeypatch.chdir(bench.folder)
     spec = bench.make_spec(
         objective=f"{RANKED}:ranked",
-        parameters={"fault": "none", "reports": "first", "x": [0.5, 5.0], "folder": str(bench.folder)},
+        parameters={"fault": "none", "reports": "first", "x": [5.0, 5.1, 0.5], "folder": str(bench.folder)},
         search={"sampler": "grid"},
         early_stopping={"method": "threshold", "upper": 4.0, "n_warmup_steps": 3, "max": 9},
-        budget={"trials": 2},
+        budget={"trials": 3},
         execution=TWO,
     )
     bench.search(spec)
-    assert sorted(bench.states()) == ["COMPLETE", "PRUNED"]
+    assert sorted(bench.states()) == ["COMPLETE", "PRUNED", "PRUNED"]
+    assert len({note["pid"] for number in range(3) for note in bench.notes(number)}) == 2
     assert ranks_in(bench.folder) == []
 
 
