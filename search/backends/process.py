@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ...objectives.command import signal_name
+from ...objectives.ranks import STRATEGY
 from ...storage.files import OUTPUT, shorten
 from .protocol import Channel, Message, end_session
 from .resources import gibibytes
@@ -265,6 +266,7 @@ def environment(threads: int) -> dict[str, str]:
     """A worker's environment: its share of the cores, and an allocator that keeps its pages."""
     found = dict(os.environ)
     found.pop("HPSEARCH_STORAGE", None)  # no worker opens the database, and its URL may hold a password
+    found.pop(STRATEGY, None)  # of a trial that searches itself
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         found[name] = str(threads)
     found.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # or torch compiles in a process for each core

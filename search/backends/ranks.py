@@ -41,6 +41,9 @@ SETTLE_SECONDS = 1.0  # after a failure, in which others may tell its cause
 LEAVE_SECONDS = 20.0  # for siblings to return once their trial is stopped; less than a worker has
 
 
+Failed = tuple[bool, int, dict[str, str]]  # whether the rank lives, how many failed before it, what to say
+
+
 class RankedServer(Server):
     """Runs trials of several processes, of which it is rank 0."""
 
@@ -123,7 +126,7 @@ class Sibling:
         self.channel = Channel(ours)
         self.heard = time.monotonic()  # when it last gave a sign of life
         self.busy = False  # with a trial
-        self.channel.send({**setup, "rank": rank})
+        self.send({**setup, "rank": rank})
 
     def fileno(self) -> int:
         return self.channel.fileno()
@@ -144,9 +147,7 @@ class Ranks:
         self._strategy = {STRATEGY: setup["strategy"] or "ddp"} if built_in else {}
         self._attempt = 0
         self._trial: WorkerTrial | None = None
-        self._failures: list[
-            tuple[bool, int, Message]
-        ] = []  # whether somebody lives, their order, what to say
+        self._failures: list[Failed] = []
         self._changed = threading.Condition()
         self._siblings = [Sibling(rank, setup) for rank in range(1, self._count)]
         threading.Thread(target=self._listen, daemon=True).start()
