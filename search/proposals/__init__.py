@@ -40,9 +40,12 @@ def proposal(source: Path) -> str:
     found = [_Entry(setting) for setting in settings.found]
     if not any(entry.searched for entry in found):
         known = ", ".join(setting.parameter for setting in settings.found if setting.number)
+        left_out = "".join(
+            f"; {one_line(name)} is left out: {why}" for name, why in settings.left_out.items()
+        )
         raise UsageError(
-            f"{source}: found nothing to search; numbers: {known or 'none'}. The guides know ranges for "
-            "names such as learning_rate, batch_size, dropout, weight_decay, warmup_ratio, lora_r"
+            f"{source}: found nothing to search; numbers: {known or 'none'}{left_out}. The guides know "
+            "ranges for names such as learning_rate, batch_size, dropout, weight_decay, warmup_ratio, lora_r"
         )
     text = "\n".join(_lines(settings, found)) + "\n"
     try:
@@ -68,7 +71,8 @@ class _Entry:
             return
         now = setting.value if setting.number and isinstance(setting.value, int | float) else None
         known = first_range(setting.parameter, now) if setting.number else None
-        if known is not None and (not setting.whole or _is_whole(known.range)):
+        fits = known is not None and setting.holds(known.range)
+        if known is not None and fits and (not setting.whole or _is_whole(known.range)):
             self.text, self.why = text_of(known.range), known.why
             return
         self.searched, self.why = False, ""

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...spaces.expressions import CONSTANTS
 from ...spaces.relations import NAME
+from .syntax import Bounds
 
 LARGEST = 2**63
 
@@ -24,6 +25,12 @@ class Setting:
     whole: bool = False  # takes whole numbers alone
     choices: tuple[Any, ...] = ()
     required: bool = False
+    bounds: Bounds = (None, None)  # that the script takes
+
+    def holds(self, numbers: Mapping[str, Any]) -> bool:
+        """Whether the script takes all numbers of a range."""
+        low, high = self.bounds
+        return (low is None or low <= numbers["min"]) and (high is None or numbers["max"] <= high)
 
     @property
     def unfit(self) -> str | None:
@@ -42,7 +49,7 @@ class Setting:
         if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
             return "no file can hold this text"
         if self.value is None and not self.choices and not self.required:
-            return "it has no default value"
+            return "it has no default value that can be read"
         return None
 
 

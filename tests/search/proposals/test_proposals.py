@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +39,7 @@ parser.add_argument("--note", default="tune.choice(no)")
 parser.add_argument("--fp16", action="store_true")
 parser.add_argument("--layers", nargs="+", type=int, default=[1])
 parser.add_argument("--out", default=None)
-parser.add_argument("--é", default=1)
+parser.add_argument("--é", type=int, default=1)
 """
 DATACLASS = """
 from dataclasses import dataclass, field
@@ -152,7 +153,7 @@ def test_options_of_argparse(here: Here) -> None:
     for left_out in (
         "a flag, without a value: --fp16",
         "several values: --layers",
-        "no default value: --out",
+        "no default value that can be read: --out",
     ):
         assert left_out in text
     assert "letters, digits and _ alone: --é" in text
@@ -171,6 +172,74 @@ def test_fields_of_dataclasses_options_of_click_and_typer(here: Here) -> None:
     assert set(spec.space.searched) == {"lr", "bs", "weight_decay", "warmup_steps"}
     assert words_of(spec, data="d")[:4] == ["t.py", "d", "--lr=0.001", "--bs=8"]
     assert "--weight-decay=0.01" in words_of(spec) and "without a value: --fast" in text
+
+
+ODD = """
+import argparse
+LR: float = 1e-3
+RATE = LR
+parser = argparse.ArgumentParser()
+parser.add_argument("-l", dest="lr", type=float, default=RATE)
+parser.add_argument("--batch-size", type=int, choices=range(1, 5), default=2)
+parser.add_argument("--weight-decay", "-wd", type=float, default=0.3)
+parser.add_argument("--dropout", default=0.1)
+parser.add_argument("--amp", type=lambda text: text == "True", default=True)
+parser.add_argument("--milli", type=lambda text: float(text) / 1000, default=5)
+parser.add_argument("--kind", choices=[None, "a", "b"], default="a")
+parser.add_argument("--tag", action="append")
+either = parser.add_mutually_exclusive_group()
+either.add_argument("--warmup-steps", type=int, default=0)
+either.add_argument("--warmup-ratio", type=float, default=0.0)
+parser.set_defaults(lr=0.5)
+print(parser.parse_args())
+"""
+
+
+def test_options_that_would_not_run_as_proposed_are_left_as_they_are(here: Here) -> None:
+    source = here("odd.py", ODD)
+    spec, text = proposed(source)
+    assert set(spec.space.searched) == {"lr", "weight_decay", "kind"} and first(spec)["lr"] == 0.5
+    assert spec.parameters["batch_size"] == Constant(value=2), "no range that its choices do not have"
+    for name in ("dropout", "amp", "milli", "tag", "warmup-steps", "warmup-ratio"):
+        assert f"--{name}" in "".join(line for line in text.splitlines() if line.startswith("# Left out"))
+    ran = subprocess.run([sys.executable, *words_of(spec)], capture_output=True, text=True, check=True)
+    asked = subprocess.run([sys.executable, source], capture_output=True, text=True, check=True)
+    assert ran.stdout == asked.stdout, "the first trial is the script as it is"
+
+
+def test_typer_and_click_take_what_is_proposed(here: Here) -> None:
+    typer = """
+import typer
+app = typer.Typer()
+@app.command()
+def main(ctx: typer.Context, data: str = typer.Argument(...), lr: float = typer.Option(..., "--rate"),
+         bs: int = typer.Option(default=8, min=4, max=16), wd: float = typer.Option(0.1, "-w", max=2)): ...
+"""
+    spec, _ = proposed(here("t.py", typer))
+    assert set(spec.space.searched) == {"wd"} and spec.parameters["bs"] == Constant(value=8)
+    assert words_of(spec, data="d", rate=1)[1:] == ["d", "--rate=1", "--bs=8", "-w0.1"]
+    click = """
+from click import command, option, FloatRange, IntRange
+@command()
+@option("-l", "lr", default=1e-3)
+@option("--dropout", type=FloatRange(0, 0.2), default=0.1)
+@option("--batch-size", type=IntRange(1), default=4)
+def main(lr, dropout, batch_size): ...
+"""
+    spec, _ = proposed(here("c.py", click))
+    assert set(spec.space.searched) == {"lr", "batch_size"}
+    assert words_of(spec)[1:] == ["-l0.001", "--dropout=0.1", "--batch-size=4"]
+
+
+def test_dataclasses_that_no_parser_is_given_are_no_options(here: Here) -> None:
+    text = DATACLASS.replace("(Model,)", "(Model, TrainingArguments)") + (
+        "\n@dataclass\nclass Collator:\n    tokenizer: object\n    dropout: float = 0.1\n"
+    )
+    spec, told = proposed(here("hf.py", text))
+    assert not {"tokenizer", "dropout"} & set(spec.parameters) and "model_name" in spec.parameters
+    assert "it is imported" in told and told.count("TrainingArguments") == 1
+    unseen = text.replace("HfArgumentParser((Model, TrainingArguments))", "HfArgumentParser(kinds())")
+    assert "dropout" in proposed(here("hf.py", unseen))[0].parameters
 
 
 def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
@@ -202,9 +271,21 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
         ("a.py", "print(1)\n", "found no options"),
         ("a.py", "p.add_subparsers()\np.add_argument('--lr', default=1.0)\n", "belong to subcommands"),
         ("a.py", "p.add_argument('--size', type=int, default=3)\n", "found nothing to search; numbers: size"),
+        ("a.py", "p.add_argument('--lr', default=3)\n", "--lr is left out: it has no type="),
         (
             "a.py",
-            "p.add_argument('--lr', default=1.0)\np.add_argument('--lr.x', default=1)\n",
+            "from transformers import HfArgumentParser, TrainingArguments\nHfArgumentParser(TrainingArguments)\n"
+            "p.add_argument('--size', type=int, default=3)\n",
+            "TrainingArguments is left out: it is imported",
+        ),
+        (
+            "a.py",
+            "@click.group()\ndef cli(): ...\n@cli.command()\n@click.option('--lr', default=1.0)\ndef f(lr): ...\n",
+            "belong to subcommands",
+        ),
+        (
+            "a.py",
+            "p.add_argument('--lr', type=float, default=1.0)\np.add_argument('--lr.x', type=int, default=1)\n",
             "no space of these",
         ),
         ("a.yaml", "- 1\n", "is no configuration"),

@@ -1,0 +1,77 @@
+"""Values and types as they stand in a script's source."""
+
+from __future__ import annotations
+
+import ast
+from contextlib import suppress
+from typing import Any
+
+from .fields import Setting
+from .syntax import Bounds, arithmetic, assignments, name_of
+
+NUMBERS = {"int": int, "float": float}
+RANGES = {"IntRange": "int", "FloatRange": "float"}  # click's
+
+
+class Literals:
+    """Reads them in a module, whose constants it knows."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.constants = dict(assignments(tree.body))
+
+    def annotation(self, node: ast.expr | None) -> tuple[ast.expr | None, tuple[Any, ...]]:
+        """The type within `Optional[...]`, `... | None` and `Annotated[...]`, and a Literal's values."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):  # written as a text
+            try:
+                node = ast.parse(node.value, mode="eval").body
+            except SyntaxError:
+                return None, ()
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            none = isinstance(node.left, ast.Constant) and node.left.value is None
+            return self.annotation(node.right if none else node.left)
+        if not isinstance(node, ast.Subscript):
+            return node, ()
+        outer = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", None)
+        inner = node.slice
+        if outer == "Literal":
+            values = self.literal(inner)
+            return None, tuple(values) if isinstance(values, tuple) else (values,)
+        if outer == "Annotated" and isinstance(inner, ast.Tuple):
+            return self.annotation(inner.elts[0])
+        return self.annotation(inner) if outer == "Optional" else (node.value, ())
+
+    def setting(
+        self,
+        name: str,
+        kind: ast.expr | None,
+        default: ast.expr | None,
+        choices: tuple[Any, ...],
+        required: bool,
+        limits: Bounds = (None, None),
+    ) -> Setting:
+        value = self.literal(default)
+        kind_name = str(name_of(kind))
+        wanted = NUMBERS.get(RANGES.get(kind_name, kind_name))
+        if wanted is not None and isinstance(value, str | int | float) and not isinstance(value, bool):
+            with suppress(ValueError, OverflowError):
+                value = wanted(value)  # as argparse does with a text
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        whole = wanted is int or (wanted is None and isinstance(value, int))
+        number = number or (value is None and wanted is not None)
+        choices = tuple(choice for choice in choices if choice is not None)  # which no option can give
+        return Setting(name, parameter_of(name), value, number, whole, choices, required, limits)
+
+    def literal(self, node: ast.expr | None) -> Any:
+        """A value that stands in the source, or in a constant of the module; None for any other."""
+        for _ in self.constants:  # of which one may name another
+            if isinstance(node, ast.Name):
+                node = self.constants.get(node.id)
+        try:
+            return None if node is None else ast.literal_eval(node)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return arithmetic(node)
+
+
+def parameter_of(name: str) -> str:
+    """What a space calls an option."""
+    return name.lstrip("-").replace("-", "_")
