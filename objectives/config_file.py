@@ -1,10 +1,13 @@
 """A script's own configuration file with a trial's values in it; comments, order and the rest stay.
 
-A number is written as every reader of YAML reads one: `1.0e-05`, for PyYAML takes `1e-05` for a text.
+What is written is read alike by every reader of YAML: `1.0e-05`, for PyYAML takes `1e-05` for a text, and
+`"no"`, which it takes for a falsehood without the quotes. A whole number that is there already stays as it is
+written: some read 8 in `010`, others 10.
 """
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 from collections.abc import Mapping
@@ -14,6 +17,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.representer import RoundTripRepresenter
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from .base import ObjectiveError
 
@@ -24,7 +28,7 @@ def write_config(source: Path, values: Mapping[str, Any], target: Path) -> None:
     Raises `ObjectiveError` where there is no such file, or none that can hold them.
     """
     try:
-        text = source.read_text(encoding="utf-8")
+        text = source.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ObjectiveError(f"the configuration file {source} cannot be read: {error}") from error
     is_json = source.suffix.lower() == ".json"
@@ -33,6 +37,8 @@ def write_config(source: Path, values: Mapping[str, Any], target: Path) -> None:
     except (ValueError, YAMLError) as error:
         what = "JSON" if is_json else "YAML"
         raise ObjectiveError(f"the configuration file {source} is no {what}: {error}") from error
+    if isinstance(content, dict | list):
+        _part(content, set())
     for name, value in values.items():
         _put(content, name, value, source)
     target.write_text(json.dumps(content, indent=2) if is_json else _dumped(content), encoding="utf-8")
@@ -54,7 +60,31 @@ def _put(content: Any, name: str, value: Any, source: Path) -> None:
         inside = inside.setdefault(part, {}) if isinstance(inside, dict) else None
     if not isinstance(inside, dict):
         raise ObjectiveError(f'the configuration file {source} has no place for the parameter "{name}"')
-    inside[last] = value
+    now = inside.get(last)
+    if not (_is_whole(now) and _is_whole(value) and now == value):
+        inside[last] = _quoted(value)
+
+
+def _part(content: Any, seen: set[int]) -> None:
+    """Give every alias a copy of its own, so that a value changes where it is named and nowhere else."""
+    places = content.items() if isinstance(content, dict) else enumerate(content)
+    for place, value in list(places):
+        if isinstance(value, dict | list):
+            if id(value) in seen:
+                content[place] = value = copy.deepcopy(value)
+            seen.add(id(value))
+            _part(value, seen)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _quoted(value: Any) -> Any:
+    """The value with its texts in quotes."""
+    if isinstance(value, str):
+        return DoubleQuotedScalarString(value)
+    return [_quoted(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 class _Representer(RoundTripRepresenter):

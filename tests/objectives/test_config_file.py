@@ -56,3 +56,25 @@ def test_what_cannot_hold_them_is_told(tmp_path: Path, text: str | None, told: s
         (tmp_path / "train.yaml").write_text(text)
     with pytest.raises(ObjectiveError, match=f"train.yaml .*{told}"):
         write_config(tmp_path / "train.yaml", {"a.b": 1}, tmp_path / "trial.yaml")
+
+
+def test_a_copy_changes_what_is_named_and_nothing_else(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    text = "\ufeffmodel: &m {lr: 1e-3, n: 010, s: {x: 1}}\nhead: *m\nmore: [*m]\nu: 1_000\non: 2\ndo: true\n"
+    source.write_text(text, encoding="utf-8")
+    write_config(
+        source,
+        {"head.lr": 0.5, "model.n": 10, "u": 1000, "head.s.x": 2, "eval": "no", "do": 1, "e": "1e-3"},
+        target,
+    )
+    assert yaml.safe_load(target.read_text()) == {
+        "model": {"lr": "1e-3", "n": 8, "s": {"x": 1}}, "head": {"lr": 0.5, "n": 8, "s": {"x": 2}},
+        "more": [{"lr": "1e-3", "n": 8, "s": {"x": 1}}], "u": 1000, True: 2, "eval": "no", "do": 1, "e": "1e-3",
+    }  # fmt: skip
+    source = tmp_path / "a.json"
+    source.write_text('\ufeff{"lr": 1}', encoding="utf-8")
+    write_config(source, {"lr": 0.5, "eval": "no"}, target)
+    assert json.loads(target.read_text()) == {"lr": 0.5, "eval": "no"}
+    source.write_text("[1]")
+    with pytest.raises(ObjectiveError, match="no place"):
+        write_config(source, {"lr": 0.5}, target)
