@@ -13,7 +13,7 @@ from typing import Any
 
 from ..objectives.config_file import real
 
-PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./-]*")
+PLAIN = re.compile(r"(?!\.[0-9A-Za-z])[A-Za-z_./][A-Za-z0-9_./-]*")  # and no .5, no .inf
 WORDS = {
     "y",
     "n",

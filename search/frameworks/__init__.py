@@ -98,5 +98,5 @@ def _for_peft(recipe: Recipe) -> Written:
     told = {what.partition(" ")[0] for what in recipe.lost}
     others = told.union(renamed, ("model", "revision", "task", "alpha_over_r", "finetuning_type"))
     if rest := [name for name in recipe.asked if name not in others or name in recipe.values]:
-        recipe.lost[", ".join(rest)] = "of the training, not of the adapters; --format trl has it"
+        recipe.lost[one_line(", ".join(rest))] = "of the training, not of the adapters; other formats have it"
     return Written(json.dumps(values, indent=2) + "\n", recipe.lost, (), values)

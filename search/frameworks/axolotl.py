@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..yaml_text import text_of
-from .keys import OPTIMIZER, adapters, keep_best, kind, model, tabs
+from .keys import OPTIMIZER, adapters, keep_best, kind, model, tabs, warmup
 from .recipe import ALL_LINEAR
 from .sheet import Sheet
 
@@ -71,6 +71,8 @@ def fill(sheet: Sheet, output_dir: str) -> None:
         sheet.take("eval_strategy")  # eval_steps says it
     elif recipe.values.get("early_stopping_patience"):
         sheet.lose("early_stopping_patience", "Axolotl takes it beside eval_steps alone")
+    if recipe.values.get("warmup_ratio"):  # Axolotl takes a share of max_steps or one epoch, what is less
+        warmup(sheet, share="warmup_ratio")
     sheet.carry({**KEYS, "eval_strategy": "eval_strategy"})
     if patience := sheet.take("early_stopping_patience"):
         sheet.put("early_stopping_patience", patience)

@@ -149,8 +149,14 @@ def _fill(recipe: Recipe, left: _Left, *, ours: bool) -> None:
     _schedule(recipe, left, ours=ours)
     for name in TRAINING:
         found = left.take(name)
-        if name not in values and (name in recipe.asked or name not in NEUTRAL):
+        if name in values and name in recipe.asked and found not in (None, values[name]):
+            recipe.lose(name, found, f"{_brief(values[name])} is taken for it")
+        elif name not in values and (name in recipe.asked or name not in NEUTRAL):
             values[name] = found
+    if 0 < (values.get("warmup_steps") or 0) < 1:  # as newer transformers write a share
+        values["warmup_ratio"], values["warmup_steps"] = values["warmup_steps"], None
+    elif not values.get("warmup_steps") and values.get("warmup_ratio"):
+        values["warmup_steps"] = None
     if ours:
         bytes_of_ours = values["max_length"] is not None and values["model"] is None
         if bytes_of_ours:
@@ -237,6 +243,8 @@ def _optimizer(recipe: Recipe, left: _Left, *, ours: bool) -> None:
         momentum, nesterov = left.take("momentum"), left.take("nesterov")
         momentum = 0.9 if momentum is None else momentum  # the default of ours
         recipe.values["optim_args"] = f"momentum={momentum}" + (",nesterov=true" if nesterov else "")
+        if momentum:
+            recipe.remarks["weight_decay"] = "goes through the momentum there, and counts for more"
     if name not in ("adamw", "muon"):
         for default in ("adam_beta1", "adam_beta2", "adam_epsilon"):  # of an optimizer that it is not
             left.take(default)
@@ -251,6 +259,10 @@ def _schedule(recipe: Recipe, left: _Left, *, ours: bool) -> None:
     if not ours:
         values["lr_scheduler_type"] = name
         return
+    if values["optim"] == "adafactor":
+        why = "a share of each matrix's size in the trial, the size of a step there: search another"
+        recipe.lose("learning_rate", values["learning_rate"], why)
+        recipe.remarks["learning_rate"] = "means something else here: search another"
     options = {option: left.take(option) for option in OPTIONS}
     found = translated(name, options | {"learning_rate": values["learning_rate"]}, recipe.steps)
     values["lr_scheduler_type"], values["lr_scheduler_kwargs"] = found.name, found.kwargs or None

@@ -30,6 +30,8 @@ def fill(sheet: Sheet, output_dir: str) -> None:
     sheet.lose("validation_file", "trl sft validates on a split of the data set")
     if split := sheet.take("validation_split"):
         sheet.put("test_split_size", split)
+    elif recipe.values.get("eval_strategy") not in (None, "no"):
+        sheet.place("test_split_size", "0.1", "eval_strategy needs a split, or has to be no")
     for name, theirs in (("prompt_field", "prompt"), ("completion_field", "completion")):
         if recipe.values.get(name) == theirs:
             sheet.take(name)

@@ -197,6 +197,33 @@ def test_a_trial_of_the_users_own_in_hugging_faces_names() -> None:
     assert plain.values["finetuning_type"] == "full"
 
 
+def test_the_same_training_is_asked_for_there() -> None:
+    epochs = {"learning_rate": 1e-3, "num_train_epochs": 2}
+    share = {name: written(name, epochs | {"warmup_steps": 0.1}, "a.py:train").values for name in FRAMEWORKS}
+    assert share["trl"]["warmup_steps"] == 0.1, "a share in transformers 5"
+    for name in ("axolotl", "llamafactory"):
+        assert share[name]["warmup_ratio"] == 0.1 and "warmup_steps" not in share[name]
+        both = written(name, epochs | {"warmup_steps": 0, "warmup_ratio": 0.1}, "a.py:train").values
+        assert both["warmup_ratio"] == 0.1 and "warmup_steps" not in both, "Axolotl refuses both"
+    counted = written("axolotl", {"learning_rate": 1e-3, "max_steps": 200, "warmup_ratio": 0.1}).values
+    assert counted["warmup_steps"] == 20 and "warmup_ratio" not in counted, "of all steps, not of an epoch's"
+    assert written("axolotl", {"learning_rate": 1e-3, "max_steps": 200}).values["warmup_ratio"] == 0.0
+    for name in FRAMEWORKS:
+        relative = written(name, {"learning_rate": 0.1, "max_steps": 9, "optimizer": "adafactor"})
+        check(name, relative)
+        assert "search another" in relative.lost["learning_rate 0.1"]
+        coupled = written(
+            name, {"learning_rate": 0.1, "max_steps": 9, "optimizer": "sgd", "weight_decay": 0.1}
+        )
+        assert "weight_decay: 0.1  # goes through the momentum there" in coupled.text
+        twice = written(name, epochs | {"precision": "bf16", "bf16": "full"}, "a.py:train")
+        assert twice.lost == {"bf16 full": "True is taken for it"}
+    files = {"learning_rate": 1e-3, "max_steps": 9, "train_file": "a.txt", "validation_file": "b.txt"}
+    assert "test_split_size" in written("trl", files).to_fill, "without one trl sft ends at eval_strategy"
+    odd = written("peft", {"lora_r": 8, "a\nb": 1}, "a.py:train")
+    assert all(what.isprintable() for what in odd.lost)
+
+
 @pytest.mark.parametrize(
     ("objective", "parameters", "told"),
     [
@@ -233,7 +260,7 @@ def test_any_value_of_the_users_own_has_its_place_or_is_told(parameters: dict[st
         assert yaml.safe_load(found.text) == found.values
 
 
-@given(VALUES)
+@given(VALUES | st.sampled_from([".5", ".1_0", ".inf", ".NaN", "no", "..", "./a"]))
 def test_any_value_is_read_as_it_is(value: Any) -> None:
     assert yaml.safe_load(f"key: {text_of(value)}  # a remark\n") == {"key": value}
 
