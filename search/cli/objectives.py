@@ -62,7 +62,7 @@ def init(
     from ...objectives.catalog import described
     from ...spaces import shipped_text
     from ..errors import UsageError
-    from ..proposals import proposal
+    from ..proposals import TO_FILL_IN, proposal
 
     if (objective is None) == (source is None):
         raise UsageError("name an objective (hpsearch objectives lists them), or a file with --from")
@@ -77,7 +77,8 @@ def init(
     if path.exists() and not force:
         raise UsageError(f"{path} is there already; another name with -o, or --force to write over it")
     common.write_file(path, text)
-    typer.echo(f"wrote {path}; next:")
+    missing = [line.removeprefix(TO_FILL_IN) for line in text.splitlines() if line.startswith(TO_FILL_IN)]
+    typer.echo(f"wrote {path}; " + "".join(f"to fill in: {names}; " for names in missing) + "next:")
     for words in ("validate", "plan", "run"):
         typer.echo(f"  {common.command(words, str(path))}")
 

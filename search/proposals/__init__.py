@@ -20,11 +20,12 @@ from .configs import settings_of_config
 from .fields import Setting, Settings
 from .scripts import settings_of_script
 
-__all__ = ["proposal"]
+__all__ = ["TO_FILL_IN", "proposal"]
 
 TRIALS = 30
 CONFIGS = (".yaml", ".yml", ".json")
 TO_FILL = "FILL_IN"
+TO_FILL_IN = "# To fill in: "  # begins the line of a proposal that says what
 FOREIGN = re.compile(r"[(\[~<$]")  # of texts that a space would take for another tool's range
 
 
@@ -35,6 +36,8 @@ def proposal(source: Path) -> str:
     """
     if source.suffix.lower() not in (*CONFIGS, ".py"):
         raise UsageError(f"{source}: a space is proposed from .py, {', '.join(CONFIGS)}")
+    if str(source).startswith("-") or "${" in str(source):
+        raise UsageError(f"{source}: a command cannot name this file: rename it, without ${{ and - in front")
     read = settings_of_script if source.suffix.lower() == ".py" else settings_of_config
     settings = read(source)
     found = [_Entry(setting) for setting in settings.found]
@@ -107,7 +110,7 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     yield '# or a printed line {"step": 1, "val_loss": 0.5}, from any language.'
     to_fill = [*settings.to_fill, *(entry.setting.parameter for entry in entries if entry.to_fill)]
     if to_fill:
-        yield f"# To fill in: {one_line(', '.join(to_fill))}"
+        yield f"{TO_FILL_IN}{one_line(', '.join(to_fill))}"
     for reason in dict.fromkeys(settings.left_out.values()):
         names = [each for each, why in settings.left_out.items() if why == reason]
         yield f"# Left out, because {reason}: {one_line(', '.join(names))}"

@@ -43,12 +43,20 @@ def settings_of_config(path: Path) -> Settings:
     )
 
 
+def _has_numbers(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(_has_numbers, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _numbers(data: dict[str, Any], path: str, *, plain: bool = True) -> Iterator[Setting]:
     """Every number in a mapping; `plain` where a dotted name leads to it, by no key of other characters."""
     for key, value in data.items():
         name, is_plain = join(path, key), plain and key.isidentifier()
         if isinstance(value, dict):
             yield from _numbers(value, name, plain=is_plain)
+        elif isinstance(value, list) and _has_numbers(value):
+            yield Setting(name, name if is_plain else "", value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             parameter = name if is_plain else ""
             # Whole or not goes by its name: people write `dropout: 0` too.

@@ -20,7 +20,7 @@ class Setting:
 
     name: str  # as the script or the file calls it: `--learning-rate`, `optimizer.lr`
     parameter: str  # as a space does
-    value: str | int | float | bool | None = None  # what it is now; None where nobody says
+    value: Any = None  # what it is now; None where nobody says
     number: bool = False
     whole: bool = False  # takes whole numbers alone
     choices: tuple[Any, ...] = ()

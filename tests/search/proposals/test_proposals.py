@@ -251,6 +251,7 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
     assert spec.parameters["train.batch_size"] == Range(min=6, max=96, factor=2)
     assert spec.parameters["model.hidden_size"] == Constant(value=256)
     assert "letters, digits and _ alone: optimizer.weight-decay" in text
+    assert "no single value: optimizer.betas" in text
     words = spec.objective_words
     assert words == ["python", "train.py", "--config", "${config:train.yaml}"]
     params = first(spec) | {"optimizer.lr": 1e-05}
@@ -294,6 +295,8 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
         ("a.json", "{", "a.json:1:2: no YAML"),
         ("a.py", "\0", "no Python"),
         ("a.toml", "lr = 1", r"from \.py, \.yaml"),
+        ("${x}.json", '{"lr": 1}', "rename it"),
+        ("-c.py", "p.add_argument('--lr', type=float, default=1.0)", "rename it"),
     ],
 )
 def test_what_cannot_be_proposed_is_told(here: Here, name: str, text: str, told: str) -> None:
@@ -369,6 +372,8 @@ def test_from_a_script_to_a_finished_search(
             main()
         return int(ended.value.code or 0), "".join(capsys.readouterr())
 
+    here("data.py", "p.add_argument('data')\np.add_argument('--lr', type=float, default=1.0)\n")
+    assert "wrote data_space.yaml; to fill in: data; next:" in call("init", "--from", "data.py")[1]
     assert call("init", "--from", "train.py")[0] == 0
     code, told = call("init", "--from", "train.py")
     assert code == 2 and "train_space.yaml is there already" in told
