@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from ...objectives.catalog import idle_parameters, is_bundled, known_parameters, with_defaults
@@ -95,6 +96,10 @@ def recipe_of(objective: str | list[str], parameters: Mapping[str, Any], seed: i
             "Hugging Face knows, such as learning_rate, per_device_train_batch_size or lora_r"
         )
     _fill(recipe, _Left(recipe, left), ours=known is not None)
+    file = recipe.values.get("train_file", "")
+    of_texts = ".txt" in PurePath(file).suffixes or "text_field" in recipe.asked
+    if objective == "hf_lora" and of_texts and recipe.values.get("task", "causal_lm") == "causal_lm":
+        recipe.values["packing"], recipe.remarks["packing"] = True, "texts fill rows, as in the trial"
     return recipe
 
 

@@ -37,6 +37,8 @@ def fill(sheet: Sheet, output_dir: str) -> None:
             sheet.take(name)
         sheet.lose(name, f'rename the column to "{theirs}": TRL knows it by that')
     sheet.carry({"text_field": "dataset_text_field", "max_length": "max_length", "packing": "packing"})
+    if "packing" in recipe.remarks:
+        sheet.put("packing_strategy", "wrapped", "a text goes on in the next row")
     if adapters(sheet):
         sheet.put("use_peft", True)
         sheet.carry(("lora_r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora"))

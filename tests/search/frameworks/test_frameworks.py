@@ -220,6 +220,13 @@ def test_the_same_training_is_asked_for_there() -> None:
         assert twice.lost == {"bf16 full": "True is taken for it"}
     files = {"learning_rate": 1e-3, "max_steps": 9, "train_file": "a.txt", "validation_file": "b.txt"}
     assert "test_split_size" in written("trl", files).to_fill, "without one trl sft ends at eval_strategy"
+    texts = {"learning_rate": 1e-3, "max_steps": 9, "model": "m", "train_file": "a.txt"}
+    for name, key in zip(FRAMEWORKS, ("packing", "sample_packing", "packing"), strict=True):
+        check(name, packed := written(name, texts, "hf_lora"))
+        assert packed.values[key] is True, "hf_lora packs texts"
+        assert key not in written(name, texts | {"train_file": "a.jsonl"}, "hf_lora").values
+        assert key not in written(name, texts).values, "lora does not"
+    assert written("trl", texts, "hf_lora").values["packing_strategy"] == "wrapped"
     odd = written("peft", {"lora_r": 8, "a\nb": 1}, "a.py:train")
     assert all(what.isprintable() for what in odd.lost)
 
