@@ -15,6 +15,7 @@ from typing import Any
 from ..trial import Report
 
 OVER = ("complete", "pruned", "fail")  # states that a run ends in
+PASSING = frozenset({"reason", "error"})  # of what is told about a run, that which a later attempt undoes
 
 
 @dataclass(frozen=True)

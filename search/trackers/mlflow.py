@@ -6,21 +6,24 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import filelock
 import sqlalchemy
 
-from .base import Run, Tracker, near
+from .base import PASSING, Run, Tracker, near
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read as it is imported
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
+FILE = "mlflow.db"
 NAME, MARK = "hpsearch.run", "hpsearch.ended"  # tags: which run it is, and which of its ends it has
 STATUS = {"complete": "FINISHED", "pruned": "KILLED", "fail": "FAILED"}
 MOST_METRICS, MOST_PARAMS = 1000, 100  # of one request
@@ -34,6 +37,7 @@ class _Known:
     run_id: str
     status: str
     mark: str | None
+    passing: frozenset[str] = frozenset()  # the tags that may not hold when it is tried again
 
 
 class MLflow(Tracker):
@@ -44,26 +48,33 @@ class MLflow(Tracker):
         for noisy in ("mlflow", "alembic"):  # they tell of every table that they make
             logging.getLogger(noisy).setLevel(logging.WARNING)
         self.root.mkdir(parents=True, exist_ok=True)
-        self._client = MlflowClient(tracking_uri=self.uri)
-        found = self._client.get_experiment_by_name(self.group)
-        artifacts = str(self.root / "mlruns")
-        self._experiment = (
-            found.experiment_id
-            if found is not None
-            else self._client.create_experiment(self.group, artifacts)
-        )
+        with filelock.FileLock(self.root / f".{FILE}.lock"):  # others may begin beside it
+            self._make_file()
+            self._client = MlflowClient(tracking_uri=_uri(self.root / FILE))
+            self._experiment = self._in_it()
         self._runs = dict(self._stored())
 
-    @property
-    def uri(self) -> str:
-        """That of the file."""
-        return sqlalchemy.URL.create("sqlite", database=str(self.root / "mlflow.db")).render_as_string()
+    def _make_file(self) -> None:
+        """Make all tables or none: a kill would leave some, and MLflow could not go on with these."""
+        if (self.root / FILE).exists():
+            return
+        beside = self.root / ".mlflow.new"
+        shutil.rmtree(beside, ignore_errors=True)  # also SQLite's journal of one that was killed
+        beside.mkdir()
+        MlflowClient(tracking_uri=_uri(beside / FILE)).search_experiments(max_results=1)
+        (beside / FILE).replace(self.root / FILE)
+        beside.rmdir()
+
+    def _in_it(self) -> str:
+        """The experiment of the group."""
+        found = self._client.get_experiment_by_name(self.group)
+        if found is not None:
+            return str(found.experiment_id)
+        return str(self._client.create_experiment(self.group, str(self.root / "mlruns")))
 
     @property
     def view(self) -> str:
-        return shlex.join(
-            ["mlflow", "ui", "--backend-store-uri", f"sqlite:///{near(self.root / 'mlflow.db')}"]
-        )
+        return shlex.join(["mlflow", "ui", "--backend-store-uri", f"sqlite:///{near(self.root / FILE)}"])
 
     def write(self, run: Run) -> None:
         known = self._runs.get(run.name) or self._begin(run)
@@ -80,6 +91,7 @@ class MLflow(Tracker):
         elif not run.is_over and known.status != "RUNNING":  # it is tried again
             self._client.update_run(known.run_id, status="RUNNING")
             known.status, known.mark = "RUNNING", None
+            self._tell(run, known)
 
     def _begin(self, run: Run) -> _Known:
         made = self._client.create_run(
@@ -108,6 +120,9 @@ class MLflow(Tracker):
         for start in range(0, len(params), MOST_PARAMS):
             self._client.log_batch(known.run_id, params=params[start : start + MOST_PARAMS])
         self._client.log_batch(known.run_id, tags=[*tags, RunTag("state", run.state)])
+        for name in known.passing - set(run.about):
+            self._client.delete_tag(known.run_id, name)
+        known.passing = PASSING.intersection(run.about)
 
     def _stored(self) -> Iterator[tuple[str, _Known]]:
         """The runs that earlier processes wrote."""
@@ -115,11 +130,10 @@ class MLflow(Tracker):
         while True:
             page = self._client.search_runs([self._experiment], max_results=1000, page_token=token)
             for run in page:
-                if NAME in run.data.tags:
-                    yield (
-                        run.data.tags[NAME],
-                        _Known(run.info.run_id, run.info.status, run.data.tags.get(MARK)),
-                    )
+                tags = run.data.tags
+                if NAME in tags:
+                    passing = PASSING.intersection(tags)
+                    yield tags[NAME], _Known(run.info.run_id, run.info.status, tags.get(MARK), passing)
             token = page.token
             if not token:
                 return
@@ -127,6 +141,10 @@ class MLflow(Tracker):
     def _last_step(self, run: Run) -> int:
         history = self._client.get_metric_history(self._runs[run.name].run_id, _key(run.metric))
         return max((metric.step for metric in history), default=0)
+
+
+def _uri(file: Path) -> str:
+    return sqlalchemy.URL.create("sqlite", database=str(file)).render_as_string()
 
 
 def _key(name: str) -> str:

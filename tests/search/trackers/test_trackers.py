@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 from optuna.trial import FrozenTrial
 
 from hpsearch.objectives.catalog import Needs
@@ -70,6 +72,51 @@ def test_a_run_is_there_once_whichever_process_wrote_it(name: str, tmp_path: Pat
     assert (seen.final, seen.state) == (0.25, "complete")
     assert float(seen.params["lr"]) == 1e-3 and seen.params["kind"] == "a"
     assert seen.params["modules"] in (["q", "v"], '["q", "v"]')
+
+
+@pytest.mark.slow
+def test_two_processes_may_make_the_file_of_mlflow_at_once_and_one_may_be_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, mlflow, hpsearch.search.trackers.mirror as mirror\n"
+        "print(flush=True); sys.stdin.readline()\n"
+        "mirror.make('mlflow', pathlib.Path(sys.argv[1]), 'study-1')\n"
+    )
+    command = [sys.executable, "-P", "-W", "ignore", "-c", code, str(tmp_path)]
+
+    def started() -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+        assert process.stdout and process.stdout.readline() == "\n"
+        return process
+
+    killed, *both = (started() for _ in range(3))
+    assert killed.stdin
+    killed.stdin.write("\n")
+    killed.stdin.flush()
+    while sum(file.stat().st_size for file in tmp_path.rglob("*.db")) < 50_000:  # most of its tables
+        assert killed.poll() is None
+        time.sleep(0.005)
+    killed.kill()
+    killed.communicate()
+    for process in both:
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+    told = [process.communicate()[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+
+
+@pytest.mark.slow
+def test_mlflow_says_no_more_why_an_earlier_attempt_ended(tmp_path: Path) -> None:
+    for shown in [run(2, "fail", reason="lost")], [run(2, "waiting"), run(4, "complete", 0.25)]:
+        writer = make("mlflow", tmp_path, "study-1")
+        for each in shown:
+            writer.write(each)
+            client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+            [experiment] = client.search_experiments(filter_string="name = 'study-1'")
+            [written] = client.search_runs([experiment.experiment_id])
+            assert written.data.tags["state"] == each.state
+            assert written.data.tags.get("reason") == each.about.get("reason")
 
 
 def test_an_event_file_that_a_kill_cut_off_is_gone_on_with(tmp_path: Path, read: Any) -> None:
