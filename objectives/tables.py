@@ -251,7 +251,7 @@ def _targets(target: pd.Series[Any], task: str, data: str) -> tuple[tuple[str, .
         return (), values
     names, codes = np.unique(target.to_numpy(), return_inverse=True)
     if len(names) < 2:
-        raise DataError(f"{data}: the target {target.name!r} has one value alone, {names[0]!r}")
+        raise DataError(f"{data}: the target {target.name!r} has one value alone, {names.tolist()[0]!r}")
     return tuple(str(name) for name in names), codes.astype(np.int64)
 
 

@@ -116,6 +116,7 @@ def test_an_edited_file_is_read_again(file: Path) -> None:
         ("a,b\n1,2\n3,4,5\n", {}, "Expected 2 fields in line 3, saw 3"),
         ("a,b\n1,2\n3,\n", {}, r"t\.csv:3: the target 'b' has no value here"),
         ("a,b\n1,x\n3,x\n", {}, "has one value alone, 'x'"),
+        ("a,b\n1,5.0\n3,5.0\n", {}, "has one value alone, 5.0"),
         ("a,b\n1,x\n3,y\n", {}, "2 rows are too few"),
         ("a,b\ninf,x\n3,y\n", {}, "the column 'a' has infinite values"),
         ("a,b\n1,x\n3,y\n", {"task": "regression"}, "found regression, but the target 'b'"),
