@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..trainer.errors import ConfigError
+from ..trainer.errors import ConfigError, DataError
 from ..trainer.rules import Need, one_of, optional, real, switch, text, whole
 from ..trainer.seeds import seed_of
 from .base import Trial
@@ -37,6 +37,8 @@ BEST = "best.keras"  # with `patience`; the other goes on from the last epoch
 BACKENDS = ("torch", "tensorflow")
 OPTIMIZERS = ("adam", "adamw", "nadam", "adamax", "sgd", "rmsprop", "adagrad", "adafactor", "lion")
 ACTIVATIONS = ("relu", "gelu", "silu", "elu", "selu", "leaky_relu", "tanh", "sigmoid")
+FINEST = 1e-5  # of the largest number: steps of float32 are 1e-7 of it, so spread over a hundred of them
+SMALLEST = 1e-15  # whose square, and that of its inverse, float32 has
 VALIDATION_BATCH = 4096  # rows
 
 
@@ -97,6 +99,7 @@ def train(trial: Trial) -> float:
     table = config.table()
     metric = config.metric(table)
     columns = as_numbers(table).fit(table.x)
+    _check_target(config, table)
     x, held = (columns.transform(rows).astype(np.float32) for rows in (table.x, table.validation_x))
     y, held_y = (rows.astype(np.float32).reshape(-1, 1) for rows in (table.y, table.validation_y))
     weights = _weights(config, table)
@@ -131,6 +134,21 @@ def train(trial: Trial) -> float:
             best.set_weights(model.get_weights())
         rounds.after(value)
     return rounds.value
+
+
+def _check_target(config: Config, table: Table) -> None:
+    """Raise `DataError` where float32, which a network has, does not tell the numbers to predict apart.
+
+    Its errors would be 0, or infinite, whatever it predicts.
+    """
+    if table.classes:
+        return
+    spread, largest = float(table.y.std()), float(np.abs(table.y).max())
+    if spread and (spread < largest * FINEST or not SMALLEST < spread < 1 / SMALLEST):
+        raise DataError(
+            f"{config.data}: a network cannot tell the numbers to predict apart, which go up to "
+            f"{largest:.3g} and lie {spread:.3g} around their mean; subtract a constant, or take another unit"
+        )
 
 
 def _name(metric: str) -> str:

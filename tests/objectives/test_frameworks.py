@@ -264,6 +264,23 @@ def test_what_cannot_be_is_told(name: str, params: Params, message: str, tmp_pat
     assert not trial.reports
 
 
+@pytest.mark.parametrize(("start", "unit"), [(1e9, 1.0), (0.0, 1e-30), (0.0, 1e25)])
+@pytest.mark.parametrize("name", marked("keras"))
+def test_numbers_that_a_network_cannot_tell_apart_are_told(
+    name: str, start: float, unit: float, tmp_path: Path
+) -> None:
+    """Whatever it predicts, its error would be 0, or infinite."""
+    x = np.random.default_rng(0).normal(size=60)
+    path = tmp_path / "rows.csv"
+    np.savetxt(
+        path, np.column_stack([x, start + unit * x]), delimiter=",", header="x,y", comments="", fmt="%.17g"
+    )
+    trial = HandTrial({"data": str(path), "epochs": 1}, tmp_path / "run")
+    with pytest.raises(ObjectiveError, match=r"rows.csv: a network cannot tell the numbers to predict apart"):
+        catalog.load(name)(trial)
+    assert not trial.reports
+
+
 @pytest.mark.parametrize(
     "options",
     [
