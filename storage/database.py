@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import tempfile
 import time
 import weakref
 from collections.abc import Iterator
@@ -222,9 +223,9 @@ def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
                 f"the folder {file.parent} cannot be written; the database {file.name} goes there"
             )
         try:
-            file.touch()  # by the umask: SQLite itself would never let a group write
-        except OSError as error:
-            raise StorageError(f"cannot open the database {file}: {error.strerror}") from error
+            _make(file)
+        except (OSError, exc.SQLAlchemyError) as error:
+            raise StorageError(f"cannot make the database {file}: {cause(error)}") from error
         return
     if not os.access(file, os.R_OK | os.W_OK) or not os.access(file.parent, os.W_OK):
         raise StorageError(f"the database {file} or its folder cannot be written")
@@ -236,6 +237,24 @@ def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
         raise StorageError(f"the database {file} is empty; a search fills it (hpsearch run SPACE)")
     if head:
         _check_tables(file, wait)
+
+
+def _make(file: Path) -> None:
+    """Make a database beside its place, then put it there: others see all of its tables, or no file."""
+    beside = tempfile.TemporaryDirectory(prefix=".hpsearch-", dir=file.parent, ignore_cleanup_errors=True)
+    with beside as folder:
+        made = Path(folder) / "new.db"
+        made.touch()  # by the umask: SQLite itself would never let a group write
+        url = resolve_url(str(made)).replace("{", "{{").replace("}", "}}")
+        options = {"connect_args": {"factory": WalConnection}}
+        storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
+        storage.engine.dispose()  # the last connection writes the log into the file
+        try:
+            os.link(made, file)
+        except FileExistsError:
+            pass  # another process was faster
+        except OSError:  # a file system without hard links
+            made.rename(file)
 
 
 def _check_tables(file: Path, wait: float) -> None:

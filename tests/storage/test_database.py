@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -326,6 +327,18 @@ def test_what_may_not_be_written_is_refused_before_anything_happens(opened: Any)
         assert said == [f"the database {folder / 'old.db'} or its folder cannot be written"] * 2
     finally:
         shutil.rmtree(folder)
+
+
+def test_a_database_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Who looked while its tables were made took it for another application's."""
+    file = tmp_path / "a.db"
+    with ThreadPoolExecutor(1) as maker:
+        made = maker.submit(open_storage, f"sqlite:///{file}", create=True)
+        while not (file.exists() or made.done()):
+            pass
+        storage = open_storage(f"sqlite:///{file}")
+        assert made.result().get_all_studies() == storage.get_all_studies() == []
+        assert not list(tmp_path.glob(".hpsearch-*"))
 
 
 def test_several_may_make_a_database_at_once(tmp_path: Path) -> None:
