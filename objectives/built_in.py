@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from ..trainer.config import TrainConfig
 from ..trainer.errors import TrainerError
 from ..trainer.loop import Run, fit
-from ..trainer.ranks import ALONE, joined
+from ..trainer.ranks import ALONE, Ranks, joined
 from ..trainer.run import FitResult, Report, course
 from ..trainer.together import Together
 from .base import ObjectiveError, Trial
@@ -27,9 +27,15 @@ def train_with(config: type[TrainConfig], trial: Trial) -> float:
         on_report=reporter(trial),
         checkpoint=trial.checkpoint,
         resume_from=trial.resume_from,
-        ranks=joined(strategy) if (strategy := os.environ.get(STRATEGY)) else ALONE,
+        ranks=ranks_of_trial(),
     )
     return result.value
+
+
+def ranks_of_trial() -> Ranks:
+    """The processes that train this trial together: this one alone, where nobody says otherwise."""
+    strategy = os.environ.get(STRATEGY)
+    return joined(strategy) if strategy else ALONE
 
 
 class Packed:

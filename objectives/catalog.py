@@ -148,7 +148,7 @@ def described(name: str) -> Described:
 
 def can_share(objective: str | Sequence[str]) -> bool:
     """Whether several processes may train a trial of a built-in objective together."""
-    return trainer_config(objective) is not None
+    return training_config(objective) is not None
 
 
 class PackedObjective(Protocol):
@@ -273,7 +273,7 @@ def sharing_problems(
     """What speaks against several processes for a trial of a built-in objective, as `parameter_problems`."""
     from ..trainer.errors import ConfigError
 
-    config = trainer_config(objective)
+    config = training_config(objective)
     if config is None:
         return []
     try:

@@ -97,6 +97,12 @@ class Config(Adapters, Training):
 
         return problems(self)
 
+    def undivided(self, *, sharded: bool) -> list[str]:
+        problems = super().undivided(sharded=sharded)
+        if sharded:
+            problems.append("fsdp shares out whole models alone, and hf_lora trains adapters: take ddp")
+        return problems
+
     @property
     def targets(self) -> str | list[str] | None:
         """`target_modules` as peft takes it: a list of names, "all-linear", or None."""
@@ -109,13 +115,13 @@ class Config(Adapters, Training):
 def train(trial: Trial) -> float:
     """The validation loss in nats: of a token, or of a row that is classified."""
     from ..trainer.run import train_to_end
-    from .built_in import reporter
+    from .built_in import ranks_of_trial, reporter
     from .hf_run import HfRun
 
     gc.collect()  # the model of this process's last trial: peft's hold themselves
     config = Config.of(trial)
     result = train_to_end(
-        HfRun(config),
+        HfRun(config, ranks_of_trial()),
         on_report=reporter(trial),
         checkpoint=trial.checkpoint,
         resume_from=trial.resume_from,

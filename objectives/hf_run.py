@@ -6,6 +6,7 @@
 | rows of each epoch in another order, each once | a permutation by (seed, epoch) |
 | a step is the same in one pass or in several | losses are summed, then divided by what a step learns |
 | losses compare between trials | all see the same validation rows, summed and divided by what is learned |
+| several processes have the losses of one | whole passes are dealt out, then rows, with other dropout |
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,6 +26,7 @@ from ..trainer.errors import ConfigError
 from ..trainer.memory import reset_peak_memory
 from ..trainer.numerics import Numerics
 from ..trainer.optim import new_optimizer
+from ..trainer.ranks import ALONE, Ranks
 from ..trainer.run import BaseRun, perplexity
 from ..trainer.seeds import seed_of
 from .hf_data import IGNORED, Example, collate, label_count, load_examples
@@ -39,13 +42,17 @@ class HfRun(BaseRun):
 
     config: Config
 
-    def __init__(self, config: Config) -> None:
-        if problems := config.problems_of_files():
+    def __init__(self, config: Config, ranks: Ranks = ALONE) -> None:
+        problems = config.problems_of_files()
+        if ranks.count > 1:
+            problems += config.undivided(sharded=ranks.sharded)
+        if problems:
             raise ConfigError(problems)
         config = on_device(config)
         device = torch.device(config.device)
         self.numerics = Numerics.of(config, device)
-        folder, self.base_sha256 = base_of(config)
+        with ranks.after_the_first():  # which downloads it, or writes the one that ships
+            folder, self.base_sha256 = base_of(config)
         self.tokenizer = load_tokenizer(folder)
         self.examples = load_examples(config, self.tokenizer, self.base_sha256)
         self.held = spread(self.examples.validation, config.eval_samples)
@@ -61,7 +68,7 @@ class HfRun(BaseRun):
         self.model = with_adapters(config, model, new)
         trained = trained_tensors(self.model)
         optimizer = new_optimizer(config, trained, dict)
-        super().__init__(config, device, trained, optimizer, self.numerics.new_loss_scale())
+        super().__init__(config, device, trained, optimizer, self.numerics.new_loss_scale(), ranks)
         self._orders: dict[int, list[int]] = {}
         reset_peak_memory(device)
 
@@ -69,42 +76,59 @@ class HfRun(BaseRun):
         """One optimizer step; one whose gradients are no finite numbers is left out in fp16."""
         began = time.perf_counter()
         config, rows = self.config, self._rows_of(self.step)
-        parts = [rows[at : at + config.batch_size] for at in range(0, len(rows), config.batch_size)]
-        batches = [self._batch(part) for part in parts]
-        counts = [label_count(batch, causal=self._causal) for batch in batches]
-        total = max(1, sum(counts))
+        passes = [rows[at : at + config.batch_size] for at in range(0, len(rows), config.batch_size)]
+        batches = list(self._own(passes))
+        learned = torch.tensor(sum(label_count(batch, causal=self._causal) for _, batch in batches))
+        self.ranks.sum([learned])
+        total = max(1, int(learned))
         scale = 1.0 if self.loss_scale is None else self.loss_scale.value
         self.model.train()
         self.model.zero_grad(set_to_none=True)
         with self.numerics.settings():
-            for number, batch in enumerate(batches):
-                torch.manual_seed(seed_of("dropout", config.seed, self.step * len(batches) + number))
+            for seed, batch in batches:
+                torch.manual_seed(seed)
                 loss = self._loss(self._logits(batch), batch["labels"], config.label_smoothing_factor) / total
                 torch.autograd.backward(loss * scale)
                 self.loss_total += loss.detach()
             gradients = {name: self._gradient(tensor) for name, tensor in self.trained.items()}
+            self.ranks.sum(gradients.values())
             if self.loss_scale is None or self.loss_scale.unscale(gradients):
                 self.grad_norm.copy_(self.optimizer.step(gradients, self.rate_of(self.step)))
         self.step += 1
         self.loss_steps += 1
-        self.loss_tokens += sum(int(batch["attention_mask"].sum()) for batch in batches)
+        self.loss_tokens += sum(len(row.ids) for row in rows)
         self.train_seconds += time.perf_counter() - began
+
+    def _own(self, passes: list[list[Example]]) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """The passes of a step, or the parts of them, that this process computes; the seed of each."""
+        for number, share in self.ranks.passes(len(passes), self.config.batch_size):
+            rows, purpose = passes[number], "dropout"
+            if share is not None:
+                rows = rows[share.first : share.first + share.rows]
+                purpose = f"dropout of rank {self.ranks.rank}"
+            if rows:
+                seed = seed_of(purpose, self.config.seed, self.step * len(passes) + number)
+                yield seed, self._batch(rows)
 
     @torch.inference_mode()
     def evaluate(self) -> tuple[float, dict[str, float]]:
         """The loss in nats over all that is learned of the validation rows; perplexity, or accuracy."""
         self.model.eval()
         losses, right, count = [], 0, 0
+        starts = range(0, len(self.held), self.config.batch_size)
         with self.numerics.settings():
-            for at in range(0, len(self.held), self.config.batch_size):
+            for at in starts[self.ranks.rank :: self.ranks.count]:
                 batch = self._batch(self.held[at : at + self.config.batch_size])
                 logits = self._logits(batch)
                 losses.append(self._loss(logits, batch["labels"]).item())
                 count += label_count(batch, causal=self._causal)
                 right += int(logits.argmax(-1).eq(batch["labels"][:, 0]).sum()) if self._classifies else 0
-        value = math.fsum(losses) / max(1, count)
+        sums = torch.tensor([math.fsum(losses), count, right], dtype=torch.float64)
+        self.ranks.sum([sums])
+        loss, learned, right_ones = sums.tolist()
+        value = loss / max(1.0, learned)
         if self._classifies:
-            return value, {"accuracy": right / count}
+            return value, {"accuracy": right_ones / learned}
         return value, {"perplexity": perplexity(value)}
 
     @property

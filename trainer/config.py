@@ -63,8 +63,7 @@ class TrainConfig(Training):
     torch_compile: bool = switch("train blocks that torch compiles first: a minute that only long runs repay")
 
     def undivided(self, *, sharded: bool) -> list[str]:
-        """What speaks against several processes for a run, each with all of the model or a part of it."""
-        problems = []
+        problems = super().undivided(sharded=sharded)
         if self.torch_compile:
             problems.append("torch_compile: found true, but what several processes train is not compiled")
         if sharded and self.optimizer in ("adafactor", "muon"):

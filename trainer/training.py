@@ -194,6 +194,10 @@ class Training(Parameters):
         """The whole run, in `unit`."""
         return cast(int, next(found for name in LENGTHS if (found := getattr(self, name)) is not None))
 
+    def undivided(self, *, sharded: bool) -> list[str]:
+        """What speaks against several processes for a run, each with all of the model or a part of it."""
+        return []
+
     @property
     def rows_per_step(self) -> int:
         """Sequences of one optimizer step."""

@@ -71,6 +71,38 @@ def test_trials_are_pruned_in_the_middle_and_have_the_losses_of_one_process(
     assert ranks_in(bench.folder) == []
 
 
+@pytest.mark.extras
+@pytest.mark.any_backend
+def test_adapters_of_hugging_face_have_the_losses_of_one_process(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    """Of a step's three passes each process has one, and its part of the rows of the third."""
+    pytest.importorskip("peft")
+    from hpsearch.objectives.hf_lora import Config
+    from hpsearch.objectives.hf_run import HfRun
+    from hpsearch.trainer.run import train_to_end
+
+    monkeypatch.chdir(bench.folder)
+    params = {"learning_rate": 1e-2, "batch_size": 3, "gradient_accumulation_steps": 3, "max_length": 32}
+    params |= {"max_steps": 3, "eval_every": 1, "eval_samples": 5}
+    bench.search(
+        bench.make_spec(
+            objective="hf_lora",
+            metric="val_loss",
+            parameters=params | {"learning_rate": [1e-2]},
+            early_stopping={"method": "none"},
+            budget={"trials": 1},
+            execution=TWO,
+        )
+    )
+    (trial,) = bench.trials()
+    alone: list[float] = []
+    run = HfRun(Config.from_params(params | {"seed": derived_seed(0, "trial", 0)}))
+    train_to_end(run, on_report=lambda report: alone.append(report.value))
+    assert list(trial.intermediate_values.values()) == pytest.approx(alone, abs=1e-5)
+    assert ranks_in(bench.folder) == []
+
+
 def test_a_rank_that_fails_ends_its_trial_alone(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 waits for it in a collective meanwhile, and no other trial has any part in it."""
     monkeypatch.chdir(bench.folder)
