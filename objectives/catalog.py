@@ -147,8 +147,8 @@ def described(name: str) -> Described:
 
 
 def can_share(objective: str | Sequence[str]) -> bool:
-    """Whether several processes may train a trial of a built-in objective together."""
-    return training_config(objective) is not None
+    """Whether several processes may train a trial together; of an objective of the user's, it says itself."""
+    return not is_built_in(objective) or training_config(objective) is not None
 
 
 class PackedObjective(Protocol):

@@ -24,7 +24,7 @@ from torch import Tensor
 from ..trainer.build import on_device
 from ..trainer.errors import ConfigError
 from ..trainer.memory import reset_peak_memory
-from ..trainer.numerics import Numerics
+from ..trainer.numerics import HALVES, Numerics
 from ..trainer.optim import new_optimizer
 from ..trainer.ranks import ALONE, Ranks
 from ..trainer.run import BaseRun, perplexity
@@ -33,8 +33,6 @@ from .hf_data import IGNORED, Example, collate, label_count, load_examples
 from .hf_files import fingerprint, folder_of
 from .hf_lora import Config
 from .hf_model import load_model, load_tokenizer, trained_tensors, with_adapters
-
-HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class HfRun(BaseRun):

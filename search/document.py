@@ -21,7 +21,6 @@ from ..objectives.base import ObjectiveError
 from ..objectives.catalog import (
     can_share,
     idle_parameters,
-    is_built_in,
     known_parameters,
     missing_file,
     parameter_problems,
@@ -256,9 +255,8 @@ def in_processes(document: Document, processes: int) -> Document:
     """
     if processes == document.processes:
         return document
-    objective = document.objective
-    if processes > 1 and is_built_in(objective) and not can_share(objective):
-        raise UsageError(f'--processes: the objective "{objective}" trains in one process')
+    if processes > 1 and not can_share(document.objective):
+        raise UsageError(f'--processes: the objective "{document.objective}" trains in one process')
     kept = {name: known for name, known in document.provenance.items() if name != "value"}
     return replace(document, provenance=kept | {"processes_per_trial": processes})
 

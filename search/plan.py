@@ -140,7 +140,7 @@ def _undivided(spec: Spec) -> Issue | None:
     if strategy is not None and not is_built_in(spec.objective_words):
         told = f"is for objectives of hpsearch's own; yours shares a trial among its {ranks} processes itself"
         return spec.issue("execution.strategy", told)
-    if ranks > 1 and is_built_in(spec.objective_words) and not can_share(spec.objective_words):
+    if ranks > 1 and not can_share(spec.objective_words):
         told = f'must be 1, not {ranks}: the objective "{spec.objective}" trains in one process'
         return spec.issue("execution.processes_per_trial", told)
     return None

@@ -67,7 +67,10 @@ def value_of_ranks(document: Document, trial: LocalTrial) -> float:
 
 def _answer(worker: Worker, trial: LocalTrial, message: Message) -> None:
     report = Report(message["step"], message["value"], message["metrics"])
-    worker.stop(message) if trial.hear(report) else worker.go_on(message)
+    if trial.hear(report):
+        worker.stop(message)
+    else:
+        worker.go_on(message)
 
 
 def _outcome(message: Message) -> float:

@@ -14,18 +14,8 @@ from typing import Any
 from ..objectives.config_file import real
 
 PLAIN = re.compile(r"(?!\.[0-9A-Za-z])[A-Za-z_./][A-Za-z0-9_./-]*")  # and no .5, no .inf
-WORDS = {
-    "y",
-    "n",
-    "yes",
-    "no",
-    "on",
-    "off",
-    "true",
-    "false",
-    "null",
-    "none",
-}  # that YAML 1.1 takes for others
+# What YAML 1.1 takes for truth values and for nothing.
+WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "none"}
 
 
 def text_of(value: Any) -> str:

@@ -51,9 +51,8 @@ class Dropout(nn.Module):
         super().__init__()
         self.p = p
         self.generator = generator
-        self.share: Share | None = (
-            None  # the rows that x has of a pass, where other processes have the others
-        )
+        # The rows that x has of a pass, where other processes have the others.
+        self.share: Share | None = None
         self.drawn: Tensor | None = None  # what x is multiplied with, where it was drawn before
 
     def forward(self, x: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from .errors import ConfigError
 from .optim import Norm, Tensors
 from .training import Training
 
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"  # cuBLAS reads it when it first computes; torch names these two
 _CUBLAS_DETERMINISTIC = (":4096:8", ":16:8")
 
@@ -90,7 +90,7 @@ class Numerics:
 
     def autocast(self) -> AbstractContextManager[object]:
         """Around a forward pass."""
-        if dtype := _AUTOCAST.get(self.precision):
+        if dtype := HALVES.get(self.precision):
             return torch.autocast(self.device.type, dtype)
         return nullcontext()
 

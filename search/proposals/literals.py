@@ -31,7 +31,7 @@ class Literals:
             return self.annotation(node.right if none else node.left)
         if not isinstance(node, ast.Subscript):
             return node, ()
-        outer = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", None)
+        outer = name_of(node.value)
         inner = node.slice
         if outer == "Literal":
             values = self.literal(inner)

@@ -37,9 +37,8 @@ class Tracking:
         self._runs = runs
         self._folder = folder_in(attrs, spec.name)
         self._seen: dict[int, FrozenTrial] = {}
-        started = datetime.fromisoformat(
-            attrs[PROVENANCE]["started"]
-        )  # another study of the name has another
+        # Another study of the same name has another one.
+        started = datetime.fromisoformat(attrs[PROVENANCE]["started"])
         self._group = f"{file_name(self._folder)}-{started:%Y%m%d-%H%M%S}"
 
     def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:

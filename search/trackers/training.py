@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from ...objectives.command import flat
 from ...storage.files import METRICS
 from ..document import Document
 from ..trial import look_at
@@ -67,7 +68,7 @@ class Tracked:
         return Run(
             name=f"{self._folder.name}-{self._began.strftime('%Y%m%d-%H%M%S.%f')[:-3]}",
             metric=document.metric,
-            parameters=_flat(document.parameters),
+            parameters=flat(document.parameters),
             reports=look_at(self._folder / METRICS),
             state=self._state,
             value=self._value,
@@ -89,11 +90,3 @@ def _began(path: Path) -> datetime:
     began = datetime.now(UTC)
     path.write_text(began.isoformat(), encoding="utf-8")
     return began
-
-
-def _flat(parameters: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested parameters by dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in parameters.items():
-        found |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
-    return found
