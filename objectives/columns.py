@@ -20,9 +20,10 @@ def as_numbers(table: Table) -> ColumnTransformer:
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     numbers = [name for name in table.x.columns if name not in table.categorical]
+    median = SimpleImputer(strategy="median", keep_empty_features=True)  # where all are gaps: 0
     return ColumnTransformer(
         [
-            ("numbers", make_pipeline(SimpleImputer(strategy="median"), StandardScaler()), numbers),
+            ("numbers", make_pipeline(median, StandardScaler()), numbers),
             ("categories", OneHotEncoder(handle_unknown="ignore", sparse_output=False), table.categorical),
         ]
     )

@@ -32,6 +32,7 @@ from ..objectives.resolve import check_name, describe, resolve
 from ..spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
 from ..spaces.expressions import Expression
 from ..spaces.stopping import Rungs
+from .proposals.fields import TO_FILL
 from .scheduling import FEWEST_AUDITED, Bracket, audited_one_in, brackets_of, expected_saving
 
 MOST_BRACKETS = 5
@@ -116,6 +117,8 @@ def check_objective(spec: Spec) -> None:
             raise SpaceError([spec.issue("objective", str(error))]) from error
     if told := _undivided(spec):
         raise SpaceError([told])
+    if missing := list(_unfilled(spec)):
+        raise SpaceError(missing)
     if not isinstance(spec.objective, str):
         return
     known = known_parameters(spec.objective)
@@ -144,6 +147,14 @@ def _undivided(spec: Spec) -> Issue | None:
         told = f'must be 1, not {ranks}: the objective "{spec.objective}" trains in one process'
         return spec.issue("execution.processes_per_trial", told)
     return None
+
+
+def _unfilled(spec: Spec) -> Iterator[Issue]:
+    """What `hpsearch init --from` has left to the user."""
+    for name, parameter in spec.parameters.items():
+        if isinstance(parameter, Constant) and parameter.value == TO_FILL:
+            told = f"is still {TO_FILL}: give it the value that the script needs"
+            yield spec.issue(f"parameters.{name}", told)
 
 
 def unknown_parameter(name: str, objective: str, known: frozenset[str]) -> str:

@@ -17,14 +17,13 @@ from ...spaces import SpaceError, loads
 from ..errors import UsageError
 from ..yaml_text import one_line, text_of
 from .configs import settings_of_config
-from .fields import Setting, Settings
+from .fields import TO_FILL, Setting, Settings
 from .scripts import settings_of_script
 
 __all__ = ["TO_FILL_IN", "proposal"]
 
 TRIALS = 30
 CONFIGS = (".yaml", ".yml", ".json")
-TO_FILL = "FILL_IN"
 TO_FILL_IN = "# To fill in: "  # begins the line of a proposal that says what
 FOREIGN = re.compile(r"[(\[~<$]")  # of texts that a space would take for another tool's range
 

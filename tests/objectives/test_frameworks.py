@@ -202,11 +202,11 @@ def test_categories_and_gaps_are_the_librarys_own_business(name: str, tmp_path: 
     skip_without(name)
     rng = np.random.default_rng(0)
     lines = [
-        f"{'' if rng.random() < 0.1 else round(rng.random(), 3)},{rng.choice(['red', 'blue', 'green'])}"
+        f"{'' if rng.random() < 0.1 else round(rng.random(), 3)},{rng.choice(['red', 'blue', 'green'])},"
         for _ in range(300)
     ]
     path = tmp_path / "colours.csv"
-    path.write_text("\n".join(["x,colour,y", *(f"{line},{int('red' in line)}" for line in lines)]))
+    path.write_text("\n".join(["x,colour,nothing,y", *(f"{line},{int('red' in line)}" for line in lines)]))
     mine = {"learning_rate": 0.03} if name == "keras" else {}
     for objective, more in ((name, mine), ("sklearn", {"estimator": "linear"})):
         trial = HandTrial({"data": str(path)} | more, tmp_path / objective)

@@ -19,6 +19,7 @@ from hpsearch.objectives.guides import first_range
 from hpsearch.search.api import open_study
 from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
+from hpsearch.search.plan import check_objective
 from hpsearch.search.proposals import proposal
 from hpsearch.spaces import Choice, Constant, Range, SpaceError, Spec, loads
 
@@ -150,6 +151,8 @@ def test_options_of_argparse(here: Here) -> None:
     ]  # fmt: skip
     assert "--note=tune.choice(no)" in words_of(spec)
     assert "# To fill in: data\n" in text and "data: FILL_IN  # to fill in" in text
+    with pytest.raises(SpaceError, match=r"parameters\.data: is still FILL_IN"):
+        check_objective(spec)
     for left_out in (
         "a flag, without a value: --fp16",
         "several values: --layers",
