@@ -18,6 +18,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.air._internal import usage
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -31,7 +32,7 @@ from ..process import TICK_SECONDS, Limits
 from ..protocol import Message
 from ..resources import Share, memory_for, room_for, share, this_machine, threads_on
 from .actor import ASSIGNMENT, MESSAGES, PackActor, Setting, TrialActor
-from .cluster import check_importable, connected, dead_processes, found, nodes, scratch
+from .cluster import check_importable, connected, dead_processes, found, nodes, replaced, scratch
 from .files import Home
 from .lost import how_it_ended, lost_actors_are_errors
 from .packs import PackScheduler, drop
@@ -69,7 +70,10 @@ class RayBackend:
         self.room = room_for(execution, self._share) if here and self._share else None
 
     def run(self, driver: Driver) -> None:
-        with connected(self._address, self._machine) as own, scratch() as folder, lost_actors_are_errors():
+        # Tune counts its callbacks for the usage report, which is off, and loads wandb and mlflow to do so.
+        uncounted = replaced(usage, "tag_callbacks", lambda callbacks: False)
+        tidy = lost_actors_are_errors()
+        with connected(self._address, self._machine) as own, scratch() as folder, tidy, uncounted:
             mine = self._share or share(self._execution, nodes(), "the cluster")
             if not own:
                 check_importable()
