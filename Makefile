@@ -8,7 +8,7 @@ run: .venv/run.stamp  ## search the default space from start to winner
 	$(BIN)/hpsearch run spaces/lora.yaml --backend optuna
 
 test: .venv/dev.stamp  ## run all tests
-	$(BIN)/python -m pytest -n 3 --dist worksteal  # some of them wait for processes
+	$(BIN)/python -m pytest -n 4 --dist worksteal  # some of them wait for processes
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .
@@ -28,11 +28,11 @@ wheel: .venv/dev.stamp  ## build the wheel and use it alone in a clean environme
 	$(PYTHON) -m venv .venv
 
 .venv/run.stamp: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) install --quiet --constraint constraints.txt --editable .
+	$(PIP) install --quiet --no-compile --constraint constraints.txt --editable .
 	touch $@
 
 .venv/dev.stamp: .venv/run.stamp
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 clean:

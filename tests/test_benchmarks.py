@@ -26,13 +26,13 @@ def lines_of(name: str, *options: str) -> list[str]:
     return result.stdout.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 def test_the_driver_is_measured_beside_its_peer() -> None:
     lines = lines_of("driver.py", "--finished", "12", "--trials", "2", "--rounds", "1")
     assert [line.split()[0] for line in lines[2:]] == ["study.optimize", "hpsearch", "ratio"]
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 @pytest.mark.ray
 def test_whole_searches_are_measured_beside_their_peers() -> None:
     names = ["study.optimize", "hpsearch optuna", "Tuner.fit, reuse_actors"]
@@ -43,7 +43,7 @@ def test_whole_searches_are_measured_beside_their_peers() -> None:
     assert lines[6::2] == ["hpsearch optuna / study.optimize"]
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 @pytest.mark.ray
 def test_early_stopping_is_compared_on_both_backends() -> None:
     lines = lines_of("early_stopping.py", "--trials", "4", "--seeds", "1")
@@ -51,7 +51,7 @@ def test_early_stopping_is_compared_on_both_backends() -> None:
     assert {len(line.split()) for line in lines[3:]} == {10}
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 def test_loading_a_text_is_measured(tmp_path: Path) -> None:
     sizes = ["--megabytes", "1", "--files", "9", "--rounds", "1"]
     lines = lines_of("corpora.py", *sizes, "--folder", str(tmp_path))
@@ -60,7 +60,7 @@ def test_loading_a_text_is_measured(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 def test_checkpoints_are_measured(tmp_path: Path) -> None:
     sizes = ["--only", "lora", "--rounds", "1", "--samples", "32"]
     lines = lines_of("checkpoint.py", *sizes, "--folder", str(tmp_path))
@@ -69,7 +69,7 @@ def test_checkpoints_are_measured(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 def test_confirmations_are_judged_where_the_truth_is_known() -> None:
     lines = lines_of("confirm.py", "--studies", "20", "--searches", "1")
     assert len(lines) == 2 + 3 * 2 * 2 + 1 + 4
@@ -78,7 +78,7 @@ def test_confirmations_are_judged_where_the_truth_is_known() -> None:
     assert all(rate >= 70 for rate in rates), "far from what they state is wrong even of twenty"
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 def test_searches_for_a_lora_are_compared_in_the_same_time() -> None:
     sizes = ["--time", "1", "--seeds", "1", "--confirm", "1", "--samples", "240", "--workers", "1"]
     lines = lines_of(
@@ -90,14 +90,14 @@ def test_searches_for_a_lora_are_compared_in_the_same_time() -> None:
     assert lines[4].startswith("mean difference: ") and lines[4].endswith("(one seed, no interval)")
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 def test_going_on_after_a_kill_is_measured() -> None:
     lines = lines_of("resume.py", "--finished", "3", "--rounds", "1", "--only", "optuna")
     assert lines[2].split()[:2] == ["optuna", "3"]
     assert len(lines) == 3 and len(lines[2].split()) == 5
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 def test_training_is_measured_without_the_peers() -> None:
     sizes = ["--sizes", "1x16", "--rounds", "1", "--tokens", "64", "--trial-steps", "2"]
     lines = lines_of("trainer.py", "--only", "together", "evaluation", "where", *sizes)
@@ -113,7 +113,7 @@ def test_training_is_measured_without_the_peers() -> None:
     assert len(shares) == 9 and sum(shares) == pytest.approx(100, abs=1)
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 def test_training_is_measured_beside_peft() -> None:
     missing = [
         name for name in ("transformers", "peft", "accelerate") if importlib.util.find_spec(name) is None
@@ -130,7 +130,7 @@ def test_training_is_measured_beside_peft() -> None:
     assert [line[:32].strip() for line in lines[-2:]] == ["hpsearch", "torch.save, peft"]
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 def test_searches_over_a_framework_are_measured_beside_plain_optuna() -> None:
     command = [sys.executable, str(BENCHMARKS / "frameworks.py"), "--trials", "5", "--seeds", "1"]
     command += ["--libraries", "xgboost", "lightgbm", "--data", "breast_cancer"]
@@ -202,7 +202,7 @@ def curves(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 def test_searches_are_compared_over_curves(curves: Path) -> None:
     names = [*SEARCHES, *TUNE_SEARCHES, *(SYNE_SEARCHES if SYNE_TUNE else [])]
     options = ["--data", str(curves), "--tasks", "all", "--seeds", "1", "--budgets", "1", "3", "--each-task"]
@@ -285,7 +285,7 @@ def test_a_search_is_judged_after_each_budget_by_the_run_that_had_it(search: Any
 # Chaos: what it finds in order, and that it would find what is not.
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 def test_a_search_under_chaos_keeps_its_promises() -> None:
     lines = lines_of("chaos.py", "--minutes", "0.15", "--backends", "optuna", "--workers", "2")
     cells = {line[:24].strip(): line[24:].split() for line in lines[2:]}
@@ -386,7 +386,7 @@ def test_chaos_finds_what_went_wrong(tmp_path: Path, harm: Any, checks: set[str]
     assert {name for name, check in module.CHECKS.items() if check(found)} == checks
 
 
-@pytest.mark.slow
+@pytest.mark.benchmark
 def test_late_bloomers_are_sought(tmp_path: Path) -> None:
     space = tmp_path / "space.yaml"
     space.write_text(LATE)

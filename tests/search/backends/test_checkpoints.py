@@ -27,7 +27,7 @@ SPACE: dict[str, Any] = {
         "batch_size": 4,
         "max_length": 16,
         "eval_samples": 2,
-        "max_samples": 600,
+        "max_samples": 240,
         "eval_every": 4,
     },
     "early_stopping": {"method": "none", "resource": "samples"},
@@ -68,7 +68,7 @@ def test_a_killed_search_with_damaged_checkpoints_is_the_undisturbed_one(command
             os.truncate(checkpoints / name, (checkpoints / name).stat().st_size - 1)
     output, _ = search.start().communicate(timeout=120)
     found = bench.trials()
-    assert [len(trial.intermediate_values) for trial in found] == [150, 150], output
+    assert [len(trial.intermediate_values) for trial in found] == [60, 60], output
     for number, place in ((0, "from the checkpoint before it"), (1, "from the beginning")):
         [line] = (runs / str(number) / "output.log").read_text().splitlines()
         assert line.endswith(f"going on {place}") and f"{number}/checkpoint/{CHECKPOINT}: " in line

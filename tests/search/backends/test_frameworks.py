@@ -35,7 +35,7 @@ def test_its_space_prunes_and_its_winner_is_trained_again(
 ) -> None:
     if missing := BUILT_IN[name].missing:
         pytest.skip(f"{', '.join(missing)} is not installed")
-    spec = load(name).override(budget={"trials": 12}, execution={"workers": 2})
+    spec = load(name).override(budget={"trials": 12}, execution={"workers": 1})
     result = bench.run(spec)
     trials = bench.trials(name)
     states = [trial.state.name for trial in trials]
