@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
-SECONDS = {"broken": "60", "silent": "2", "diverges": "5"}  # of the measurement
+SECONDS = {"broken": "60", "silent": "2", "diverges": "60"}  # of the measurement, at most
 FUNCTION = """
 import time
 
@@ -61,12 +61,12 @@ def command(folder: Path, *words: str, **fields: Any) -> subprocess.CompletedPro
 
 @pytest.mark.slow
 def test_a_search_is_foreseen(tmp_path: Path) -> None:
-    shown = command(tmp_path, "plan", "space.yaml", "--measure", "12")
+    shown = command(tmp_path, "plan", "space.yaml", "--measure", "60")
     assert shown.returncode == 0, shown.stderr
     for word in ("small  30 trials", "a training", "memory", "the end of a training", "the budget"):
         assert word in shown.stdout
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"function.py", "space.yaml"}
-    told = command(tmp_path, "plan", "space.yaml", "--measure", "12", "--trials", "9", "--json")
+    told = command(tmp_path, "plan", "space.yaml", "--measure", "60", "--trials", "9", "--json")
     found = json.loads(told.stdout)
     assert [each["step"] for each in found["rungs"]] == [1, 3, 9]
     assert (found["trials"], found["workers"], found["ends_by"]) == (9, 1, "trials")
@@ -92,7 +92,7 @@ def test_what_cannot_be_measured_is_said(tmp_path: Path, function: str, message:
 
 def test_early_stopping_of_what_reports_nothing_is_foreseen(tmp_path: Path) -> None:
     told = command(
-        tmp_path, "plan", "space.yaml", "--measure", "4", "--json", objective="function.py:mute", audit=0.1
+        tmp_path, "plan", "space.yaml", "--measure", "60", "--json", objective="function.py:mute", audit=0.1
     )
     found = json.loads(told.stdout)
     assert found["complete"] == found["trials"] == 30
@@ -101,7 +101,7 @@ def test_early_stopping_of_what_reports_nothing_is_foreseen(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_search_of_some_time_confirms_its_winner(tmp_path: Path) -> None:
-    told = command(tmp_path, "run", "space.yaml", "--plain", "--time", "12s", "--trials", "5000")
+    told = command(tmp_path, "run", "space.yaml", "--plain", "--time", "20s", "--trials", "5000")
     assert told.returncode == 0, told.stderr
-    assert "stopped: the time budget of 12 s is spent, but for the confirmation" in told.stdout
+    assert "stopped: the time budget of 20 s is spent, but for the confirmation" in told.stdout
     assert "trains trial 0 again" in told.stdout

@@ -80,7 +80,7 @@ class RayBackend:
             pack = self._pack(driver, mine)
             mine = replace(mine, memory=memory_for(self._execution, pack))  # now that `auto` is a number
             setting = Setting({**self._setup, "pack": pack}, self._limits, self.threads, mine.gpus, _home())
-            hooks = Hooks(driver, mine.workers, pack)
+            hooks = Hooks(driver, mine.workers, pack, alone=own)
             try:
                 _tuner(setting, mine, hooks, folder).fit()
             except Overdue:
@@ -119,8 +119,9 @@ class Hooks:
     Tune pickles its hooks for a restore that never happens; none of this goes along.
     """
 
-    def __init__(self, driver: Driver, workers: int, pack: int) -> None:
+    def __init__(self, driver: Driver, workers: int, pack: int, *, alone: bool) -> None:
         self.driver = driver
+        self.alone = alone  # whether nobody else uses this Ray
         self.workers = workers
         self.packed = pack > 1  # whether a trial of Tune's is a slot for several of the study's
         self.pack = pack  # so many; they may become fewer
@@ -266,6 +267,8 @@ class StudyCallback(tune.Callback):
 
     def _say_what_waits(self, trials: list[Trial]) -> None:
         """Tell the user when trials wait for a place on the cluster that others have taken."""
+        if self._hooks.alone:
+            return
         statuses = {trial.status for trial in trials if not ended(trial)}
         if statuses != {Trial.PENDING}:
             self._waiting_since = None
