@@ -7,6 +7,7 @@ that is asked here loads a framework, but for what trains or exports.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -314,7 +315,7 @@ def missing_file(objective: str, name: str, value: object) -> str | None:
         return None
     if is_bundled(objective, name, value):
         return None
-    if Path(value).expanduser().exists():
+    if os.path.exists(os.path.expanduser(value)):  # of ~nobody, and of a name too long, it says no
         return None
     without = config.bundled if name in config.files else (f"a {name} that ships",)
     return f'there is no file "{value}" in {Path.cwd()}; there is {", ".join(without)} without one'

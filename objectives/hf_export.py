@@ -53,10 +53,27 @@ def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
         (folder / LABELS).write_text(json.dumps(names, indent=2) + "\n", encoding="utf-8")
         left.append(folder / LABELS)
     if merge:
+        _check_shared(model)
         model.merge_and_unload().save_pretrained(folder / MERGED)
         tokenizer.save_pretrained(folder / MERGED)
         left += sorted((folder / MERGED).iterdir())
     return left
+
+
+def _check_shared(model: Any) -> None:
+    """Raise `CheckpointError` where adding adapters to a layer's weights would change another layer too."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name.removeprefix("base_model.model."))
+    for same in names.values():
+        layers = [name.rpartition(".")[0] for name in same]
+        adapted = [layer for layer in layers if layer.endswith(".base_layer")]
+        if adapted and len(layers) > 1:
+            other = next(layer for layer in layers if layer != adapted[0]).removesuffix(".base_layer")
+            raise CheckpointError(
+                f"--merge: {adapted[0].removesuffix('.base_layer')} has an adapter and shares its weights "
+                f"with {other}, which would change too; without --merge the adapter alone is left"
+            )
 
 
 def _model(config: Config, identity: dict[str, Any]) -> tuple[Any, Any]:

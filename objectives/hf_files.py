@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..trainer.errors import ConfigError
+from ..trainer.texts import kind_of
 
 if TYPE_CHECKING:
     from .hf_lora import Config
@@ -30,20 +33,35 @@ def folder_of(config: Config, *, may_download: bool = True) -> Path | None:
     """
     if config.model is None:
         return None
-    folder = Path(config.model).expanduser()
-    if not folder.is_dir():
-        if folder.exists():
-            raise ConfigError([f"model: {config.model} is a file; name the folder that it is in"])
-        found = _on_the_hub(config, may_download)
-        if found is None:
-            return None
-        folder = found
-    if not (folder / CONFIG).is_file():
-        raise ConfigError([f"model: {folder} has no {CONFIG}: no model of transformers is in it"])
-    if not any(folder.glob(TENSORS)):
-        told = "save it again with save_pretrained, which writes safetensors"
-        raise ConfigError([f"model: {folder} has no {TENSORS}: {told}"])
-    return folder.absolute()
+    with _readable(config.model):
+        folder = Path(config.model).expanduser()
+        if not folder.is_dir():
+            if folder.exists():
+                raise ConfigError([f"model: {config.model} is a file; name the folder that it is in"])
+            found = _on_the_hub(config, may_download)
+            if found is None:
+                return None
+            folder = found
+        if not (folder / CONFIG).is_file():
+            raise ConfigError([f"model: {folder} has no {CONFIG}: no model of transformers is in it"])
+        if not any(path.is_file() for path in folder.glob(TENSORS)):  # a link may lead nowhere
+            told = "save it again with save_pretrained, which writes safetensors"
+            raise ConfigError([f"model: {folder} has no {TENSORS}: {told}"])
+        return folder.absolute()
+
+
+@contextmanager
+def _readable(where: str | Path) -> Iterator[None]:
+    """Say what the system, or a text that is none, has against a model's files. Raises `ConfigError`."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: ~nobody, or JSON without an end
+        told = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            [f"model: {getattr(error, 'filename', None) or where} cannot be read: {told}"]
+        ) from error
 
 
 def _on_the_hub(config: Config, may_download: bool) -> Path | None:
@@ -97,17 +115,17 @@ def too_long(config: Config, longest: int) -> str:
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """What `config.json` says. Raises `ConfigError` where that is no JSON."""
-    try:
-        found: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError([f"model: {folder / CONFIG} cannot be read: {error}"]) from error
+    """What `config.json` says. Raises `ConfigError` where that is no record of JSON."""
+    with _readable(folder / CONFIG):
+        found = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise ConfigError([f"model: {folder / CONFIG} holds {kind_of(found)}, needs an object"])
     return found
 
 
 def longest_row(about: dict[str, Any]) -> int | None:
     """The tokens that a model has places for; None where it has no end, as T5 with its relative places."""
-    told = about.get("text_config", about)
+    told = about.get("text_config") or about
     if "relative_attention_num_buckets" in told and told.get("model_type") != "mpnet":
         return None
     found = (told.get(name) for name in ("max_position_embeddings", "n_positions"))
@@ -122,12 +140,15 @@ def _longest_shipped() -> int:
 
 
 def fingerprint(folder: Path) -> str:
-    """What tells models apart: the SHA-256 of their files, of large ones of parts that lie evenly spread."""
+    """What tells models apart: the SHA-256 of their files, of large ones of parts that lie evenly spread.
+
+    Raises `ConfigError` where one cannot be read.
+    """
     digest = hashlib.sha256()
-    for path in sorted({path for pattern in WANTED for path in folder.glob(pattern)}):
+    for path in sorted({path for pattern in WANTED for path in folder.glob(pattern) if path.is_file()}):
         size = path.stat().st_size
         digest.update(f"{path.name}\0{size}\0".encode())
-        with path.open("rb") as file:
+        with _readable(path), path.open("rb") as file:
             if size <= SAMPLES * SAMPLE:
                 digest.update(file.read())
                 continue

@@ -31,6 +31,7 @@ CLASSES = {  # of transformers
 PEFT_TASKS = {"causal_lm": "CAUSAL_LM", "seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_classification": "SEQ_CLS"}
 HEADS = ("classifier", "score")  # that peft trains and keeps as a whole for SEQ_CLS
 ADAPTABLE = ("Linear", "Conv1D", "Embedding")
+LONGEST = 400  # letters of what a library says
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -66,9 +67,11 @@ def load_model(
 
     more: dict[str, Any] = {}
     if config.task == "sequence_classification":
+        if tokenizer.pad_token_id is None:
+            told = "has neither a padding nor an ending token, and batches of whole texts need one"
+            raise ConfigError([f"model: its tokenizer {told}"])
         names = dict(enumerate(classes))
         more = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
-        more["ignore_mismatched_sizes"] = True  # a head for other classes: `_new_modules` looks at the rest
     if config.load_in_4bit:
         more |= {"quantization_config": _four_bits(device), "device_map": {"": device}}
     with _told(folder):
@@ -83,6 +86,7 @@ def load_model(
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # a head for other classes: `_new_modules` looks at the rest
             **more,
         )
     new = _new_modules(config, model, info, len(classes))
@@ -221,8 +225,8 @@ def _told(folder: Path) -> Iterator[None]:
     except Exception as error:  # of json, safetensors, tokenizers: each its own
         if isinstance(error, torch.OutOfMemoryError | MemoryError):
             raise
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ConfigError([f"model: {folder} cannot be loaded: {first}"]) from error
+        told = " ".join(str(error).split())[:LONGEST]  # what matters may stand in any line
+        raise ConfigError([f"model: {folder} cannot be loaded: {type(error).__name__}: {told}"]) from error
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 LABEL = "label"  # the field of a class, where none is named
+_NUMBER = re.compile("-?[0-9]{1,18}")  # of a class; what is longer is a name
 csv.field_size_limit(sys.maxsize)  # a text may be longer than the 128 KiB that csv takes by default
 
 Chat = Callable[[list[dict[str, Any]]], tuple[str, str]]
@@ -119,7 +122,7 @@ def _dealt(rows: list[Row], config: Config) -> tuple[list[Row], list[Row]]:
 
 def _rows(path: str, config: Config, chat: Chat | None) -> list[Row]:
     """The rows of a file or folder that are not blank."""
-    files, left_out = read_files(list_files(Path(path).expanduser()))
+    files, left_out = read_files(list_files(Path(os.path.expanduser(path))))
     if left_out:
         _say(left_out)
     found, blank = [], 0
@@ -152,23 +155,28 @@ def _records(file: TextFile) -> Iterator[tuple[str, Any]]:
 
 def _list_items(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     """The items of a list in JSON, each with the line that it begins in."""
-    decoder, begin = json.JSONDecoder(), _past_blanks(text, 0)
+    decoder, begin, line = json.JSONDecoder(), _past_blanks(text, 0), 1
     if text[begin : begin + 1] != "[":
         raise DataError(f"{path}:1: found no list; needs [{{...}}, ...], or a .jsonl with a record a line")
-    begin, sign = _past_blanks(text, begin + 1), ","
-    if text[begin : begin + 1] == "]":
-        return
+    line += text.count("\n", 0, begin)
+    end, sign = _past_blanks(text, begin + 1), ","
+    if text[end : end + 1] == "]":
+        sign, end = "]", end + 1
     while sign == ",":
-        begin = _past_blanks(text, begin)
-        place = f"{path}:{text.count(chr(10), 0, begin) + 1}"
-        with at(place):
+        line += text.count("\n", begin, end)
+        begin = end
+        with at(f"{path}:{line}"):
             item, end = decoder.raw_decode(text, begin)
-        yield place, item
+        yield f"{path}:{line}", item
         end = _past_blanks(text, end)
-        sign, begin = text[end : end + 1], end + 1
+        sign = text[end : end + 1]
+        end = _past_blanks(text, end + 1) if sign == "," else end + 1
+    line += text.count("\n", begin, end)
     if sign != "]":
-        line = text.count("\n", 0, begin) + 1
         raise DataError(f"{path}:{line}: found {sign or 'the end'!r}, needs , or ] after an item of the list")
+    if (rest := _past_blanks(text, end)) < len(text):
+        line += text.count("\n", end, rest)
+        raise DataError(f"{path}:{line}: found {text[rest]!r} after the list, needs one list alone")
 
 
 def _past_blanks(text: str, begin: int) -> int:
@@ -189,6 +197,8 @@ def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[str, Any]]:
                 continue
             if names is None:
                 names = values
+                if twice := [name for name, count in Counter(names).items() if name and count > 1]:
+                    raise DataError(f"{place}: found two columns {twice[0]!r}, needs a name for each")
                 continue
             if len(values) != len(names):
                 raise DataError(
@@ -242,9 +252,8 @@ def _field(record: dict[str, Any], name: str, parameter: str) -> str:
 
 def names_of(labels: Sequence[str]) -> tuple[str, ...]:
     """The classes in their order: numbers by their size, words by their letters."""
-    if all(label.lstrip("-").isdigit() for label in labels):
-        return tuple(sorted(set(labels), key=int))
-    return tuple(sorted(set(labels)))
+    words = sorted(set(labels))  # first: 1 and 01 are two classes, in the same order in every process
+    return tuple(sorted(words, key=int) if all(map(_NUMBER.fullmatch, words)) else words)
 
 
 def _say(sentence: str) -> None:

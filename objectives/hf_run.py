@@ -86,6 +86,9 @@ class HfRun(BaseRun):
             for seed, batch in batches:
                 torch.manual_seed(seed)
                 loss = self._loss(self._logits(batch), batch["labels"], config.label_smoothing_factor) / total
+                if not loss.requires_grad:  # as of T5's `shared`, beside the embeddings that it has
+                    told = "the loss depends on none of these layers"
+                    raise ConfigError([f"target_modules: found {config.target_modules!r}, but {told}"])
                 torch.autograd.backward(loss * scale)
                 self.loss_total += loss.detach()
             gradients = {name: self._gradient(tensor) for name, tensor in self.trained.items()}

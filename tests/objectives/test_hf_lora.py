@@ -293,6 +293,7 @@ def test_the_model_that_ships_computes_what_the_trainers_own_does(tmp_path: Path
         ("t5", {"task": "causal_lm"}, "task: found causal_lm, but the model is a t5"),
         ("llama", {"load_in_4bit": True}, "load_in_4bit: needs (bitsandbytes|a CUDA device)"),
         ("llama", {"precision": "tf32"}, "tf32 is for CUDA"),
+        ("t5", {"target_modules": ["shared"]}, r"found \('shared',\), but the loss depends on none of these layers"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_trained_is_told(
@@ -320,6 +321,37 @@ def test_a_folder_that_lacks_weights_is_no_model_for_the_task(
     (tmp_path / "body/model.safetensors").write_bytes(b"none")
     with pytest.raises(ObjectiveError, match="cannot be loaded"):
         trained(params("llama", model=str(tmp_path / "body")), tmp_path / "again")
+
+
+def test_a_model_whose_config_tells_other_sizes_is_refused_by_name(
+    params: Callable[..., Params], tiny_models: dict[str, str], tmp_path: Path
+) -> None:
+    folder = _without_dropout(Path(tiny_models["llama"]) / "config.json", tmp_path / "model")
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 16'))
+    with pytest.raises(ObjectiveError, match=r"the weights of \S+ have another shape than .*config says"):
+        trained(params("llama", model=str(folder)), tmp_path / "run")
+
+
+def test_a_classifier_needs_a_token_to_pad_with(
+    params: Callable[..., Params], tiny_models: dict[str, str], tmp_path: Path
+) -> None:
+    folder = _without_dropout(Path(tiny_models["gpt2"]) / "config.json", tmp_path / "model")
+    about = json.loads((folder / "tokenizer_config.json").read_text())
+    del about["eos_token"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+    assert trained(params("gpt2", model=str(folder)), tmp_path / "texts").reports
+    with pytest.raises(ObjectiveError, match="its tokenizer has neither a padding nor an ending token"):
+        trained(params("bert", model=str(folder)), tmp_path / "classes")
+
+
+@pytest.mark.filterwarnings("ignore:.*tie_word_embeddings:UserWarning")  # of peft, to its user
+def test_weights_that_two_layers_share_are_not_merged(params: Callable[..., Params], tmp_path: Path) -> None:
+    """The other layer would change too, and the model with it."""
+    trained(params("gpt2", target_modules=["wte"], max_samples=16), tmp_path / "run")
+    assert catalog.export("hf_lora", tmp_path / "run", tmp_path / "out", merge=False)
+    with pytest.raises(ObjectiveError, match=r"wte has an adapter and shares its weights with lm_head"):
+        catalog.export("hf_lora", tmp_path / "run", tmp_path / "out", merge=True)
 
 
 def test_a_head_for_other_classes_is_made_anew(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,8 @@ def test_the_fields_may_be_named(tmp_path: Path) -> None:
         ("a.json", '[{"text": "a"},\n\n {"txt": "b"}]', {}, ':3: found the fields "txt" (text)'),
         ("a.json", '[{"text": "a"},\n {"text": }]', {}, ":2: found no JSON"),
         ("a.json", '[{"text": "a"}\n {"text": "b"}]', {}, ":2: found '{', needs , or ]"),
+        ("a.json", '[{"text": "a"},\n {"text": "b"}]\n[{"text": "c"}]', {}, ":3: found '[' after the list"),
+        ("a.csv", "text,label,,,label\na,b,,,c\n", LABELLED, ":1: found two columns 'label'"),
         ("a.csv", 'text,label\na,b\n"c\nd",e\nf\n', LABELLED, ":5: found 1 fields, needs 2: text, label"),
         ("a.csv", 'text\n"a', {}, ":2: unexpected end of data"),
         ("a.csv", "text,label\na,x\nb,\n", LABELLED, ':3: found the fields "text" (text), "label" (text), needs a class'),
@@ -158,6 +161,9 @@ def test_a_list_of_json_is_read_as_json_reads_it(items: list[Any], indent: int |
 def test_classes_are_in_their_order() -> None:
     assert names_of(["10", "9", "-1", "9"]) == ("-1", "9", "10")
     assert names_of(["b", "10", "a"]) == ("10", "a", "b")
+    assert names_of(["1", "01", "001", "0"]) == ("0", "001", "01", "1"), "in every process"
+    for no_number in ("²", "--1", "9" * 5000):
+        assert names_of([no_number, "1"]) == tuple(sorted(["1", no_number]))
 
 
 @pytest.mark.parametrize(
@@ -201,6 +207,12 @@ def test_a_models_files_are_looked_at_before_anything_begins(tmp_path: Path) -> 
     (tmp_path / "config.json").write_text("{")
     (tmp_path / "model.safetensors").write_bytes(b"1" * 100)
     assert "config.json cannot be read" in problems()[0]
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    assert "config.json cannot be read: maximum recursion" in problems()[0]
+    (tmp_path / "config.json").write_text("[]")
+    assert "config.json holds list, needs an object" in problems()[0]
+    assert "File name too long" in problems(model="x" * 300)[0]
+    assert "cannot be read: Could not determine home" in problems(model="~nobody of that name")[0]
     (tmp_path / "config.json").write_text('{"n_positions": 64}')
     assert problems() == ["max_length: found 128, but the model was made for 64"]
     assert problems(max_length=64) == []
@@ -209,6 +221,12 @@ def test_a_models_files_are_looked_at_before_anything_begins(tmp_path: Path) -> 
     before = fingerprint(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"1" * 99 + b"2")
     assert fingerprint(tmp_path) != before
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "lost.safetensors").symlink_to("nowhere")
+    assert fingerprint(tmp_path) != before, "and it ends"
+    (tmp_path / "model.safetensors").unlink()
+    assert "has no *.safetensors" in problems(max_length=64)[0]
 
 
 def test_relative_places_have_no_end() -> None:
