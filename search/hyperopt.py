@@ -33,6 +33,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 _GENERATORS = threading.Lock()  # over Python's and numpy's own, which adaptive TPE draws from
+MANY = 1 << 20  # values of a range: more are as good as a continuous one
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # of all trials: a proposal is not to depend on a clock
 
 
@@ -159,18 +160,20 @@ class _Label:
         """Its node in Hyperopt's graph.
 
         Steps are numbered, each with as much room as the others: Hyperopt rounds to multiples of a step, and
-        gives the two ends half of that.
+        gives the two ends half of that. Of very many it is not told, for it would find each impossible.
         """
         d = self.distribution
         if isinstance(d, CategoricalDistribution):
             return hp.choice(self.key, list(range(len(d.choices))))
         assert isinstance(d, IntDistribution | FloatDistribution)
         if self.count is not None:
-            return hp.quniform(self.key, -0.5, self.count - 0.5, 1)
-        if isinstance(d, IntDistribution):
+            ends = -0.5, self.count - 0.5
+            return hp.quniform(self.key, *ends, 1) if self.count <= MANY else hp.uniform(self.key, *ends)
+        if isinstance(d, IntDistribution) and d.high <= MANY:
             return hp.qloguniform(self.key, math.log(d.low - 0.5), math.log(d.high + 0.5), 1)
         if d.log:
-            return hp.loguniform(self.key, math.log(d.low), math.log(d.high))
+            margin = 0.5 if isinstance(d, IntDistribution) else 0.0
+            return hp.loguniform(self.key, math.log(d.low - margin), math.log(d.high + margin))
         return hp.uniform(self.key, d.low, d.high)
 
     @cached_property

@@ -84,6 +84,21 @@ def test_values_that_say_nothing_do_no_harm(algorithm: str, value: float) -> Non
     assert len(searched(algorithm, 26 if algorithm == "tpe" else 13, lambda params: value).trials) >= 13
 
 
+@pytest.mark.parametrize(
+    "wide",
+    [IntDistribution(0, 2**53), IntDistribution(1, 2**53, log=True)],
+    ids=str,
+)
+def test_the_numbers_of_a_wide_range_are_not_impossible_each(wide: IntDistribution) -> None:
+    study = optuna.create_study()
+    for number in range(30):
+        study.sampler = HyperoptSampler("tpe", {"x": wide}, seed=number)
+        trial = study.ask({"x": wide})
+        study.tell(trial, abs(trial.params["x"] - 1e15))
+    found: list[Any] = [t.value for t in study.trials]
+    assert np.median(found[20:]) < np.median(found[:20])
+
+
 def steps() -> st.SearchStrategy[BaseDistribution]:
     whole = st.integers(-50, 50)
     ints = st.builds(
