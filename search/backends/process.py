@@ -132,6 +132,8 @@ class Worker:
         for trial in self._trials.values():
             shorten(trial.output)
         limits, now = self._limits, time.monotonic()
+        if self._process.poll() is not None and not self._channel.has_news():
+            return self._lost()  # what it forked keeps its socket open
         if now - self._heard > limits.silence and not self._channel.has_news():
             return self._kill("lost", f"the worker process gave no sign of life for {limits.silence:g} s")
         if limits.memory is not None and (taken := self.memory()) > limits.memory * self._most:

@@ -226,6 +226,8 @@ class Ranks:
                     if not self._hear(key.data):
                         selector.unregister(key.data)
                 for sibling in self._siblings:
+                    if sibling.process.poll() is not None and not sibling.channel.has_news():
+                        self._lost(sibling)  # what it forked keeps its socket open
                     if time.monotonic() - sibling.heard > SILENCE_SECONDS:
                         what = f"rank {sibling.rank} gave no sign of life for {SILENCE_SECONDS:g} s"
                         self.fail({"kind": "lost", "message": what}, died=True)
@@ -235,8 +237,7 @@ class Ranks:
         messages = sibling.channel.receive()
         sibling.heard = time.monotonic()
         if messages is None:
-            what = how_it_ended(f"rank {sibling.rank}", sibling.process.wait())
-            self.fail({"kind": "lost", "message": what}, died=True)
+            self._lost(sibling)
             return False
         trial = self._trial
         for message in messages:
@@ -248,6 +249,10 @@ class Ranks:
                     sibling.busy = False
                     self._changed.notify_all()
         return True
+
+    def _lost(self, sibling: Sibling) -> None:
+        what = how_it_ended(f"rank {sibling.rank}", sibling.process.wait())
+        self.fail({"kind": "lost", "message": what}, died=True)
 
 
 def _leave_group() -> None:
