@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import filelock
 import torch
 
 from ..trainer.checkpoint import Base, Tensors, load_base
@@ -20,34 +21,42 @@ from ..trainer.token_cache import cache_folder
 
 MADE = 1  # how it is written; with another number it is written anew
 LINEARS = {"attn.c_attn": "qkv", "attn.c_proj": "out", "mlp.c_fc": "up", "mlp.c_proj": "down"}
+FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 NORMS = {"ln_1": "norm_1", "ln_2": "norm_2"}
 
 
 def shipped_model() -> tuple[Path, str]:
-    """Its folder, which is written where it is not there yet, and the sha256 of the base."""
+    """Its folder, which is written where it is not there whole, and the sha256 of the base."""
     base = load_base()
     try:
         folder = cache_folder() / "models" / f"gpt-{base.sha256[:16]}-{MADE}"
-        if not folder.is_dir():
+        if not _is_whole(folder):
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(base, folder)
-    except (OSError, RuntimeError) as error:
+            with filelock.FileLock(folder.with_name(f".{folder.name}.lock")):  # others may write it too
+                _write(base, folder)
+    except Exception as error:  # of safetensors, tokenizers, the system: each has its own for a full disk
         raise ConfigError(
             [f"model: the one that ships cannot be written (HPSEARCH_CACHE): {error}"]
         ) from error
     return folder, base.sha256
 
 
+def _is_whole(folder: Path) -> bool:
+    """Who cleans a cache of old files may leave some."""
+    return all((folder / name).is_file() for name in FILES)
+
+
 def _write(base: Base, folder: Path) -> None:
-    """All or nothing: other processes may write it too."""
+    """All or nothing, in place of what a cleaning or a kill has left."""
+    if _is_whole(folder):
+        return  # another process was faster
+    for left in folder.parent.glob(f"{folder.name}*"):
+        shutil.rmtree(left)
     partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
         gpt2(base.shape, base.weights).save_pretrained(partial)
         byte_tokenizer(base.shape.max_length).save_pretrained(partial)
         os.rename(partial, folder)
-    except OSError:
-        if not folder.is_dir():  # another process was faster
-            raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -45,15 +45,23 @@ def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
     with torch.no_grad():
         for name, tensor in trained_tensors(model).items():
             tensor.copy_((parts["best"] or parts["weights"])[name])
+    if merge:
+        _check_shared(model)
+    try:
+        return _write(model, tokenizer, identity["classes"], folder, merge=merge)
+    except Exception as error:  # of safetensors, tokenizers, the system: each has its own for a full disk
+        raise CheckpointError(f"{folder}: the model cannot be written: {error}") from error
+
+
+def _write(model: Any, tokenizer: Any, classes: list[str], folder: Path, *, merge: bool) -> list[Path]:
     model.save_pretrained(folder)
     left = [folder / name for name in ADAPTER]
     left += map(Path, tokenizer.save_pretrained(folder))
-    if identity["classes"]:
-        names = dict(enumerate(identity["classes"]))
+    if classes:
+        names = dict(enumerate(classes))
         (folder / LABELS).write_text(json.dumps(names, indent=2) + "\n", encoding="utf-8")
         left.append(folder / LABELS)
     if merge:
-        _check_shared(model)
         model.merge_and_unload().save_pretrained(folder / MERGED)
         tokenizer.save_pretrained(folder / MERGED)
         left += sorted((folder / MERGED).iterdir())

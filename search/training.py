@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,7 +103,7 @@ def train(
     if merge and training_config(document.objective) is None:
         raise UsageError("--merge: only the objectives lora and hf_lora leave adapters to merge")
     where = Path(folder) if folder is not None else default_folder(document)
-    with _threads(document.provenance.get("threads")), _held(where):
+    with _threads(document.provenance.get("threads")), _room(), _held(where):
         _prepare(where, document, merge=merge, force=force)
         from .trackers.training import Tracked
         from .trial import LocalTrial  # not before the threads are set: it loads numpy
@@ -151,6 +151,8 @@ def _value(document: Document, trial: LocalTrial) -> float:
         if failure["kind"] == "memory":
             told = (f"out of memory: {failure['message']}", *_advice(document, trial, "out_of_memory"))
             raise SearchError("\n  ".join(told)) from error
+        if failure["kind"] == "disk":
+            raise _full(failure["message"]) from error
         raise SearchError("\n".join(filter(None, (failure["message"], failure["traceback"])))) from error
     last = trial.last
     if last is not None and not math.isfinite(last.value):
@@ -160,6 +162,23 @@ def _value(document: Document, trial: LocalTrial) -> float:
     if not math.isfinite(value):
         raise _divergence(document, trial, f"the objective returned {value}")
     return value
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """Say of a full disk that it is one."""
+    from .trial import is_full
+
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise _full(str(error)) from error
+
+
+def _full(what: str) -> SearchError:
+    return SearchError(f"the disk is full: {what}; make room, and the same command goes on")
 
 
 def _divergence(document: Document, trial: LocalTrial, what: str) -> SearchError:
@@ -273,8 +292,13 @@ def _clear(folder: Path) -> None:
     finished = _finished(folder) or {"files": []}
     names = {METRICS, OUTPUT, CONFIG, SUMMARY, BEGAN, *finished["files"]}
     drop_checkpoint(folder)
-    for name in names:
-        (folder / Path(name).name).unlink(missing_ok=True)
+    for name in map(Path, names):
+        if name.is_absolute() or ".." in name.parts:
+            continue  # somebody has edited the summary
+        (folder / name).unlink(missing_ok=True)
+        if name.parent != Path():
+            with suppress(OSError):  # until it is empty, or where it is gone
+                (folder / name.parent).rmdir()
 
 
 def _finished(folder: Path) -> dict[str, Any] | None:

@@ -149,13 +149,17 @@ def failure_of(error: BaseException) -> dict[str, str]:
     name = type(error).__name__
     message = f"{name}: {error}".strip().rstrip(":")
     no_memory = isinstance(error, MemoryError) or name == "OutOfMemoryError"
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     no_memory = no_memory or "can't allocate memory" in message  # torch's words on CPU
     if isinstance(error, (ObjectiveError, ChildProcessError)):  # our own sentence says it all
         return {"kind": "error", "message": str(error), "traceback": ""}
-    kind = "memory" if no_memory else "disk" if full else "error"
+    kind = "memory" if no_memory else "disk" if is_full(error) else "error"
     first = message.splitlines()[0][:LONGEST_MESSAGE]
     return {"kind": kind, "message": first, "traceback": "\n".join(line[:LONGEST_MESSAGE] for line in tail)}
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether it says that there is no room on a disk."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _checked_step(step: Any, last: int) -> int:

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import resource
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 
 from hpsearch.objectives import catalog
 from hpsearch.objectives.base import ObjectiveError, TrialStopped
-from hpsearch.trainer.errors import DataError
+from hpsearch.trainer.errors import ConfigError, DataError
 
 from .hand_trial import HandTrial
 from .tiny_models import PLACES, sentences, write_rows
@@ -279,6 +280,27 @@ def test_the_model_that_ships_computes_what_the_trainers_own_does(tmp_path: Path
     with torch.inference_mode():
         found = gpt2(base.shape, base.weights).eval()(ids).logits
         assert torch.allclose(found[0], base_model(base).eval()(ids), atol=2e-4)
+
+
+def test_the_model_that_ships_is_there_whole_or_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit on the size of a file is as a full disk; a cleaning leaves what was read lately, a kill what it had."""
+    from hpsearch.objectives.hf_base import shipped_model
+
+    monkeypatch.setenv("HPSEARCH_CACHE", str(tmp_path))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"the one that ships cannot be written \(HPSEARCH_CACHE\)"):
+            shipped_model()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    folder, _ = shipped_model()
+    (folder / "config.json").unlink()
+    (folder.parent / f"{folder.name}.killed").mkdir()
+    assert shipped_model()[0] == folder and (folder / "config.json").is_file()
+    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == [folder.name]
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,18 @@ def test_too_little_memory_ends_with_what_would_help(cli: Cli) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [("import os", "os.write(os.open('/dev/full', os.O_WRONLY), b' ')",), ("Path('trained/best/.summary.json.part').symlink_to('/dev/full')", "return 1.0")],
+    ids=["in the objective", "after it"],
+)  # fmt: skip
+def test_a_full_disk_is_told_as_one(cli: Cli, lines: tuple[str, ...]) -> None:
+    code, _, errors = cli("train", str(configuration(body("from pathlib import Path", *lines))))
+    assert code == 1
+    assert errors.startswith("hpsearch: the disk is full: ") and errors.count("\n") == 1
+    assert "No space left on device" in errors and "make room, and the same command goes on" in errors
+
+
 def test_an_overfitted_run_ends_with_what_would_help(cli: Cli) -> None:
     source = body(
         "for step in range(1, 4):",
@@ -248,8 +260,15 @@ def test_force_deletes_what_the_run_left_and_nothing_else() -> None:
     summary = trained(configuration())
     (summary.folder / "notes.txt").write_text("mine")
     (summary.folder / "checkpoint" / "old").touch()
+    (summary.folder / "merged").mkdir()
+    for left in ("merged/model.safetensors", "../elsewhere"):
+        (summary.folder / left).touch()
+    told = json.loads((summary.folder / "summary.json").read_text())
+    told["files"] += ["merged/model.safetensors", "../elsewhere"]
+    (summary.folder / "summary.json").write_text(json.dumps(told))
     trained(configuration(parameters={"x": 4.0}), force=True)
     assert (summary.folder / "notes.txt").read_text() == "mine"
+    assert not (summary.folder / "merged").exists() and (summary.folder / "../elsewhere").exists()
     assert not (summary.folder / "checkpoint" / "old").exists()
 
 
