@@ -25,7 +25,10 @@ from mlflow.entities import Metric, Param, RunTag
 
 FILE = "mlflow.db"
 NAME, MARK = "hpsearch.run", "hpsearch.ended"  # tags: which run it is, and which of its ends it has
-STATUS = {"complete": "FINISHED", "pruned": "KILLED", "fail": "FAILED"}
+STATUS = {
+    **{"running": "RUNNING", "paused": "SCHEDULED", "waiting": "SCHEDULED"},
+    **{"complete": "FINISHED", "pruned": "KILLED", "fail": "FAILED"},
+}
 MOST_METRICS, MOST_PARAMS = 1000, 100  # of one request
 LONGEST_KEY, LONGEST = 250, 5000  # letters of a name, and of a value
 
@@ -88,9 +91,9 @@ class MLflow(Tracker):
             self._written[run.name] = some[-1].step
         if run.is_over and known.mark != run.mark:
             self._end(run, known)
-        elif not run.is_over and known.status != "RUNNING":  # it is tried again
-            self._client.update_run(known.run_id, status="RUNNING")
-            known.status, known.mark = "RUNNING", None
+        elif not run.is_over and known.status != STATUS[run.state]:  # it waits, goes on, or is tried again
+            self._client.update_run(known.run_id, status=STATUS[run.state])
+            known.status, known.mark = STATUS[run.state], None
             self._tell(run, known)
 
     def _begin(self, run: Run) -> _Known:

@@ -47,6 +47,8 @@ class WandB(Tracker):
         for folder in folders:  # of an earlier end, or cut off by a kill
             shutil.rmtree(folder)
         self.root.mkdir(parents=True, exist_ok=True)
+        if not os.access(self.root, os.R_OK | os.W_OK):  # W&B would write it somewhere else
+            raise PermissionError(f"cannot write into {self.root}")
         written = wandb.init(
             dir=self.root,
             mode="offline",

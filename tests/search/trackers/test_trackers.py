@@ -107,16 +107,35 @@ def test_two_processes_may_make_the_file_of_mlflow_at_once_and_one_may_be_killed
 
 
 @pytest.mark.slow
-def test_mlflow_says_no_more_why_an_earlier_attempt_ended(tmp_path: Path) -> None:
-    for shown in [run(2, "fail", reason="lost")], [run(2, "waiting"), run(4, "complete", 0.25)]:
+def test_mlflow_has_a_trial_as_it_stands_and_says_no_more_why_an_earlier_attempt_ended(
+    tmp_path: Path,
+) -> None:
+    status = {
+        "fail": "FAILED",
+        "waiting": "SCHEDULED",
+        "running": "RUNNING",
+        "paused": "SCHEDULED",
+        "complete": "FINISHED",
+    }
+    for shown in (
+        [run(2), run(2, "fail", reason="lost")],
+        [run(2, "waiting"), run(3), run(3, "paused"), run(4, "complete", 0.25)],
+    ):
         writer = make("mlflow", tmp_path, "study-1")
         for each in shown:
             writer.write(each)
             client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
             [experiment] = client.search_experiments(filter_string="name = 'study-1'")
             [written] = client.search_runs([experiment.experiment_id])
-            assert written.data.tags["state"] == each.state
+            assert (written.data.tags["state"], written.info.status) == (each.state, status[each.state])
             assert written.data.tags.get("reason") == each.about.get("reason")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that not even root writes into")
+def test_wandb_writes_nowhere_else_where_it_cannot_write() -> None:
+    with pytest.raises(PermissionError, match="cannot write into /proc/self"):
+        make("wandb", Path("/proc/self"), "study-1").write(run(2, "complete", 0.5))
 
 
 def test_an_event_file_that_a_kill_cut_off_is_gone_on_with(tmp_path: Path, read: Any) -> None:
