@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .hf_lora import Config
 
 CONFIG = "config.json"
-TENSORS = "*.safetensors"
+TENSORS, INDEX = "*.safetensors", "model.safetensors.index.json"
 WANTED = ("*.json", TENSORS, "*.model", "*.txt", "*.jinja")  # of a model on the hub
 SAMPLES, SAMPLE = 64, 1 << 16  # of a large file: so many parts of it, of so many bytes
 
@@ -38,16 +38,24 @@ def folder_of(config: Config, *, may_download: bool = True) -> Path | None:
         if not folder.is_dir():
             if folder.exists():
                 raise ConfigError([f"model: {config.model} is a file; name the folder that it is in"])
-            found = _on_the_hub(config, may_download)
-            if found is None:
-                return None
-            folder = found
-        if not (folder / CONFIG).is_file():
-            raise ConfigError([f"model: {folder} has no {CONFIG}: no model of transformers is in it"])
-        if not any(path.is_file() for path in folder.glob(TENSORS)):  # a link may lead nowhere
-            told = "save it again with save_pretrained, which writes safetensors"
-            raise ConfigError([f"model: {folder} has no {TENSORS}: {told}"])
+            return _on_the_hub(config, may_download)
+        if lack := _lack(folder):
+            raise ConfigError([f"model: {folder} {': '.join(lack)}"])
         return folder.absolute()
+
+
+def _lack(folder: Path) -> tuple[str, str] | None:
+    """What of a model is not in a folder, and what that means; None for a whole one."""
+    if not (folder / CONFIG).is_file():
+        return f"has no {CONFIG}", "no model of transformers is in it"
+    if not any(path.is_file() for path in folder.glob(TENSORS)):  # a link may lead nowhere
+        return f"has no {TENSORS}", "save it again with save_pretrained, which writes safetensors"
+    if (folder / INDEX).is_file() and not (folder / INDEX.removesuffix(".index.json")).is_file():
+        weights = _record(folder / INDEX).get("weight_map")
+        shards = set(map(str, weights.values())) if isinstance(weights, dict) else ()
+        if lost := sorted(name for name in shards if not (folder / name).is_file()):
+            return f"has no {lost[0]}", f"{INDEX} names it"
+    return None
 
 
 @contextmanager
@@ -72,25 +80,29 @@ def _on_the_hub(config: Config, may_download: bool) -> Path | None:
     name = str(config.model)
     no_folder = f"model: there is no folder {name!r} in {Path.cwd()}"
     try:
-        return Path(snapshot_download(name, revision=config.revision, local_files_only=True))
+        found = Path(snapshot_download(name, revision=config.revision, local_files_only=True)).absolute()
+        lack = _lack(found)
+        if lack is None:
+            return found
+        told = f"model: {found} {lack[0]}: fetch it whole (hf download {name})"  # as of one that was cut off
     except HFValidationError:
         raise ConfigError([f"{no_folder}, and no id of the hub is written so"]) from None
     except LocalEntryNotFoundError:
-        if config.local_files_only:
-            at = f" at revision {config.revision}" if config.revision else ""
-            raise ConfigError(
-                [
-                    f"{no_folder}, and no model of that name{at} in the cache ({constants.HF_HUB_CACHE}); "
-                    f"name a folder, or fetch it (hf download {name}), or set local_files_only: false"
-                ]
-            ) from None
+        at = f" at revision {config.revision}" if config.revision else ""
+        told = f"{no_folder}, and no model of that name{at} in the cache ({constants.HF_HUB_CACHE}); "
+        told += f"name a folder, or fetch it (hf download {name})"
+    if config.local_files_only:
+        raise ConfigError([f"{told}, or set local_files_only: false"])
     if not may_download:
         return None
     try:
-        return Path(snapshot_download(name, revision=config.revision, allow_patterns=list(WANTED)))
+        found = Path(snapshot_download(name, revision=config.revision, allow_patterns=list(WANTED)))
     except Exception as error:  # of the network, of the hub, of the disk: each library's own
         first = str(error).strip().splitlines()[0]
         raise ConfigError([f"model: {name} cannot be downloaded: {first}"]) from error
+    if lack := _lack(found):
+        raise ConfigError([f"model: {name} {lack[0]} on the hub"])
+    return found.absolute()
 
 
 def problems(config: Config) -> list[str]:
@@ -116,10 +128,14 @@ def too_long(config: Config, longest: int) -> str:
 
 def about(folder: Path) -> dict[str, Any]:
     """What `config.json` says. Raises `ConfigError` where that is no record of JSON."""
-    with _readable(folder / CONFIG):
-        found = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    return _record(folder / CONFIG)
+
+
+def _record(path: Path) -> dict[str, Any]:
+    with _readable(path):
+        found = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
-        raise ConfigError([f"model: {folder / CONFIG} holds {kind_of(found)}, needs an object"])
+        raise ConfigError([f"model: {path} holds {kind_of(found)}, needs an object"])
     return found
 
 

@@ -345,6 +345,36 @@ def test_a_folder_that_lacks_weights_is_no_model_for_the_task(
         trained(params("llama", model=str(tmp_path / "body")), tmp_path / "again")
 
 
+def test_a_model_of_the_cache_that_is_not_whole_is_to_be_fetched(
+    params: Callable[..., Params],
+    tiny_models: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a download that was cut off leaves it."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    for name in ("refs", "snapshots"):
+        (tmp_path / "models--me--cut" / name).mkdir(parents=True)
+    (tmp_path / "models--me--cut/refs/main").write_text("abc")
+    config = Path(tiny_models["llama"]) / "config.json"
+    snapshot = _without_dropout(config, tmp_path / "models--me--cut/snapshots/abc")
+    given = params("llama", model="me/cut")
+    assert trained(given, tmp_path / "run").reports
+    (snapshot / "model.safetensors").rename(snapshot / "model-00001-of-00002.safetensors")
+    shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    [(name, told)] = catalog.parameter_problems("hf_lora", given)
+    assert (
+        name == "model"
+        and "has no model-00002-of-00002.safetensors: fetch it whole (hf download me/cut)" in told
+    )
+    assert list(catalog.parameter_problems("hf_lora", given | {"local_files_only": False})) == [], (
+        "it is fetched"
+    )
+    [(_, told)] = catalog.parameter_problems("hf_lora", given | {"model": str(snapshot)})
+    assert told.endswith("has no model-00002-of-00002.safetensors: model.safetensors.index.json names it")
+
+
 def test_a_model_whose_config_tells_other_sizes_is_refused_by_name(
     params: Callable[..., Params], tiny_models: dict[str, str], tmp_path: Path
 ) -> None:
