@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from array import array
 from collections import Counter
@@ -71,7 +70,7 @@ def load_examples(config: Config, tokenizer: Any, model: str) -> Examples:
     files = [
         file for file in (config.train_file, config.validation_file) if file and file not in NAMED_CORPORA
     ]
-    stamps = tuple(list_files(Path(os.path.expanduser(file))) for file in files)
+    stamps = tuple(list_files(Path(file)) for file in files)
     key = (model, stamps, *(getattr(config, name) for name in MAKING))
     if key not in _kept:
         while len(_kept) >= KEPT:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -122,7 +121,7 @@ def _dealt(rows: list[Row], config: Config) -> tuple[list[Row], list[Row]]:
 
 def _rows(path: str, config: Config, chat: Chat | None) -> list[Row]:
     """The rows of a file or folder that are not blank."""
-    files, left_out = read_files(list_files(Path(os.path.expanduser(path))))
+    files, left_out = read_files(list_files(Path(path)))
     if left_out:
         _say(left_out)
     found, blank = [], 0

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,7 +175,7 @@ def _size(config: TrainConfig) -> _Size:
     if isinstance(config, PretrainConfig):
         return _Size(config.width, config.depth, config.max_length)
     assert isinstance(config, LoraConfig)
-    path = SHIPPED_BASE if config.base is None else Path(config.base)
+    path = SHIPPED_BASE if config.base is None else Path(os.path.expanduser(config.base))
     return _size_of(path.absolute(), path.stat().st_mtime_ns)
 
 

@@ -67,6 +67,7 @@ class TextFile:
 
 def list_files(path: Path) -> Listing:
     """The file, or all in the folder that is not hidden. Raises `DataError` where there is none."""
+    path = Path(os.path.expanduser(path))  # that of nobody stays as it is, and is not there
     try:
         folder = path.is_dir()
         if path.exists() and not folder and not path.is_file():  # reading a pipe would wait for ever
@@ -84,7 +85,7 @@ def fingerprint(path: Path) -> str:
     digest = hashlib.sha256()
     listing = list_files(path)
     for file, _, size in listing.files:
-        name = file.relative_to(path) if listing.folder else ""
+        name = file.relative_to(listing.path) if listing.folder else ""
         digest.update(f"{name}\0{size}\0".encode())
         try:
             with file.open("rb") as stream:

@@ -3,13 +3,17 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpsearch.trainer.checkpoint import SHIPPED_BASE, load_base
+from hpsearch.trainer.config import LoraConfig
 from hpsearch.trainer.errors import DataError
-from hpsearch.trainer.texts import list_files, read_documents, read_files
+from hpsearch.trainer.footprint import longest_sequence
+from hpsearch.trainer.texts import fingerprint, list_files, read_documents, read_files
 
 
 def read(path: Path, text_field: str | None = None) -> list[bytes]:
@@ -163,6 +167,19 @@ def test_a_record_without_text_is_told_with_its_line(tmp_path: Path, line: str, 
         read(path)
     assert str(told.value).startswith(f"{path}:3: ") and message in str(told.value)
     assert "\n" not in str(told.value)
+
+
+def test_home_is_known_by_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`hpsearch validate` takes what it leads to for there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.txt").write_text("text")
+    shutil.copy(SHIPPED_BASE, tmp_path / "base.safetensors")
+    config = LoraConfig(max_steps=1, base="~/base.safetensors", train_file="~/a.txt")
+    assert list_files(Path(config.train_file)).path == tmp_path / "a.txt"
+    assert fingerprint(Path(config.train_file)) == fingerprint(tmp_path / "a.txt")
+    assert load_base(config.base).shape == load_base().shape and longest_sequence(config) == 128
+    with pytest.raises(DataError, match=r"~nobody here/a\.txt: cannot be read: No such file"):
+        list_files(Path("~nobody here/a.txt"))
 
 
 def test_a_pipe_is_no_text(tmp_path: Path) -> None:
