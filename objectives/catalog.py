@@ -281,7 +281,7 @@ def sharing_problems(
         found = config.from_params(params)
     except ConfigError:
         return []  # `parameter_problems` says so
-    return [_problem(problem, params) for problem in found.undivided(sharded=strategy == "fsdp")]
+    return [_problem(problem, params) for problem in found.undivided(strategy)]
 
 
 def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -205,6 +205,11 @@ class _Encoder:
         return found
 
 
+def unlearned(example: Example) -> Example:
+    """An example to compute with of which nothing is learned."""
+    return Example(example.ids, [IGNORED] * len(example.labels))
+
+
 def label_count(batch: dict[str, Tensor], *, causal: bool) -> int:
     """What is learned of a batch: tokens, or rows. A causal model says each token after the one before it."""
     labels = batch["labels"]

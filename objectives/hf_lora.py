@@ -97,10 +97,12 @@ class Config(Adapters, Training):
 
         return problems(self)
 
-    def undivided(self, *, sharded: bool) -> list[str]:
-        problems = super().undivided(sharded=sharded)
-        if sharded:
-            problems.append("fsdp shares out whole models alone, and hf_lora trains adapters: take ddp")
+    def undivided(self, strategy: str) -> list[str]:
+        problems = super().undivided(strategy)
+        if self.load_in_4bit and strategy == "fsdp":
+            problems.append(
+                "load_in_4bit: found true, but fsdp shares out weights of 16 or 32 bits alone; take ddp"
+            )
         return problems
 
     @property

@@ -145,6 +145,17 @@ def trained_tensors(model: Any) -> dict[str, Tensor]:
     return found
 
 
+def blocks_of(model: Any) -> list[Any]:
+    """The layers of a model that compute one after another: the entries of its outermost lists."""
+    lists = {
+        name: module for name, module in model.named_modules() if isinstance(module, torch.nn.ModuleList)
+    }
+    outer = [
+        module for name, module in lists.items() if not any(name.startswith(f"{other}.") for other in lists)
+    ]
+    return [block for blocks in outer for block in blocks]
+
+
 def _check_task(config: Config, about: Any) -> None:
     """Raise `ConfigError` where transformers has no such model for the task."""
     import transformers

@@ -7,6 +7,7 @@
 | a step is the same in one pass or in several | losses are summed, then divided by what a step learns |
 | losses compare between trials | all see the same validation rows, summed and divided by what is learned |
 | several processes have the losses of one | whole passes are dealt out, then rows, with other dropout |
+| none of them waits for another in vain | all have as many passes; one without rows learns nothing |
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from ..trainer.optim import new_optimizer
 from ..trainer.ranks import ALONE, Ranks
 from ..trainer.run import BaseRun, perplexity
 from ..trainer.seeds import seed_of
-from .hf_data import IGNORED, Example, collate, label_count, load_examples
+from .hf_data import IGNORED, Example, collate, label_count, load_examples, unlearned
 from .hf_files import fingerprint, folder_of
 from .hf_lora import Config
-from .hf_model import load_model, load_tokenizer, trained_tensors, with_adapters
+from .hf_model import blocks_of, load_model, load_tokenizer, trained_tensors, with_adapters
 
 
 class HfRun(BaseRun):
@@ -43,7 +44,7 @@ class HfRun(BaseRun):
     def __init__(self, config: Config, ranks: Ranks = ALONE) -> None:
         problems = config.problems_of_files()
         if ranks.count > 1:
-            problems += config.undivided(sharded=ranks.sharded)
+            problems += config.undivided(ranks.strategy)
         if problems:
             raise ConfigError(problems)
         config = on_device(config)
@@ -61,10 +62,16 @@ class HfRun(BaseRun):
         frozen = (
             HALVES.get(self.numerics.precision, torch.float32) if device.type == "cuda" else torch.float32
         )
-        model, new = load_model(config, folder, self.tokenizer, self.examples.classes, device, frozen)
+        shared = ranks.strategy == "fsdp"  # which brings it to the devices part by part
+        first = torch.device("cpu") if shared else device
+        model, new = load_model(config, folder, self.tokenizer, self.examples.classes, first, frozen)
         model.config.use_cache = False  # of what is written once, and not token by token
         self.model = with_adapters(config, model, new)
         trained = trained_tensors(self.model)
+        if shared:
+            from ..trainer.sharded import mesh_of, share_out
+
+            share_out(self.model, blocks_of(model), mesh_of(device, ranks), whole=trained.values())
         optimizer = new_optimizer(config, trained, dict)
         super().__init__(config, device, trained, optimizer, self.numerics.new_loss_scale(), ranks)
         self._orders: dict[int, list[int]] = {}
@@ -105,21 +112,22 @@ class HfRun(BaseRun):
         for number, share in self.ranks.passes(len(passes), self.config.batch_size):
             rows, purpose = passes[number], "dropout"
             if share is not None:
-                rows = rows[share.first : share.first + share.rows]
+                mine = slice(share.first, share.first + share.rows)
+                rows = rows[mine] or [unlearned(rows[0])]
                 purpose = f"dropout of rank {self.ranks.rank}"
-            if rows:
-                seed = seed_of(purpose, self.config.seed, self.step * len(passes) + number)
-                yield seed, self._batch(rows)
+            seed = seed_of(purpose, self.config.seed, self.step * len(passes) + number)
+            yield seed, self._batch(rows)
 
     @torch.inference_mode()
     def evaluate(self) -> tuple[float, dict[str, float]]:
         """The loss in nats over all that is learned of the validation rows; perplexity, or accuracy."""
         self.model.eval()
         losses, right, count = [], 0, 0
-        starts = range(0, len(self.held), self.config.batch_size)
+        rows = self.config.batch_size
         with self.numerics.settings():
-            for at in starts[self.ranks.rank :: self.ranks.count]:
-                batch = self._batch(self.held[at : at + self.config.batch_size])
+            for at in range(0, len(self.held), rows * self.ranks.count):
+                mine = at + rows * self.ranks.rank
+                batch = self._batch(self.held[mine : mine + rows] or [unlearned(self.held[0])])
                 logits = self._logits(batch)
                 losses.append(self._loss(logits, batch["labels"]).item())
                 count += label_count(batch, causal=self._causal)

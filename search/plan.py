@@ -171,16 +171,24 @@ def _refusals(spec: Spec) -> list[tuple[str, str, int]]:
     assert isinstance(spec.objective, str)
     rng = random.Random(0)
     configs = [spec.space.sample(rng) for _ in range(TRIED)]
-    problems = [problem for config in configs for problem in parameter_problems(spec.objective, config)]
+    asked = [
+        ("parameters", problem)
+        for config in configs
+        for problem in parameter_problems(spec.objective, config)
+    ]
     if spec.execution.processes_per_trial > 1:
         how = spec.execution.strategy or "ddp"
-        problems += [told for config in configs for told in sharing_problems(spec.objective, config, how)]
-    counts = Counter(name for name, _ in problems)
-    first = dict(reversed(problems))
-    return [
-        (f"parameters.{name}" if name in spec.parameters else "parameters", first[name], count)
-        for name, count in counts.items()
+        asked += [
+            ("execution.strategy", told)
+            for config in configs
+            for told in sharing_problems(spec.objective, config, how)
+        ]
+    problems = [
+        (f"parameters.{name}" if name in spec.parameters else where, told) for where, (name, told) in asked
     ]
+    counts = Counter(path for path, _ in problems)
+    first = dict(reversed(problems))
+    return [(path, first[path], count) for path, count in counts.items()]
 
 
 def _missing_files(spec: Spec) -> Iterator[Issue]:

@@ -62,16 +62,21 @@ class TrainConfig(Training):
     eval_samples: int = whole(32, "[1, inf)", "validation sequences, the same ones every time")
     torch_compile: bool = switch("train blocks that torch compiles first: a minute that only long runs repay")
 
-    def undivided(self, *, sharded: bool) -> list[str]:
-        problems = super().undivided(sharded=sharded)
+    def undivided(self, strategy: str) -> list[str]:
+        problems = super().undivided(strategy)
         if self.torch_compile:
             problems.append("torch_compile: found true, but what several processes train is not compiled")
-        if sharded and self.optimizer in ("adafactor", "muon"):
+        if strategy == "fsdp" and self.trains_all and self.optimizer in ("adafactor", "muon"):
             problems.append(
                 f"optimizer: found {self.optimizer!r}, which steps by whole matrices; with fsdp "
                 "each process has a part of them: take another one, or ddp"
             )
         return problems
+
+    @property
+    def trains_all(self) -> bool:
+        """Whether all weights of the model are trained: none is frozen."""
+        return True
 
     @property
     def rows_per_pass(self) -> int:
@@ -128,14 +133,9 @@ class LoraConfig(Adapters, TrainConfig):
             return [f"max_length: found {self.max_length}, but the base was made for {longest}"]
         return []
 
-    def undivided(self, *, sharded: bool) -> list[str]:
-        problems = super().undivided(sharded=sharded)
-        if sharded and self.finetuning_type != "full":
-            problems.append(
-                "finetuning_type: fsdp shares out whole models alone, so the finetuning_type is to be full, "
-                f"not {self.finetuning_type}; or take ddp"
-            )
-        return problems
+    @property
+    def trains_all(self) -> bool:
+        return self.finetuning_type == "full"
 
     @property
     def rows_per_pass(self) -> int:

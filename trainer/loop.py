@@ -76,7 +76,7 @@ class Run(BaseRun):
 
     def __init__(self, config: TrainConfig, pack: Pack | None = None, ranks: Ranks = ALONE) -> None:
         config = on_device(config)
-        if ranks.count > 1 and (problems := config.undivided(sharded=ranks.sharded)):
+        if ranks.count > 1 and (problems := config.undivided(ranks.strategy)):
             raise ConfigError(problems)
         device = torch.device(config.device)
         self.corpus = load_corpus(

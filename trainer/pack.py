@@ -314,7 +314,7 @@ class LoraPack(Pack):
             self._place += [(len(self._stacks), place) for place in range(len(alike))]
             self._stacks.append(
                 {
-                    n: _padded(t, rank).new_zeros(len(alike), *_padded(t, rank).shape[1:])
+                    n: padded(t, rank).new_zeros(len(alike), *padded(t, rank).shape[1:])
                     for n, t in alike[0].trained.items()
                 }
             )
@@ -413,7 +413,7 @@ def _lora(config: TrainConfig) -> LoraConfig:
     return config
 
 
-def _padded(tensor: Tensor, rank: int) -> Tensor:
+def padded(tensor: Tensor, rank: int) -> Tensor:
     """A stack [1, rank, width] of one; [1, 1, width] of what has no rank."""
     return F.pad(tensor, (0, 0, 0, rank - len(tensor)))[None] if tensor.dim() == 2 else tensor[None, None]
 
@@ -421,11 +421,11 @@ def _padded(tensor: Tensor, rank: int) -> Tensor:
 def new_pack(config: TrainConfig, ranks: Ranks = ALONE) -> Pack:
     """A pack for runs like this one. Raises `CheckpointError` or `ConfigError` where its base is none."""
     config = on_device(config)
-    if ranks.sharded:
+    if ranks.strategy == "fsdp":
         # Not at the top of the module: it takes a second to load.
-        from .sharded import ShardedModel
+        from .sharded import new_sharded_pack
 
-        return ShardedModel(config, ranks)
+        return new_sharded_pack(config, ranks)
     if isinstance(config, LoraConfig) and config.finetuning_type == "lora":
         return LoraPack(config)
     return WholeModel(config)

@@ -46,7 +46,7 @@ class Ranks:
     """One process, which computes all of its run."""
 
     rank, count = 0, 1
-    sharded = False  # whether each keeps only a part of the model
+    strategy = ""  # by which several share a run: ddp or fsdp
 
     @property
     def first(self) -> bool:
@@ -90,8 +90,8 @@ ALONE = Ranks()
 class Group(Ranks):
     """Several processes, which torch connects."""
 
-    def __init__(self, rank: int, count: int, *, sharded: bool) -> None:
-        self.rank, self.count, self.sharded = rank, count, sharded
+    def __init__(self, rank: int, count: int, strategy: str = "ddp") -> None:
+        self.rank, self.count, self.strategy = rank, count, strategy
 
     def sum(self, tensors: Iterable[Tensor]) -> None:
         for bucket in _buckets(tensors):
@@ -131,4 +131,4 @@ def joined(strategy: str) -> Ranks:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend)
-    return Group(dist.get_rank(), dist.get_world_size(), sharded=strategy == "fsdp")
+    return Group(dist.get_rank(), dist.get_world_size(), strategy)

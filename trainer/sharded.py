@@ -1,11 +1,15 @@
-"""A whole model of which each process keeps a part: torch's `fully_shard`, known as FSDP2 and ZeRO 3.
+"""A model of which each process keeps a part: torch's `fully_shard`, known as FSDP2 and ZeRO 3.
 
-A block's weights are gathered before it computes and given up after it; its gradients are summed, and each
-process keeps its part of them. So the weights, the gradients and the optimizer's state of a run are shared
-out among its processes. What each of them needs beside is the largest block, and what its own rows take.
+A block's weights are gathered before it computes and given up after it. What each process needs beside its
+part is the largest block, what is outside of blocks, and what its own rows take.
+
+| what trains | what is shared out | what each process has whole |
+|---|---|---|
+| all of the model | weights, gradients, the optimizer's state | nothing |
+| adapters, or a head | the frozen weights | what is trained: it is small, and as with ddp |
 
 Each matrix is cut by its rows. Optimizers that look at one number at a time need not know; those that look at
-a whole matrix cannot train so (`TrainConfig.undivided`). Zhao et al. 2023, "PyTorch FSDP".
+a whole matrix cannot train all of a model so (`TrainConfig.undivided`). Zhao et al. 2023, "PyTorch FSDP".
 """
 
 from __future__ import annotations
@@ -16,31 +20,56 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from .checkpoint import Tensors
-from .config import TrainConfig
-from .pack import WholeModel
+from .config import LoraConfig, TrainConfig
+from .pack import LoraPack, Pack, WholeModel, padded
 from .ranks import Ranks
 
 
+def new_sharded_pack(config: TrainConfig, ranks: Ranks) -> Pack:
+    """The pack of one run that these processes share by fsdp."""
+    if isinstance(config, LoraConfig) and config.finetuning_type == "lora":
+        return ShardedBase(config, ranks)
+    return ShardedModel(config, ranks) if config.trains_all else ShardedBody(config, ranks)
+
+
+def share_out(
+    model: nn.Module, blocks: Iterable[nn.Module], mesh: DeviceMesh, *, whole: Iterable[Tensor] = ()
+) -> None:
+    """Leave each process its part of a model's weights, and all of those that stay `whole`.
+
+    Block by block they are brought to the mesh's device, where they are not there yet.
+    """
+    kept = cast(set[nn.Parameter], set(whole))
+    for parameter in kept:
+        parameter.data = parameter.data.to(mesh.device_type)
+    for module in (*blocks, model):
+        fully_shard(module, mesh=mesh, ignored_params=kept)
+        sharded = cast(FSDPModule, module)
+        sharded.set_force_sum_reduction_for_comms(True)  # a row counts what it counts in one process
+        sharded.set_gradient_divide_factor(1.0)
+
+
+def mesh_of(device: torch.device, ranks: Ranks) -> DeviceMesh:
+    """The devices that a model is shared out to: one of each process."""
+    return init_device_mesh(device.type, (ranks.count,))
+
+
 class ShardedModel(WholeModel):
-    """A pack of one run, whose tensors are this process's parts of the model's."""
+    """A pack of one run of all weights; its tensors are this process's parts of the model's."""
 
     def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
         super().__init__(config)
-        self._mesh = init_device_mesh(self.device.type, (ranks.count,))
+        self._mesh = mesh_of(self.device, ranks)
         self._parts: dict[str, nn.Parameter] = {}
 
     def start(self, config: TrainConfig) -> Tensors:
         names = super().start(config).keys()
-        for module in (*self.model.blocks, self.model):
-            fully_shard(module, mesh=self._mesh)
-            sharded = cast(FSDPModule, module)
-            sharded.set_force_sum_reduction_for_comms(True)  # a row counts what it counts in one process
-            sharded.set_gradient_divide_factor(1.0)
+        share_out(self.model, self.model.blocks, self._mesh)
         self._parts = {name: part for name, part in self.model.named_parameters() if name in names}
         return {name: _local(part.data) for name, part in self._parts.items()}
 
@@ -93,6 +122,39 @@ class ShardedModel(WholeModel):
         if found is None:  # of an optimizer's state
             found = self._parts[name.partition(".")[2]]
         return found if tensor.dim() else None
+
+
+class ShardedBase(LoraPack):
+    """A pack of one run of adapters."""
+
+    def __init__(self, config: LoraConfig, ranks: Ranks) -> None:
+        super().__init__(config)
+        self._mesh = mesh_of(self.device, ranks)
+
+    def start(self, config: TrainConfig) -> Tensors:
+        adapters = super().start(config)
+        share_out(self.model, self.model.blocks, self._mesh)
+        return adapters
+
+    @torch.no_grad()
+    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+        """The adapters stay beside the base: nobody has all of what they would be merged into."""
+        assert isinstance(config, LoraConfig)
+        stack = {name: padded(tensor, config.padded_rank) for name, tensor in trained.items()}
+        self.lora.place([stack], self._scale)
+
+
+class ShardedBody(WholeModel):
+    """A pack of one run of a head."""
+
+    def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
+        super().__init__(config)
+        self._mesh = mesh_of(self.device, ranks)
+
+    def start(self, config: TrainConfig) -> Tensors:
+        head = super().start(config)
+        share_out(self.model, self.model.blocks, self._mesh, whole=head.values())
+        return head
 
 
 def _local(tensor: Any) -> Tensor:

@@ -194,8 +194,8 @@ class Training(Parameters):
         """The whole run, in `unit`."""
         return cast(int, next(found for name in LENGTHS if (found := getattr(self, name)) is not None))
 
-    def undivided(self, *, sharded: bool) -> list[str]:
-        """What speaks against several processes for a run, each with all of the model or a part of it."""
+    def undivided(self, strategy: str) -> list[str]:
+        """What speaks against several processes that share a run by this strategy."""
         return []
 
     @property

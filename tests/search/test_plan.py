@@ -320,9 +320,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "no such objective": ({"objective": "loar"}, "objective", 'did you mean "lora"?'),
     "what fsdp does not share out": (
-        {"execution": {"processes_per_trial": 2, "strategy": "fsdp"}},
-        "parameters",
-        "so the finetuning_type is to be full, not lora",
+        {
+            "parameters": parameters(optimizer="muon", finetuning_type="full"),
+            "execution": {"processes_per_trial": 2, "strategy": "fsdp"},
+        },
+        "parameters.optimizer",
+        "steps by whole matrices",
     ),
     "a strategy for a script": (
         {"objective": {"command": ["true"]}, "execution": {"processes_per_trial": 2, "strategy": "ddp"}},

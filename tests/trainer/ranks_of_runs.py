@@ -6,6 +6,9 @@ python ranks_of_runs.py '[{"strategy": ..., "objective": ..., "params": ..., "fo
 from __future__ import annotations
 
 import json
+import math
+import os
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -14,10 +17,45 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpsearch.trainer.config import LoraConfig, PretrainConfig
-from hpsearch.trainer.loop import fit
+from hpsearch.objectives.catalog import training_config
+from hpsearch.objectives.ranks import meeting
+from hpsearch.trainer.loop import Run
 from hpsearch.trainer.ranks import Group, joined
-from hpsearch.trainer.run import Report
+from hpsearch.trainer.run import Report, train_to_end
+
+Asked = list[dict[str, Any]]
+
+
+def in_processes(count: int, asked: Asked) -> list[list[list[float]]]:
+    """The step, loss, training loss and norm of the gradients of each report of each run."""
+    with meeting(count) as variables:
+        words = [sys.executable, __file__, json.dumps(asked)]
+        pipes = [subprocess.PIPE, *[subprocess.DEVNULL] * (count - 1)]
+        started = [
+            subprocess.Popen(words, env=os.environ | its, stdout=pipe)
+            for its, pipe in zip(variables, pipes, strict=True)
+        ]
+        try:
+            output, _ = started[0].communicate(timeout=200)
+            assert [process.wait(30) for process in started] == [0] * count
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+    found: list[list[list[float]]] = json.loads(output.splitlines()[-1])
+    return found
+
+
+def told_of(report: Report) -> list[float]:
+    return [report.step, report.value, report.metrics["train_loss"], report.metrics["grad_norm"]]
+
+
+def same(found: list[list[float]], expected: list[list[float]]) -> bool:
+    return len(found) == len(expected) and all(
+        math.isclose(a, b, abs_tol=1e-5)
+        for mine, its in zip(found, expected, strict=True)
+        for a, b in zip(mine, its, strict=True)
+    )
 
 
 class Stopped(BaseException):
@@ -28,16 +66,19 @@ def trained(asked: dict[str, Any]) -> list[list[float]]:
     told: list[list[float]] = []
 
     def listen(report: Report) -> None:
-        told.append([report.step, report.value, report.metrics["train_loss"], report.metrics["grad_norm"]])
+        told.append(told_of(report))
         if report.step == asked.get("stop"):
             raise Stopped
 
-    kind = LoraConfig if asked["objective"] == "lora" else PretrainConfig
-    group = Group(dist.get_rank(), dist.get_world_size(), sharded=asked["strategy"] == "fsdp")
+    kind: Any = training_config(asked["objective"])
+    group = Group(dist.get_rank(), dist.get_world_size(), asked["strategy"])
     folder = Path(asked["folder"]) if "folder" in asked else None
     config = kind.from_params(asked["params"])
+    new_run: Any = Run
+    if asked["objective"] == "hf_lora":
+        from hpsearch.objectives.hf_run import HfRun as new_run
     with suppress(Stopped):
-        fit(config, on_report=listen, checkpoint=folder, resume_from=folder, ranks=group)
+        train_to_end(new_run(config, ranks=group), on_report=listen, checkpoint=folder, resume_from=folder)
     return told
 
 

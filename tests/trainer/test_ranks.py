@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpsearch.objectives.ranks import meeting
 from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.loop import fit
 from hpsearch.trainer.ranks import Group
 
-SCRIPT = Path(__file__).with_name("ranks_of_runs.py")
-Asked = list[dict[str, Any]]
+from .ranks_of_runs import Asked, in_processes, same, told_of
 
 
 @given(count=st.integers(1, 9), passes=st.integers(1, 20), rows=st.integers(1, 20))
@@ -32,7 +25,7 @@ def test_every_row_of_a_step_is_one_processs_and_all_have_as_much_to_do(
     seen = []
     shapes = set()
     for rank in range(count):
-        mine = Group(rank, count, sharded=False).passes(passes, rows)
+        mine = Group(rank, count).passes(passes, rows)
         shapes.add(tuple(rows if share is None else share.rows for _, share in mine))
         for number, share in mine:
             ones = torch.arange(1, rows + 1) + rows * number
@@ -41,43 +34,15 @@ def test_every_row_of_a_step_is_one_processs_and_all_have_as_much_to_do(
     assert len(shapes) == 1
 
 
-def in_processes(count: int, asked: Asked) -> list[list[list[float]]]:
-    """The step, loss, training loss and norm of the gradients of each report of each run."""
-    with meeting(count) as variables:
-        words = [sys.executable, str(SCRIPT), json.dumps(asked)]
-        pipes = [subprocess.PIPE, *[subprocess.DEVNULL] * (count - 1)]
-        started = [
-            subprocess.Popen(words, env=os.environ | its, stdout=pipe)
-            for its, pipe in zip(variables, pipes, strict=True)
-        ]
-        try:
-            output, _ = started[0].communicate(timeout=200)
-            assert [process.wait(30) for process in started] == [0] * count
-        finally:
-            for process in started:
-                process.kill()
-                process.wait()
-    found: list[list[list[float]]] = json.loads(output.splitlines()[-1])
-    return found
-
-
 def in_one(config: TrainConfig, folder: Path | None = None) -> list[list[float]]:
     told: list[list[float]] = []
     fit(
         config,
-        on_report=lambda r: told.append([r.step, r.value, r.metrics["train_loss"], r.metrics["grad_norm"]]),
+        on_report=lambda report: told.append(told_of(report)),
         checkpoint=folder,
         resume_from=folder,
     )
     return told
-
-
-def same(found: list[list[float]], expected: list[list[float]]) -> bool:
-    return len(found) == len(expected) and all(
-        math.isclose(a, b, abs_tol=1e-5)
-        for mine, its in zip(found, expected, strict=True)
-        for a, b in zip(mine, its, strict=True)
-    )
 
 
 DROPOUT = {"dropout": 0.1, "width": 8, "depth": 2, "heads": 2}
@@ -89,13 +54,22 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         ("ddp", "fsdp"),
     ),
     "computed twice": ("pretrain", DROPOUT | {"gradient_checkpointing": True}, ("ddp", "fsdp")),
-    "adapters": ("lora", {"lora_r": 2, "lora_dropout": 0.1, "use_dora": True, "optimizer": "muon"}, ("ddp",)),
+    "adapters": (
+        "lora",
+        {"lora_r": 2, "lora_dropout": 0.1, "use_dora": True, "optimizer": "muon"},
+        ("ddp", "fsdp"),
+    ),
+    "adapters computed twice": (
+        "lora",
+        {"lora_dropout": 0.1, "gradient_checkpointing": True, "gradient_accumulation_steps": 3},
+        ("fsdp",),
+    ),
     "all of a base, the best of it": (
         "lora",
         {"finetuning_type": "full", "optimizer": "lion", "early_stopping_patience": 1},
         ("ddp", "fsdp"),
     ),
-    "a head": ("lora", {"finetuning_type": "linear", "optimizer": "adafactor"}, ("ddp",)),
+    "a head": ("lora", {"finetuning_type": "linear", "optimizer": "adafactor"}, ("ddp", "fsdp")),
 }
 
 
@@ -140,17 +114,16 @@ def _stop(report: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "sharded", "said"),
+    ("options", "strategy", "said"),
     [
-        ({"torch_compile": True}, False, "torch_compile: found true"),
-        ({}, True, "finetuning_type: fsdp shares out whole models alone"),
-        ({"finetuning_type": "full", "optimizer": "muon"}, True, "optimizer: found 'muon'"),
+        ({"torch_compile": True}, "ddp", "torch_compile: found true"),
+        ({"finetuning_type": "full", "optimizer": "muon"}, "fsdp", "optimizer: found 'muon'"),
     ],
 )
 def test_what_cannot_be_shared_is_refused(
-    tiny: dict[str, Any], base_file: Path, options: dict[str, Any], sharded: bool, said: str
+    tiny: dict[str, Any], base_file: Path, options: dict[str, Any], strategy: str, said: str
 ) -> None:
     config = LoraConfig.from_params(tiny | {"base": str(base_file)} | options)
     with pytest.raises(ConfigError) as caught:
-        fit(config, on_report=_stop, ranks=Group(0, 2, sharded=sharded))
+        fit(config, on_report=_stop, ranks=Group(0, 2, strategy))
     assert [problem for problem in caught.value.problems if problem.startswith(said)]
