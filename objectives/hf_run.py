@@ -16,13 +16,15 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..trainer.build import on_device
+from ..trainer.checkpoint import Tensors
 from ..trainer.errors import ConfigError
 from ..trainer.memory import reset_peak_memory
 from ..trainer.numerics import HALVES, Numerics
@@ -34,6 +36,9 @@ from .hf_data import IGNORED, Example, collate, label_count, load_examples, unle
 from .hf_files import fingerprint, folder_of
 from .hf_lora import Config
 from .hf_model import blocks_of, load_model, load_tokenizer, trained_tensors, with_adapters
+
+if TYPE_CHECKING:
+    from ..trainer.zero import Zero
 
 
 class HfRun(BaseRun):
@@ -62,17 +67,23 @@ class HfRun(BaseRun):
         frozen = (
             HALVES.get(self.numerics.precision, torch.float32) if device.type == "cuda" else torch.float32
         )
-        shared = ranks.strategy == "fsdp"  # which brings it to the devices part by part
+        shared = ranks.strategy in ("fsdp", "deepspeed")  # which bring it to the devices part by part
         first = torch.device("cpu") if shared else device
         model, new = load_model(config, folder, self.tokenizer, self.examples.classes, first, frozen)
         model.config.use_cache = False  # of what is written once, and not token by token
         self.model = with_adapters(config, model, new)
         trained = trained_tensors(self.model)
-        if shared:
+        self.zero: Zero | None = None
+        if ranks.strategy == "fsdp":
             from ..trainer.sharded import mesh_of, share_out
 
             share_out(self.model, blocks_of(model), mesh_of(device, ranks), whole=trained.values())
-        optimizer = new_optimizer(config, trained, dict)
+        elif ranks.strategy == "deepspeed":
+            from ..trainer.zero import Zero
+
+            self.zero = Zero(config, ranks, self.numerics, self.model, trained)
+            trained = self.zero.trained
+        optimizer = self.zero or new_optimizer(config, trained, dict)
         super().__init__(config, device, trained, optimizer, self.numerics.new_loss_scale(), ranks)
         self._orders: dict[int, list[int]] = {}
         reset_peak_memory(device)
@@ -90,15 +101,18 @@ class HfRun(BaseRun):
         self.model.train()
         self.model.zero_grad(set_to_none=True)
         with self.numerics.settings():
-            for seed, batch in batches:
+            for number, (seed, batch) in enumerate(batches, 1):
                 torch.manual_seed(seed)
                 loss = self._loss(self._logits(batch), batch["labels"], config.label_smoothing_factor) / total
                 if not loss.requires_grad:  # as of T5's `shared`, beside the embeddings that it has
                     told = "the loss depends on none of these layers"
                     raise ConfigError([f"target_modules: found {config.target_modules!r}, but {told}"])
-                torch.autograd.backward(loss * scale)
+                if self.zero is None:
+                    torch.autograd.backward(loss * scale)
+                else:
+                    self.zero.backward(loss, last=number == len(batches))
                 self.loss_total += loss.detach()
-            gradients = {name: self._gradient(tensor) for name, tensor in self.trained.items()}
+            gradients = {} if self.zero else {name: _gradient(t) for name, t in self.trained.items()}
             self.ranks.sum(gradients.values())
             if self.loss_scale is None or self.loss_scale.unscale(gradients):
                 self.grad_norm.copy_(self.optimizer.step(gradients, self.rate_of(self.step)))
@@ -139,6 +153,21 @@ class HfRun(BaseRun):
         if self._classifies:
             return value, {"accuracy": right_ones / learned}
         return value, {"perplexity": perplexity(value)}
+
+    def load_weights(self, weights: Tensors) -> None:
+        super().load_weights(weights)
+        if self.zero:
+            self.zero.adopt()
+
+    def whole(self, tensors: Tensors) -> Tensors:
+        return self.zero.whole(tensors) if self.zero else tensors
+
+    def own(self, tensors: Tensors) -> Tensors:
+        return self.zero.own(tensors) if self.zero else tensors
+
+    def close(self) -> None:
+        if self.zero:
+            self.zero.close()
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -181,8 +210,8 @@ class HfRun(BaseRun):
         """[rows, tokens, vocabulary], of classes [rows, classes]."""
         # Of the labels a seq2seq model makes what its decoder reads; nobody uses the loss that it makes too.
         given = {name: batch[name] for name in batch if name != "labels" or self.config.task == "seq2seq_lm"}
-        with self.numerics.autocast():
-            logits: Tensor = self.model(**given).logits
+        with nullcontext() if self.zero else self.numerics.autocast():
+            logits: Tensor = (self.zero or self.model)(**given).logits
         return logits
 
     def _loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -197,10 +226,10 @@ class HfRun(BaseRun):
             label_smoothing=smoothing,
         )
 
-    @staticmethod
-    def _gradient(tensor: Tensor) -> Tensor:
-        """Of what the step did not use it is zero."""
-        return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+
+def _gradient(tensor: Tensor) -> Tensor:
+    """Of what the step did not use it is zero."""
+    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
 
 
 def base_of(config: Config) -> tuple[Any, str]:

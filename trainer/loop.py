@@ -25,7 +25,6 @@ from .config import TrainConfig
 from .data import load_corpus, train_places, validation_windows, windows_at
 from .errors import ConfigError
 from .memory import reset_peak_memory
-from .optim import new_optimizer
 from .pack import Pack, new_pack
 from .ranks import ALONE, Ranks, Share
 from .recordings import Recordings
@@ -91,7 +90,7 @@ class Run(BaseRun):
             config = dataclasses.replace(config, samples_per_epoch=windows)
         self.pack = pack or new_pack(config, ranks)
         trained = self.pack.start(config)
-        optimizer = new_optimizer(config, trained, self.pack.named, self.pack.norm)
+        optimizer = self.pack.stepper(config, trained)
         super().__init__(config, device, trained, optimizer, self.pack.numerics.new_loss_scale(), ranks)
         self.tokens = self.corpus.train.to(self.device)
         held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
@@ -189,6 +188,9 @@ class Run(BaseRun):
 
     def own(self, tensors: files.Tensors) -> files.Tensors:
         return self.pack.own(tensors)
+
+    def close(self) -> None:
+        self.pack.close()
 
     @property
     def origin(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -42,6 +42,36 @@ from .training import Training
 Tensors = dict[str, Tensor]
 Norm = Callable[[Iterable[Tensor]], Tensor]  # of all gradients together: a scalar
 ByLayer = Callable[[Tensors], Tensors]  # views of a run's tensors, one for each layer's; names of parameters
+
+
+def groups_of(config: Training, trained: Mapping[str, Tensor]) -> list[tuple[float, float, list[str]]]:
+    """The tensors that step alike: weight decay, what the learning rate is multiplied with, their names."""
+    alike: dict[tuple[float, float], list[str]] = {}
+    for name, tensor in trained.items():
+        decay = config.weight_decay if tensor.dim() >= 2 else 0.0
+        alike.setdefault((decay, config.rate_ratio(name)), []).append(name)
+    return [(decay, ratio, names) for (decay, ratio), names in alike.items()]
+
+
+class Stepper(Protocol):
+    """What makes the steps of a run."""
+
+    @property
+    def recordable(self) -> bool:
+        """Whether its learning rate may be a scalar on the device, and it waits for nothing."""
+        ...
+
+    def step(self, gradients: Tensors, learning_rate: float | Tensor) -> Tensor:
+        """Clip the gradients and step; their norm before that."""
+        ...
+
+    def tensors(self) -> Tensors:
+        """The state by name."""
+        ...
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """The inverse of `tensors`. Raises `KeyError` where one is missing."""
+        ...
 
 
 class Optimizer(ABC):
@@ -61,13 +91,7 @@ class Optimizer(ABC):
         self._norm_of = norm_of
         self._split: ByLayer = by_layer if self.by_layer else dict
         self._trained = self._split(dict(trained))
-        decaying = {name for name, tensor in self._trained.items() if tensor.dim() >= 2}
-        by_kind: dict[tuple[float, float], list[str]] = {}
-        for name in self._trained:
-            decay = config.weight_decay if name in decaying else 0.0
-            by_kind.setdefault((decay, config.rate_ratio(name)), []).append(name)
-        # Their weight decay, what their learning rate is multiplied with, and who they are.
-        self.groups = [(decay, ratio, names) for (decay, ratio), names in by_kind.items()]
+        self.groups = groups_of(config, self._trained)
         self._state = {name: self._start(name, tensor) for name, tensor in self._trained.items()}
 
     @torch.no_grad()
@@ -83,7 +107,7 @@ class Optimizer(ABC):
         parts = self._split(gradients)
         for decay, ratio, names in self.groups:
             rate = learning_rate if ratio == 1 else learning_rate * ratio
-            self._update(names, [parts[name] for name in names], rate, decay)
+            self.update(names, [parts[name] for name in names], rate, decay)
         return norm
 
     def tensors(self) -> Tensors:
@@ -100,7 +124,7 @@ class Optimizer(ABC):
         """The state of one tensor before the first step."""
 
     @abstractmethod
-    def _update(self, names: list[str], gradients: list[Tensor], rate: Any, decay: float) -> None:
+    def update(self, names: list[str], gradients: list[Tensor], rate: Any, decay: float) -> None:
         """Step with the tensors of these names, which have the same weight decay.
 
         `rate` is a number, and where the optimizer is `recordable` it may be a scalar on the device.
@@ -125,7 +149,7 @@ class AdamW(Optimizer):
             "step": torch.zeros((), device=tensor.device),
         }
 
-    def _update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
+    def update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
         steps = self._states(names, "step")
         torch._foreach_add_(steps, 1)
         torch._fused_adamw_(
@@ -151,7 +175,7 @@ class Sgd(Optimizer):
     def _start(self, name: str, tensor: Tensor) -> Tensors:
         return {"momentum_buffer": torch.zeros_like(tensor)}
 
-    def _update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
+    def update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
         torch._foreach_mul_(self._those(names), 1 - rate * decay)
         sgd(
             self._those(names),
@@ -171,7 +195,7 @@ class Lion(Optimizer):
     def _start(self, name: str, tensor: Tensor) -> Tensors:
         return {"exp_avg": torch.zeros_like(tensor)}
 
-    def _update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
+    def update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
         tensors, means = self._those(names), self._states(names, "exp_avg")
         directions = torch._foreach_lerp(means, gradients, 1 - self._config.lion_beta1)
         torch._foreach_sign_(directions)
@@ -192,7 +216,7 @@ class Adafactor(Optimizer):
             "col_var": torch.zeros_like(tensor[:1]),
         }
 
-    def _update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
+    def update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
         states = [self._state[name] for name in names]
         adafactor(
             self._those(names),
@@ -222,7 +246,7 @@ class Muon(AdamW):
             return {"momentum_buffer": torch.zeros_like(tensor)}
         return super()._start(name, tensor)
 
-    def _update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
+    def update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
         gradient = dict(zip(names, gradients, strict=True))
         hidden = [name for name in names if _hidden(name, self._trained[name])]
         muon(
@@ -240,7 +264,7 @@ class Muon(AdamW):
             has_complex=False,
         )
         if others := [name for name in names if name not in hidden]:
-            super()._update(others, [gradient[name] for name in others], rate, decay)
+            super().update(others, [gradient[name] for name in others], rate, decay)
 
 
 def _hidden(name: str, tensor: Tensor) -> bool:

@@ -35,7 +35,7 @@ from .data import inputs_and_targets
 from .lora import Lora
 from .model import GPT, Block, Dropout, loss_sum
 from .numerics import Numerics
-from .optim import may_be_recorded
+from .optim import Stepper, may_be_recorded, new_optimizer
 from .ranks import ALONE, Ranks, Share
 from .recordings import MOST, Recordings
 
@@ -86,6 +86,10 @@ class Pack:
             self.recording &= runs[0].ranks.count == 1  # who waits for others in the middle is not recorded
             if self.recording and all(recordable(run) for run in runs):
                 self._recordings = Recordings(on, [run.generator for run in self.runs])
+
+    def stepper(self, config: TrainConfig, trained: Tensors) -> Stepper:
+        """What makes the steps of a run."""
+        return new_optimizer(config, trained, self.named, self.norm)
 
     def hold(self, config: TrainConfig, trained: Tensors) -> None:
         """Let the model compute what one run has learned, until the next tick."""
@@ -190,6 +194,9 @@ class Pack:
                 if recording or len(self.runs) == 1:  # nothing is learned yet, so all may be tried again
                     raise
                 failed[run] = error
+
+    def close(self) -> None:
+        """Give back what only training needed."""
 
     def wait(self) -> None:
         """Until the device has done what was asked of it."""
@@ -322,6 +329,10 @@ class LoraPack(Pack):
             self._changed(number)
         for stacked in self._leaves():
             stacked.requires_grad_()
+        self._set_strengths()
+
+    def _set_strengths(self) -> None:
+        """How much each run's adapters count, and how much of their input is dropped."""
         configs = [_lora(run.config) for run in self.runs]
         self._scale = torch.tensor([config.scale for config in configs], device=self.device)
         dropout = torch.tensor([config.lora_dropout for config in configs], device=self.device)
@@ -345,9 +356,12 @@ class LoraPack(Pack):
         return self.lora.gathered(named)
 
     def _forward(self, inputs: Tensor) -> Tensor:
-        dropping = any(_lora(run.config).lora_dropout for run in self.runs)
-        self.lora.place(self._stacks, self._scale, self._mask if dropping else None)
+        self.lora.place(self._stacks, self._scale, self._mask if self._dropping else None)
         return super()._forward(inputs)
+
+    @property
+    def _dropping(self) -> bool:
+        return any(_lora(run.config).lora_dropout for run in self.runs)
 
     def _mask(self, x: Tensor) -> Tensor:
         """What dropout multiplies x [K, tokens, in] with, each run's drawn by its own generator.
@@ -421,13 +435,25 @@ def padded(tensor: Tensor, rank: int) -> Tensor:
 def new_pack(config: TrainConfig, ranks: Ranks = ALONE) -> Pack:
     """A pack for runs like this one. Raises `CheckpointError` or `ConfigError` where its base is none."""
     config = on_device(config)
-    if ranks.strategy == "fsdp":
-        # Not at the top of the module: it takes a second to load.
-        from .sharded import new_sharded_pack
-
-        return new_sharded_pack(config, ranks)
+    # Not at the top of the module: what shares a model out takes seconds to load.
     if isinstance(config, LoraConfig) and config.finetuning_type == "lora":
+        if ranks.strategy == "fsdp":
+            from .sharded import ShardedBase
+
+            return ShardedBase(config, ranks)
+        if ranks.strategy == "deepspeed":
+            from .zero import ZeroAdapters
+
+            return ZeroAdapters(config, ranks)
         return LoraPack(config)
+    if ranks.strategy == "fsdp":
+        from .sharded import ShardedBody, ShardedModel
+
+        return ShardedModel(config, ranks) if config.trains_all else ShardedBody(config, ranks)
+    if ranks.strategy == "deepspeed":
+        from .zero import ZeroModel
+
+        return ZeroModel(config, ranks)
     return WholeModel(config)
 
 

@@ -46,7 +46,8 @@ class Ranks:
     """One process, which computes all of its run."""
 
     rank, count = 0, 1
-    strategy = ""  # by which several share a run: ddp or fsdp
+    strategy = ""  # by which several share a run: ddp, fsdp or deepspeed
+    zero_stage = 0  # of deepspeed
 
     @property
     def first(self) -> bool:
@@ -90,8 +91,9 @@ ALONE = Ranks()
 class Group(Ranks):
     """Several processes, which torch connects."""
 
-    def __init__(self, rank: int, count: int, strategy: str = "ddp") -> None:
-        self.rank, self.count, self.strategy = rank, count, strategy
+    def __init__(self, rank: int, count: int, strategy: str = "ddp", zero_stage: int = 0) -> None:
+        self.rank, self.count = rank, count
+        self.strategy, self.zero_stage = strategy, zero_stage
 
     def sum(self, tensors: Iterable[Tensor]) -> None:
         for bucket in _buckets(tensors):
@@ -121,9 +123,10 @@ def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
-def joined(strategy: str) -> Ranks:
-    """This process among those of its run, by the variables of torchrun; `strategy` is ddp or fsdp.
+def joined(strategy: str, zero_stage: int = 0) -> Ranks:
+    """This process among those of its run, by the variables of torchrun.
 
+    They share it by the `strategy` ddp, fsdp, or deepspeed with a `zero_stage`.
     They talk by NCCL where their tensors are on GPUs, each on one of its own, and by gloo elsewhere.
     """
     backend = "gloo"
@@ -131,4 +134,4 @@ def joined(strategy: str) -> Ranks:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend)
-    return Group(dist.get_rank(), dist.get_world_size(), strategy)
+    return Group(dist.get_rank(), dist.get_world_size(), strategy, zero_stage)

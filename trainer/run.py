@@ -18,6 +18,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from . import checkpoint as files
 from .errors import CheckpointError
 from .memory import peak_memory
 from .numerics import LossScale
-from .optim import Optimizer
+from .optim import Stepper
 from .ranks import ALONE, Ranks
 from .schedule import learning_rate, report_due
 from .training import Training
@@ -77,13 +78,14 @@ def train_to_end(
 ) -> FitResult:
     """Train a run to its end: `course` with its steps."""
     steps = course(run, on_report=on_report, checkpoint=checkpoint, resume_from=resume_from)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: FitResult = end.value
-            return result
-        run.train()
+    with closing(run):
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: FitResult = end.value
+                return result
+            run.train()
 
 
 def course(
@@ -130,7 +132,7 @@ class BaseRun(ABC):
         config: Training,
         device: torch.device,
         trained: files.Tensors,
-        optimizer: Optimizer,
+        optimizer: Stepper,
         loss_scale: LossScale | None,
         ranks: Ranks = ALONE,
     ) -> None:
@@ -265,6 +267,9 @@ class BaseRun(ABC):
     def own(self, tensors: files.Tensors) -> files.Tensors:
         """The inverse of `whole`: what this process is to hold of it."""
         return tensors
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to give back)
+        """Give back what only training needed: the run trains no further."""
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds beside tensors."""

@@ -26,15 +26,8 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from .checkpoint import Tensors
 from .config import LoraConfig, TrainConfig
-from .pack import LoraPack, Pack, WholeModel, padded
+from .pack import LoraPack, WholeModel, padded
 from .ranks import Ranks
-
-
-def new_sharded_pack(config: TrainConfig, ranks: Ranks) -> Pack:
-    """The pack of one run that these processes share by fsdp."""
-    if isinstance(config, LoraConfig) and config.finetuning_type == "lora":
-        return ShardedBase(config, ranks)
-    return ShardedModel(config, ranks) if config.trains_all else ShardedBody(config, ranks)
 
 
 def share_out(

@@ -71,7 +71,7 @@ def trained(asked: dict[str, Any]) -> list[list[float]]:
             raise Stopped
 
     kind: Any = training_config(asked["objective"])
-    group = Group(dist.get_rank(), dist.get_world_size(), asked["strategy"])
+    group = Group(dist.get_rank(), dist.get_world_size(), asked["strategy"], asked.get("zero_stage", 0))
     folder = Path(asked["folder"]) if "folder" in asked else None
     config = kind.from_params(asked["params"])
     new_run: Any = Run

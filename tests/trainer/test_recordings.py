@@ -211,7 +211,7 @@ def test_what_cannot_be_recorded_is_computed_as_it_is(
     tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch, count: int, error: Exception, spared: bool
 ) -> None:
     """Memory is short while a step is recorded, not while it is computed: no run is to fail of it."""
-    update, met = AdamW._update, list[str]()
+    update, met = AdamW.update, list[str]()
 
     def short(self: AdamW, names: list[str], gradients: list[Tensor], rate: Any, decay: float) -> None:
         if played.recording:
@@ -219,7 +219,7 @@ def test_what_cannot_be_recorded_is_computed_as_it_is(
             raise error
         update(self, names, gradients, rate, decay)
 
-    monkeypatch.setattr(AdamW, "_update", short)
+    monkeypatch.setattr(AdamW, "update", short)
     together, outcomes = Together(), list[object]()
     for seed in range(count):
         run = together.new_run(dataclasses.replace(tiny_lora, seed=seed))
