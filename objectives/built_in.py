@@ -14,7 +14,7 @@ from ..trainer.run import FitResult, Report, course
 from ..trainer.together import Together
 from .base import ObjectiveError, Trial
 from .catalog import trainer_errors
-from .ranks import STRATEGY
+from .ranks import STRATEGY, ZERO_STAGE
 
 
 def train_with(config: type[TrainConfig], trial: Trial) -> float:
@@ -35,7 +35,7 @@ def train_with(config: type[TrainConfig], trial: Trial) -> float:
 def ranks_of_trial() -> Ranks:
     """The processes that train this trial together: this one alone, where nobody says otherwise."""
     strategy = os.environ.get(STRATEGY)
-    return joined(strategy) if strategy else ALONE
+    return joined(strategy, int(os.environ[ZERO_STAGE])) if strategy else ALONE
 
 
 class Packed:

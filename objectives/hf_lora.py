@@ -99,9 +99,9 @@ class Config(Adapters, Training):
 
     def undivided(self, strategy: str) -> list[str]:
         problems = super().undivided(strategy)
-        if self.load_in_4bit and strategy == "fsdp":
+        if self.load_in_4bit and strategy != "ddp":
             problems.append(
-                "load_in_4bit: found true, but fsdp shares out weights of 16 or 32 bits alone; take ddp"
+                f"load_in_4bit: found true, but {strategy} shares out weights of 16 or 32 bits; take ddp"
             )
         return problems
 

@@ -19,7 +19,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 HERE = "127.0.0.1"
-STRATEGY = "HPSEARCH_STRATEGY"  # how an objective of hpsearch's own shares a trial: ddp or fsdp
+# How an objective of hpsearch's own shares a trial.
+STRATEGY = "HPSEARCH_STRATEGY"  # ddp, fsdp or deepspeed
+ZERO_STAGE = "HPSEARCH_ZERO_STAGE"  # of deepspeed
+
+
+def sharing(strategy: str = "ddp", zero_stage: int = 0) -> dict[str, str]:
+    """The variables by which a process of an objective of hpsearch's own knows how it shares a trial."""
+    return {STRATEGY: strategy, ZERO_STAGE: str(zero_stage)}
 
 
 @contextmanager

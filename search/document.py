@@ -32,10 +32,10 @@ from ..spaces import Issue, SpaceError, nested
 from ..spaces.document import Places, read, text_of
 from ..spaces.errors import hint
 from ..spaces.presets import from_preset, names_in
-from ..spaces.settings import trackers
+from ..spaces.settings import STRATEGIES, ZERO_STAGE, trackers
 from ..spaces.stopping import unit_of
 from .errors import UsageError
-from .extras import missing_trackers
+from .extras import missing_strategy, missing_trackers
 
 KEYS = ("objective", "metric", "parameters", "seed", "provenance")
 MORE_KEYS = ("preset", "report_to")  # that no run depends on: a preset's values are among the parameters
@@ -72,6 +72,16 @@ class Document:
         """How many train it together, as its trial's did."""
         found = self.provenance.get("processes_per_trial")
         return found if isinstance(found, int) and found >= 1 else 1
+
+    @property
+    def sharing(self) -> dict[str, Any]:
+        """How they share it, likewise."""
+        strategy, stage = (self.provenance.get(name) for name in ("strategy", "zero_stage"))
+        if strategy not in STRATEGIES:
+            return {}
+        if strategy != "deepspeed":
+            return {"strategy": strategy}
+        return {"strategy": strategy, "zero_stage": stage if stage in (1, 2, 3) else ZERO_STAGE}
 
     @property
     def origin(self) -> str | None:
@@ -268,6 +278,8 @@ def check(document: Document) -> None:
     """
     if lacking := missing_trackers(document.report_to):
         raise SpaceError(document.places.issue("report_to", told) for told in lacking)
+    if document.processes > 1 and (told := missing_strategy(document.sharing.get("strategy"))):
+        raise SpaceError([document.places.issue("provenance.strategy", told)])
     if isinstance(document.objective, list):
         return
     try:

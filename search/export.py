@@ -66,8 +66,7 @@ def _ranks(spec: Spec) -> dict[str, Any]:
     execution = spec.execution
     if execution.processes_per_trial == 1:
         return {}
-    strategy = {} if execution.strategy is None else {"strategy": execution.strategy}
-    return {"processes_per_trial": execution.processes_per_trial, **strategy}
+    return {"processes_per_trial": execution.processes_per_trial, **execution.sharing}
 
 
 def render(content: dict[str, Any], form: Format) -> str:

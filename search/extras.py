@@ -1,4 +1,4 @@
-"""What a space may name and hpsearch does not bring: samplers of another library, trackers."""
+"""What a space may name and hpsearch does not bring: samplers of another library, trackers, DeepSpeed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ TRACKERS = {
     "wandb": Needs(("wandb",), "wandb"),
     "mlflow": Needs(("mlflow",), "mlflow"),
 }
+STRATEGIES = {"deepspeed": Needs(("deepspeed",), "deepspeed")}
 
 
 def check_extras(spec: Spec) -> None:
@@ -24,8 +25,16 @@ def check_extras(spec: Spec) -> None:
     sampler = spec.search.sampler
     if sampler in SAMPLERS and (told := SAMPLERS[sampler].told) is not None:
         raise SpaceError([spec.issue("search.sampler", f'the sampler "{sampler}" {told}')])
+    if told := missing_strategy(spec.execution.strategy):
+        raise SpaceError([spec.issue("execution.strategy", told)])
     if lacking := missing_trackers(spec.report_to):
         raise SpaceError(spec.issue("report_to", told) for told in lacking)
+
+
+def missing_strategy(name: str | None) -> str | None:
+    """What is to be installed for a strategy, in a sentence; None where it lacks nothing."""
+    told = STRATEGIES[name].told if name in STRATEGIES else None
+    return told and f'"{name}" {told}'
 
 
 def missing_trackers(names: Iterable[str]) -> list[str]:

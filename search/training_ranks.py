@@ -38,7 +38,7 @@ def value_of_ranks(document: Document, trial: LocalTrial) -> float:
         "objective": describe(document.objective),
         "metric": document.metric,
         "processes": document.processes,
-        "strategy": document.provenance.get("strategy"),
+        "sharing": document.sharing,
         "pack": 1,
     }
     worker = Worker(setup, Limits.of(Execution()), environment(threads), os.getcwd())

@@ -132,18 +132,16 @@ _AMOUNT_SCHEMA = _WHOLE_ABOVE_ONE | {
 }
 
 
-_OTHER_STRATEGIES = {
-    "deepspeed": "start it in a script of yours, which is run as torchrun would: objective: {command: [...]}",
-    "horovod": "start it in a script of yours, by horovodrun: objective: {command: [...]}",
-}
+STRATEGIES = ("ddp", "fsdp", "deepspeed")
+ZERO_STAGE = 2  # of deepspeed, where nobody says another
 
 
 def _strategy(value: Any) -> str:
-    if value in ("ddp", "fsdp"):
+    if value in STRATEGIES:
         return str(value)
-    told = f'must be "ddp" or "fsdp", not {show(value)}'
-    if isinstance(value, str) and (instead := _OTHER_STRATEGIES.get(value.lower())):
-        told += f"; {instead}"
+    told = f'must be "ddp", "fsdp" or "deepspeed", not {show(value)}'
+    if isinstance(value, str) and value.lower() == "horovod":
+        told += "; start it in a script of yours, by horovodrun: objective: {command: [...]}"
     raise refuse(("", told))
 
 
@@ -171,11 +169,16 @@ class Execution(Model):
     """Processes that train a trial together, started as torchrun would; each has its part of the cores."""
     strategy: (
         Annotated[
-            Literal["ddp", "fsdp"], PlainValidator(_strategy), WithJsonSchema({"enum": ["ddp", "fsdp"]})
+            Literal["ddp", "fsdp", "deepspeed"],
+            PlainValidator(_strategy),
+            WithJsonSchema({"enum": list(STRATEGIES)}),
         ]
         | None
     ) = None
-    """How they share a trial of lora or pretrain: ddp, each has the model; fsdp, each a part of it."""
+    """How they share a trial of lora, pretrain or hf_lora: ddp, each has the model; fsdp, each a part of it;
+    deepspeed, by its ZeRO."""
+    zero_stage: Annotated[int, Field(ge=1, le=3)] | None = None
+    """What deepspeed shares out: 1, the optimizer's state; 2, by default, gradients too; 3, weights too."""
     cpus_per_trial: Annotated[float, PlainValidator(_cores), WithJsonSchema(_CORES_SCHEMA)] | None = None
     """CPU cores of a trial, 0.5 or 4; what is not given is shared evenly among the workers."""
     gpus_per_trial: Annotated[float, PlainValidator(_amount), WithJsonSchema(_AMOUNT_SCHEMA)] | None = None
@@ -207,6 +210,8 @@ class Execution(Model):
         ranks = self.processes_per_trial
         if ranks == 1 and self.strategy is not None:
             raise refuse(("strategy", "shares a trial among several processes: give processes_per_trial"))
+        if self.zero_stage is not None and self.strategy != "deepspeed":
+            raise refuse(("zero_stage", "is one of deepspeed: give strategy: deepspeed"))
         if ranks > 1 and self.pack != 1:
             raise refuse(
                 ("pack", f"must be 1 beside processes_per_trial: {ranks}; such a trial trains alone")
@@ -220,6 +225,13 @@ class Execution(Model):
                 )
             )
         return self
+
+    @property
+    def sharing(self) -> dict[str, Any]:
+        """How the processes of a trial share it, as far as that is said."""
+        if self.strategy != "deepspeed":
+            return {} if self.strategy is None else {"strategy": self.strategy}
+        return {"strategy": self.strategy, "zero_stage": self.zero_stage or ZERO_STAGE}
 
 
 class Command(Model):

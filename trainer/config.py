@@ -66,12 +66,10 @@ class TrainConfig(Training):
         problems = super().undivided(strategy)
         if self.torch_compile:
             problems.append("torch_compile: found true, but what several processes train is not compiled")
-        if strategy == "fsdp" and self.trains_all and self.optimizer in ("adafactor", "muon"):
-            problems.append(
-                f"optimizer: found {self.optimizer!r}, which steps by whole matrices; with fsdp "
-                "each process has a part of them: take another one, or ddp"
-            )
         return problems
+
+    def parted(self, strategy: str) -> bool:
+        return super().parted(strategy) or (strategy == "fsdp" and self.trains_all)
 
     @property
     def trains_all(self) -> bool:

@@ -196,7 +196,19 @@ class Training(Parameters):
 
     def undivided(self, strategy: str) -> list[str]:
         """What speaks against several processes that share a run by this strategy."""
-        return []
+        problems = []
+        if self.parted(strategy) and self.optimizer in ("adafactor", "muon"):
+            problems.append(
+                f"optimizer: found {self.optimizer!r}, which steps by whole matrices; with {strategy} "
+                "each process has a part of them: take another one, or ddp"
+            )
+        if strategy == "deepspeed" and self.precision == "fp16":
+            problems.append("precision: found 'fp16', which deepspeed scales by itself; take bf16, or ddp")
+        return problems
+
+    def parted(self, strategy: str) -> bool:
+        """Whether each process that shares a run by this strategy steps a part of what is trained."""
+        return strategy == "deepspeed"
 
     @property
     def rows_per_step(self) -> int:

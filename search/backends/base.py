@@ -40,7 +40,7 @@ def setup_of(spec: Spec, objective: Message) -> Message:
         "objective": objective,
         "metric": spec.metric,
         "processes": execution.processes_per_trial,
-        "strategy": execution.strategy,
+        "sharing": execution.sharing,
     }
 
 

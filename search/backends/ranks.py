@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 
 from ...objectives.base import Objective, Trial, TrialStopped
 from ...objectives.catalog import is_built_in
-from ...objectives.ranks import STRATEGY, meeting
+from ...objectives.ranks import meeting, sharing
 from ..trial import failure_of
 from .process import SILENCE_SECONDS, how_it_ended
 from .protocol import Channel, Message
@@ -144,7 +144,7 @@ class Ranks:
         self._driver = channel
         self._count: int = setup["processes"]
         built_in = is_built_in(setup["objective"].get("name", []))
-        self._strategy = {STRATEGY: setup["strategy"] or "ddp"} if built_in else {}
+        self._sharing = sharing(**setup["sharing"]) if built_in else {}
         self._attempt = 0
         self._trial: WorkerTrial | None = None
         self._failures: list[Failed] = []
@@ -193,7 +193,7 @@ class Ranks:
     def _begin(self, trial: WorkerTrial, variables: list[dict[str, str]]) -> None:
         self._attempt += 1
         self._trial = trial
-        os.environ.update(variables[0] | self._strategy)
+        os.environ.update(variables[0] | self._sharing)
         message = {
             "kind": "trial",
             "attempt": self._attempt,
@@ -205,7 +205,7 @@ class Ranks:
         }
         for sibling in self._siblings:
             sibling.busy = True
-            sibling.send({**message, "environment": variables[sibling.rank] | self._strategy})
+            sibling.send({**message, "environment": variables[sibling.rank] | self._sharing})
 
     def _answer(self, step: int | None, stop: bool) -> None:
         """Let all ranks hear what rank 0 heard at a report; no step: there is no further one."""
@@ -258,11 +258,13 @@ class Ranks:
 def _leave_group() -> None:
     """Leave torch's process group where the objective has not: the next trial meets at another place.
 
-    Accelerate remembers for as long as a process lives that it is in one, and is told to forget it.
+    DeepSpeed and Accelerate remember for as long as a process lives that it is in one; they are told.
     """
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_initialized():
-        distributed.destroy_process_group()
+        deepspeed: Any = sys.modules.get("deepspeed.comm.comm")
+        knows = deepspeed is not None and deepspeed.is_initialized()
+        (deepspeed if knows else distributed).destroy_process_group()
     accelerate: Any = sys.modules.get("accelerate.state")
     if accelerate is not None:
         accelerate.AcceleratorState._reset_state(reset_partial_state=True)

@@ -35,7 +35,11 @@ ReportTo = Annotated[
 ]
 Processes = Annotated[int | None, typer.Option(help="Processes that train a trial together, as by torchrun.")]
 Strategy = Annotated[
-    str | None, typer.Option(help="How they share a trial of lora or pretrain: ddp or fsdp.")
+    str | None,
+    typer.Option(help="How they share a trial of lora, pretrain, hf_lora: ddp, fsdp or deepspeed."),
+]
+ZeroStage = Annotated[
+    int | None, typer.Option(help="What deepspeed shares out: stage 1, 2 or 3 of its ZeRO.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

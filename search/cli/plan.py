@@ -35,6 +35,7 @@ def plan(
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial: 0.25, 1.")] = None,
     processes_per_trial: common.Processes = None,
     strategy: common.Strategy = None,
+    zero_stage: common.ZeroStage = None,
     confirm: Annotated[
         bool, typer.Option("--confirm/--no-confirm", help="Train the best few again with new seeds.")
     ] = True,
@@ -60,7 +61,12 @@ def plan(
     from .screens import show
 
     execution = common.execution(
-        workers, cpus_per_trial, gpus_per_trial, processes_per_trial=processes_per_trial, strategy=strategy
+        workers,
+        cpus_per_trial,
+        gpus_per_trial,
+        processes_per_trial=processes_per_trial,
+        strategy=strategy,
+        zero_stage=zero_stage,
     )
     budget = common.given(trials=trials, time=time, samples=samples)
     changes: dict[str, Any] = common.given(

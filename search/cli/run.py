@@ -31,6 +31,7 @@ def run(
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial: 0.25, 1.")] = None,
     processes_per_trial: common.Processes = None,
     strategy: common.Strategy = None,
+    zero_stage: common.ZeroStage = None,
     max_memory: Annotated[str | None, typer.Option(help="Memory of each trial: 4GiB, 500MiB.")] = None,
     ray_address: Annotated[
         str | None, typer.Option(help="A Ray cluster to run on: auto on one of its nodes, or host:port.")
@@ -61,6 +62,7 @@ def run(
         gpus_per_trial,
         processes_per_trial=processes_per_trial,
         strategy=strategy,
+        zero_stage=zero_stage,
         max_memory=max_memory,
     )
     changes: dict[str, Any] = common.given(

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,20 @@ def ranks_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "ddp",
+        "fsdp",
+        pytest.param(
+            "deepspeed",
+            marks=[
+                pytest.mark.extras,
+                pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed"),
+            ],
+        ),
+    ],
+)
 def test_trials_are_pruned_in_the_middle_and_have_the_losses_of_one_process(
     bench: Any, strategy: str, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
