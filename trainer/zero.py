@@ -90,11 +90,12 @@ class Zero:
         for (_, ratio, _), group in zip(self._groups, self._parts.param_groups, strict=True):
             group["lr"] = learning_rate * ratio
         self._engine.step()
-        if not self._engine.was_step_applied():  # for gradients that are no finite numbers
-            for tensor in self.trained.values():
-                tensor.data.fill_(torch.nan)  # as in one process
-            self.adopt()
-        return torch.as_tensor(self._engine.get_global_grad_norm())
+        if self._engine.was_step_applied():
+            return torch.as_tensor(self._engine.get_global_grad_norm())
+        for tensor in self.trained.values():  # the gradients are no finite numbers, and left out
+            tensor.data.fill_(torch.nan)  # as they would become in one process
+        self.adopt()
+        return torch.tensor(torch.nan)
 
     def tensors(self) -> Tensors:
         """The whole state, on the CPU of the first process; nothing in the others."""

@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.config import LoraConfig, PretrainConfig
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.loop import fit
 from hpsearch.trainer.ranks import Group
 
-from .ranks_of_runs import Asked, in_processes, same, told_of
+from .ranks_of_runs import Asked, in_one, in_processes, same
 
 
 @given(count=st.integers(1, 9), passes=st.integers(1, 20), rows=st.integers(1, 20))
@@ -32,17 +32,6 @@ def test_every_row_of_a_step_is_one_processs_and_all_have_as_much_to_do(
             seen += (ones if share is None else share.of(ones)).tolist()
     assert sorted(row for row in seen if row) == list(range(1, passes * rows + 1))
     assert len(shapes) == 1
-
-
-def in_one(config: TrainConfig, folder: Path | None = None) -> list[list[float]]:
-    told: list[list[float]] = []
-    fit(
-        config,
-        on_report=lambda report: told.append(told_of(report)),
-        checkpoint=folder,
-        resume_from=folder,
-    )
-    return told
 
 
 DROPOUT = {"dropout": 0.1, "width": 8, "depth": 2, "heads": 2}
@@ -118,6 +107,8 @@ def _stop(report: Any) -> None:
     [
         ({"torch_compile": True}, "ddp", "torch_compile: found true"),
         ({"finetuning_type": "full", "optimizer": "muon"}, "fsdp", "optimizer: found 'muon'"),
+        ({"optimizer": "adafactor"}, "deepspeed", "optimizer: found 'adafactor'"),
+        ({"precision": "fp16"}, "deepspeed", "precision: found 'fp16'"),
     ],
 )
 def test_what_cannot_be_shared_is_refused(
