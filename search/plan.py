@@ -7,7 +7,7 @@ import random
 import shlex
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,27 +168,27 @@ def unknown_parameter(name: str, objective: str, known: frozenset[str]) -> str:
 
 def _refusals(spec: Spec) -> list[tuple[str, str, int]]:
     """What a built-in objective refuses of random configurations: a path, a message, and of how many."""
-    assert isinstance(spec.objective, str)
     rng = random.Random(0)
-    configs = [spec.space.sample(rng) for _ in range(TRIED)]
-    asked = [
-        ("parameters", problem)
-        for config in configs
-        for problem in parameter_problems(spec.objective, config)
-    ]
+    told: dict[str, str] = {}
+    counts = Counter[str]()
+    for _ in range(TRIED):
+        found = dict(reversed(_problems(spec, spec.space.sample(rng))))  # the first of each path
+        counts.update(found.keys())
+        told = found | told
+    return [(path, told[path], count) for path, count in counts.items()]
+
+
+def _problems(spec: Spec, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a built-in objective refuses of a configuration, or of several processes for it, by its path."""
+    assert isinstance(spec.objective, str)
+    found = [("parameters", problem) for problem in parameter_problems(spec.objective, config)]
     if spec.execution.processes_per_trial > 1:
         how = spec.execution.strategy or "ddp"
-        asked += [
-            ("execution.strategy", told)
-            for config in configs
-            for told in sharing_problems(spec.objective, config, how)
-        ]
-    problems = [
-        (f"parameters.{name}" if name in spec.parameters else where, told) for where, (name, told) in asked
+        shared = sharing_problems(spec.objective, config, how)
+        found += [("execution.strategy", problem) for problem in shared]
+    return [
+        (f"parameters.{name}" if name in spec.parameters else where, text) for where, (name, text) in found
     ]
-    counts = Counter(path for path, _ in problems)
-    first = dict(reversed(problems))
-    return [(path, first[path], count) for path, count in counts.items()]
 
 
 def _missing_files(spec: Spec) -> Iterator[Issue]:

@@ -327,6 +327,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "parameters.optimizer",
         "steps by whole matrices",
     ),
+    "what is refused for two reasons": (
+        {"parameters": parameters(max_samples=1, max_steps=5), "early_stopping": {"method": "none"}},
+        "parameters.max_samples",
+        "needs exactly one",
+    ),
     "a strategy for a script": (
         {"objective": {"command": ["true"]}, "execution": {"processes_per_trial": 2, "strategy": "ddp"}},
         "execution.strategy",
