@@ -442,7 +442,7 @@ def new_pack(config: TrainConfig, ranks: Ranks = ALONE) -> Pack:
 
             return ShardedBase(config, ranks)
         if ranks.strategy == "deepspeed":
-            from .zero import ZeroAdapters
+            from .zero_packs import ZeroAdapters
 
             return ZeroAdapters(config, ranks)
         return LoraPack(config)
@@ -451,7 +451,7 @@ def new_pack(config: TrainConfig, ranks: Ranks = ALONE) -> Pack:
 
         return ShardedModel(config, ranks) if config.trains_all else ShardedBody(config, ranks)
     if ranks.strategy == "deepspeed":
-        from .zero import ZeroModel
+        from .zero_packs import ZeroModel
 
         return ZeroModel(config, ranks)
     return WholeModel(config)

@@ -451,23 +451,30 @@ def test_a_checkpoint_of_another_model_is_refused(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "sharing",
+    [{"strategy": "fsdp"}, {"strategy": "deepspeed", "zero_stage": 3}],
+    ids=["fsdp", "deepspeed"],
+)
 def test_processes_that_share_a_model_out_have_the_losses_of_one(
-    params: Callable[..., Params], tmp_path: Path
+    params: Callable[..., Params], tmp_path: Path, sharing: Params
 ) -> None:
     """Two passes to a step, one for each of two processes; but BERT's is one, of which each has some rows."""
     from hpsearch.objectives.hf_lora import Config
     from hpsearch.objectives.hf_run import HfRun
     from hpsearch.trainer.run import train_to_end
 
+    if sharing["strategy"] == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
+        pytest.skip("deepspeed is not installed")
     two = {"gradient_accumulation_steps": 2, "batch_size": 4, "lora_dropout": 0.1, "eval_samples": 9}
     cases = [
         params("llama", **two, use_dora=True, gradient_checkpointing=True),
-        params("gpt2", **two, precision="bf16", optimizer="adafactor"),
+        params("gpt2", **two, precision="bf16", optimizer="lion"),
         params("t5", **two),
         params("bert", batch_size=3, max_samples=9, eval_every=3, eval_samples=4),
     ]
     cases[-1]["model"] = str(_without_dropout(Path(cases[-1]["model"]) / "config.json", tmp_path / "bert"))
-    asked = [{"objective": "hf_lora", "params": case, "strategy": "fsdp"} for case in cases]
+    asked = [{"objective": "hf_lora", "params": case, **sharing} for case in cases]
     for case, found in zip(cases, in_processes(2, asked), strict=True):
         told: list[list[float]] = []
         train_to_end(HfRun(Config.from_params(case)), on_report=lambda r, told=told: told.append(told_of(r)))

@@ -13,6 +13,7 @@ import pytest
 from hpsearch.objectives import catalog
 from hpsearch.objectives.base import ObjectiveError
 from hpsearch.objectives.catalog import BUILT_IN, Needs, described
+from hpsearch.search import extras
 from hpsearch.search.cli.app import app, exit_code
 from hpsearch.search.plan import check_objective, load_space
 from hpsearch.spaces import SpaceError
@@ -67,6 +68,22 @@ def test_what_is_missing_is_told_with_what_installs_it(cli: Cli, monkeypatch: py
     assert told in " ".join(cli("objectives", "xgboost")[1].split())
     with pytest.raises(ObjectiveError, match="no_such_package"):
         catalog.check_built_in("xgboost")
+
+
+def test_a_strategy_of_an_extra_is_told_before_anything_runs(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(extras.STRATEGIES, "deepspeed", Needs(("no_such_package",), "deepspeed"))
+    execution = {"processes_per_trial": 2, "strategy": "deepspeed"}
+    space = {"version": 1, "name": "s", "objective": "lora", "metric": "val_loss", "execution": execution}
+    space |= {"parameters": {"learning_rate": [1e-3, 1e-2], "max_steps": 9}, "budget": {"trials": 1}}
+    winner = {"objective": "lora", "metric": "val_loss", "parameters": {"max_steps": 9}, "seed": 0}
+    Path("space.yaml").write_text(json.dumps(space | {"early_stopping": {"method": "none"}}))
+    Path("best.yaml").write_text(json.dumps(winner | {"provenance": execution}))
+    told = "\"deepspeed\" needs what is not installed (no_such_package): pip install 'hpsearch[deepspeed]'"
+    for words in (("validate", "space.yaml"), ("run", "space.yaml"), ("train", "best.yaml")):
+        assert told in cli(*words)[2]
+    assert not list(Path.cwd().glob("*.db"))
 
 
 def test_another_name_is_refused(cli: Cli) -> None:
