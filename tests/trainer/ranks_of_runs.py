@@ -19,10 +19,10 @@ import torch.distributed as dist
 
 from hpsearch.objectives.catalog import training_config
 from hpsearch.objectives.ranks import meeting
-from hpsearch.trainer.config import TrainConfig
-from hpsearch.trainer.loop import Run, fit
-from hpsearch.trainer.ranks import Group, joined
-from hpsearch.trainer.run import Report, train_to_end
+from hpsearch.trainer.loop import Run
+from hpsearch.trainer.ranks import ALONE, Group, Ranks, joined
+from hpsearch.trainer.run import BaseRun, Report, train_to_end
+from hpsearch.trainer.training import Training
 
 Asked = list[dict[str, Any]]
 
@@ -47,15 +47,22 @@ def in_processes(count: int, asked: Asked) -> list[list[list[float]]]:
     return found
 
 
-def in_one(config: TrainConfig, folder: Path | None = None) -> list[list[float]]:
+def in_one(config: Training, folder: Path | None = None) -> list[list[float]]:
     told: list[list[float]] = []
-    fit(
-        config,
-        on_report=lambda report: told.append(told_of(report)),
-        checkpoint=folder,
-        resume_from=folder,
-    )
+
+    def listen(report: Report) -> None:
+        told.append(told_of(report))
+
+    train_to_end(new_run(config), on_report=listen, checkpoint=folder, resume_from=folder)
     return told
+
+
+def new_run(config: Any, ranks: Ranks = ALONE) -> BaseRun:
+    if config.objective == "hf_lora":
+        from hpsearch.objectives.hf_run import HfRun
+
+        return HfRun(config, ranks)
+    return Run(config, ranks=ranks)
 
 
 def told_of(report: Report) -> list[float]:
@@ -86,11 +93,8 @@ def trained(asked: dict[str, Any]) -> list[list[float]]:
     group = Group(dist.get_rank(), dist.get_world_size(), asked["strategy"], asked.get("zero_stage", 0))
     folder = Path(asked["folder"]) if "folder" in asked else None
     config = kind.from_params(asked["params"])
-    new_run: Any = Run
-    if asked["objective"] == "hf_lora":
-        from hpsearch.objectives.hf_run import HfRun as new_run
     with suppress(Stopped):
-        train_to_end(new_run(config, ranks=group), on_report=listen, checkpoint=folder, resume_from=folder)
+        train_to_end(new_run(config, group), on_report=listen, checkpoint=folder, resume_from=folder)
     return told
 
 

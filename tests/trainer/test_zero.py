@@ -57,7 +57,7 @@ def test_a_run_goes_on_at_another_stage_and_without_it(tiny: dict[str, Any], tmp
 
     with pytest.raises(KeyboardInterrupt):
         fit(config, on_report=_stop, checkpoint=tmp_path / "run", resume_from=tmp_path / "run")
-    ways = [{"zero_stage": 3}, {"zero_stage": 1}, {"strategy": "fsdp"}]
+    ways: list[dict[str, Any]] = [{"zero_stage": 3}, {"zero_stage": 1}, {"strategy": "fsdp"}]
     parts = in_processes(3, [part(way, stop) for way, stop in zip(ways, (16, 24, 32), strict=True)])
     parts += in_processes(2, [part({"zero_stage": 2}, 40)])
     parts.append(in_one(config, tmp_path / "run"))
