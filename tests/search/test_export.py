@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.algorithms import derived_seed
+from hpsearch.search.document import load_document
 from hpsearch.search.export import config_of, document, render
 
 OBJECTIVE = """
@@ -72,6 +73,25 @@ def test_provenance_tells_where_it_comes_from(searched: StudyResult) -> None:
     assert found["space"] == searched.spec.fingerprint()
     assert {"python", "hpsearch", "optuna", "torch"} <= set(found["versions"])
     assert content["seed"] == derived_seed(5, "trial", 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        ({}, {}),
+        ({"strategy": "fsdp"}, {"strategy": "fsdp"}),
+        ({"strategy": "deepspeed"}, {"strategy": "deepspeed", "zero_stage": 2}),
+        ({"strategy": "deepspeed", "zero_stage": 3}, {"strategy": "deepspeed", "zero_stage": 3}),
+    ],
+)
+def test_a_winner_is_shared_among_processes_as_its_trial_was(
+    searched: StudyResult, tmp_path: Path, said: dict[str, object], known: dict[str, object]
+) -> None:
+    spec = searched.spec.override(execution={"processes_per_trial": 2, **said})
+    content = document(spec, searched.study.trials[1], searched.provenance)
+    (tmp_path / "best.yaml").write_text(render(content, "yaml"))
+    found = load_document(tmp_path / "best.yaml")
+    assert (found.processes, found.sharing) == (2, known)
 
 
 def test_flags_survive_the_shell(searched: StudyResult) -> None:
