@@ -175,8 +175,7 @@ class Execution(Model):
         ]
         | None
     ) = None
-    """How they share a trial of lora, pretrain or hf_lora: ddp, each has the model; fsdp, each a part of it;
-    deepspeed, by its ZeRO."""
+    """How they share a trial of lora, pretrain or hf_lora: ddp, fsdp, or deepspeed by its ZeRO."""
     zero_stage: Annotated[int, Field(ge=1, le=3)] | None = None
     """What deepspeed shares out: 1, the optimizer's state; 2, by default, gradients too; 3, weights too."""
     cpus_per_trial: Annotated[float, PlainValidator(_cores), WithJsonSchema(_CORES_SCHEMA)] | None = None

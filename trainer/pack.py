@@ -58,7 +58,8 @@ class Pack:
     origin: str | None = None  # the sha256 of the base
     recording = True  # whether ticks may be recorded, where the device can
 
-    def __init__(self, config: TrainConfig) -> None:
+    def __init__(self, config: TrainConfig, ranks: Ranks = ALONE) -> None:
+        self.ranks = ranks
         self.device = torch.device(config.device)
         self.numerics = Numerics.of(config, self.device)
         self.runs: list[Run] = []
@@ -251,8 +252,8 @@ class Pack:
 class WholeModel(Pack):
     """A pack of one run that trains a model's own weights: a new one's, or a base's, or the head of one."""
 
-    def __init__(self, config: TrainConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: TrainConfig, ranks: Ranks = ALONE) -> None:
+        super().__init__(config, ranks)
         if isinstance(config, LoraConfig):
             base = base_of(config)
             self.origin = base.sha256
@@ -298,8 +299,8 @@ class WholeModel(Pack):
 class LoraPack(Pack):
     """Runs that train adapters of the same linears of the same base."""
 
-    def __init__(self, config: LoraConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: LoraConfig, ranks: Ranks = ALONE) -> None:
+        super().__init__(config, ranks)
         base = base_of(config)
         self.origin = base.sha256
         self.model = base_model(base).to(self.device)

@@ -56,7 +56,7 @@ class ShardedModel(WholeModel):
     """A pack of one run of all weights; its tensors are this process's parts of the model's."""
 
     def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
-        super().__init__(config)
+        super().__init__(config, ranks)
         self._mesh = mesh_of(self.device, ranks)
         self._parts: dict[str, nn.Parameter] = {}
 
@@ -120,13 +120,9 @@ class ShardedModel(WholeModel):
 class ShardedBase(LoraPack):
     """A pack of one run of adapters."""
 
-    def __init__(self, config: LoraConfig, ranks: Ranks) -> None:
-        super().__init__(config)
-        self._mesh = mesh_of(self.device, ranks)
-
     def start(self, config: TrainConfig) -> Tensors:
         adapters = super().start(config)
-        share_out(self.model, self.model.blocks, self._mesh)
+        share_out(self.model, self.model.blocks, mesh_of(self.device, self.ranks))
         return adapters
 
     @torch.no_grad()
@@ -140,13 +136,10 @@ class ShardedBase(LoraPack):
 class ShardedBody(WholeModel):
     """A pack of one run of a head."""
 
-    def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
-        super().__init__(config)
-        self._mesh = mesh_of(self.device, ranks)
-
     def start(self, config: TrainConfig) -> Tensors:
         head = super().start(config)
-        share_out(self.model, self.model.blocks, self._mesh, whole=head.values())
+        mesh = mesh_of(self.device, self.ranks)
+        share_out(self.model, self.model.blocks, mesh, whole=head.values())
         return head
 
 

@@ -12,7 +12,6 @@ from .config import LoraConfig, TrainConfig
 from .lora import Lora, Mask
 from .optim import Stepper
 from .pack import LoraPack, Pack, WholeModel, padded
-from .ranks import Ranks
 from .zero import Zero
 
 
@@ -60,28 +59,20 @@ class _ZeroPack(Pack):
 class ZeroModel(_ZeroPack, WholeModel):
     """All of a model, or its head."""
 
-    def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
-        super().__init__(config)
-        self._ranks = ranks
-
     def start(self, config: TrainConfig) -> Tensors:
         trained = super().start(config)
-        self._zero = Zero(config, self._ranks, self.numerics, self.model, trained)
+        self._zero = Zero(config, self.ranks, self.numerics, self.model, trained)
         return self._zero.trained
 
 
 class ZeroAdapters(_ZeroPack, LoraPack):
     """Adapters of a base."""
 
-    def __init__(self, config: LoraConfig, ranks: Ranks) -> None:
-        super().__init__(config)
-        self._ranks = ranks
-
     def start(self, config: TrainConfig) -> Tensors:
         assert isinstance(config, LoraConfig)
         self._adapted = _Adapted(self.model, self.lora, config, super().start(config))
         trained = dict(self._adapted.adapters)
-        self._zero = Zero(config, self._ranks, self.numerics, self._adapted, trained)
+        self._zero = Zero(config, self.ranks, self.numerics, self._adapted, trained)
         return self._zero.trained
 
     def set(self, runs: Sequence[Any]) -> None:

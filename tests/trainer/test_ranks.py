@@ -48,11 +48,6 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         {"lora_r": 2, "lora_dropout": 0.1, "use_dora": True, "optimizer": "muon"},
         ("ddp", "fsdp"),
     ),
-    "adapters computed twice": (
-        "lora",
-        {"lora_dropout": 0.1, "gradient_checkpointing": True, "gradient_accumulation_steps": 3},
-        ("fsdp",),
-    ),
     "all of a base, the best of it": (
         "lora",
         {"finetuning_type": "full", "optimizer": "lion", "early_stopping_patience": 1},
