@@ -105,3 +105,5 @@ if __name__ == "__main__":
     if dist.get_rank() == 0:
         print(json.dumps(found))
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # as workers do: threads of torch's that Python would wait for may end it by SIGABRT
