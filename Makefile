@@ -2,6 +2,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes: what they import is compiled once
+
 .PHONY: run test lint types check wheel clean
 
 run: .venv/run.stamp  ## search the default space from start to winner
@@ -28,11 +30,11 @@ wheel: .venv/dev.stamp  ## build the wheel and use it alone in a clean environme
 	$(PYTHON) -m venv .venv
 
 .venv/run.stamp: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) install --quiet --no-compile --constraint constraints.txt --editable .
+	$(PIP) install --quiet --constraint constraints.txt --editable .
 	touch $@
 
 .venv/dev.stamp: .venv/run.stamp
-	$(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 clean:
