@@ -32,10 +32,10 @@ from ..objectives.resolve import check_name, describe, resolve
 from ..spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
 from ..spaces.expressions import Expression
 from ..spaces.stopping import Rungs
-from .proposals.fields import TO_FILL
 from .scheduling import FEWEST_AUDITED, Bracket, audited_one_in, brackets_of, expected_saving
 
 MOST_BRACKETS = 5
+TO_FILL = "FILL_IN"  # stands in a proposed space for a value that nobody but the user knows
 TRIED = 20  # random configurations that a built-in objective is asked about
 TRIED_FOR_IDLE = 200  # enough to meet each of ten schedulers
 

@@ -15,9 +15,10 @@ from typing import Any
 from ...objectives.guides import first_range
 from ...spaces import SpaceError, loads
 from ..errors import UsageError
+from ..plan import TO_FILL
 from ..yaml_text import one_line, text_of
 from .configs import settings_of_config
-from .fields import TO_FILL, Setting, Settings
+from .fields import Setting, Settings
 from .scripts import settings_of_script
 
 __all__ = ["TO_FILL_IN", "proposal"]

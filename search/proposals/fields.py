@@ -12,7 +12,6 @@ from ...spaces.relations import NAME
 from .syntax import Bounds
 
 LARGEST = 2**63
-TO_FILL = "FILL_IN"  # stands for a value that nobody but the user knows
 
 
 @dataclass(frozen=True)
