@@ -54,11 +54,21 @@ class Together:
         return Run(config, self._packs[key])
 
     def join(self, run: Run, course: Course) -> None:
-        """Let a run take part, from its first report on where it is resumed."""
+        """Let a run take part, from its first report on where it is resumed.
+
+        Where there is no room for it, it ends with that, and those that are there go on without it.
+        """
         self._courses[run] = course
         self._follow(run)
-        if run in self._courses:
-            run.pack.set([*run.pack.runs, run] if run not in run.pack.runs else run.pack.runs)
+        if run not in self._courses:
+            return
+        others = [other for other in run.pack.runs if other is not run]
+        try:
+            run.pack.set([*others, run])
+        except Exception as error:
+            self._courses.pop(run).close()
+            self._over.append((run, error))
+            run.pack.set(others)
 
     def leave(self, run: Run) -> None:
         """Take a run out before its end is told."""

@@ -12,7 +12,7 @@ from hpsearch.trainer import together as together_module
 from hpsearch.trainer.checkpoint import Tensors
 from hpsearch.trainer.config import LoraConfig
 from hpsearch.trainer.loop import Run, fit
-from hpsearch.trainer.pack import Pack
+from hpsearch.trainer.pack import LoraPack, Pack
 from hpsearch.trainer.run import FitResult, course
 from hpsearch.trainer.together import Outcome, Together
 
@@ -28,7 +28,9 @@ def trained_together(configs: list[LoraConfig], breaks: dict[int, int]) -> list[
         together.join(run, course(run, on_report=lambda report: None))
     found: dict[Run, Outcome] = {}
     for _ in range(100):  # more than they need
-        found |= dict(together.advance())
+        for run, outcome in together.advance():
+            assert run not in found, "a run ends once"
+            found[run] = outcome
     return [found[run] for run in runs]
 
 
@@ -88,6 +90,26 @@ def test_a_device_that_fails_while_it_is_waited_for_ends_the_runs_of_its_pack(
     monkeypatch.setattr(Pack, "wait", broken)
     outcomes = trained_together([dataclasses.replace(tiny_lora, seed=seed) for seed in range(2)], {})
     assert [type(outcome) for outcome in outcomes] == [RuntimeError] * 2
+
+
+def test_a_run_that_there_is_no_room_for_ends_and_those_that_are_there_go_on(
+    tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed, pairs = LoraPack._changed, []
+
+    def full(pack: LoraPack, number: int) -> None:
+        if len(pack.runs) == 2 and not pairs:
+            pairs.append(number)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        changed(pack, number)
+
+    monkeypatch.setattr(LoraPack, "_changed", full)
+    configs = [dataclasses.replace(tiny_lora, seed=seed) for seed in range(3)]
+    first, broken, last = trained_together(configs, {})
+    assert isinstance(broken, torch.OutOfMemoryError)
+    for config, outcome in ((configs[0], first), (configs[2], last)):
+        assert isinstance(outcome, FitResult)
+        assert told(outcome) == told(fit(config, on_report=lambda report: None))
 
 
 # Its neighbours step before it and after it; they would miss the report that is due then, or their end.
