@@ -12,6 +12,7 @@ from ..objectives.catalog import trainer_config, trainers
 from ..spaces import Range, SpaceError, Spec, with_log_range
 from ..spaces.document import text_of
 from .errors import SearchError, UsageError
+from .export import write
 from .plan import check_objective
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def write_range(file: str, low: float, high: float) -> None:
     """
     try:
         text = with_log_range(text_of(Path(file)), file, NAME, low, high)
-        Path(file).write_bytes(text.encode())
+        write(Path(file), text)
     except OSError as error:
         raise SearchError(f"cannot write {file}: {error.strerror}") from error
 

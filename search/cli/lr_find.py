@@ -54,6 +54,8 @@ def lr_find(
     spec = load_space(space)
     if write:
         finding.check_writable(space, spec, low, high)
+    if html is not None and not html.parent.is_dir():
+        raise SearchError(f"cannot write {html}: there is no folder {html.parent}")
     with _progress(steps) as on_point:
         found = finding.lr_find(spec, low=low, high=high, steps=steps, on_point=on_point)
     if html is not None and found.test.points:

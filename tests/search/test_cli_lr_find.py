@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from hpsearch.objectives.range_test import Point, Proposal, RangeTest
 from hpsearch.search.cli import main
 from hpsearch.search.cli.chart import log_chart
-from hpsearch.search.lr_find import Found, page, top_of
+from hpsearch.search.errors import SearchError
+from hpsearch.search.lr_find import Found, page, top_of, write_range
 from hpsearch.spaces import load
 
 SPACE = """\
@@ -95,6 +97,23 @@ def test_the_range_is_written_and_nothing_else(cli: Cli) -> None:
     assert old != new
 
 
+def test_a_file_that_there_is_no_room_for_stays_whole(cli: Cli) -> None:
+    Path("linked.yaml").symlink_to("small.yaml")
+    Path("small.yaml").chmod(0o640)
+    there = sorted(Path().iterdir())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(SearchError, match=r"cannot write linked\.yaml: "):
+            write_range("linked.yaml", 1e-4, 1e-2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert Path("small.yaml").read_text() == SPACE and sorted(Path().iterdir()) == there
+    write_range("linked.yaml", 1e-4, 1e-2)
+    assert "learning_rate: {min: 1e-4, max: 1e-2, log: true}   # too wide" in Path("small.yaml").read_text()
+    assert Path("linked.yaml").is_symlink() and Path("small.yaml").stat().st_mode & 0o777 == 0o640
+
+
 def test_the_baseline_is_what_is_tested_and_stays_in_the_range(cli: Cli) -> None:
     Path("small.yaml").write_text(SPACE + "baseline: {batch_size: 8, learning_rate: 2.5e-5}\n")
     code, out, error = cli("small.yaml", *QUICK, "--write")
@@ -110,8 +129,13 @@ def test_the_curve_as_a_page(cli: Cli) -> None:
     assert "<title>learning rate range test of small</title>" in html
     assert "proposed range" in html and "Plotly.newPlot" in html
     assert "src=" not in html.partition("Plotly.newPlot")[2], "it needs no network"
-    code, _, error = cli("small.yaml", *QUICK, "--html", "nowhere/curve.html")
-    assert code == 1 and "cannot write nowhere/curve.html" in error
+    code, out, error = cli("small.yaml", *QUICK, "--html", "nowhere/curve.html", "--write")
+    assert (code, out, error) == (
+        1,
+        "",
+        "hpsearch: cannot write nowhere/curve.html: there is no folder nowhere\n",
+    )
+    assert Path("small.yaml").read_text() == SPACE, "it is told before the test, not after it"
 
 
 @pytest.mark.parametrize(
