@@ -51,6 +51,10 @@ def test_what_is_left_to_draw_from(sampling: Sampling, wanted: list[float]) -> N
     assert chances(sampling) == wanted
 
 
+def test_a_share_that_is_met_exactly_is_met() -> None:
+    assert probabilities(torch.zeros(4), Sampling(top_p=0.5)).tolist() == [0.5, 0.5, 0, 0]
+
+
 def test_draws_follow_the_chances() -> None:
     generator = torch.Generator().manual_seed(0)
     shares = torch.tensor([0.75, 0.0, 0.25])

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from hpsearch.trainer.build import pick_device
 from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.loop import Run, fit
 from hpsearch.trainer.run import FitResult, Report
+from hpsearch.trainer.schedule import learning_rate
 from hpsearch.trainer.seeds import seed_of
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}  # what may differ between two equal runs
@@ -54,6 +56,20 @@ def test_reports_stand_on_the_grid_and_carry_their_metrics(config: TrainConfig) 
         assert all(type(value) is float and math.isfinite(value) for value in report.metrics.values())
         assert report.metrics["overfitting_gap"] == report.value - report.metrics["train_loss"]
         assert report.metrics["perplexity"] == pytest.approx(math.exp(report.value))
+
+
+def test_a_report_has_the_mean_of_the_losses_since_the_last_and_the_rate_of_the_last_step(
+    tiny_pretrain: PretrainConfig,
+) -> None:
+    reports = fit(tiny_pretrain, on_report=silent).reports
+    run, losses, so_far = Run(tiny_pretrain), list[float](), 0.0
+    for report in reports:
+        for _ in range(2):
+            run.train()
+            losses.append(run.loss_total.item() - so_far)
+            so_far = run.loss_total.item()
+        assert report.metrics["train_loss"] == pytest.approx(sum(losses[-2:]) / 2, rel=1e-5)
+        assert report.metrics["learning_rate"] == learning_rate(tiny_pretrain, len(losses) - 1)
 
 
 def test_the_same_seed_gives_the_same_curve_bit_for_bit(config: TrainConfig) -> None:
@@ -220,6 +236,13 @@ def test_small_gains_are_no_improvement(tiny_lora: LoraConfig) -> None:
     assert result.value == min(values) < values[0], "but the best is the best"
 
 
+def test_the_same_loss_again_is_no_gain(tiny_lora: LoraConfig) -> None:
+    config = dataclasses.replace(tiny_lora, early_stopping_patience=2, learning_rate=1e-30)
+    result = fit(config, on_report=silent)
+    assert len({report.value for report in result.reports}) == 1
+    assert result.stopped == "early" and len(result.reports) == 3
+
+
 def test_a_diverging_run_reports_what_it_found_and_stops(tiny_pretrain: PretrainConfig) -> None:
     heard: list[Report] = []
     config = dataclasses.replace(
@@ -247,6 +270,14 @@ def test_a_device_that_is_not_there_is_told(tiny_lora: LoraConfig, monkeypatch: 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="device: found 'cuda', but torch sees no such device here"):
         fit(dataclasses.replace(tiny_lora, device="cuda"), on_report=silent)
+
+
+def test_an_accelerator_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for there in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+        assert pick_device("auto").type == ("cuda" if there else "cpu")
+        assert pick_device("cpu").type == "cpu"
 
 
 def test_the_field_of_the_text_reaches_the_corpus(tmp_path: Path, tiny: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import pytest
@@ -17,6 +18,14 @@ def test_each_size_is_measured(tiny_lora: LoraConfig) -> None:
     found = measure([dataclasses.replace(tiny_lora, seed=seed) for seed in range(4)], [1, 2, 4])
     assert set(found["seconds"]) == set(found["memory_mb"]) == {"1", "2", "4"}
     assert all(seconds > 0 for seconds in found["seconds"].values())
+
+
+def test_a_size_is_not_charged_for_what_larger_ones_took(
+    tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "host_peak", itertools.count(1).__next__)  # it never falls
+    configs = [dataclasses.replace(tiny_lora, seed=seed) for seed in range(4)]
+    assert measure(configs, [4, 1, 2])["memory_mb"] == {"1": 1, "2": 2, "4": 3}
 
 
 def test_what_trains_alone_is_left_out(tiny_lora: LoraConfig) -> None:

@@ -70,6 +70,13 @@ def test_a_step_is_trained_at_its_rate(tiny_pretrain: PretrainConfig) -> None:
     assert loss_of_step(still, NO_RATE) != loss_of_step(moved, 1e-2)
 
 
+def test_the_schedule_and_the_length_of_the_configuration_are_not_the_test_s(tiny_lora: LoraConfig) -> None:
+    other = {"lr_scheduler": "one_cycle", "warmup_ratio": 0.9, "max_samples": None, "num_train_epochs": 1}
+    configs = (tiny_lora, dataclasses.replace(tiny_lora, learning_rate=0.5, **other))  # type: ignore[arg-type]
+    one, same = (range_test(config, low=1e-3, high=1.0, steps=6).points for config in configs)
+    assert one == same and len(one) == 6
+
+
 def test_a_real_run_rises_to_divergence(tiny_pretrain: PretrainConfig) -> None:
     told: list[Point] = []
     test = range_test(tiny_pretrain, low=1e-5, high=100.0, steps=60, on_point=told.append)
