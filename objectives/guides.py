@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ..trainer.advice import Ending, Seen, advise, advise_overfitted
+from ..trainer.advice import Ending, Seen, advise, advise_worse
 from ..trainer.errors import ConfigError
 from ..trainer.first_ranges import FirstRange, first_range
 from ..trainer.presets import LEARNING, PRESETS
@@ -34,6 +34,6 @@ def advice(objective: str | list[str], seen: Seen) -> list[str]:
     return advise(training_config(objective), seen)
 
 
-def against_overfitting(objective: str | list[str], seen: Seen) -> list[str]:
-    """What to change after a run like this one, where it overfitted."""
-    return advise_overfitted(training_config(objective), seen)
+def against_worsening(objective: str | list[str], seen: Seen) -> list[str]:
+    """What to change after a run like this one, where it ended worse than it had been."""
+    return advise_worse(training_config(objective), seen)

@@ -8,7 +8,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..objectives.guides import Ending, Seen, advice, against_overfitting
+from ..objectives.guides import Ending, Seen, advice, against_worsening
 from ..spaces import Spec
 from ..storage.files import METRICS
 from .export import config_of, has_config
@@ -47,12 +47,10 @@ def with_advice(
     return "; ".join([reason, *found[:MOST_IN_A_REASON]])
 
 
-def when_overfitted(
-    spec: Spec, params: Mapping[str, Any], folder: Path, best: FrozenTrial | None
-) -> str | None:
-    """What a complete trial calls for that overfitted; None for another."""
+def when_worse(spec: Spec, params: Mapping[str, Any], folder: Path, best: FrozenTrial | None) -> str | None:
+    """What a complete trial calls for that ended worse than it had been; None for another."""
     seen = _seen(spec, params, look_at(folder / METRICS), "complete", best)
-    return "; ".join(against_overfitting(spec.objective_words, seen)[:MOST_IN_A_REASON]) or None
+    return "; ".join(against_worsening(spec.objective_words, seen)[:MOST_IN_A_REASON]) or None
 
 
 def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial | None) -> list[str]:

@@ -30,7 +30,7 @@ from ..storage.files import (
 from ..storage.live import LiveStorage
 from ..storage.states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, at_rung
 from ..storage.studies import PROVENANCE, folder_in
-from .advice import when_overfitted, with_advice
+from .advice import when_worse, with_advice
 from .algorithms import derived_seed, labelled, suggest
 from .clock import Clock
 from .confirming import best_of, most_confirmed
@@ -242,7 +242,7 @@ class Lives:
 
     def complete(self, running: Running, value: float) -> None:
         """End a trial with its value."""
-        told = when_overfitted(self._spec, running.config, self.folder(running.number), self.best)
+        told = when_worse(self._spec, running.config, self.folder(running.number), self.best)
         self._write_ended([self._ended(running, TrialState.COMPLETE, told, value)])
 
     def prune(self, running: Running, reason: str) -> None:

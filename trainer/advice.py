@@ -3,6 +3,7 @@
 | seen | advised, where it is not so already |
 |---|---|
 | diverged | clip gradients that grew, lower the learning rate, warm up, weaken adapters, let the rate fall |
+| went up, and the training loss with it | the same |
 | out of memory | smaller batches, lower ranks, activations made again, shorter rows, a smaller model |
 | overfitted | end sooner, stop early, more dropout and weight decay, fewer weights to overfit with |
 | hardly learned | a higher learning rate, more rank |
@@ -16,7 +17,7 @@ Advice names only parameters that the run has and that change something in it. T
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Literal, Protocol
@@ -26,6 +27,7 @@ from .training import Training
 
 MOST = 4  # sentences; the guides' first ones help most
 RISE = 0.01  # of the best validation, from which a worse one is no noise of a small text
+BURST = 0.1  # of the best validation, from which a rise is more than a rate that is a little too high
 HARDLY = 0.02  # of the first validation: a run that gained less has hardly learned
 WAVER = 0.001  # of a validation: by so much the next may be worse in a run that only learns slowly
 STILL = 0.05  # of a validation, gained in the last quarter of a run: it was not over
@@ -81,15 +83,13 @@ def advise(config: type[Training] | None, seen: Seen) -> list[str]:
     elif seen.ended == "out_of_memory":
         found = list(_out_of_memory(run))
     else:
-        found = _complete(run)
+        found = _complete(run, WORSE + SLOW)
     return found[:MOST]
 
 
-def advise_overfitted(config: type[Training] | None, seen: Seen) -> list[str]:
-    """What `advise` says of a run that overfitted; none for another."""
-    run = _Run(config, seen)
-    told = _overfitted(run)
-    return [] if told is None else _told(told, _against_overfitting(run))[:MOST]
+def advise_worse(config: type[Training] | None, seen: Seen) -> list[str]:
+    """What `advise` says of a run that ended worse than it had been; none for another."""
+    return _complete(_Run(config, seen), WORSE)[:MOST]
 
 
 class _Run:
@@ -216,8 +216,13 @@ def _warm_up(run: _Run) -> Iterator[str]:
 
 
 def _in_first_half(run: _Run) -> bool:
-    length, reports = run.length(), run.seen.reports
-    return length is None or not reports or reports[-1].step <= length[1] / 2
+    length = run.length()
+    return length is None or not run.seen.reports or _turn(run) <= length[1] / 2
+
+
+def _turn(run: _Run) -> int:
+    """Where it went wrong: at the last report of a run that diverged, and after the best of another."""
+    return run.seen.reports[-1].step if run.seen.ended == "diverged" else _best(run).step
 
 
 def _weaken_adapters(run: _Run) -> Iterator[str]:
@@ -232,7 +237,7 @@ def _weaken_adapters(run: _Run) -> Iterator[str]:
 def _let_it_fall(run: _Run) -> Iterator[str]:
     length = run.length()
     if run.values.get("lr_scheduler") == "constant" and length and not _in_first_half(run):
-        at = f"at {run.seen.reports[-1].step:,} of {_said(length[1])} {run.seen.unit}"
+        at = f"at {_turn(run):,} of {_said(length[1])} {run.seen.unit}"
         yield f"set lr_scheduler to linear or cosine: {at} they have lowered the rate"
 
 
@@ -281,13 +286,9 @@ def _smaller_model(run: _Run, why: str) -> Iterator[str]:
 # A run that came to its end
 
 
-def _complete(run: _Run) -> list[str]:
+def _complete(run: _Run, kinds: Sequence[Kind]) -> list[str]:
     """What the curve says, at the head of the first sentence."""
-    for tell, remedies in (
-        (_overfitted, _against_overfitting),
-        (_hardly_learned, _against_slowness),
-        (_still_learning, _against_an_early_end),
-    ):
+    for tell, remedies in kinds:
         seen = tell(run)
         if seen is not None:
             return _told(seen, remedies(run))
@@ -304,19 +305,40 @@ def _overfitted(run: _Run) -> str | None:
 
     Not to be told without that loss.
     """
-    if len(run.validations) < 3:
+    if len(run.validations) < 3 or not _is_worse(run, RISE):
         return None
-    best, last = _best(run), run.validations[-1]
-    before, after = (report.metrics.get("train_loss", math.nan) for report in (best, last))
-    worse = all(
-        run.sign * (report.value - best.value) > RISE * abs(best.value) for report in run.validations[-2:]
-    )
-    if not (worse and after < before):
+    before, after = _train_losses(run)
+    if not after < before:
         return None
-    return (
-        f"{_course(run, best, last, 'rose', 'fell')} while train_loss fell "
-        f"from {_said(before)} to {_said(after)}"
+    return f"{_from_best(run)} while train_loss fell from {_said(before)} to {_said(after)}"
+
+
+def _burst(run: _Run) -> str | None:
+    """The last two validations far worse than the best, and the training loss no better."""
+    if len(run.validations) < 3 or not _is_worse(run, BURST):
+        return None
+    before, after = _train_losses(run)
+    if not after >= before:
+        return None
+    return f"{_from_best(run)} and train_loss from {_said(before)} to {_said(after)}"
+
+
+def _is_worse(run: _Run, share: float) -> bool:
+    """Whether the last two validations are worse than the best, by more than a share of it."""
+    best = _best(run).value
+    return all(run.sign * (report.value - best) > share * abs(best) for report in run.validations[-2:])
+
+
+def _train_losses(run: _Run) -> tuple[float, float]:
+    """That of the best validation, and that of the last."""
+    before, after = (
+        report.metrics.get("train_loss", math.nan) for report in (_best(run), run.validations[-1])
     )
+    return before, after
+
+
+def _from_best(run: _Run) -> str:
+    return _course(run, _best(run), run.validations[-1], "rose", "fell")
 
 
 def _against_overfitting(run: _Run) -> Iterator[str]:
@@ -389,6 +411,11 @@ def _more_rank(run: _Run) -> Iterator[str]:
         yield f"raise lora_r from {_plain(rank)} to 8"
 
 
+Kind = tuple[Callable[[_Run], str | None], Callable[[_Run], Iterator[str]]]  # what tells it, and what helps
+WORSE: list[Kind] = [(_overfitted, _against_overfitting), (_burst, _diverged)]
+SLOW: list[Kind] = [(_hardly_learned, _against_slowness), (_still_learning, _against_an_early_end)]
+
+
 def _best(run: _Run) -> Report:
     return min(run.validations, key=lambda report: run.sign * report.value)
 
@@ -418,4 +445,4 @@ def _said(value: float, digits: int = 4) -> str:
     """A number to be read: `4,800`, `1.31`, `infinity`."""
     if math.isinf(value):
         return "infinity"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.{digits}g}"
+    return f"{value:,.0f}" if 10 ** min(digits, 3) <= abs(value) < 1e6 else f"{value:.{digits}g}"

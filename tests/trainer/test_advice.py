@@ -95,6 +95,15 @@ DIVERGED: list[tuple[dict[str, Any], list[Report], Any, list[str]]] = [
         ["lower alpha_over_r from 16: 2 to 4 is usual"],
     ),
     ({"learning_rate": 3e-3, "warmup_ratio": 0.1, "alpha_over_r": 4}, [], BETTER, []),
+    (
+        {"learning_rate": 0.9, "warmup_ratio": 0.1, "lora_alpha": 800.0, "lora_r": 8},
+        [],
+        BETTER,
+        [
+            "learning_rate 0.9 is 300 times that of the best trial (0.003 in trial 12): lower it",
+            "lora_alpha 800 is 100 times lora_r 8: 2 to 4 times is usual",
+        ],
+    ),
 ]
 
 
@@ -194,6 +203,8 @@ def test_a_run_out_of_memory(
 
 OVERFITTED = course(1.6, 1.31, 1.36, 1.40, every=600, train_loss=[1.6, 1.3, 1.1, 1.0])
 SEEN = "val_loss rose from 1.31 at 1,200 to 1.4 at 2,400 samples while train_loss fell from 1.3 to 1"
+UP = course(1.7, 3.6, 3.5, every=800, train_loss=[1.7, 3.6, 3.5], grad_norm=[0.5, 60.0, 0.1])
+GONE_UP = "val_loss rose from 1.7 at 800 to 3.5 at 2,400 samples and train_loss from 1.7 to 3.5"
 ALREADY = {"early_stopping_patience": 3, "lora_dropout": 0.1, "weight_decay": 0.1}
 
 COMPLETE: list[tuple[dict[str, Any], list[Report], list[str]]] = [
@@ -223,6 +234,31 @@ COMPLETE: list[tuple[dict[str, Any], list[Report], list[str]]] = [
     ({}, course(1.6, 1.4, 1.31, 1.40, every=600, train_loss=[1.6, 1.4, 1.3, 1.1]), []),
     ({}, course(1.6, 1.31, 1.36, 1.40, every=600, train_loss=[1.6, 1.3, 1.2, 1.35]), []),
     ({}, course(1.6, 1.31, 1.36, 1.40, every=600), []),
+    # Gone up, and the training loss with it: what helps against a loss that is no number.
+    (
+        {"learning_rate": 0.03, "max_grad_norm": 0.0},
+        UP,
+        [
+            f"{GONE_UP}: the gradient's norm grew from 0.5 to 60: set max_grad_norm to 1 (it is 0, which is no limit)",
+            "lower learning_rate from 0.03 to 0.003",
+            "set warmup_ratio to 0.1 (it is 0, so the first step is at the full rate)",
+        ],
+    ),
+    (
+        {"learning_rate": 0.03, "lr_scheduler": "constant"},
+        course(1.9, 1.8, 1.7, 3.6, 3.5, every=480, train_loss=[1.9, 1.8, 1.7, 3.6, 3.6]),
+        [
+            "val_loss rose from 1.7 at 1,440 to 3.5 at 2,400 samples and train_loss from 1.7 to 3.6: "
+            "lower learning_rate from 0.03 to 0.003",
+            "set lr_scheduler to linear or cosine: at 1,440 of 2,400 samples they have lowered the rate",
+        ],
+    ),
+    (
+        {"warmup_ratio": 0.1},
+        course(1.7, 1.72, 1.75, 1.8, train_loss=[1.7, 1.8, 1.8, 1.9]),
+        [],
+    ),  # not far enough
+    ({}, course(1.7, 3.6, 3.5, every=800), []),  # nobody told how it trained
     # Hardly learned.
     (
         {"learning_rate": 1e-4, "lora_r": 2},
