@@ -55,9 +55,8 @@ class Numerics:
             precision = "bf16" if device.type == "cuda" and "bf16" in able else "fp32"
         problems = []
         if precision not in able:
-            why = "tf32 is for CUDA; " if precision == "tf32" and device.type != "cuda" else ""
             problems.append(
-                f"precision: found {precision!r}, but {why}this device ({device.type}) has {', '.join(able)}"
+                f"precision: found {precision!r}, but this device ({device.type}) has {', '.join(able)}"
             )
         if config.deterministic and device.type == "cuda":
             found = os.environ.get(_CUBLAS)

@@ -172,6 +172,9 @@ class Training(Parameters):
             problems.append(f"validation_file: train_file {values['train_file']!r} brings its own")
         if values["text_field"] is not None and values["train_file"] in NAMED_CORPORA:
             problems.append(f"text_field: train_file {values['train_file']!r} has no records")
+        device = values["device"]
+        if values["precision"] == "tf32" and device in ("cpu", "mps"):
+            problems.append(f"precision: found 'tf32', but tf32 is for CUDA, and device is {device!r}")
         if values["nesterov"] and values["optimizer"] == "sgd" and values["momentum"] == 0:
             problems.append("nesterov: found true, but momentum 0 leads nowhere; raise it")
         if values["validation_split"] == 0 and values["validation_file"] is None:

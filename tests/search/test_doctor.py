@@ -402,13 +402,14 @@ def test_a_space_that_is_not_packed_is_refused(cli: Cli) -> None:
 
 @pytest.mark.slow
 def test_a_configuration_that_cannot_train_is_told(cli: Cli) -> None:
+    Path("short.txt").write_text("short")
     Path("mine.yaml").write_text(
         "version: 1\nname: mine\nobjective: lora\nmetric: val_loss\nbudget: {trials: 4}\n"
-        "parameters: {learning_rate: [0.001, 0.01], precision: tf32, device: cpu, max_steps: 10}\n"
+        "parameters: {learning_rate: [0.001, 0.01], train_file: short.txt, max_steps: 10}\n"
     )
     code, _, errors = cli("doctor", "mine.yaml", "--pack-test")
-    assert code == 1 and "the trials cannot be trained: " in errors
-    assert "tf32" in errors and "Traceback" not in errors
+    assert code == 1 and "the trials cannot be trained: short.txt: " in errors
+    assert "bring more text" in errors and "Traceback" not in errors
 
 
 def packed(**fields: Any) -> packs.Trained:

@@ -31,11 +31,15 @@ def capable_of(capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_a_device_has_not_is_refused(tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    tf32 = dataclasses.replace(tiny_lora, precision="tf32")
-    with pytest.raises(ConfigError) as caught:
+    tf32 = dataclasses.replace(tiny_lora, precision="tf32", device="auto")
+    for device in ("cpu", "mps"):
+        with pytest.raises(ConfigError) as caught:
+            dataclasses.replace(tf32, device=device)
+        told = f"precision: found 'tf32', but tf32 is for CUDA, and device is '{device}'"
+        assert caught.value.problems == [told]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="found 'tf32', but tf32 is for CUDA"):
         Run(tf32)
-    told = "precision: found 'tf32', but tf32 is for CUDA; this device (cpu) has fp32, bf16, fp16"
-    assert caught.value.problems == [told]
     capable_of((7, 5), monkeypatch)
     with pytest.raises(ConfigError, match=r"found 'tf32', but this device \(cuda\) has fp32, fp16$"):
         Numerics.of(tf32, CUDA)
