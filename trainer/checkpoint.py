@@ -304,8 +304,9 @@ def load_base(path: str | Path | None = None) -> Base:
     Its tensors are shared: do not write into them. Raises `CheckpointError` where the file is no base.
     """
     found = SHIPPED_BASE if path is None else Path(os.path.expanduser(path))
-    stamp = found.stat().st_mtime_ns if found.exists() else 0
-    return _load_base(found.absolute(), stamp)
+    if not found.exists():
+        raise CheckpointError(f'there is no file "{path}" in {Path.cwd()}')
+    return _load_base(found.absolute(), found.stat().st_mtime_ns)
 
 
 @cache

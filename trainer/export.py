@@ -116,7 +116,10 @@ def _config_of(identity: dict[str, Any]) -> TrainConfig:
 
 def _pack_of(config: TrainConfig, identity: dict[str, Any]) -> Pack:
     # Whatever it trained in: what a run learns is fp32, and a CPU has no tf32.
-    pack = new_pack(dataclasses.replace(config, precision="fp32", device="cpu"))
+    try:
+        pack = new_pack(dataclasses.replace(config, precision="fp32", device="cpu"))
+    except CheckpointError as error:
+        raise CheckpointError(f"the base that this run was trained on: {error}") from error
     if pack.origin != identity["base_sha256"]:
         path = identity["base"] or "the base that ships"
         raise CheckpointError(

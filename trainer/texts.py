@@ -156,7 +156,7 @@ def read_documents(files: Iterable[TextFile], text_field: str | None) -> list[by
                 with at(place):
                     documents.append("".join(divided(record, text_field)).encode())
         else:
-            documents.append(file.content)
+            documents.append(file.content.removeprefix(codecs.BOM_UTF8))
     return [document for document in documents if document.strip()]
 
 

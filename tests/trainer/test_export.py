@@ -118,6 +118,22 @@ def test_an_adapter_is_refused_where_its_base_has_changed(tiny_lora: LoraConfig,
         export(tmp_path / "run", tmp_path / "out", merge=True)
 
 
+def test_adapters_without_their_base_say_which_one_is_gone(
+    tiny_lora: LoraConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fit(
+        dataclasses.replace(tiny_lora, base="base.safetensors"), on_report=silent, checkpoint=tmp_path / "run"
+    )
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError) as caught:
+        export(tmp_path / "run", tmp_path / "out")
+    assert str(caught.value) == (
+        f'the base that this run was trained on: there is no file "base.safetensors" in {Path.cwd()}'
+    )
+
+
 def test_nothing_to_export_is_told(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint to export"):
         export(tmp_path, tmp_path / "out")

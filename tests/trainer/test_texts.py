@@ -65,6 +65,13 @@ def test_a_folder_holds_records_and_packed_files_too(tmp_path: Path) -> None:
     assert read(tmp_path) == [b"first", b"second", b"third", b"fourth"]
 
 
+def test_the_mark_that_a_text_may_begin_with_is_no_text(tmp_path: Path) -> None:
+    mark = b"\xef\xbb\xbf"
+    for name, content in (("a", mark + b"text"), ("b", mark), ("c", b"in the " + mark + b" middle")):
+        (tmp_path / f"{name}.txt").write_bytes(content)
+    assert read(tmp_path) == [b"text", b"in the " + mark + b" middle"]
+
+
 def test_names_may_end_in_capitals(tmp_path: Path) -> None:
     (tmp_path / "A.JSONL").write_text('{"text": "first"}\n{"text": "second"}\n')
     (tmp_path / "B.Ndjson.GZ").write_bytes(gzip.compress(b'{"text": "third"}'))
