@@ -84,9 +84,10 @@ def exit_code(error: Exception) -> int | None:
     from ...spaces import SpaceError
     from ...storage import StorageError, UrlError
     from ..errors import SearchError, UsageError
+    from ..trial import is_full
 
     if isinstance(error, (SpaceError, ObjectiveError, UsageError, UrlError)):
         return 2
-    if isinstance(error, (SearchError, StorageError)):
+    if isinstance(error, (SearchError, StorageError)) or is_full(error):  # the disk: of the output, maybe
         return 1
     return None

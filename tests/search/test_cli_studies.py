@@ -387,6 +387,16 @@ def test_exit_codes(database: Path, words: list[str], code: int, said: str) -> N
     assert said in ended.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a disk that is always full")
+@pytest.mark.parametrize("words", [["list"], ["list", "--json"]])
+def test_output_that_there_is_no_room_for_is_one_sentence(database: Path, words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*COMMAND, *words, "--storage", str(database)], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (ended.returncode, ended.stderr) == (1, "hpsearch: [Errno 28] No space left on device\n")
+
+
 @pytest.mark.parametrize("command", ["list", "show", "trials", "best", "export", "stop", "delete"])
 def test_help_has_an_example(command: str) -> None:
     shown = CliRunner().invoke(app, [command, "--help"])
