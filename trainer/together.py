@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -35,7 +36,8 @@ class Together:
     ) -> None:
         self._within = within
         self._courses: dict[Run, Course] = {}
-        self._packs: dict[object, Pack] = {}
+        # Each as long as there is a run in it: on an accelerator it has the base for itself.
+        self._packs: WeakValueDictionary[object, Pack] = WeakValueDictionary()
         self._over: list[tuple[Run, Outcome]] = []
 
     @property
@@ -49,9 +51,10 @@ class Together:
         key = pack_key(config)
         if key is None:
             return Run(config)
-        if key not in self._packs:
-            self._packs[key] = new_pack(config)
-        return Run(config, self._packs[key])
+        pack = self._packs.get(key)
+        if pack is None:
+            pack = self._packs[key] = new_pack(config)
+        return Run(config, pack)
 
     def join(self, run: Run, course: Course) -> None:
         """Let a run take part, from its first report on where it is resumed.

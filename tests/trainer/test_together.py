@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -90,6 +92,20 @@ def test_a_device_that_fails_while_it_is_waited_for_ends_the_runs_of_its_pack(
     monkeypatch.setattr(Pack, "wait", broken)
     outcomes = trained_together([dataclasses.replace(tiny_lora, seed=seed) for seed in range(2)], {})
     assert [type(outcome) for outcome in outcomes] == [RuntimeError] * 2
+
+
+def test_a_pack_is_kept_as_long_as_a_run_is_in_it(tiny_lora: LoraConfig) -> None:
+    together, packs = Together(), WeakSet[Pack]()
+    for seed, dropout in enumerate((0.0, 0.0, 0.1)):
+        run = together.new_run(dataclasses.replace(tiny_lora, seed=seed, lora_dropout=dropout))
+        packs.add(run.pack)
+        together.join(run, course(run, on_report=lambda report: None))
+    assert len(packs) == 2 and len(run.pack.runs) == 1
+    while together.busy:
+        together.advance()
+    del run
+    gc.collect()
+    assert not packs
 
 
 def test_a_run_that_there_is_no_room_for_ends_and_those_that_are_there_go_on(
