@@ -205,9 +205,14 @@ def _lower_rate(run: _Run) -> Iterator[str]:
 
 
 def _warm_up(run: _Run) -> Iterator[str]:
-    """The start is what a warm-up steadies, so it is for runs that diverge in their first half."""
+    """The start is what a warm-up steadies, so it is for runs that diverge in their first half.
+
+    One cycle begins low without.
+    """
     ratio = run.number("warmup_ratio")
-    if ratio is None or run.number("warmup_steps") or not _in_first_half(run):
+    if ratio is None or run.number("warmup_steps") or run.values.get("lr_scheduler") == "one_cycle":
+        return
+    if not _in_first_half(run):
         return
     if ratio == 0:
         yield "set warmup_ratio to 0.1 (it is 0, so the first step is at the full rate)"

@@ -67,6 +67,7 @@ DIVERGED: list[tuple[dict[str, Any], list[Report], Any, list[str]]] = [
     # Clipped, warmed up, and no faster than the best: nothing is left to say.
     ({"learning_rate": 3e-3, "warmup_ratio": 0.1}, GREW, BETTER, []),
     ({"learning_rate": 3e-3, "warmup_steps": 5}, [], BETTER, []),
+    ({"learning_rate": 3e-3, "lr_scheduler": "one_cycle"}, [], BETTER, []),  # which begins low
     (
         {"learning_rate": 3e-3, "warmup_ratio": 0.1, "max_grad_norm": 0.0},
         course(NAN, grad_norm=[NAN]),
