@@ -244,6 +244,25 @@ def test_auto_does_not_measure_what_trains_alone(bench: Any, alone: dict[str, An
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("seconds", "taken"),
+    [
+        ({"2": 8.8, "4": 9.6}, 1),  # slower than one at a time
+        ({"2": 7.7, "4": 8.0}, 1),  # faster by less than machines differ from minute to minute
+        ({"2": 7.0, "4": 8.8}, 2),
+    ],
+)
+def test_a_pack_that_is_not_clearly_faster_is_not_taken(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], taken: int
+) -> None:
+    measured = {"seconds": {"1": 8.0} | seconds, "memory_mb": dict.fromkeys(["1", *seconds], 300.0)}
+    monkeypatch.setattr("hpsearch.search.backends.packing._measured", lambda configs, sizes, share: measured)
+    size, told = pack_size(bench.make_spec(**packed("auto")), Share(1, 1.0, 0.0, None), 16 << 30)
+    assert size == taken
+    assert told is not None and ("measured no faster" in told) == (taken == 1)
+
+
+@pytest.mark.any_backend
 def test_a_pack_that_does_not_fit_into_memory_is_not_taken(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
