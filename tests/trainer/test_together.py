@@ -111,7 +111,7 @@ def test_a_pack_is_kept_as_long_as_a_run_is_in_it(tiny_lora: LoraConfig) -> None
 def test_a_run_that_there_is_no_room_for_ends_and_those_that_are_there_go_on(
     tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changed, pairs = LoraPack._changed, []
+    changed, pairs = LoraPack._changed, list[int]()
 
     def full(pack: LoraPack, number: int) -> None:
         if len(pack.runs) == 2 and not pairs:
