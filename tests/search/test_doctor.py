@@ -392,6 +392,14 @@ def test_packed_trials_of_a_space_are_what_they_are_alone(cli: Cli) -> None:
     assert 'pack test of "lora": 3 random configurations' in errors and "all of them together" in errors
 
 
+def test_a_seed_draws_the_trials_of_a_pack_test() -> None:
+    spec = load("lora")
+    one, again, other = (packs.configurations(spec, 4, seed) for seed in (1, 1, 2))
+    assert one == again
+    for first, second in zip(one, other, strict=True):
+        assert first["seed"] != second["seed"] and first | {"seed": 0} != second | {"seed": 0}
+
+
 def test_a_space_that_is_not_packed_is_refused(cli: Cli) -> None:
     Path("mine.py").write_text(OBJECTIVES)
     Path("mine.yaml").write_text(SPACE)
