@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hpsearch.objectives.pack_test import Compared, compare
+from hpsearch.objectives.pack_test import Compared, _compared, compare
 from hpsearch.trainer.config import LoraConfig
-from hpsearch.trainer.loop import Run
+from hpsearch.trainer.loop import Run, fit
 from hpsearch.trainer.pack import LoraPack
 
 SMALL: dict[str, Any] = {
@@ -54,11 +54,27 @@ def test_runs_are_together_what_they_are_alone() -> None:
     heard: list[int] = []
     trained = compare(CONFIGS, heard.append)
     assert heard == [1, 2, 3]
-    assert all(each.passed and each.identical and each.others for each in trained)
+    assert all(each.passed and each.identical for each in trained)
+    assert [each.others for each in trained] == [2, 2, 2]
     assert [each.value is None for each in trained] == [False, True, False]
     for each in trained:
         assert each.difference == {"reports": 0.0, "adapter": 0.0} and each.sensitivity is None
         assert each.allowed == {"reports": 1e-6, "adapter": 1e-6}
+
+
+def test_a_run_that_trains_by_itself_meets_none() -> None:
+    apart = found([CONFIGS[0], dataclasses.replace(CONFIGS[0], lora_dropout=0.1)])
+    assert [(each.others, each.passed) for each in apart] == [(0, True)] * 2
+
+
+def test_adapters_that_differ_where_no_report_shows_it_are_found_out() -> None:
+    result = fit(CONFIGS[0], on_report=lambda report: None)
+    moved = {name: tensor + 1e-3 * (name == "lora_B") for name, tensor in result.weights.items()}
+    other = dataclasses.replace(result, weights=moved)
+    assert _compared(CONFIGS[0], result, result, 1).identical
+    each = _compared(CONFIGS[0], result, other, 1)
+    assert not each.identical and not each.passed
+    assert each.difference is not None and each.difference["reports"] == 0.0 < each.difference["adapter"]
 
 
 def test_a_pack_that_computes_something_else_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
