@@ -14,7 +14,7 @@ from hpsearch.trainer.checkpoint import load_base
 from hpsearch.trainer.config import PASS_TOKENS, LoraConfig, PretrainConfig
 from hpsearch.trainer.export import export
 from hpsearch.trainer.loop import Run, fit
-from hpsearch.trainer.pack import Pack, new_pack, pack_key, token_losses
+from hpsearch.trainer.pack import LoraPack, Pack, new_pack, pack_key, token_losses
 from hpsearch.trainer.training import OPTIMIZERS
 
 STEPS = 5
@@ -92,6 +92,18 @@ def test_runs_of_all_kinds_train_together_as_alone(
     pack.set(runs)
     for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
         same(packed, alone(config))
+
+
+@pytest.mark.parametrize("configs", [0.1], indirect=True)
+def test_each_run_drops_its_share_and_keeps_the_mean(configs: list[LoraConfig], small_passes: None) -> None:
+    pack = new_pack(configs[0])
+    assert isinstance(pack, LoraPack)
+    pack.set([Run(config, pack) for config in configs])
+    for run, each in zip(pack.runs, pack._mask(torch.ones(len(configs), 1000, 64)), strict=True):
+        assert isinstance(run.config, LoraConfig)
+        dropped = run.config.lora_dropout
+        assert (each == 0).double().mean().item() == pytest.approx(dropped, abs=0.01)
+        assert each.max().item() == pytest.approx(1 / (1 - dropped))
 
 
 def test_each_run_has_an_optimizer_of_its_own(configs: list[LoraConfig], small_passes: None) -> None:
