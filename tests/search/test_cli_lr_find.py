@@ -122,6 +122,13 @@ def test_the_baseline_is_what_is_tested_and_stays_in_the_range(cli: Cli) -> None
     assert load("small.yaml").parameters["learning_rate"].min == 2e-5  # type: ignore[union-attr]
 
 
+def test_a_prior_above_the_proposal_stays_in_the_range(cli: Cli) -> None:
+    wide = "{min: 1e-5, max: 1e3, log: true, prior: {at: 450.0, confidence: low}}"
+    Path("small.yaml").write_text(SPACE.replace("{min: 1e-5, max: 1e-1, log: true}", wide))
+    found = json_of(cli, *QUICK)
+    assert found["widened_for"] == ["prior"] and found["range"]["max"] == 500.0  # type: ignore[index]
+
+
 def test_the_curve_as_a_page(cli: Cli) -> None:
     code, out, _ = cli("small.yaml", *QUICK, "--html", "curve.html")
     assert code == 0 and "wrote curve.html" in out
