@@ -136,7 +136,7 @@ def _value(state: dict[str, Any]) -> float:
 def _about_adapter(config: LoraConfig, identity: dict[str, Any]) -> dict[str, Any]:
     return {
         "r": config.lora_r,
-        "lora_alpha": config.lora_alpha or (config.alpha_over_r or 2.0) * config.lora_r,
+        "lora_alpha": config.strength,
         "use_rslora": config.use_rslora,
         "use_dora": config.use_dora,
         "target_modules": list(config.targets),

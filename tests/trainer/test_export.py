@@ -44,6 +44,18 @@ def test_lora_leaves_an_adapter_and_a_merged_model_of_the_same_loss(
     assert (about["r"], about["lora_alpha"], about["val_loss"]) == (2, 4.0, result.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "alpha"), [({}, 4.0), ({"alpha_over_r": 3.0}, 6.0), ({"lora_alpha": 5.0}, 5.0)]
+)
+def test_an_adapter_says_how_strong_it_is(
+    tiny_lora: LoraConfig, tmp_path: Path, given: dict[str, float], alpha: float
+) -> None:
+    config = dataclasses.replace(tiny_lora, **given)  # type: ignore[arg-type]   # each its own type
+    fit(config, on_report=silent, checkpoint=tmp_path / "run")
+    _, written = export(tmp_path / "run", tmp_path / "out")
+    assert json.loads(written.read_text())["lora_alpha"] == alpha
+
+
 def test_what_was_trained_in_a_precision_of_another_device_is_exported(
     tiny_lora: LoraConfig, tmp_path: Path
 ) -> None:
