@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -22,12 +23,15 @@ def train_with(config: type[TrainConfig], trial: Trial) -> float:
 
     Every report is a checkpoint in the trial's folder, and an earlier attempt's is gone on from.
     """
+    ranks = ranks_of_trial()
+    if ranks.count > 1:
+        gc.collect()  # the model of this process's last trial: what shared it out holds itself
     result = fit(
         config.of(trial),
         on_report=reporter(trial),
         checkpoint=trial.checkpoint,
         resume_from=trial.resume_from,
-        ranks=ranks_of_trial(),
+        ranks=ranks,
     )
     return result.value
 

@@ -13,10 +13,12 @@ part, one number at a time. Rajbhandari et al. 2020, "ZeRO".
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import _lru_cache_wrapper as _Cache
 from typing import Any
 
 import torch
@@ -154,8 +156,9 @@ class Zero:
         return {n: self._part(t, trained[n]) if n in trained else t for n, t in tensors.items()}
 
     def close(self) -> None:
-        """Take from the module what DeepSpeed has hung into it."""
+        """Take from the module what DeepSpeed has hung into it, and let it go."""
         self._engine.destroy()
+        _forget()
 
     def _part(self, whole: Tensor, parameter: Any) -> Tensor:
         """This process's part of a tensor, as flat and filled up as at stage 3."""
@@ -228,6 +231,20 @@ def _settings(config: Training, stage: int) -> dict[str, Any]:
             "stage3_param_persistence_threshold": 0,
         },
     }
+
+
+def _forget() -> None:
+    """Let go of the modules of stage 3, which DeepSpeed holds for as long as the process lives.
+
+    It has them on its stack of those that compute, and in the cache of a method. With each a process would
+    keep the weights and connections of another run, until it has no more of either.
+    """
+    from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
+
+    FWD_MODULE_STACK.clear()
+    for held in gc.get_objects():  # the cache is in a wrapper, which has no name for it
+        if type(held) is _Cache and held.__module__.startswith("deepspeed.runtime.zero"):
+            held.cache_clear()
 
 
 def _deepspeed(device: torch.device) -> Any:

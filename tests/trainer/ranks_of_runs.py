@@ -5,11 +5,13 @@ python ranks_of_runs.py '[{"strategy": ..., "objective": ..., "params": ..., "fo
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
 import subprocess
 import sys
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,9 @@ from hpsearch.trainer.run import BaseRun, Report, train_to_end
 from hpsearch.trainer.training import Training
 
 Asked = list[dict[str, Any]]
+MODELS: weakref.WeakSet[Any] = (
+    weakref.WeakSet()
+)  # of the runs of this process, as far as they are still there
 
 
 def in_processes(count: int, asked: Asked) -> list[list[list[float]]]:
@@ -93,8 +98,10 @@ def trained(asked: dict[str, Any]) -> list[list[float]]:
     group = Group(dist.get_rank(), dist.get_world_size(), asked["strategy"], asked.get("zero_stage", 0))
     folder = Path(asked["folder"]) if "folder" in asked else None
     config = kind.from_params(asked["params"])
+    run: Any = new_run(config, group)
+    MODELS.add(run.pack.model if isinstance(run, Run) else run.model)
     with suppress(Stopped):
-        train_to_end(new_run(config, group), on_report=listen, checkpoint=folder, resume_from=folder)
+        train_to_end(run, on_report=listen, checkpoint=folder, resume_from=folder)
     return told
 
 
@@ -102,6 +109,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     joined("ddp")
     found = [trained(asked) for asked in json.loads(sys.argv[1])]
+    gc.collect()
+    assert not MODELS, "a worker has a run after another for as long as a search takes"
     if dist.get_rank() == 0:
         print(json.dumps(found))
     dist.destroy_process_group()
