@@ -24,6 +24,7 @@ from ..objectives.catalog import (
     known_parameters,
     missing_file,
     parameter_problems,
+    sharing_problems,
     training_config,
 )
 from ..objectives.guides import LEARNING, preset_values
@@ -274,7 +275,8 @@ def in_processes(document: Document, processes: int) -> Document:
 def check(document: Document) -> None:
     """Raise `SpaceError` where the objective does not exist or, built in, refuses parameters.
 
-    So it does where a file that they name is nowhere, or a tracker is not installed.
+    So it does where its processes cannot share them, a file that they name is nowhere, or a tracker is not
+    installed.
     """
     if lacking := missing_trackers(document.report_to):
         raise SpaceError(document.places.issue("report_to", told) for told in lacking)
@@ -286,7 +288,11 @@ def check(document: Document) -> None:
         check_name(document.objective)
     except ObjectiveError as error:
         raise SpaceError([document.places.issue("objective", str(error))]) from error
-    problems = parameter_problems(document.objective, {"seed": document.seed} | document.parameters)
+    values = {"seed": document.seed} | document.parameters
+    problems = parameter_problems(document.objective, values)
+    if document.processes > 1:
+        how = document.sharing.get("strategy", "ddp")
+        problems += sharing_problems(document.objective, values, how)
     for name, value in document.parameters.items():
         if told := missing_file(document.objective, name, value):
             problems.append((name, told))

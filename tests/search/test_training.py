@@ -585,6 +585,18 @@ def test_a_trial_of_several_processes_is_trained_in_as_many(cli: Cli) -> None:
     assert code == 2 and '--processes: the objective "sklearn" trains in one process' in errors
 
 
+def test_what_processes_cannot_share_is_told_before_any_begins(cli: Cli) -> None:
+    compiled = {"max_steps": 4, "torch_compile": True}
+    file = configuration(objective="pretrain", parameters=compiled)
+    code, _, errors = cli("train", str(file), "--processes", "2")
+    assert code == 2 and "parameters.torch_compile: found true, but what several processes train" in errors
+    shared = FROM | {"processes_per_trial": 2, "strategy": "fsdp"}
+    file = configuration(objective="pretrain", parameters={"max_steps": 4}, provenance=shared)
+    code, _, errors = cli("train", str(file), "--set", "optimizer=muon")
+    assert code == 2 and "--set optimizer: found 'muon', which steps by whole matrices; with fsdp" in errors
+    assert not Path("trained").exists()
+
+
 def test_json_is_alone_on_the_output(cli: Cli) -> None:
     code, shown, errors = cli("train", str(configuration()), "--json")
     assert (code, json.loads(shown)["value"]) == (0, 2.0)
