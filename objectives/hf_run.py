@@ -67,7 +67,7 @@ class HfRun(BaseRun):
         frozen = (
             HALVES.get(self.numerics.precision, torch.float32) if device.type == "cuda" else torch.float32
         )
-        shared = ranks.strategy in ("fsdp", "deepspeed")  # which bring it to the devices part by part
+        shared = ranks.strategy in ("fsdp", "deepspeed")  # which bring it to the devices themselves
         first = torch.device("cpu") if shared else device
         model, new = load_model(config, folder, self.tokenizer, self.examples.classes, first, frozen)
         model.config.use_cache = False  # of what is written once, and not token by token
