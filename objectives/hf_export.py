@@ -31,7 +31,7 @@ def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
     """Write the adapters of the run whose checkpoint is in `checkpoint`; returns the files.
 
     With early stopping these are the best ones, else the last. Raises `CheckpointError` where there is no
-    checkpoint, or the base of the adapters is another one now.
+    checkpoint, or the base of the adapters is another one now, and `OSError` where nothing can be written.
     """
     if not (checkpoint / CHECKPOINT).exists():
         raise CheckpointError(f"{checkpoint}: no checkpoint to export")
@@ -49,8 +49,10 @@ def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
         _check_shared(model)
     try:
         return _write(model, tokenizer, identity["classes"], folder, merge=merge)
-    except Exception as error:  # of safetensors, tokenizers, the system: each has its own for a full disk
-        raise CheckpointError(f"{folder}: the model cannot be written: {error}") from error
+    except OSError:
+        raise
+    except Exception as error:  # of safetensors, tokenizers: each has its own for a full disk
+        raise OSError(f"{folder}: the model cannot be written: {error}") from error
 
 
 def _write(model: Any, tokenizer: Any, classes: list[str], folder: Path, *, merge: bool) -> list[Path]:

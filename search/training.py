@@ -166,15 +166,14 @@ def _value(document: Document, trial: LocalTrial) -> float:
 
 @contextmanager
 def _room() -> Iterator[None]:
-    """Say of a full disk that it is one."""
+    """Say of files that cannot be written that it is so, and of a full disk that it is one."""
     from .trial import is_full
 
     try:
         yield
     except OSError as error:
-        if not is_full(error):
-            raise
-        raise _full(str(error)) from error
+        found = _full(str(error)) if is_full(error) else SearchError(f"the files of the run: {error}")
+        raise found from error
 
 
 def _full(what: str) -> SearchError:

@@ -182,6 +182,26 @@ def test_a_full_disk_is_told_as_one(cli: Cli, lines: tuple[str, ...]) -> None:
     assert "No space left on device" in errors and "make room, and the same command goes on" in errors
 
 
+@pytest.mark.parametrize(
+    ("objective", "name"),
+    [("pretrain", "model"), pytest.param("hf_lora", "adapter_model", marks=pytest.mark.extras)],
+)
+def test_a_model_that_cannot_be_written_is_a_failure_of_the_run(
+    cli: Cli, objective: str, name: str, one_thread: None
+) -> None:
+    pytest.importorskip("peft" if objective == "hf_lora" else "torch")
+    size = {"width": 8, "depth": 1, "heads": 2} if objective == "pretrain" else {}
+    params = {"max_steps": 1, "batch_size": 2, "max_length": 16, "eval_samples": 2, "device": "cpu"} | size
+    file = str(configuration(objective=objective, metric="val_loss", parameters=params))
+    in_its_place = Path(f"trained/best/{name}.safetensors")
+    in_its_place.mkdir(parents=True)
+    Path("trained/best/.lock").touch()
+    code, _, errors = cli("train", file)
+    assert code == 1 and "hpsearch: the files of the run: " in errors and "Is a directory" in errors
+    in_its_place.rmdir()
+    assert cli("train", file)[0] == 0 and in_its_place.is_file()
+
+
 def test_an_overfitted_run_ends_with_what_would_help(cli: Cli) -> None:
     source = body(
         "for step in range(1, 4):",
