@@ -12,6 +12,7 @@ from ...spaces.relations import NAME
 from .syntax import Bounds
 
 LARGEST = 2**63
+OF_A_PROCESS = ("local_rank", "node_rank", "world_size")  # `rank` may be that of adapters
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Setting:
         texts = [value for value in values if isinstance(value, str)]
         if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
             return "no file can hold this text"
+        if self.parameter in OF_A_PROCESS and not self.required:
+            return "whoever starts its processes says it"
         if self.value is None and not self.choices and not self.required:
             return "it has no default value that can be read"
         return None

@@ -190,6 +190,7 @@ parser.add_argument("--amp", type=lambda text: text == "True", default=True)
 parser.add_argument("--milli", type=lambda text: float(text) / 1000, default=5)
 parser.add_argument("--kind", choices=[None, "a", "b"], default="a")
 parser.add_argument("--tag", action="append")
+parser.add_argument("--local_rank", type=int, default=-1)
 either = parser.add_mutually_exclusive_group()
 either.add_argument("--warmup-steps", type=int, default=0)
 either.add_argument("--warmup-ratio", type=float, default=0.0)
@@ -203,7 +204,7 @@ def test_options_that_would_not_run_as_proposed_are_left_as_they_are(here: Here)
     spec, text = proposed(source)
     assert set(spec.space.searched) == {"lr", "weight_decay", "kind"} and first(spec)["lr"] == 0.5
     assert spec.parameters["batch_size"] == Constant(value=2), "no range that its choices do not have"
-    for name in ("dropout", "amp", "milli", "tag", "warmup-steps", "warmup-ratio"):
+    for name in ("dropout", "amp", "milli", "tag", "local_rank", "warmup-steps", "warmup-ratio"):
         assert f"--{name}" in "".join(line for line in text.splitlines() if line.startswith("# Left out"))
     ran = subprocess.run([sys.executable, *words_of(spec)], capture_output=True, text=True, check=True)
     asked = subprocess.run([sys.executable, source], capture_output=True, text=True, check=True)
