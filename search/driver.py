@@ -212,6 +212,8 @@ class Driver:
         pauses = self._promoting is not None and self._promoting.pauses(self.trials[number])
         reason = self._ending(running, step)
         if reason is not None:
+            if pauses and self._promoting is not None:
+                self._promoting.leave(self.trials[number])
             self._lives.prune(running, reason)
             return reason
         if pauses and (told := self._pause_trial(running)) is not None:

@@ -216,6 +216,12 @@ class Lives:
         self._storage.suspend(number)
         self.flush()
 
+    def revive(self, number: int, without: Iterable[str]) -> None:
+        """Let a failed trial wait to be tried again, without these attributes."""
+        self._storage.revive(number, without)
+        if self._promoting is not None:
+            self._promoting.read()  # at a rung it goes on, and takes a place of those that may
+
     def put_back_all(self) -> None:
         """Let what runs in the study, while no worker of ours runs it, wait to be taken up again."""
         self.running.clear()

@@ -72,7 +72,7 @@ class Others:
             if each not in failed:
                 self._driver.say(f"trial {each} has not failed, so it is not tried again")
                 continue
-            self._storage.revive(each, OF_A_FAILURE)
+            self._lives.revive(each, OF_A_FAILURE)
             self._driver.say(f"trial {each} is tried again")
         self._lives.flush()
 

@@ -35,7 +35,11 @@ class Promoting:
         self._spec = spec
         self._storage = storage
         self._brackets, self._alike = brackets_of(spec), alike_of(spec)
-        self._promotion = promotion_of(spec, storage.get_all_trials(0, deepcopy=False))
+        self.read()
+
+    def read(self) -> None:
+        """Begin with what the study says."""
+        self._promotion = promotion_of(self._spec, self._storage.get_all_trials(0, deepcopy=False))
 
     def pauses(self, trial: FrozenTrial) -> bool:
         """Whether a trial pauses with its last report: it is at a rung, and there is one that goes first."""
@@ -119,7 +123,7 @@ def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> Promotion:
         if at_rung(trial):
             promotion.pause(number)
             continue
-        stayed = trial.state.is_finished() and trial.last_step == came_at and not _went_on(trial)
+        stayed = trial.state.is_finished() and trial.last_step == came_at and not _went_on(spec, trial)
         if came_at is not None and not stayed:
             promotion.go_on(number)
     return promotion
@@ -130,10 +134,11 @@ def _loss(spec: Spec, trial: FrozenTrial, step: int) -> float:
     return value if spec.goal == "minimize" else -value
 
 
-def _went_on(trial: FrozenTrial) -> bool:
-    """Whether a trial left its last rung to train on: it may have ended before it reported again."""
+def _went_on(spec: Spec, trial: FrozenTrial) -> bool:
+    """Whether a trial left its last step, a rung, to train on: it may have ended before it reported again."""
     events = trial.user_attrs.get(EVENTS, ())
-    return bool(events) and events[-1].startswith((GOES_ON, TAKEN_UP))
+    here = tuple(f"{what} at {trial.last_step} {spec.resource}," for what in (GOES_ON, TAKEN_UP))
+    return bool(events) and events[-1].startswith(here)
 
 
 def _is_apart(trial: FrozenTrial) -> bool:

@@ -633,6 +633,53 @@ def test_a_search_that_is_stopping_pauses_who_comes_to_a_rung(
     assert table.read()[0].user_attrs["paused"] == 1
 
 
+def test_who_ends_at_a_rung_with_the_budget_does_not_wait_there(table: Table, make_spec: Any) -> None:
+    """When the search is stopped then, who is better there would end it a second time."""
+    spec = make_spec(early_stopping=PROMOTION, budget={"trials": 3, "samples": 1})
+    driver = table.driver(spec)
+    given = [asked(driver) for _ in range(2)]
+    for each in given:
+        (each.folder / CHECKPOINT).mkdir(parents=True)
+        (each.folder / CHECKPOINT / "weights").touch()
+    assert driver.report(0, 5.0, 1, {}) == "the budget of 1 steps is spent"
+    driver.request_stop("interrupted")
+    assert driver.report(1, 4.0, 1, {}) == "paused at 1 steps, ranked 1 of 2"
+    assert table.states() == ["PRUNED", "RUNNING"]
+
+
+HALVES = PROMOTION | {"eta": 2}
+
+
+def test_who_ends_at_a_rung_with_the_budget_has_not_gone_on_from_there(table: Table, make_spec: Any) -> None:
+    """Though it did from the rung below: a search that is extended gives its place to another."""
+    spec = make_spec(early_stopping=HALVES, budget={"trials": 20})
+    driver = table.driver(spec)
+    to_rung(driver, 1, 5.0)
+    assert to_rung(driver, 1, 4.0) == (1, None)
+    driver.stop("the time budget is spent")
+    assert driver.report(1, 4.0, 2, {}) == "the time budget is spent"
+    driver = table.driver(spec)
+    to_rung(driver, 1, 3.0)
+    to_rung(driver, 1, 6.0)
+    assert to_rung(driver, 2, 3.0) == (2, None), "the best of two that got there"
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_who_is_tried_again_at_a_rung_has_gone_on_from_there(
+    table: Table, make_spec: Any, killed: bool
+) -> None:
+    """For the search that hears of it as for one that goes on after a kill."""
+    spec = make_spec(early_stopping=HALVES, budget={"trials": 20})
+    driver = table.driver(spec)
+    to_rung(driver, 1, 5.0)
+    for what in ("kill", "retry"):
+        table.command(do=what, trial=0)
+        driver.tick()
+    driver = table.driver(spec) if killed else driver
+    assert asked(driver).number == 0
+    assert to_rung(driver, 1, 4.0) == (1, "paused at 1 steps, ranked 1 of 2"), "one of two may go on"
+
+
 def trained(driver: Driver, value: float) -> Assignment:
     """The next trial, trained to its end."""
     given = asked(driver)
