@@ -87,8 +87,7 @@ def outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Confirmed | None:
     """What the trainings that confirm say; None where there are too few yet."""
     values = _confirming_values(trials)
     baseline = next((n for n in values if "baseline" in trials[n].user_attrs), None)
-    finite = [n for n, row in values.items() if n != baseline and all(map(math.isfinite, row))]
-    if not finite:
+    if not values.keys() - {baseline} or not any(all(map(math.isfinite, row)) for row in values.values()):
         return None
     before = {number: trials[number].value or 0.0 for number in values}
     return confirmed(values, before, baseline=baseline, minimize=spec.goal == "minimize")
@@ -99,6 +98,15 @@ def overlooked(spec: Spec, trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
     compared = _confirming_values(trials)
     best = best_of(spec, trials, 1)
     return best[0] if compared and best and best[0].number not in compared else None
+
+
+def unusable(trials: Sequence[FrozenTrial]) -> dict[int, FrozenTrial]:
+    """The trials that could not be trained again with every seed, each with a training that tells why."""
+    return {
+        number: trial
+        for trial in trials
+        if (number := confirms(trial)) is not None and any(trial.constraints.values())
+    }
 
 
 def _confirming_values(trials: Sequence[FrozenTrial]) -> dict[int, list[float]]:

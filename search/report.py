@@ -20,7 +20,7 @@ from .advice import advice_after
 from .api import StudyResult
 from .audit import Audited
 from .confirmation import Confirmed
-from .confirming import searched
+from .confirming import searched, unusable
 from .edges import Edge, edges_of
 from .explain import bracket_of, rung_results, stopping_in_words
 from .export import config_of
@@ -126,6 +126,7 @@ class StudyReport:
     parameters: list[ParameterReport]
     constraints: list[str]
     states: dict[str, int]
+    confirming: int  # of these, trainings that confirm the best
     trials: Spent
     seconds: Spent
     consumed: Spent  # in the study's resource
@@ -164,10 +165,11 @@ def study_report(result: StudyResult) -> StudyReport:
         ],
         constraints=spec.constraints,
         states=dict(Counter(map(state_of, trials))),
+        confirming=len(trials) - len(searched(trials)),
         trials=Spent(ended, budget.trials),
         seconds=Spent(float(result.study.user_attrs.get(ELAPSED, 0.0)), budget.time),
         consumed=Spent(sum(t.last_step or 0 for t in trials), budget.samples),
-        without_stopping=None if last is None else last * ended,
+        without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),
         best=None if best is None else trial_row(spec, best),
         baseline=None if baseline is None else trial_row(spec, baseline),
         comparison=None if best is None else against(baseline, best, spec.goal, result.confirmed),
@@ -180,13 +182,18 @@ def study_report(result: StudyResult) -> StudyReport:
 
 def confirmation(result: StudyResult) -> list[str]:
     """What training the best again told, in lines."""
-    best, confirmed = result.best_trial, result.confirmed
+    best, confirmed, trials = result.best_trial, result.confirmed, result.study.get_trials(deepcopy=False)
+    out = [
+        f"trial {number} {_became(trial)} when it was trained again"
+        for number, trial in unusable(trials).items()
+    ]
     if best is None or confirmed is None:
-        again = [t for t in result.study.get_trials(deepcopy=False) if confirms(t) is not None]
+        again = [t for t in trials if confirms(t) is not None]
         failed = [
             t.user_attrs.get("error", "by another program") for t in again if t.state == TrialState.FAIL
         ]
-        return [f"not confirmed, {len(failed)} trainings failed: {failed[-1]}"] if failed else []
+        told = [f"{len(failed)} training{'s' * (len(failed) > 1)} failed: {failed[-1]}"] if failed else []
+        return [f"not confirmed, {line}" for line in told + out]
     value, off = confirmed.value, confirmed.optimism
     lines = [
         f"trained again with {confirmed.seeds} new seeds: {value.value:.6g} "
@@ -199,7 +206,11 @@ def confirmation(result: StudyResult) -> list[str]:
     later = result.overlooked
     if later is not None:
         lines.append(f"trial {later.number} has {later.value:.6g}, which was not confirmed")
-    return lines
+    return lines + out
+
+
+def _became(unusable: FrozenTrial) -> str:
+    return "ran out of memory" if unusable.constraints.get("out_of_memory") else "diverged"
 
 
 def audit(found: Audited) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
 from ..storage.states import confirms
@@ -107,9 +107,17 @@ class Spending:
         if self._spec.budget.time is not None:
             limits.append(self._pace.trainings_in(self._spec.budget.time))
         if self._at_target() is not None:  # a search that ends early has cost no more than it did
-            limits.append(float(self.finished))
+            limits.append(self._cost)
         known = [limit for limit in limits if limit is not None]
-        return Wish.of(self._spec, min(known, default=float(self.finished)))
+        return Wish.of(self._spec, min(known) if known else self._cost)
+
+    @property
+    def _cost(self) -> float:
+        """What the trials of the search took so far, in whole trainings; the same when those who wait end."""
+        last, own = self._spec.early_stopping.max, searched(self._lives.trials)
+        if last is None:
+            return float(sum(trial.state.is_finished() for trial in own))
+        return sum(1.0 if t.state == TrialState.COMPLETE else (t.last_step or 0) / last for t in own)
 
     @cached_property
     def _expected_cost(self) -> float | None:

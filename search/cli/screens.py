@@ -241,6 +241,8 @@ def _facts(report: StudyReport) -> Table:
         rows.append(("best", best.append(f", {report.comparison}" if report.comparison else "")))
         rows += [("", Text(line)) for line in report.confirmation]
     trials = Text(f"{_of(report.trials, '{:.0f}'.format)}").append("  ").append_text(_states(report.states))
+    if report.confirming:
+        trials.append(f"; {report.confirming} of them confirm the best")
     consumed = _of(report.consumed, "{:,.0f}".format)
     saved = report.without_stopping
     if saved and saved > report.consumed.used:

@@ -22,7 +22,7 @@ from hpsearch.search.api import open_study
 from hpsearch.search.confirming import Wish, outcome, overlooked
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
-from hpsearch.search.report import confirmation
+from hpsearch.search.report import confirmation, study_report
 from hpsearch.search.rung_view import as_samplers_see_it
 from hpsearch.search.running import Assignment, Failure
 from hpsearch.search.scheduling import expected_cost
@@ -777,6 +777,27 @@ def test_a_search_that_reached_its_target_confirms_no_more_than_it_cost(table: T
     assert driver.stop_reason == "trial 1 reached the target 0.2"
 
 
+def test_a_search_that_reached_its_target_confirms_the_same_when_it_goes_on(
+    table: Table, make_spec: Any
+) -> None:
+    """Those who waited at rungs have ended meanwhile, and cost what they did."""
+    spec = make_spec(early_stopping=PROMOTION, budget={"trials": 60, "target": 0.2}, confirm={})
+    driver = table.driver(spec)
+    while driver.best is None or driver.best.value != 0.1:
+        given = asked(driver)
+        (given.folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
+        (given.folder / CHECKPOINT / "weights").touch()
+        value = 1.0 if given.number < 20 else 0.1
+        steps = [step for step in (1, 3, 9) if step > given.reported]
+        if all(driver.report(given.number, value, step, {}) is None for step in steps):
+            driver.complete(given.number, value)
+    assert driver.ask() is None
+    driver.finish()
+    driver.close()
+    assert len(table.states()) > 20
+    assert table.driver(spec).ask() is None, "of six trainings no third confirms anybody"
+
+
 def test_the_confirmation_is_kept_back_of_a_budget_of_samples(table: Table, make_spec: Any) -> None:
     """Of 90 samples 4 trainings of 9 are kept, so the search ends after 6."""
     stopping = {"method": "none", "max": 9, "resource": "samples"}
@@ -790,6 +811,10 @@ def test_the_confirmation_is_kept_back_of_a_budget_of_samples(table: Table, make
     assert [t.user_attrs.get("confirms") for t in table.read()] == [None] * 6 + [0, 1, 0, 1]
     assert driver.consumed == 90 and len(first) + len(again) == 10
     assert driver.stop_reason == "the budget of 90 samples is spent, but for the confirmation"
+    driver.close()
+    report = study_report(open_study("study", storage=str(table.file), runs=table.runs))
+    assert (report.states, report.confirming, report.trials.used) == ({"complete": 10}, 4, 6)
+    assert report.without_stopping == report.consumed.used, "what confirms is in both"
 
 
 def test_who_may_not_go_on_is_not_taken_for_a_new_trial(
@@ -860,6 +885,28 @@ def test_a_confirmation_that_failed_is_told(table: Table, make_spec: Any) -> Non
     driver.close()
     result = open_study("study", storage=str(table.file), runs=table.runs)
     assert confirmation(result) == ["not confirmed, 6 trainings failed: ValueError: no"]
+
+
+@pytest.mark.parametrize("baseline", [True, False])
+def test_a_winner_that_diverged_when_it_was_trained_again_is_told(
+    table: Table, make_spec: Any, baseline: bool
+) -> None:
+    fields = CONFIRM | {"confirm": {"top": 1, "seeds": 2}} | ({} if baseline else {"baseline": None})
+    driver = table.driver(make_spec(**fields))
+    for value in (0.9, 0.3, 0.1, 0.2):
+        trained(driver, value)
+    for _ in range(4 if baseline else 2):
+        given = asked(driver)
+        again = table.read()[given.number].user_attrs["confirms"]
+        driver.complete(given.number, 0.9 if again == 0 else float("nan"))
+    driver.close()
+    result = open_study("study", storage=str(table.file), runs=table.runs)
+    told = "trial 2 diverged when it was trained again"
+    if baseline:
+        assert result.best.number == 0, "whatever the other had in the search"
+        assert confirmation(result)[1:] == [told]
+    else:
+        assert confirmation(result) == [f"not confirmed, {told}"]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random", "rung_gp", "cmaes"])
