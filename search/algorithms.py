@@ -128,9 +128,10 @@ class SpaceSampler(BaseSampler):
                 again, known = again + 1, labels
                 if again > AGAIN:
                     break
+        if left := self._untried.left(taken):
+            return random.Random(seed).choice(left)
         if known is not None:  # a small space may have no other
-            left = self._untried.left(taken)
-            return random.Random(seed).choice(left) if left else known
+            return known
         assert broken is not None
         raise all_refused(broken)
 

@@ -24,7 +24,15 @@ from ..spaces.samplers import CMAES, GP, TPE, HyperoptAnneal, HyperoptATPE, Hype
 from ..spaces.stopping import Median, NoStopping, Percentile, Rungs
 from .confirming import Wish
 from .pace import span
-from .scheduling import Promotion, alike_of, bracket_of_trial, brackets_of, expected_cost, promotes
+from .scheduling import (
+    Promotion,
+    alike_of,
+    bracket_of_trial,
+    brackets_of,
+    expected_cost,
+    most_trials,
+    promotes,
+)
 from .timing import LATE, SPARE
 
 RUNS = 15
@@ -166,9 +174,8 @@ class _Simulation:
         self._heap: list[_Move] = []
         self._now = 0.0
         self._times = 1.0  # as many trials as are simulated
-        points = spec.space.grid_size() if spec.search.sampler == "grid" else None
-        limits = [n for n in (spec.budget.trials, points) if n is not None]
-        self._asked = min(limits, default=math.inf)
+        most = most_trials(spec)
+        self._asked = math.inf if most is None else most
         self._most = min(self._asked, MOST_TRIALS)
         self._samples = spec.budget.samples
         self._reserved = self._wish().trainings(spec)

@@ -122,7 +122,8 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
     else:
         yield from _about_trials(spec, costs, found)
         yield from _about_confirmation(spec, found)
-    if found.by == "trials" and budget.time is not None and found.end < 0.9 * budget.time:
+    over = found.by == "trials" and not _runs_out(spec, found)
+    if over and budget.time is not None and found.end < 0.9 * budget.time:
         more = round(found.trials * budget.time / found.end)
         yield (
             f"all {found.trials} trials are over after {duration(found.end)} of {duration(budget.time)}: "
@@ -142,11 +143,19 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
         yield f"{count} of {count + len(measured.known)} configurations failed: {measured.errors[0]}"
 
 
+def _runs_out(spec: Spec, found: Forecast) -> bool:
+    """Whether a search tries every configuration of its space."""
+    return found.trials == spec.space.few()
+
+
 def _about_trials(spec: Spec, costs: Costs, found: Forecast) -> Iterator[str]:
     asked = (getattr(spec.search, name, None) for name in ("n_startup_trials", "n_startup_jobs"))
     first = next((count for count in asked if count is not None), None)
     first = MODEL_AFTER.get(type(spec.search), 0) if first is None else first
-    if found.trials <= first:
+    if _runs_out(spec, found):
+        if found.trials != spec.budget.trials:
+            yield f"the space has only {found.trials} configurations; the search ends with the last"
+    elif found.trials <= first:
         sensible = 2 * first
         longer = spec.override(budget={"trials": sensible, "time": None, "samples": None})
         seconds = forecast(longer, costs).end

@@ -28,6 +28,7 @@ from .importance import Importance, importances_of
 from .lives import OWN_ATTRS
 from .promoting import EVENTS
 from .scheduling import brackets_of
+from .untried import Untried
 
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
 
@@ -130,6 +131,7 @@ class StudyReport:
     trials: Spent
     seconds: Spent
     consumed: Spent  # in the study's resource
+    exhausted: bool  # every configuration of the space has been tried
     without_stopping: int | None  # what its ended trials would have consumed
     best: TrialRow | None
     baseline: TrialRow | None
@@ -169,6 +171,7 @@ def study_report(result: StudyResult) -> StudyReport:
         trials=Spent(ended, budget.trials),
         seconds=Spent(float(result.study.user_attrs.get(ELAPSED, 0.0)), budget.time),
         consumed=Spent(sum(t.last_step or 0 for t in trials), budget.samples),
+        exhausted=Untried(spec).exhausted(searched(trials)),
         without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),
         best=None if best is None else trial_row(spec, best),
         baseline=None if baseline is None else trial_row(spec, baseline),

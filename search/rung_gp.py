@@ -248,11 +248,12 @@ class RungGPSampler(BaseSampler):
                 if again > AGAIN:
                     break
             point = rng.random(self._cube.dimensions)
-        if known is None:
-            assert broken is not None
-            raise all_refused(broken)
-        left = self._untried.left(taken)
-        return left[rng.integers(len(left))] if left else known  # a small space may have no other
+        if left := self._untried.left(taken):
+            return left[rng.integers(len(left))]
+        if known is not None:  # a small space may have no other
+            return known
+        assert broken is not None
+        raise all_refused(broken)
 
 
 def _within(coordinates: Any) -> Any:

@@ -10,8 +10,6 @@ from optuna.trial import FrozenTrial
 
 from ..spaces import Spec
 
-LISTED = 1000  # configurations of a space that is small enough to look at each of them
-
 Key = frozenset[tuple[str, Any]]
 
 
@@ -47,5 +45,4 @@ class Untried:
 
     @cached_property
     def _is_small(self) -> bool:
-        size = self._spec.space.grid_size() if self._spec.space.searched else None
-        return size is not None and size <= LISTED
+        return self._spec.space.few() is not None

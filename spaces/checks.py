@@ -47,7 +47,8 @@ def _grid(spec: Spec) -> Warnings:
     if size is None or trials is None:
         return
     if size < trials and spec.search.sampler != "grid":  # a grid search simply ends
-        yield "budget.trials", f"there are only {size} configurations for {trials} trials; some will repeat"
+        then = "some will repeat" if spec.space.few() is None else "the search ends with the last"
+        yield "budget.trials", f"there are only {size} configurations for {trials} trials; {then}"
     if size > trials and spec.search.sampler == "grid":
         yield "budget.trials", f"the grid has {size} configurations; {trials} trials leave some out"
 

@@ -19,6 +19,7 @@ SHARE_DRAWS = 2000  # random draws by which the feasible share is measured
 FEWEST_DRAWS = 100
 MUCH_TEXT = 1000  # characters of expressions; with more of them, a space is drawn from less often
 LARGEST_COUNTED = 10_000  # configurations of a conditional grid that are counted one by one
+FEW = 1000  # configurations of a space that is small enough to look at each of them
 
 Suggest = Callable[[str, Range | Choice], Any]
 Limit = Callable[[Mapping[str, Any]], str | None]  # what is wrong with a configuration, if anything
@@ -144,6 +145,11 @@ class Space:
         plain = free and all(p.when is None for p in self.parameters.values())
         return size if plain or size > LARGEST_COUNTED else sum(1 for _ in self.grid())
 
+    def few(self) -> int | None:
+        """How many configurations a small space has; None of any other."""
+        size = self.grid_size() if self.searched else None
+        return size if size is not None and size <= FEW else None
+
     def baseline(self) -> dict[str, Any] | None:
         """The file's baseline, completed by priors, middles and first choices; None where there is none."""
         return None if self._baseline is None else self._central(self._baseline)
@@ -188,6 +194,8 @@ class Space:
             except SpaceError as error:
                 for issue in error.issues:
                     found.setdefault(issue.path, issue.message)
+        if not found and self._constraints and self.few() == 0:
+            found["constraints"] = "no configuration satisfies them"
         yield from found.items() if found else self._baseline_problems()
 
     def _baseline_problems(self) -> Iterator[Problem]:

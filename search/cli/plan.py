@@ -126,8 +126,9 @@ def plan_screen(found: Outlook) -> Group:
     search += "" if ahead.by == "trials" else f", ended by the budget of {ahead.by}"
     confirmation: str | Text = Text("none", style="yellow" if spec.confirm.top != 0 else "")
     if ahead.seeds:
-        several = f"{ahead.confirms // ahead.seeds} configurations with {ahead.seeds} new seeds each"
-        confirmation = f"{duration(ahead.confirmation)}, {several}"
+        several = ahead.confirms // ahead.seeds
+        those = f"{several} configuration{'' if several == 1 else 's'} with {ahead.seeds} new seeds each"
+        confirmation = f"{duration(ahead.confirmation)}, {those}"
     end = Text.assemble(("after ", ""), (duration(ahead.end), "bold green"))
     parts.append(grid([("search", search), ("confirmation", confirmation), ("the end", end)]))
     lines = [Text(f"- {remark}", style="yellow") for remark in found.remarks]

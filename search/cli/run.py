@@ -138,8 +138,12 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
 def _finished(result: StudyResult, extend: Sequence[str]) -> str:
     """That there was nothing left to do, and how to go on all the same."""
     from ..confirming import searched
+    from ..untried import Untried
 
-    trials = len(searched(result.study.get_trials(deepcopy=False)))
+    own = searched(result.study.get_trials(deepcopy=False))
+    if result.stop_reason is None and Untried(result.spec).exhausted(own):
+        return f'the study "{result.name}" is finished: every configuration of its space has been tried'
+    trials = len(own)
     spent = result.stop_reason or f"all {trials} trials have run"
     budget = result.spec.budget
     if budget.time is not None and result.stop_reason is not None:

@@ -102,6 +102,8 @@ def next_steps(report: StudyReport, options: Sequence[str]) -> list[tuple[str, s
     if report.best is not None:
         steps.append(step("take the winner", "export", report.name, "-o", "best.yaml"))
         steps.append(("hpsearch train best.yaml", "train it"))
+    if report.exhausted:
+        return steps
     if not budget_spent(report):
         steps.append(("hpsearch run SPACE", "go on: the command of this search again"))
     elif report.trials.total is not None:

@@ -52,13 +52,17 @@ def places_of(spec: Spec) -> list[int]:
     return sorted({rung for bracket in brackets_of(spec) for rung in bracket.rungs})
 
 
+def most_trials(spec: Spec) -> int | None:
+    """How many trials a search begins at most; None where nobody knows. A small space runs out of them."""
+    points = spec.space.grid_size() if spec.search.sampler == "grid" else spec.space.few()
+    return min((most for most in (spec.budget.trials, points) if most is not None), default=None)
+
+
 def expected_cost(spec: Spec) -> float | None:
     """A search in whole trainings, if one trial in eta passes each rung; None where nobody knows."""
-    stopping, costs = spec.early_stopping, []
-    points = spec.space.grid_size() if spec.search.sampler == "grid" else None
-    for trials in (spec.budget.trials, points):
-        if trials is not None:
-            costs.append(trials * (1.0 - (expected_saving(spec) or 0.0)))
+    stopping, trials, costs = spec.early_stopping, most_trials(spec), []
+    if trials is not None:
+        costs.append(trials * (1.0 - (expected_saving(spec) or 0.0)))
     if spec.budget.samples is not None and stopping.max is not None:
         costs.append(spec.budget.samples / stopping.max)
     return min(costs, default=None)

@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial
 from hpsearch.search import clock, lives
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.api import open_study
+from hpsearch.search.cli.run import _finished
 from hpsearch.search.confirming import Wish, outcome, overlooked
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
@@ -929,3 +930,25 @@ def test_no_configuration_is_tried_twice_and_a_search_ends_with_the_last(
     tried = [tuple(sorted(t.params.items())) for t in table.read()]
     assert len(tried) == len(set(tried)) == 10
     assert "every configuration of the space has been tried" in table.listener.said
+    driver.close()
+    result = open_study("study", storage=str(table.file), runs=table.runs)
+    assert study_report(result).exhausted
+    assert (
+        _finished(result, ())
+        == 'the study "study" is finished: every configuration of its space has been tried'
+    )
+
+
+@pytest.mark.parametrize(("sampler", "seed"), [("tpe", 3), ("rung_gp", 4)])
+def test_what_constraints_leave_of_a_small_space_is_found(
+    table: Table, make_spec: Any, sampler: str, seed: int
+) -> None:
+    """Of 900 configurations one, which the thousand proposals of these seeds miss."""
+    each = {"min": 1, "max": 30}
+    search = {"sampler": sampler, "seed": seed}
+    constraints = ["x == 7", "y == 8"]
+    driver = table.driver(
+        make_spec(parameters={"x": each, "y": each}, constraints=constraints, search=search)
+    )
+    assert trained(driver, 1.0).params == {"x": 7, "y": 8}
+    assert driver.ask() is None

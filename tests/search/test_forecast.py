@@ -42,6 +42,13 @@ def test_without_early_stopping_trials_follow_each_other(slots: int, end: float)
     assert found.reached[-1].first == pytest.approx(12.0)
 
 
+@pytest.mark.parametrize("constraints", [[], ["y < 2 or x == 'a'"]])
+def test_a_small_space_runs_out(constraints: list[str]) -> None:
+    parameters = {"x": ["a", "b"], "y": [1, 2]}
+    found = forecast(spec(parameters=parameters, constraints=constraints, budget={"trials": 30}), costs(10.0))
+    assert (found.trials, found.by) == (3 if constraints else 4, "trials")
+
+
 def test_the_confirmation_follows_with_the_baseline() -> None:
     confirm = {"top": 2, "seeds": 3}
     own = costs(10.0)

@@ -222,6 +222,8 @@ FILES = {
     + "parameters: {a: [1, 2], b: {choices: [1, 2], when: {a: 2}}}\nbaseline: {b: 1}": '6:15 baseline.b: "b" does not exist in the baseline: its condition is not met',
     HEAD
     + "parameters: {a: [1, 2]}\nconstraints: [a > 1]\nbaseline: {a: 1}": "7:11 baseline: breaks the constraint `a > 1` (a: 1)",
+    HEAD
+    + "parameters: {a: [1, 2]}\nconstraints: [a > 2]": "6:14 constraints: no configuration satisfies them",
 }
 
 DIALECTS = {

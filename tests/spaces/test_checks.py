@@ -17,7 +17,8 @@ WARNED = {
     "count samples instead",
     "parameters: {train.gradient_accumulation_steps: {min: 1, max: 64}}\n"
     "early_stopping: {method: median, resource: steps}\n": "6:44 early_stopping.resource: steps of trials that differ in train.gradient_accumulation_steps",
-    "parameters: {a: [1, 2, 3]}\n": "budget.trials: there are only 3 configurations for 50 trials; some will repeat",
+    "parameters: {a: [1, 2, 3]}\n": "budget.trials: there are only 3 configurations for 50 trials; "
+    "the search ends with the last",
     "parameters: {a: [1, 2, 3], b: [1, 2]}\nbudget: {trials: 5}\nsearch: {sampler: grid}\n": "6:18 budget.trials: the grid has 6 configurations; 5 trials leave some out",
     "parameters: {a: {min: 0.0, max: 1.0}}\nconstraints: [a < 0.02]\n": "6:14 constraints: only 2.2% of random configurations satisfy them; narrow the ranges",
     "parameters: {a: {min: 0.0, max: 1.0}, b: [1, 2], c: {min: 1, max: 9, when: a > 0.5}}\n"
