@@ -8,13 +8,16 @@ import shlex
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import psutil
 import typer
 
 from ...storage.passwords import hidden
 from ..errors import SearchError
+
+if TYPE_CHECKING:
+    from ...spaces import Spec
 
 Storage = Annotated[
     str | None,
@@ -40,6 +43,14 @@ Strategy = Annotated[
 ]
 ZeroStage = Annotated[
     int | None, typer.Option(help="What deepspeed shares out: stage 1, 2 or 3 of its ZeRO.")
+]
+Confirm = Annotated[
+    bool | None,
+    typer.Option(
+        "--confirm/--no-confirm",
+        help="Train the best few again with new seeds.",
+        show_default="as the space says, or the budget allows",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -99,6 +110,24 @@ def execution(workers: str | None, cpus: float | None, gpus: float | None, **oth
     """What the options say of a space's `execution`."""
     count = number_or_word(workers) if workers is not None else None
     return given(workers=count, cpus_per_trial=cpus, gpus_per_trial=gpus, **others)
+
+
+def confirming(spec: Spec, asked: bool | None) -> dict[str, int] | None:
+    """What `--confirm` or `--no-confirm` changes of a space's `confirm`; None where nothing."""
+    from ..confirming import CHOICES
+
+    if asked is None or (asked and spec.confirm.top):
+        return None
+    return {"top": CHOICES[0][0] if asked else 0}
+
+
+def auditing(spec: Spec, asked: bool | None) -> float | None:
+    """What `--audit` or `--no-audit` changes of a space's `audit`; None where nothing."""
+    from ..auditing import SHARE
+
+    if asked is None or (asked and spec.audit):
+        return None
+    return SHARE if asked else 0.0
 
 
 def process_began() -> float:

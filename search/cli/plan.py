@@ -36,9 +36,7 @@ def plan(
     processes_per_trial: common.Processes = None,
     strategy: common.Strategy = None,
     zero_stage: common.ZeroStage = None,
-    confirm: Annotated[
-        bool, typer.Option("--confirm/--no-confirm", help="Train the best few again with new seeds.")
-    ] = True,
+    confirm: common.Confirm = None,
     seconds: Annotated[
         float, typer.Option("--measure", min=1, help="Seconds that the measurement takes at most.")
     ] = 60.0,
@@ -69,10 +67,11 @@ def plan(
         zero_stage=zero_stage,
     )
     budget = common.given(trials=trials, time=time, samples=samples)
+    spec = plans.load_space(space)
     changes: dict[str, Any] = common.given(
-        budget=budget or None, execution=execution or None, confirm=None if confirm else {"top": 0}
+        budget=budget or None, execution=execution or None, confirm=common.confirming(spec, confirm)
     )
-    spec = plans.load_space(space).override(**changes)
+    spec = spec.override(**changes)
     plans.check_objective(spec)
     check_extras(spec)
     if code := plans.own_code(spec):

@@ -37,12 +37,15 @@ def run(
         str | None, typer.Option(help="A Ray cluster to run on: auto on one of its nodes, or host:port.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the search.")] = None,
-    confirm: Annotated[
-        bool, typer.Option("--confirm/--no-confirm", help="Train the best few again with new seeds.")
-    ] = True,
+    confirm: common.Confirm = None,
     audit: Annotated[
-        bool, typer.Option("--audit/--no-audit", help="Let a few stopped trials go on, to see what is lost.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--audit/--no-audit",
+            help="Let a few stopped trials go on, to see what is lost.",
+            show_default="as the space says, or where it tells enough",
+        ),
+    ] = None,
     report_to: common.ReportTo = None,
     storage: common.Storage = None,
     runs: common.Runs = None,
@@ -53,6 +56,7 @@ def run(
     Example: hpsearch run spaces/lora.yaml --backend optuna --trials 40
     """
     from ..api import run as search
+    from ..plan import load_space
     from ..progress import LineProgress, LiveProgress, SteadyConsole
 
     budget = common.given(trials=trials, time=time, samples=samples, target=target)
@@ -65,20 +69,21 @@ def run(
         zero_stage=zero_stage,
         max_memory=max_memory,
     )
+    spec = load_space(space)
     changes: dict[str, Any] = common.given(
         name=name,
         budget=budget or None,
         execution=execution or None,
         search={"seed": seed} if seed is not None else None,
-        confirm=None if confirm else {"top": 0},
-        audit=None if audit else 0.0,
+        confirm=common.confirming(spec, confirm),
+        audit=common.auditing(spec, audit),
         report_to=common.names(report_to),
     )
     console = SteadyConsole(highlight=False)
     live = console.is_terminal and not plain
     with LiveProgress(console) if live else LineProgress(console) as watcher:
         result = search(
-            space,
+            spec,
             backend=backend,
             storage=storage,
             runs=runs,

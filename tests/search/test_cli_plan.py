@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from hpsearch.search.cli.common import auditing, confirming, given
+
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
 SECONDS = {"broken": "60", "silent": "2", "diverges": "60"}  # of the measurement, at most
 FUNCTION = """
@@ -105,3 +107,31 @@ def test_a_search_of_some_time_confirms_its_winner(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
     assert "stopped: the time budget of 20 s is spent, but for the confirmation" in told.stdout
     assert "trains trial 0 again" in told.stdout
+
+
+@pytest.mark.slow
+def test_a_confirmation_is_done_where_it_is_asked_for(tmp_path: Path) -> None:
+    """Whatever the space says, and however short the search is."""
+    fields = {"budget": {"trials": 2}, "confirm": {"top": 0}, "early_stopping": {"method": "none"}}
+    done = command(tmp_path, "run", "space.yaml", "--confirm", "--plain", **fields)
+    assert done.returncode == 0, done.stderr
+    assert "trained again with 3 new seeds" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("top", "audit", "asked", "changed"),
+    [
+        (0, 0.0, True, (3, 0.03)),
+        (None, None, True, (3, 0.03)),
+        (5, 0.1, True, (5, 0.1)),
+        (5, 0.1, False, (0, 0.0)),
+        (None, None, None, (None, None)),
+    ],
+)
+def test_options_ask_for_a_confirmation_and_an_audit(
+    make_spec: Any, top: int | None, audit: float | None, asked: bool | None, changed: tuple[Any, Any]
+) -> None:
+    spec = make_spec(early_stopping=SPACE["early_stopping"], confirm={"top": top, "seeds": 2}, audit=audit)
+    spec = spec.override(**given(confirm=confirming(spec, asked), audit=auditing(spec, asked)))
+    assert (spec.confirm.top, spec.audit) == changed
+    assert spec.confirm.seeds == 2
