@@ -89,9 +89,14 @@ STRINGS = {  # how a parameter written as a text begins
 
 def foreign_key(key: str, allowed: Collection[str]) -> str | None:
     """What to write instead of another tool's key; None where the key is nobody's."""
-    if key == "type" and "parameters" not in allowed:
+    if "parameters" in allowed:
+        known = TOP.get(key)
+    elif "when" not in allowed:  # it stands in no parameter
+        return None
+    elif key == "type":
         return '"type" is not needed: two integer bounds make integers, log: true makes a range logarithmic'
-    known = (TOP if "parameters" in allowed else PARAMETER).get(key)
+    else:
+        known = PARAMETER.get(key)
     return known and f'"{key}" is {known[0]}\'s; here write {known[1]}'
 
 

@@ -106,6 +106,10 @@ def _unknown(location: Location, root: type[Model], path: str) -> str:
     known = foreign_key(str(key), allowed)
     if known is None and len(around) == 3 and any(key in model.model_fields for model in PARAMETERS.values()):
         known = f'does not go with "{TELLING[str(around[2])]}"'
+    if len(around) == 2 and around[0] in UNIONS and meant(str(key), allowed) is None:
+        models = UNIONS[str(around[0])][1]
+        owners = [name for name, model in models.items() if key in model.model_fields]
+        known = f'does not go with "{around[1]}"; it is for {quoted(owners)}' if owners else known
     return known or f"unknown key, {hint(str(key), allowed)}"
 
 

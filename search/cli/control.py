@@ -51,7 +51,8 @@ def pause(study: Study, storage: common.Storage = None, runs: common.Runs = None
     found = _open(study, storage, runs)
     if not _told(found, "pause"):
         raise SearchError(_nobody(found))
-    common.say(f"asked the search to pause; to go on: {common.command('resume', study)}")
+    options = common.finding(storage, runs)
+    common.say(f"asked the search to pause; to go on: {common.command('resume', study, *options)}")
 
 
 def resume(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
@@ -84,7 +85,8 @@ def kill(
         raise SearchError(f"trial {trial} has ended already: it is {state}")
     if not _told(found, "kill", trial):
         _alone(found, lambda live: _fail(live, trial))
-    common.say(f"killed trial {trial}; to try it again: {common.command('retry', study, str(trial))}")
+    again = common.command("retry", study, str(trial), *common.finding(storage, runs))
+    common.say(f"killed trial {trial}; to try it again: {again}")
 
 
 def retry(

@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from hpsearch.search.cli.common import command as to_type
+
 pytestmark = pytest.mark.slow
 
 OBJECTIVES = Path(__file__).with_name("objectives.py")
@@ -80,14 +82,16 @@ def test_a_search_obeys_another_terminal(bench: Any, command: Any, tell: Any) ->
     search.begun(1)
 
     code, said = tell("kill", "study", "0")
-    assert (code, said) == (0, "killed trial 0; to try it again: hpsearch retry study 0\n")
+    again = to_type("retry", "study", "0", "--storage", bench.url)
+    assert (code, said) == (0, f"killed trial 0; to try it again: {again}\n")
     search.wait_for(lambda: bench.states()[0] == "FAIL")
     search.wait_for(lambda: not living(bench, 0))
     assert bench.trials()[0].user_attrs["reason"] == "killed by hpsearch kill"
     search.begun(2)
 
     code, said = tell("pause", "study")
-    assert code == 0 and "to go on: hpsearch resume study" in said
+    again = to_type("resume", "study", "--storage", bench.url)
+    assert code == 0 and f"to go on: {again}\n" in said
     search.wait_for(lambda: bench.states() == ["FAIL", "WAITING", "WAITING"])
     search.wait_for(lambda: not living(bench, 1) and not living(bench, 2))  # the machine is free
     assert process.poll() is None

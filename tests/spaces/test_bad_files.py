@@ -223,6 +223,10 @@ FILES = {
     HEAD
     + "parameters: {a: [1, 2]}\nconstraints: [a > 1]\nbaseline: {a: 1}": "7:11 baseline: breaks the constraint `a > 1` (a: 1)",
     HEAD
+    + "parameters: {a: [1, 2]}\nearly_stopping: {method: median, type: promotion}": '6:34 early_stopping.type: does not go with "median"; it is for "hyperband", "asha"',
+    HEAD
+    + "parameters: {a: [1, 2]}\nsearch: {sampler: hyperopt-tpe, n_startup_trials: 3}": '6:33 search.n_startup_trials: unknown key, did you mean "n_startup_jobs"?',
+    HEAD
     + "parameters: {a: [1, 2]}\nconstraints: [a > 2]": "6:14 constraints: no configuration satisfies them",
 }
 
