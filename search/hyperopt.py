@@ -232,6 +232,7 @@ def _order(trial: FrozenTrial, sign: float) -> tuple[int, int, float, int]:
 
 def _adaptive(numbers: list[int], domain: Domain, history: Trials, seed: int) -> list[dict[str, Any]]:
     """Adaptive TPE's proposal, by a seed."""
+    import lightgbm  # noqa: F401  # adaptive TPE would load it later, which draws numbers
     from hyperopt import atpe  # it needs more than the others
 
     with _seeded(seed), warnings.catch_warnings():
