@@ -57,11 +57,15 @@ class Draw:
         return at_rung(trial) and trial.number in self
 
     def rest(self, trials: Iterable[FrozenTrial], last: int) -> int:
-        """What the trials of the audit that have begun still take to their end, at the step `last`."""
+        """What is kept back for the trials of the audit, which take it to their end, at the step `last`.
+
+        From their first reports on, and for good: what one leaves that ends before is not spent by others, or
+        a search that was over would go on once it was begun again.
+        """
         return sum(
-            last - (trial.last_step or 0)
+            last - trial.last_step
             for trial in searched(trials)
-            if not trial.state.is_finished() and (trial.number in self or audited_at(trial) is not None)
+            if trial.last_step is not None and (trial.number in self or audited_at(trial) is not None)
         )
 
 

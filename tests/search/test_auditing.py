@@ -276,3 +276,14 @@ def test_the_audit_is_kept_back_of_a_budget(search: Any) -> None:
     driver = one.driver()
     assert 300 - 27 <= driver.consumed < 300 + 18, "as far as one report goes"
     assert one.run()[: len(trials)] == trials
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "samples"), [("stopping", 84), ("promotion", 204)])
+def test_a_budget_that_is_spent_stays_so_for_the_next_driver(search: Any, kind: str, samples: int) -> None:
+    """The last trial is of the audit, and ends early: what was kept back for it is not there again."""
+    stopping = RUNGS | {"type": kind, "resource": "samples"}
+    fields = {"budget": {"samples": samples}, "confirm": {"top": 0}, "early_stopping": stopping}
+    calm, killed = (search(kind, 1.0, **fields).run(events) for events in (1 << 30, 1))
+    assert calm[-1].user_attrs["reason"].startswith(f"the budget of {samples} samples is spent")
+    assert [(*known(t), t.user_attrs) for t in killed] == [(*known(t), t.user_attrs) for t in calm]
