@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,6 +79,7 @@ def plan(
         common.say(code)
     objective = describe(spec.objective_words)
     before = clock.monotonic() - common.process_began()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is measured ends with the measurement
     with _progress(seconds) as on_probe:
         measured = measure(spec, objective, seconds=seconds, on_probe=on_probe, say=common.say)
         expected = expected_memory(spec, measured.share)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +62,24 @@ def command(folder: Path, *words: str, **fields: Any) -> subprocess.CompletedPro
     (folder / "function.py").write_text(FUNCTION)
     (folder / "space.yaml").write_text(json.dumps(SPACE | fields))
     return subprocess.run([HPSEARCH, *words], cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_plan_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "function.py").write_text(FUNCTION)
+    (tmp_path / "space.yaml").write_text(json.dumps(SPACE | {"objective": "function.py:silent"}))
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    planning = subprocess.Popen(
+        [HPSEARCH, "plan", "space.yaml"], cwd=tmp_path, env=os.environ | {"TMPDIR": str(aside)}
+    )
+    while not any(aside.iterdir()):
+        assert planning.poll() is None
+        time.sleep(0.05)
+    planning.send_signal(number)
+    assert planning.wait(60) == 130
+    assert not any(aside.iterdir())
 
 
 @pytest.mark.slow
