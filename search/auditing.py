@@ -63,7 +63,7 @@ class Draw:
         a search that was over would go on once it was begun again.
         """
         return sum(
-            last - trial.last_step
+            max(0, last - trial.last_step)  # some report beyond it
             for trial in searched(trials)
             if trial.last_step is not None and (trial.number in self or audited_at(trial) is not None)
         )
