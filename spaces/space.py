@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -137,6 +138,10 @@ class Space:
 
         Above 10,000 this is an upper bound: conditions and constraints are not counted.
         """
+        return self._grid_size
+
+    @cached_property  # many ask, some for every simulated search, and conditions are counted one by one
+    def _grid_size(self) -> int | None:
         values = [self.searched_parameter(name).values() for name in self.searched]
         if any(listed is None for listed in values):
             return None
