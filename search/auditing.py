@@ -56,6 +56,13 @@ class Draw:
         """Whether a trial waits at a rung that goes on, if it still waits when the search is over."""
         return at_rung(trial) and trial.number in self
 
+    def unfinished(self, trials: Iterable[FrozenTrial]) -> list[int]:
+        """Those that were to stop, or wait at a rung until the search is over, and go on to their end."""
+        if self.every is None:
+            return []
+        known = (t for t in trials if not t.state.is_finished())
+        return [t.number for t in known if self.waits(t) or audited_at(t) is not None]
+
     def rest(self, trials: Iterable[FrozenTrial], last: int) -> int:
         """What is kept back for the trials of the audit, which take it to their end, at the step `last`.
 

@@ -11,7 +11,6 @@ Here are the decisions. What then becomes of a trial is in `lives`, what is left
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -319,7 +318,7 @@ class Driver:
         """Ask no more trials and put running ones back at their next report, until `resume`."""
         if self._stop is None and not self.paused:
             self._clock.pause()
-            self.say(f"paused; to go on: hpsearch resume {shlex.quote(self._storage.name)}")
+            self.say("paused; hpsearch resume lets it go on")
 
     def resume(self) -> None:
         """Go on after a pause."""
@@ -373,7 +372,7 @@ class Driver:
         if CONFIRMS in attrs or ("baseline" in attrs and self.best is None):
             return True
         if AUDITED in attrs:
-            left = self._spending.time_left()
+            left = self._spending.time_left_to_audit()
         return self._rest(waiting.number) <= left
 
     def _promoted(self, left: float, all_asked: bool) -> int | None:
@@ -403,7 +402,7 @@ class Driver:
 
     def _audit_paused(self) -> bool:
         """Let go on who still waits at a rung and is drawn, where the search is over; whether anybody is."""
-        left = self._spending.time_left()
+        left = self._spending.time_left_to_audit()
         drawn = [t for t in self.trials if self._audit.waits(t) and self._rest(t.number) <= left]
         for trial in drawn:
             assert self._promoting is not None

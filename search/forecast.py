@@ -1,9 +1,10 @@
 """What will become of a search: a simulation of its rules with what trials cost.
 
-The clock is simulated; the brackets, rungs and promotions are the search's own, and so is what it keeps
-back for the confirmation. Nobody knows the losses, so they are drawn, and a trial has the same at all rungs.
-Models propose better trials as they learn, which pass rungs that others would not: a proposal of a model
-counts as the better of two random ones. Of `RUNS` such searches the one with the median end is shown.
+The clock is simulated; the brackets, rungs and promotions are the search's own, and so are the trials of its
+audit and what it keeps back for its end. Nobody knows the losses, so they are drawn, and a trial has the same
+at all rungs. Models propose better trials as they learn, which pass rungs that others would not: a proposal
+of a model counts as the better of two random ones. Of `RUNS` such searches the one with the median end is
+shown.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from ..spaces import Choice, Spec
 from ..spaces.samplers import CMAES, GP, TPE, HyperoptAnneal, HyperoptATPE, HyperoptTPE, RungGP
 from ..spaces.stopping import Median, NoStopping, Percentile, Rungs
+from .auditing import Draw
 from .confirming import Wish
 from .pace import span
 from .scheduling import (
@@ -78,9 +80,9 @@ class Reached:
     first: float | None = None  # seconds after the start
     last: float | None = None
 
-    def add(self, now: float) -> None:
-        """One more, which comes there now."""
-        self.trials += 1
+    def add(self, now: float, trials: int = 1) -> None:
+        """One more, or several, which come there now."""
+        self.trials += trials
         self.first = now if self.first is None else min(self.first, now)
         self.last = now if self.last is None else max(self.last, now)
 
@@ -166,6 +168,9 @@ class _Simulation:
         self._reached = {step: Reached(step) for step in (*steps, self._units)}
         self._of: dict[int, Training] = {}
         self._losses: dict[int, float] = {}
+        self._audit = Draw.of(spec)
+        self._audited: set[int] = set()  # who was to stop and went on
+        self._paused: set[int] = set()  # who is in the audit and waits for the end of the search
         alike = (spec.parameters[name] for name in alike_of(spec))
         self._choices = [each.choices for each in alike if isinstance(each, Choice)]
         self._kinds: dict[int, tuple[Any, ...]] = {}
@@ -180,7 +185,7 @@ class _Simulation:
         self._samples = spec.budget.samples
         self._reserved = self._wish().trainings(spec)
         reserve = span([self._whole] * self._reserved, costs.slots)
-        self._over = math.inf if spec.budget.time is None else spec.budget.time - reserve
+        self._deadline = math.inf if spec.budget.time is None else spec.budget.time - reserve
         if self._samples is not None:
             self._samples -= self._reserved * self._units
 
@@ -206,7 +211,18 @@ class _Simulation:
             self._arrive(move, now)
         if len(self._of) == self._most < self._asked:
             now, by, self._times = self._extended(now)
-        return self._concluded(now, by)
+        ended = now + self._audit_paused() * self._times
+        for number in self._paused:
+            for step, reached in self._reached.items():
+                if self._at(number) < step <= self._of[number].units:
+                    reached.add(ended, round(self._times))
+            insort(self._complete, (self._losses[number], number))
+        return self._concluded(ended, by)
+
+    @property
+    def _over(self) -> float:
+        """When the trials of the search are to have ended; what the audit takes then is kept back."""
+        return self._deadline - self._audit_paused()
 
     def _extended(self, now: float) -> tuple[float, str, float]:
         """The end of a search that goes on as it began, what ends it, and how much longer it is."""
@@ -230,6 +246,7 @@ class _Simulation:
         promoted = self._promoted(now)
         if promoted is not None and self._promotion is not None:
             self._promotion.go_on(promoted)
+            self._paused.discard(promoted)
             self._go(promoted, self._at(promoted), now + self._of[promoted].setup)
             return True
         if len(self._of) >= self._most or (self._of and now + self._first > self._over):
@@ -240,6 +257,8 @@ class _Simulation:
         self._of[number] = own or self._rng.choice(list(self._costs.trainings))
         self._losses[number] = self._rng.random()
         self._kinds[number] = tuple(self._rng.choice(choices) for choices in self._choices)
+        if number in self._audit:
+            self._consumed += self._of[number].units  # which are kept back for it
         if self._model_after is not None and number >= self._model_after:
             self._losses[number] = min(self._losses[number], self._rng.random())
         self._wait(self._costs.ask(number))
@@ -250,7 +269,8 @@ class _Simulation:
         """When all samples are used up, if those that train go on as they do."""
         if self._samples is None:
             return math.inf
-        moving = [move for move in self._heap if move.training.per_unit > 0]
+        spending = [move for move in self._heap if move.number not in self._audit]
+        moving = [move for move in spending if move.training.per_unit > 0]
         left = self._samples - self._consumed - sum(move.done(now) for move in moving)
         if left < 1e-6:
             return now
@@ -332,7 +352,8 @@ class _Simulation:
 
     def _arrive(self, move: _Move, now: float) -> None:
         ended = move.step >= move.training.units
-        self._consumed += move.step - move.begun
+        if move.number not in self._audit:
+            self._consumed += move.step - move.begun
         for step, reached in self._reached.items():
             if move.begun < step <= move.step and step < self._units:
                 reached.add(now - move.training.per_unit * (move.step - step))
@@ -345,20 +366,29 @@ class _Simulation:
     def _goes_on(self, move: _Move) -> bool:
         """Whether a trial passes where it is compared; in a search by promotion others may go first."""
         number, loss = move.number, self._losses[move.number]
+        if number in self._audited:
+            return True
         if self._promotion is not None:
             if self._is_baseline(number):
                 return True
             self._promotion.report(number, self._bracket(number), move.step, loss, self._kinds[number])
             self._promotion.pause(number)
             if self._promotion.next() != number:
+                self._paused.update({number} if number in self._audit else ())
                 return False
             self._promotion.go_on(number)
             return True
         bracket = self._bracket(number) if self._brackets else 0
         ranked = self._ranked[bracket, move.step]
         insort(ranked, loss)
-        if self._is_baseline(number):
+        if self._is_baseline(number) or self._passes(loss, ranked):
             return True
+        if number in self._audit:
+            self._audited.add(number)
+        return number in self._audit
+
+    def _passes(self, loss: float, ranked: Sequence[float]) -> bool:
+        """Whether a trial is good enough among those that were compared where it is."""
         if self._brackets:  # as Optuna decides: the first few have to be the best so far
             return loss <= ranked[max(0, len(ranked) // self._eta - 1)]
         stopping = self._spec.early_stopping
@@ -366,6 +396,11 @@ class _Simulation:
         kept = 0.5 if isinstance(stopping, Median) else stopping.percentile / 100
         startup = 5 if stopping.n_startup_trials is None else stopping.n_startup_trials
         return len(self._complete) < startup or loss <= ranked[max(0, int(len(ranked) * kept) - 1)]
+
+    def _audit_paused(self) -> float:
+        """Seconds until those have come to their end who wait for it, in the audit."""
+        rests = [self._seconds_until(number, self._of[number].units) for number in self._paused]
+        return span(rests, self._costs.slots)
 
     def _wish(self) -> Wish:
         limits = [expected_cost(self._spec)]

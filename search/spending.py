@@ -63,7 +63,13 @@ class Spending:
         return self._timing.spent(self._wish())
 
     def time_left(self) -> float:
-        """Seconds that trials of the search may still take; what confirms the winner is kept back."""
+        """Seconds that trials of the search may still take; what its end takes is kept back."""
+        if self._spec.budget.time is None:
+            return math.inf
+        return self._timing.left(self._wish(), self._audit.unfinished(self._lives.trials))
+
+    def time_left_to_audit(self) -> float:
+        """Seconds that trials of the audit may still take; what confirms the winner is kept back."""
         return math.inf if self._spec.budget.time is None else self._timing.left(self._wish())
 
     def in_the_way(self) -> list[int]:

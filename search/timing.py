@@ -1,15 +1,16 @@
 """What still fits into the time of a search, so that it ends on time with a winner that is confirmed.
 
-Of the time, what the confirmation will take is kept back: the trainings of those that are the best now, each
-by what its own trial took, in as many slots as there are. It is counted anew at every report, so a search
-that finds slower or faster winners ends sooner or later. Towards the end nothing begins that could not come
-to its next rung, or to its end where there are none. What is left after the confirmation goes into one more
-seed of each, while a whole one fits.
+Of the time, what the audit and the confirmation will take is kept back: the rest of the trials that are in
+the audit, and the trainings of those that are the best now, each by what its own trial took, in as many slots
+as there are. It is counted anew at every report, so a search that finds slower or faster winners ends sooner
+or later. Towards the end nothing begins that could not come to its next rung, or to its end where there are
+none. What is left after the confirmation goes into one more seed of each, while a whole one fits.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from optuna.trial import FrozenTrial
@@ -54,9 +55,12 @@ class Timing:
             for number in {running.number, whose}:
                 self._pace.learn(number, cost, units)
 
-    def left(self, wish: Wish) -> float:
-        """Seconds that trials of the search may still take; negative where there are none."""
-        return self._time - self._clock.elapsed - self._reserve(wish)
+    def left(self, wish: Wish, audited: Iterable[int] = ()) -> float:
+        """Seconds that trials of the search may still take; negative where there are none.
+
+        `audited`: trials that then go on to their end, before the best are confirmed.
+        """
+        return self._time - self._clock.elapsed - self._reserve(wish, audited)
 
     def begins(self, number: int | None, step: int) -> float:
         """Seconds until a trial, or a new one, that goes on from a step has brought anything.
@@ -132,8 +136,8 @@ class Timing:
             return [], None
         return todo, "there is time for one more seed of each"
 
-    def _reserve(self, wish: Wish) -> float:
-        """Seconds until the confirmation would be done, if it began now."""
+    def _reserve(self, wish: Wish, audited: Iterable[int]) -> float:
+        """Seconds until the audit and the confirmation would be done, if they began now."""
         trials, busy = self._lives.trials, self._busy
         put_up = [t for t in trials if confirms(t) is not None and not t.state.is_finished()]
         todo = missing(self._spec, wish, trials)
@@ -141,7 +145,8 @@ class Timing:
         unknown = [self._pace.whole or 0.0] * (wish.trainings(self._spec) - len(few) * wish.seeds)
         waiting = [self._pace.seconds_of(confirms(t) or 0) for t in put_up[len(busy) :]]
         seconds = [self._pace.seconds_of(trial.number) for trial, _ in todo]
-        return span([*waiting, *seconds, *unknown], self._pace.slots, busy)
+        rests = [self._pace.seconds_until(number, self._lives.step_of(number), None) for number in audited]
+        return span([*rests, *waiting, *seconds, *unknown], self._pace.slots, busy)
 
     def _seconds(self, todo: Todo) -> float:
         return span([self._pace.seconds_of(trial.number) for trial, _ in todo], self._pace.slots, self._busy)

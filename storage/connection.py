@@ -149,8 +149,8 @@ class DriverConnection:
         connection.commit()
         if not free:
             raise StorageError(
-                "another search, perhaps on another machine, is running this study; wait for it, end it with "
-                "hpsearch stop, or search under another --name (the server takes up to "
+                "another search, perhaps on another machine, is running this study; wait for it, end it "
+                "(hpsearch stop), or search under another --name (the server takes up to "
                 f"{GONE_SECONDS} s to notice that a machine is gone)"
             )
 

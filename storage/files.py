@@ -134,7 +134,7 @@ def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
                 continue
             raise StorageError(
                 f'another search (process {pid or "unknown"}) is running the study "{study}"; '
-                f"wait for it, end it with: hpsearch stop {study}, or search under another --name"
+                "wait for it, end it (hpsearch stop), or search under another --name"
             ) from None
         except OSError as error:
             raise StorageError(f"cannot lock the study: {error}") from error

@@ -345,7 +345,7 @@ def test_files_of_a_copied_study_go_with_the_last_that_has_them(copied: Path) ->
 def test_delete_is_refused_while_a_driver_runs(copied: Path) -> None:
     with (
         files.driver_lock(f"sqlite:///{copied}", copied.parent / "runs", "curves"),
-        pytest.raises(StorageError, match="hpsearch stop curves"),
+        pytest.raises(StorageError, match=r"end it \(hpsearch stop\)"),
     ):
         call(copied, "delete", "curves", "--yes")
     assert [study["name"] for study in read(copied, "list")] == ["curves"]

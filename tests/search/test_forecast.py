@@ -157,3 +157,18 @@ def test_each_kind_has_its_turn_at_a_rung() -> None:
     )
     other = forecast(spec(budget={"trials": 9}, early_stopping=stopping, **fields), costs(9.0))
     assert told.complete > other.complete > 0
+
+
+@pytest.mark.parametrize("budget", [{"trials": 100}, {"trials": 3000}, {"samples": 300}, {"time": 300}])
+@pytest.mark.parametrize("stopping", [HYPERBAND, ASHA, ASHA | {"type": "promotion"}])
+def test_the_audit_is_foreseen(stopping: dict[str, Any], budget: dict[str, Any]) -> None:
+    without, with_it = (
+        forecast(spec(early_stopping=stopping, budget=budget, audit=audit), costs(9.0, slots=2))
+        for audit in (0.0, 0.1)
+    )
+    assert with_it.complete > without.complete
+    if "trials" in budget:
+        assert 1.05 < with_it.end / without.end < 1.15, "it costs a tenth"
+    else:
+        assert with_it.trials < without.trials, "what it takes is kept back"
+        assert with_it.end == pytest.approx(without.end, rel=0.02)

@@ -14,11 +14,14 @@ import pytest
 from hpsearch.search import clock as clock_module
 from hpsearch.search import running
 from hpsearch.search.algorithms import make_pruner
+from hpsearch.search.auditing import Draw
 from hpsearch.search.confirming import outcome
 from hpsearch.search.driver import Driver
+from hpsearch.search.forecast import Costs, Training, forecast
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
+from hpsearch.storage.states import confirms
 from hpsearch.storage.studies import SPEC, open_live
 
 UNITS = 9
@@ -181,3 +184,38 @@ def test_a_search_whose_time_was_over_before_it_began_has_its_baseline(
     table.now += 30  # since the search was begun
     driver = table.search(make_spec(**SPACE | {"budget": {"time": 20}, "early_stopping": ASHA}), begun=0.0)
     assert [(t.number, t.state.name) for t in driver.trials] == [(0, "COMPLETE")]
+
+
+@pytest.mark.parametrize("stopping", KINDS[1:], ids=["stopping", "promotion"])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_search_on_time_has_an_audit(
+    clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any], slots: int
+) -> None:
+    """Where trials pause, those of the audit go on when the search is over: their time is kept back."""
+    table = clock(slots, lambda x: 4.0)
+    asked = {"early_stopping": stopping, "audit": 0.1, "confirm": {"top": 2, "seeds": 2}}
+    driver = table.search(make_spec(**SPACE | asked))
+    drawn = [t for t in driver.trials if t.number in Draw.of(driver.spec) and t.last_step is not None]
+    drawn = [t for t in drawn if confirms(t) is None and "baseline" not in t.user_attrs]
+    rest = [t.user_attrs["reason"] for t in drawn if t.state.name != "COMPLETE"]
+    assert rest == [driver.stop_reason] * len(rest) and len(rest) <= slots, "who trained when it was over"
+    assert sum("audited" in t.user_attrs for t in drawn) >= slots
+    assert 0.95 * TIME <= table.now <= 1.03 * TIME + TICK
+    assert outcome(driver.spec, driver.trials) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [{"trials": 60}, {"time": TIME}, {"samples": 200}], ids=str)
+@pytest.mark.parametrize("stopping", KINDS[1:], ids=["stopping", "promotion"])
+def test_a_search_with_an_audit_goes_as_foreseen(
+    clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any], budget: dict[str, Any]
+) -> None:
+    table = clock(2, lambda x: 4.0)
+    asked = {"early_stopping": stopping | {"resource": "samples"}, "budget": budget, "audit": 0.3}
+    driver = table.search(
+        make_spec(**SPACE | asked | {"confirm": {"top": 0}, "search": {"sampler": "random"}})
+    )
+    whole = Training(0.0, 4.0, UNITS)
+    found = forecast(driver.spec, Costs([whole], whole, 2, 0.0))
+    assert found.end == pytest.approx(table.now, rel=0.1)
+    assert found.complete == pytest.approx(sum(t.state.name == "COMPLETE" for t in driver.trials), rel=0.25)

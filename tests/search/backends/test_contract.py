@@ -513,7 +513,7 @@ def test_a_second_driver_on_the_study_is_refused(bench: Any, recorder: Any) -> N
 
     bench.search(budget={"trials": 1}, watcher=recorder(at_end=another))
     assert f"process {os.getpid()}" in refused[0]
-    assert "hpsearch stop study" in refused[0]
+    assert "end it (hpsearch stop)" in refused[0]
     assert bench.states() == ["COMPLETE"]
 
 
