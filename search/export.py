@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ruamel.yaml import YAML
 
 from ..spaces import Choice, Range, Spec
+from ..storage.states import CONFIRMS_SEED
 from .algorithms import derived_seed
 
 Format = Literal["yaml", "json", "flags"]
@@ -41,6 +42,13 @@ def config_of(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:
     return spec.space.resolve(stored)
 
 
+def seed_of(spec: Spec, trial: FrozenTrial) -> int:
+    """What a trial draws its numbers from; trainings that confirm share a seed, to be compared."""
+    confirming = trial.user_attrs.get(CONFIRMS_SEED)
+    what = ("trial", trial.number) if confirming is None else ("confirm", confirming)
+    return derived_seed(spec.search.seed, *what)
+
+
 def document(spec: Spec, trial: FrozenTrial, provenance: dict[str, Any]) -> dict[str, Any]:
     """What `hpsearch train` needs to run a trial again, and what it comes from."""
     objective = spec.objective if isinstance(spec.objective, str) else spec.objective.model_dump()
@@ -48,7 +56,7 @@ def document(spec: Spec, trial: FrozenTrial, provenance: dict[str, Any]) -> dict
         "objective": objective,
         "metric": spec.metric,
         "parameters": config_of(spec, trial),
-        "seed": derived_seed(spec.search.seed, "trial", trial.number),
+        "seed": seed_of(spec, trial),
         "provenance": {
             "study": spec.name,
             "trial": trial.number,

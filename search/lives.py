@@ -31,11 +31,11 @@ from ..storage.live import LiveStorage
 from ..storage.states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, at_rung
 from ..storage.studies import PROVENANCE, folder_in
 from .advice import when_worse, with_advice
-from .algorithms import derived_seed, labelled, suggest
+from .algorithms import labelled, suggest
 from .clock import Clock
 from .confirming import best_of, most_confirmed
 from .errors import SearchError
-from .export import document, render, write
+from .export import document, render, seed_of, write
 from .pace import COST
 from .promoting import EVENTS, Promoting
 from .running import Assignment, Running
@@ -157,12 +157,10 @@ class Lives:
 
     def assignment(self, running: Running) -> Assignment:
         """What the worker of a trial is to be told."""
-        confirming = running.trial.user_attrs.get(CONFIRMS_SEED)  # the same for all that are compared
-        what = ("trial", running.number) if confirming is None else ("confirm", confirming)
         return Assignment(
             number=running.number,
             params=nested(running.config),
-            seed=derived_seed(self._spec.search.seed, *what),
+            seed=seed_of(self._spec, self.trials[running.number]),
             folder=self.folder(running.number),
             reported=running.reported,
         )

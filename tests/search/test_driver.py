@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import threading
@@ -703,6 +704,8 @@ def test_the_best_train_again_with_the_same_new_seeds(table: Table, make_spec: A
     seeds = [a.seed for a in again]
     assert len(set(seeds)) == 2 and seeds[:3] == [seeds[0]] * 3, "the same for all that are compared"
     assert not set(seeds) & {a.seed for a in first}
+    written = [json.loads((a.folder / CONFIG).read_text())["seed"] for a in (*first, *again)]
+    assert written == [a.seed for a in (*first, *again)], "so that each can be trained again"
     for assignment, value in zip(again, (0.25, 0.21, 0.9, 0.25, 0.22, 0.9), strict=True):
         driver.complete(assignment.number, value)
     assert driver.ask() is None and driver.finished == 4
