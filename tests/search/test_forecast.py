@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import statistics
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpsearch.search.forecast import Costs, Training, assumed, forecast
+from hpsearch.search.forecast import MOST_TRIALS, RUNS, Costs, Training, _Simulation, assumed, forecast
 from hpsearch.search.timing import LATE
 from hpsearch.spaces import Spec
 
@@ -83,22 +85,31 @@ BUDGETS = st.fixed_dictionaries({"time": st.floats(20, 60)}, optional={"trials":
     budget=BUDGETS,
     stopping=st.sampled_from([{"method": "none", "max": 9}, HYPERBAND, ASHA | {"type": "promotion"}]),
     confirm=st.sampled_from([{"top": 0}, {}, {"top": 2, "seeds": 2}]),
+    audit=st.sampled_from([0.0, 0.1, 0.5]),
     seconds=st.lists(st.floats(1, 12), min_size=1, max_size=4),
     slots=st.integers(1, 3),
 )
 def test_a_search_ends_on_time(
-    budget: Any, stopping: Any, confirm: Any, seconds: list[float], slots: int
+    budget: Any, stopping: Any, confirm: Any, audit: float, seconds: list[float], slots: int
 ) -> None:
-    found = forecast(
-        spec(budget=budget, early_stopping=stopping, confirm=confirm),
-        costs(*seconds, slots=slots, startup=1.0),
-    )
+    asked = {"early_stopping": stopping} | ({} if stopping["method"] == "none" else {"audit": audit})
+    found = forecast(spec(budget=budget, confirm=confirm, **asked), costs(*seconds, slots=slots, startup=1.0))
     assert found.search <= budget["time"]
     assert found.end <= LATE * budget["time"] + 1e-6
     assert 0 <= found.complete <= found.trials <= budget.get("trials", 10**6)
     for each in found.reached:
         assert (each.trials == 0) == (each.first is None)
         assert each.first is None or each.last is None or 1.0 <= each.first <= each.last
+
+
+@pytest.mark.parametrize("budget", [{"time": 300.0}, {"trials": 40}], ids=lambda budget: next(iter(budget)))
+def test_the_search_in_the_middle_is_shown(budget: dict[str, Any]) -> None:
+    """Those on time all end alike, and differ in how many trials they had time for."""
+    asked, known = spec(budget=budget, early_stopping=ASHA | {"type": "stopping"}), costs(18.0)
+    shown = forecast(asked, known)
+    runs = [_Simulation(asked, known, random.Random(f"0:{run}")).run() for run in range(RUNS)]
+    assert shown.trials == statistics.median(run.trials for run in runs)
+    assert shown.end == pytest.approx(statistics.median(run.end for run in runs))
 
 
 def test_the_same_is_foreseen_again() -> None:
@@ -136,6 +147,14 @@ def test_a_long_search_goes_on_as_it_began() -> None:
     assert timed.trials == pytest.approx(2000, rel=0.1)
 
 
+def test_the_audit_of_a_long_search_is_in_its_time() -> None:
+    """Nobody goes on for it before the end, when as many more do as there are more trials."""
+    asked = spec(budget={"time": 5000.0}, early_stopping=ASHA | {"type": "promotion"}, audit=0.1)
+    found = forecast(asked, costs(9.0))
+    assert found.trials > MOST_TRIALS
+    assert 0.98 * 5000 <= found.end <= 5000 + 1e-6
+
+
 @pytest.mark.parametrize(
     "budget", [{"trials": 4}, {"time": 30.0}, {"samples": 17}], ids=lambda budget: next(iter(budget))
 )
@@ -171,4 +190,4 @@ def test_the_audit_is_foreseen(stopping: dict[str, Any], budget: dict[str, Any])
         assert 1.05 < with_it.end / without.end < 1.15, "it costs a tenth"
     else:
         assert with_it.trials < without.trials, "what it takes is kept back"
-        assert with_it.end == pytest.approx(without.end, rel=0.02)
+        assert with_it.end == pytest.approx(without.end, rel=0.05)
