@@ -291,6 +291,9 @@ class Driver:
         """End what waits, where the search is over."""
         if not (self.stopped or self.paused or self.fatal):
             self._lives.prune_all_waiting()
+            for trial in self.trials:
+                if trial.state == TrialState.WAITING and AUDITED in trial.user_attrs:
+                    self._lives.prune_unheard(trial.number)
 
     def close(self, *, hurried: bool = False) -> None:
         """Put back what is still running and write what is still unwritten.
@@ -371,8 +374,8 @@ class Driver:
         attrs = waiting.user_attrs
         if CONFIRMS in attrs or ("baseline" in attrs and self.best is None):
             return True
-        if AUDITED in attrs:
-            left = self._spending.time_left_to_audit()
+        if AUDITED in attrs:  # it tells nothing before its end
+            return self._spending.has_time_to_audit(waiting.number)
         return self._rest(waiting.number) <= left
 
     def _promoted(self, left: float, all_asked: bool) -> int | None:
@@ -402,8 +405,9 @@ class Driver:
 
     def _audit_paused(self) -> bool:
         """Let go on who still waits at a rung and is drawn, where the search is over; whether anybody is."""
-        left = self._spending.time_left_to_audit()
-        drawn = [t for t in self.trials if self._audit.waits(t) and self._rest(t.number) <= left]
+        drawn = [
+            t for t in self.trials if self._audit.waits(t) and self._spending.has_time_to_audit(t.number)
+        ]
         for trial in drawn:
             assert self._promoting is not None
             reason = self._promoting.why_not(trial.number)

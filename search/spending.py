@@ -68,9 +68,9 @@ class Spending:
             return math.inf
         return self._timing.left(self._wish(), self._audit.unfinished(self._lives.trials))
 
-    def time_left_to_audit(self) -> float:
-        """Seconds that trials of the audit may still take; what confirms the winner is kept back."""
-        return math.inf if self._spec.budget.time is None else self._timing.left(self._wish())
+    def has_time_to_audit(self, number: int) -> bool:
+        """Whether a trial of the audit comes to its end in time; what confirms the winner is kept back."""
+        return self._spec.budget.time is None or self._timing.comes_to_its_end(number, self._wish())
 
     def in_the_way(self) -> list[int]:
         """Trials that run and would keep a search from ending on time that asks for no more."""

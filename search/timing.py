@@ -69,6 +69,10 @@ class Timing:
         """
         return self._pace.seconds_until(number, step, self._rung(step))
 
+    def comes_to_its_end(self, number: int, wish: Wish) -> bool:
+        """Whether a trial that goes on from where it is has come to its end before it is in the way."""
+        return self._rest(number) <= self.left(wish) + PATIENCE * self._time
+
     def is_last_chance(self, number: int, step: int, other: int | None, at: int, left: float) -> bool:
         """Whether so many seconds let a trial come to its end, but not after another has come to its rung."""
         rest = self._pace.seconds_until(number, step, None)
@@ -96,15 +100,16 @@ class Timing:
     def in_the_way(self, wish: Wish) -> list[int]:
         """Trials that run and would keep a search from ending on time that asks for no more.
 
-        The baseline comes to its end where nobody else did: a search ends with a winner.
+        The baseline comes to its end where nobody else did: a search ends with a winner. One at its last step
+        has only to return.
         """
-        late = self._is_late(0.0)
+        late, last = self._is_late(0.0), self._spec.early_stopping.max
         over = late or self.left(wish) < -PATIENCE * self._time
         needs_winner = self._lives.best is None
         return [
             number
             for number, running in self._lives.running.items()
-            if (late if running.confirms is not None else over)
+            if (late if running.confirms is not None or running.reported == last else over)
             and not (needs_winner and "baseline" in running.trial.user_attrs)
         ]
 
@@ -145,8 +150,11 @@ class Timing:
         unknown = [self._pace.whole or 0.0] * (wish.trainings(self._spec) - len(few) * wish.seeds)
         waiting = [self._pace.seconds_of(confirms(t) or 0) for t in put_up[len(busy) :]]
         seconds = [self._pace.seconds_of(trial.number) for trial, _ in todo]
-        rests = [self._pace.seconds_until(number, self._lives.step_of(number), None) for number in audited]
+        rests = [self._rest(number) for number in audited]
         return span([*rests, *waiting, *seconds, *unknown], self._pace.slots, busy)
+
+    def _rest(self, number: int) -> float:
+        return self._pace.seconds_until(number, self._lives.step_of(number), None)
 
     def _seconds(self, todo: Todo) -> float:
         return span([self._pace.seconds_of(trial.number) for trial, _ in todo], self._pace.slots, self._busy)

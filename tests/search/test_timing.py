@@ -43,6 +43,7 @@ class Clock:
         self.folder = folder
         self.slots = slots
         self.seconds = seconds  # of a unit, by x
+        self.returns: Callable[[float], float] = lambda x: 0.0  # seconds from the last report, by x
         self.now = 0.0
         self.said: list[str] = []
 
@@ -75,12 +76,13 @@ class Clock:
             self.now = min(reports[0][0], self.now + TICK)
             if self.now == reports[0][0]:
                 _, number, step, x, since = heapq.heappop(reports)
-                if number in driver.running:
+                if number in driver.running and step > UNITS:
+                    driver.complete(number, (x - 0.3) ** 2, self.now - since)
+                elif number in driver.running:
                     ended = driver.report(number, (x - 0.3) ** 2 + 1 / step, step, {}, self.now - since)
-                    if ended is None and step == UNITS:
-                        driver.complete(number, (x - 0.3) ** 2, self.now - since)
-                    elif ended is None:
-                        heapq.heappush(reports, (self.now + self.seconds(x), number, step + 1, x, since))
+                    if ended is None:
+                        seconds = self.returns(x) if step == UNITS else self.seconds(x)
+                        heapq.heappush(reports, (self.now + seconds, number, step + 1, x, since))
             driver.tick()
             for number in driver.take_dropped():
                 reports = [each for each in reports if each[1] != number]
@@ -202,6 +204,30 @@ def test_a_search_on_time_has_an_audit(
     assert sum("audited" in t.user_attrs for t in drawn) >= slots
     assert 0.95 * TIME <= table.now <= 1.03 * TIME + TICK
     assert outcome(driver.spec, driver.trials) is not None
+
+
+def test_no_trial_of_the_audit_goes_on_that_does_not_come_to_its_end(
+    clock: Callable[..., Clock], make_spec: Any
+) -> None:
+    """It would take time of the confirmation, and tell nothing. Nor does one wait when all is over."""
+    table = clock(4, lambda x: 4.0)
+    promotion = {"early_stopping": ASHA | {"type": "promotion"}, "search": {"sampler": "random"}}
+    driver = table.search(make_spec(**SPACE | promotion | {"audit": 0.1, "confirm": {"top": 2, "seeds": 2}}))
+    audited = [trial for trial in driver.trials if "audited" in trial.user_attrs]
+    left = [trial for trial in audited if trial.state.name != "COMPLETE"]
+    assert 0 < len(left) < len(audited)
+    found = [(t.state.name, t.last_step, t.user_attrs["reason"]) for t in left]
+    assert found == [("PRUNED", t.user_attrs["audited"], "the time is over") for t in left]
+
+
+def test_who_has_come_to_the_last_step_may_return(clock: Callable[..., Clock], make_spec: Any) -> None:
+    """Its cost is spent, and a worker that is killed takes time to begin anew."""
+    table = clock(1, lambda x: 40.0)
+    table.returns = lambda x: 100.0 if x == 0.5 else 120.0
+    stopping = {"early_stopping": {"method": "none", "max": UNITS}}
+    alone = stopping | {"budget": {"time": 925.0}, "confirm": {"top": 0}}
+    driver = table.search(make_spec(**SPACE | alone))
+    assert [(t.number, t.state.name) for t in driver.trials] == [(0, "COMPLETE"), (1, "COMPLETE")]
 
 
 @pytest.mark.slow
