@@ -19,6 +19,7 @@ class Clock:
     def __init__(self, study: optuna.Study, begun: float | None) -> None:
         """`begun`: since when the time of the search counts; by default since now."""
         self._study = study
+        self.counts = False  # until a trial runs: a command that finds nothing to do took no time of it
         self._begun = time.monotonic() if begun is None else begun
         self._before = float(study.user_attrs.get(ELAPSED, 0.0))
         self._paused_since: float | None = None
@@ -79,7 +80,8 @@ class Clock:
 
     def note(self) -> None:
         """Keep in the study how long it was searched."""
-        self._study.set_user_attr(ELAPSED, round(self.elapsed, 1))
+        if self.counts:
+            self._study.set_user_attr(ELAPSED, round(self.elapsed, 1))
 
     def close(self) -> None:
         """The search ends here, and does not pause any more."""

@@ -63,6 +63,16 @@ def best_of(spec: Spec, trials: Iterable[FrozenTrial], count: int) -> list[Froze
     return heapq.nsmallest(count, complete, key=lambda t: (sign * (t.value or 0.0), t.number))
 
 
+def at_target(spec: Spec, trials: Iterable[FrozenTrial]) -> FrozenTrial | None:
+    """The best trial of the search, where it is as good as the budget's target."""
+    target = spec.budget.target
+    best = None if target is None else next(iter(best_of(spec, trials, 1)), None)
+    if target is None or best is None or best.value is None:
+        return None
+    reached = best.value <= target if spec.goal == "minimize" else best.value >= target
+    return best if reached else None
+
+
 def chosen(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Who is to be confirmed, by what is known now: the best, and the baseline."""
     complete = [t for t in searched(trials) if t.state == TrialState.COMPLETE]

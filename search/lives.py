@@ -204,6 +204,7 @@ class Lives:
 
     def _runs_now(self, running: Running) -> Running:
         self.running[running.number] = running
+        self._clock.counts = True
         return running
 
     # Waiting

@@ -20,7 +20,7 @@ from .advice import advice_after
 from .api import StudyResult
 from .audit import Audited
 from .confirmation import Confirmed
-from .confirming import searched, unusable
+from .confirming import at_target, searched, unusable
 from .edges import Edge, edges_of
 from .explain import bracket_of, rung_results, stopping_in_words
 from .export import config_of
@@ -132,6 +132,7 @@ class StudyReport:
     seconds: Spent
     consumed: Spent  # in the study's resource
     exhausted: bool  # every configuration of the space has been tried
+    extension: list[str]  # the options with which it goes on, where it is over
     without_stopping: int | None  # what its ended trials would have consumed
     best: TrialRow | None
     baseline: TrialRow | None
@@ -172,6 +173,7 @@ def study_report(result: StudyResult) -> StudyReport:
         seconds=Spent(float(result.study.user_attrs.get(ELAPSED, 0.0)), budget.time),
         consumed=Spent(sum(t.last_step or 0 for t in trials), budget.samples),
         exhausted=Untried(spec).exhausted(searched(trials)),
+        extension=extension(spec, trials) if _is_over(spec, trials) else [],
         without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),
         best=None if best is None else trial_row(spec, best),
         baseline=None if baseline is None else trial_row(spec, baseline),
@@ -347,10 +349,29 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
     )
 
 
-def budget_spent(report: StudyReport) -> bool:
-    """Whether a search of this study would end at once."""
-    parts = (report.trials, report.seconds, report.consumed)
-    return any(part.total is not None and part.used >= part.total for part in parts)
+def extension(spec: Spec, trials: Sequence[FrozenTrial]) -> list[str]:
+    """The options with which a search that is over goes on: a further target, or twice of each budget."""
+    budget = spec.budget
+    if at_target(spec, trials) is not None:
+        return ["--target", "VALUE"]
+    found = []
+    if budget.trials is not None:
+        found += ["--trials", str(2 * budget.trials)]
+    if budget.time is not None:
+        found += ["--time", f"{2 * budget.time:g}s"]
+    if budget.samples is not None:
+        found += ["--samples", str(2 * budget.samples)]
+    return found
+
+
+def _is_over(spec: Spec, trials: Sequence[FrozenTrial]) -> bool:
+    """Whether a search would end at once. By time or samples it ends before the last of them is used."""
+    if not trials or not all(trial.state.is_finished() for trial in trials):
+        return False
+    budget = spec.budget
+    if budget.time is not None or budget.samples is not None or at_target(spec, trials) is not None:
+        return True
+    return budget.trials is not None and len(searched(trials)) >= budget.trials
 
 
 def _params(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:

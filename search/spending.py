@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Spec
 from ..storage.states import confirms
 from .auditing import Draw
-from .confirming import Wish, searched
+from .confirming import Wish, at_target, searched
 from .lives import Lives
 from .pace import Pace
 from .scheduling import expected_cost
@@ -50,17 +50,18 @@ class Spending:
             return self.time_is_spent()
         if budget.samples is not None and not self._is_confirming():
             confirming, auditing = self.kept()
-            whats = [*["the confirmation"] * bool(confirming), *["the audit"] * bool(auditing)]
-            kept = f", but for {' and '.join(whats)}" if whats else ""
             if self.consumed + confirming + auditing >= budget.samples:
-                return f"the budget of {budget.samples:,} {self._spec.resource} is spent{kept}"
+                spent = f"the budget of {budget.samples:,} {self._spec.resource} is spent"
+                return spent + _but_for(confirming, auditing)
         if (best := self._at_target()) is not None:
             return f"trial {best.number} reached the target {budget.target:g}"
         return None
 
     def time_is_spent(self) -> str:
         """Why a search is over that has no time for a further trial."""
-        return self._timing.spent(self._wish())
+        audited = self._audit.unfinished(self._lives.trials)
+        spent = f"the time budget of {self._spec.budget.time:g} s is spent"
+        return spent + _but_for(self._wish().trainings(self._spec), len(audited))
 
     def time_left(self) -> float:
         """Seconds that trials of the search may still take; what its end takes is kept back."""
@@ -130,16 +131,16 @@ class Spending:
         return expected_cost(self._spec)  # which counts a grid, and every report asks for it
 
     def _at_target(self) -> FrozenTrial | None:
-        """The best trial, where it is as good as the budget's target."""
-        target = self._spec.budget.target
-        best = None if target is None else self._lives.best
-        if target is None or best is None or best.value is None:
-            return None
-        reached = best.value <= target if self._spec.goal == "minimize" else best.value >= target
-        return best if reached else None
+        return at_target(self._spec, self._lives.trials)
 
     def _is_confirming(self) -> bool:
         """Whether the best train again, or wait to."""
         return any(
             confirms(trial) is not None for trial in self._lives.trials if not trial.state.is_finished()
         )
+
+
+def _but_for(confirming: int, auditing: int) -> str:
+    """What is kept back of a budget that is spent."""
+    whats = [*["the confirmation"] * bool(confirming), *["the audit"] * bool(auditing)]
+    return f", but for {' and '.join(whats)}" if whats else ""

@@ -41,8 +41,8 @@ class Timing:
         self._clock = clock
         self._lives = lives
         self._places = places_of(spec)
-        self._asked = spec.budget.time or math.inf
-        self._time = self._asked - min(LEAVING, self._asked / 50) if spec.budget.time else math.inf
+        time = spec.budget.time
+        self._time = math.inf if time is None else time - min(LEAVING, time / 50)
 
     def learn(self, running: Running, units: int | None = None) -> None:
         """Remember what a training costs; one that confirms says it of the configuration's trial too.
@@ -81,11 +81,6 @@ class Timing:
     def units_of(self, step: int) -> int:
         """The resource from a step to the next rung, or to the end."""
         return (self._rung(step) or self._spec.early_stopping.max or step) - step
-
-    def spent(self, wish: Wish) -> str:
-        """Why a search ends by its time."""
-        kept = ", but for the confirmation" if wish.trainings(self._spec) else ""
-        return f"the time budget of {self._asked:g} s is spent{kept}"
 
     @property
     def patience(self) -> float:

@@ -107,7 +107,7 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
     if not result.ran and not result.stopped:
         console.print(_finished(result, extend), soft_wrap=True, markup=False)
     elif result.stop_reason is not None:
-        console.print(f"stopped: {result.stop_reason}", markup=False)
+        console.print(f"stopped: {result.stop_reason}", soft_wrap=True, markup=False)
     best = result.best_trial
     if best is None:
         console.print(f'no trial of "{result.name}" ran to its end, so there is no winner', markup=False)
@@ -118,7 +118,8 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
             console.print(f"  {name}: {common.text(value)}", markup=False, soft_wrap=True)
         for line in confirmation(result):
             console.print(line, markup=False, soft_wrap=True)
-        console.print(against(result.baseline, best, result.spec.goal, result.confirmed), markup=False)
+        told = against(result.baseline, best, result.spec.goal, result.confirmed)
+        console.print(told, soft_wrap=True, markup=False)
     for line in [] if result.audited is None else audit(result.audited):
         console.print(f"audit: {line}", markup=False, soft_wrap=True)
     if result.stopped:
@@ -143,19 +144,12 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
 def _finished(result: StudyResult, extend: Sequence[str]) -> str:
     """That there was nothing left to do, and how to go on all the same."""
     from ..confirming import searched
+    from ..report import extension
     from ..untried import Untried
 
     own = searched(result.study.get_trials(deepcopy=False))
     if result.stop_reason is None and Untried(result.spec).exhausted(own):
         return f'the study "{result.name}" is finished: every configuration of its space has been tried'
-    trials = len(own)
-    spent = result.stop_reason or f"all {trials} trials have run"
-    budget = result.spec.budget
-    if budget.time is not None and result.stop_reason is not None:
-        more = ("--time", f"{2 * budget.time:g}s")
-    elif budget.samples is not None and result.stop_reason is not None:
-        more = ("--samples", str(2 * budget.samples))
-    else:
-        more = ("--trials", str(2 * (budget.trials or trials)))
-    words = common.command("run", *extend, *more)
+    spent = result.stop_reason or f"all {len(own)} trials have run"
+    words = common.command("run", *extend, *extension(result.spec, own))
     return f'the study "{result.name}" is finished: {spent}. To extend it: {words}'

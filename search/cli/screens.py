@@ -16,7 +16,7 @@ from ..durations import duration
 from ..edges import FEWEST as FEWEST_FOR_EDGES
 from ..edges import Edges
 from ..progress import STYLES, sparkline
-from ..report import Ending, Spent, StudyReport, TrialReport, TrialRow, budget_spent
+from ..report import Ending, Spent, StudyReport, TrialReport, TrialRow
 from ..story import Story, tried
 from .common import about_password, brief, command, text
 
@@ -104,14 +104,11 @@ def next_steps(report: StudyReport, options: Sequence[str]) -> list[tuple[str, s
         steps.append(("hpsearch train best.yaml", "train it"))
     if report.exhausted:
         return steps
-    if not budget_spent(report):
+    if report.extension:
+        why = "to a further target" if "--target" in report.extension else "with twice the budget"
+        steps.append((f"hpsearch run SPACE {' '.join(report.extension)}", f"search on, {why}"))
+    else:
         steps.append(("hpsearch run SPACE", "go on: the command of this search again"))
-    elif report.trials.total is not None:
-        more = f"--trials {2 * report.trials.total:.0f}"
-        steps.append((f"hpsearch run SPACE {more}", "search on, with twice the trials in all"))
-    elif report.seconds.total is not None:
-        more = f"--time {2 * report.seconds.total:.0f}s"
-        steps.append((f"hpsearch run SPACE {more}", "search on, with twice the time in all"))
     return steps
 
 

@@ -300,6 +300,7 @@ def test_a_target_that_is_reached_stays_reached(table: Table, make_spec: Any) ->
 def test_the_time_of_earlier_searches_counts(table: Table, make_spec: Any) -> None:
     spec = make_spec(budget={"trials": 9, "time": 100})
     driver = table.driver(spec, begun=time.monotonic() - 60)
+    asked(driver)
     driver.tick()
     driver.close()
     assert 60 <= table.driver(spec).elapsed < 90
@@ -314,11 +315,28 @@ def test_the_clock_is_written_every_five_seconds_and_never_back(
     now = 100.0
     monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
     driver = table.driver(make_spec())
+    asked(driver)
     seen = []
     for now in (100.0, 102.0, 104.9, 105.1, 107.0, 110.0, 110.3):  # noqa: B007  # the clock above
         driver.tick()
         seen.append(float(driver.study.user_attrs.get(ELAPSED, 0.0)))
     assert seen == [0, 0, 0, 5.1, 5.1, 5.1, 10.3]
+
+
+def test_a_command_that_finds_nothing_to_do_takes_no_time_of_the_search(
+    table: Table, make_spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
+    spec = make_spec(budget={"trials": 1}, confirm={"top": 0})
+    for begun in (100.0, 200.0):
+        driver = table.driver(spec)
+        now = begun + 7.0
+        while driver.ask() is not None:
+            driver.complete(0, 0.5)
+        driver.tick()
+        driver.close()
+        assert driver.study.user_attrs[ELAPSED] == 7.0
 
 
 def test_a_stop_of_an_earlier_search_is_over(table: Table, make_spec: Any) -> None:
@@ -819,6 +837,30 @@ def test_the_confirmation_is_kept_back_of_a_budget_of_samples(table: Table, make
     report = study_report(open_study("study", storage=str(table.file), runs=table.runs))
     assert (report.states, report.confirming, report.trials.used) == ({"complete": 10}, 4, 6)
     assert report.without_stopping == report.consumed.used, "what confirms is in both"
+
+
+@pytest.mark.parametrize(
+    ("budget", "options"),
+    [
+        ({"trials": 2}, "--trials 4"),
+        ({"trials": 9, "samples": 18}, "--trials 18 --samples 36"),
+        ({"trials": 9, "time": 90.0, "target": 0.5}, "--target VALUE"),
+    ],
+)
+def test_what_extends_a_search_that_is_over_is_told(
+    table: Table, make_spec: Any, budget: dict[str, Any], options: str
+) -> None:
+    """What time or samples end seldom uses all of them; nothing of it waits."""
+    stopping = {"method": "none", "max": 9, "resource": "samples"}
+    driver = table.driver(make_spec(budget=budget, early_stopping=stopping, confirm={"top": 0}))
+    trained(driver, 0.9)
+    given = asked(driver)
+    assert driver.report(given.number, 0.4, 8, {}) is None
+    driver.complete(given.number, 0.4)
+    driver.close()
+    result = open_study("study", storage=str(table.file), runs=table.runs)
+    assert study_report(result).extension == options.split()
+    assert _finished(result, ()).endswith(f" To extend it: hpsearch run {options}")
 
 
 def test_who_may_not_go_on_is_not_taken_for_a_new_trial(
