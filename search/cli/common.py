@@ -52,6 +52,14 @@ Confirm = Annotated[
         show_default="as the space says, or the budget allows",
     ),
 ]
+Audit = Annotated[
+    bool | None,
+    typer.Option(
+        "--audit/--no-audit",
+        help="Let a few stopped trials go on, to see what is lost.",
+        show_default="as the space says, or where it tells enough",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

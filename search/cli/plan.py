@@ -38,6 +38,7 @@ def plan(
     strategy: common.Strategy = None,
     zero_stage: common.ZeroStage = None,
     confirm: common.Confirm = None,
+    audit: common.Audit = None,
     seconds: Annotated[
         float, typer.Option("--measure", min=1, help="Seconds that the measurement takes at most.")
     ] = 60.0,
@@ -70,7 +71,10 @@ def plan(
     budget = common.given(trials=trials, time=time, samples=samples)
     spec = plans.load_space(space)
     changes: dict[str, Any] = common.given(
-        budget=budget or None, execution=execution or None, confirm=common.confirming(spec, confirm)
+        budget=budget or None,
+        execution=execution or None,
+        confirm=common.confirming(spec, confirm),
+        audit=common.auditing(spec, audit),
     )
     spec = spec.override(**changes)
     plans.check_objective(spec)

@@ -38,14 +38,7 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the search.")] = None,
     confirm: common.Confirm = None,
-    audit: Annotated[
-        bool | None,
-        typer.Option(
-            "--audit/--no-audit",
-            help="Let a few stopped trials go on, to see what is lost.",
-            show_default="as the space says, or where it tells enough",
-        ),
-    ] = None,
+    audit: common.Audit = None,
     report_to: common.ReportTo = None,
     storage: common.Storage = None,
     runs: common.Runs = None,

@@ -114,9 +114,8 @@ def test_what_cannot_be_measured_is_said(tmp_path: Path, function: str, message:
 
 
 def test_early_stopping_of_what_reports_nothing_is_foreseen(tmp_path: Path) -> None:
-    told = command(
-        tmp_path, "plan", "space.yaml", "--measure", "60", "--json", objective="function.py:mute", audit=0.1
-    )
+    words = ("plan", "space.yaml", "--audit", "--measure", "60", "--json")
+    told = command(tmp_path, *words, objective="function.py:mute")
     found = json.loads(told.stdout)
     assert found["complete"] == found["trials"] == 30
     assert found["remarks"][0] == "the objective reports nothing, so early stopping has nothing to judge by"
