@@ -134,7 +134,7 @@ def _waits(result: StudyResult, trials: Sequence[FrozenTrial], trial: FrozenTria
     else:
         return []
     if driver_running(result.storage, result.runs, result.folder_name) is None:
-        lines.append("no search runs now: the command of this one goes on with it")
+        lines.append("no search runs now: the command of this one goes on with it, where its budget allows")
     return lines
 
 

@@ -98,13 +98,13 @@ class Timing:
         The baseline comes to its end where nobody else did: a search ends with a winner. One at its last step
         has only to return.
         """
-        late, last = self._is_late(0.0), self._spec.early_stopping.max
+        late, last = self._is_late(0.0), self._spec.early_stopping.max or math.inf
         over = late or self.left(wish) < -PATIENCE * self._time
         needs_winner = self._lives.best is None
         return [
             number
             for number, running in self._lives.running.items()
-            if (late if running.confirms is not None or running.reported == last else over)
+            if (late if running.confirms is not None or running.reported >= last else over)
             and not (needs_winner and "baseline" in running.trial.user_attrs)
         ]
 
