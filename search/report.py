@@ -151,7 +151,7 @@ def study_report(result: StudyResult) -> StudyReport:
     last = spec.early_stopping.max
     importances, trust = importances_of(result)
     edges = {edge.name: edge for edge in edges_of(result).found}
-    budget = spec.budget
+    budget, elapsed = spec.budget, float(result.study.user_attrs.get(ELAPSED, 0.0))
     return StudyReport(
         name=result.name,
         objective=spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command),
@@ -170,10 +170,10 @@ def study_report(result: StudyResult) -> StudyReport:
         states=dict(Counter(map(state_of, trials))),
         confirming=len(trials) - len(searched(trials)),
         trials=Spent(ended, budget.trials),
-        seconds=Spent(float(result.study.user_attrs.get(ELAPSED, 0.0)), budget.time),
+        seconds=Spent(elapsed, budget.time),
         consumed=Spent(sum(t.last_step or 0 for t in trials), budget.samples),
         exhausted=Untried(spec).exhausted(searched(trials)),
-        extension=extension(spec, trials) if _is_over(spec, trials) else [],
+        extension=extension(spec, trials) if _is_over(spec, trials, elapsed) else [],
         without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),
         best=None if best is None else trial_row(spec, best),
         baseline=None if baseline is None else trial_row(spec, baseline),
@@ -364,11 +364,13 @@ def extension(spec: Spec, trials: Sequence[FrozenTrial]) -> list[str]:
     return found
 
 
-def _is_over(spec: Spec, trials: Sequence[FrozenTrial]) -> bool:
+def _is_over(spec: Spec, trials: Sequence[FrozenTrial], elapsed: float) -> bool:
     """Whether a search would end at once. By time or samples it ends before the last of them is used."""
+    budget = spec.budget
+    if budget.time is not None and elapsed >= budget.time:
+        return True
     if not trials or not all(trial.state.is_finished() for trial in trials):
         return False
-    budget = spec.budget
     if budget.time is not None or budget.samples is not None or at_target(spec, trials) is not None:
         return True
     return budget.trials is not None and len(searched(trials)) >= budget.trials

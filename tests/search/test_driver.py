@@ -863,6 +863,19 @@ def test_what_extends_a_search_that_is_over_is_told(
     assert _finished(result, ()).endswith(f" To extend it: hpsearch run {options}")
 
 
+def test_what_extends_a_search_whose_time_is_over_is_told_though_a_trial_waits(
+    table: Table, make_spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
+    driver = table.driver(make_spec(budget={"time": 60.0}))
+    asked(driver)
+    for now, options in ((130.0, []), (170.0, ["--time", "120s"])):  # noqa: B007  # the clock above
+        driver.close()
+        result = open_study("study", storage=str(table.file), runs=table.runs)
+        assert study_report(result).extension == options
+
+
 def test_who_may_not_go_on_is_not_taken_for_a_new_trial(
     table: Table, make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
