@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..objectives.catalog import trainer_config, trainers
+from ..objectives.guides import preset_values
 from ..spaces import Range, SpaceError, Spec, with_log_range
 from ..spaces.document import text_of
 from .errors import SearchError, UsageError
@@ -84,6 +85,8 @@ def lr_find(spec: Spec, *, low: float, high: float, steps: int, on_point: Callab
     if test.proposal is None:
         return Found(spec.name, told, test, None, ())
     found = _down(test.proposal.low), float(f"{test.proposal.high:.0e}")
+    if found[0] >= found[1]:  # by rounding, where the test went no further than to the next digit
+        found = found[0], _up(test.proposal.high)
     held = {name: value for name, value in held_to(spec).items() if not found[0] <= value <= found[1]}
     low, high = min([found[0], *map(_down, held.values())]), max([found[1], *map(_up, held.values())])
     return Found(spec.name, told, test, (low, high), tuple(held))
@@ -105,7 +108,7 @@ def check_writable(file: str, spec: Spec, low: float, high: float) -> None:
             f'--write: "{file}" ships with hpsearch and stays as it is; copy it to a file of yours'
         )
     every = [low, high, *held_to(spec).values()]
-    with_log_range(text_of(Path(file)), file, NAME, min(every), max(every))
+    with_log_range(text_of(Path(file)), file, NAME, min(every), max(every), preset_values)
 
 
 def write_range(file: str, low: float, high: float) -> None:
@@ -114,7 +117,7 @@ def write_range(file: str, low: float, high: float) -> None:
     Raises `SpaceError` where that cannot be done in place, and `SearchError` where it cannot be written.
     """
     try:
-        text = with_log_range(text_of(Path(file)), file, NAME, low, high)
+        text = with_log_range(text_of(Path(file)), file, NAME, low, high, preset_values)
         write(Path(file), text)
     except OSError as error:
         raise SearchError(f"cannot write {file}: {error.strerror}") from error

@@ -11,39 +11,46 @@ from typing import Any
 from .document import Node, compose
 from .errors import SpaceError
 from .loader import loads
+from .presets import Presets
 from .ranges import Range
 
 Edit = tuple[int, int, str]  # the characters from, up to, and what stands there instead
 
 
-def with_log_range(text: str, file: str, name: str, low: float, high: float) -> str:
+def with_log_range(
+    text: str, file: str, name: str, low: float, high: float, presets: Presets | None = None
+) -> str:
     """The text of a space file with the parameter `name` searched from `low` to `high`, logarithmically.
 
-    Raises `SpaceError` where the file is no space, or the parameter is written in a way that cannot be
-    changed in place; the message holds the line to write by hand.
+    `presets` knows the values that its `preset:` stands for. Raises `SpaceError` where the file is no space,
+    or the parameter is written in a way that cannot be changed in place; the message holds the line to write
+    by hand.
     """
-    before = loads(text, file)
-    flow = log_range(low, high)
+    before = loads(text, file, presets)
+    root = compose(text, file)
+    assert root is not None
+    parameters = _pairs(root)["parameters"][1]
+    pairs = _pairs(parameters)
+    # As its own name is: JSON, which is YAML too, has quotes around all.
+    quote = '"' if name in pairs and text[pairs[name][0].span[0]] == '"' else ""
+    flow = log_range(low, high, quote)
     wanted = f"write it by hand: {name}: {flow}"
 
     def refuse(why: str) -> SpaceError:
         return SpaceError([before.issue(f"parameters.{name}", f"{why}; {wanted}")])
 
-    root = compose(text, file)
-    assert root is not None
-    parameters = _pairs(_pairs(root)["parameters"][1])
-    if name not in parameters:
-        edits = _added(text, _pairs(root)["parameters"][1], f"{name}: {flow}")
-    elif parameters[name][1].span[0] < parameters[name][0].span[0]:
+    if name not in pairs:
+        edits = _added(text, parameters, f"{name}: {flow}")
+    elif pairs[name][1].span[0] < pairs[name][0].span[0]:
         raise refuse("is an alias of another value")
     else:
-        edits = _changed(text, parameters[name][1], low, high, flow)
+        edits = _changed(text, pairs[name][1], low, high, flow, quote)
     if edits is None:
         raise refuse("cannot be changed in place without loss")
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
     try:
-        after = loads(text, file)
+        after = loads(text, file, presets)
     except SpaceError as error:
         raise refuse(f"cannot be {flow}: {error.issues[0].message}") from None
     found = after.parameters[name]
@@ -55,12 +62,13 @@ def with_log_range(text: str, file: str, name: str, low: float, high: float) -> 
     return text
 
 
-def log_range(low: float, high: float) -> str:
+def log_range(low: float, high: float, quote: str = "") -> str:
     """A logarithmic range as a space file has it: `{min: 1e-4, max: 3e-2, log: true}`."""
-    return f"{{min: {_number(low)}, max: {_number(high)}, log: true}}"
+    values = {"min": _number(low), "max": _number(high), "log": "true"}
+    return "{" + ", ".join(f"{quote}{key}{quote}: {value}" for key, value in values.items()) + "}"
 
 
-def _changed(text: str, node: Node, low: float, high: float, flow: str) -> list[Edit] | None:
+def _changed(text: str, node: Node, low: float, high: float, flow: str, quote: str) -> list[Edit] | None:
     """How to make the value of a parameter such a range; None where something would be lost."""
     if node.kind is not dict:
         whole = text[slice(*node.span)]
@@ -74,10 +82,10 @@ def _changed(text: str, node: Node, low: float, high: float, flow: str) -> list[
         return edits if log.content == "true" else [*edits, (*log.span, "true")]
     key, last = inside["max"]
     if node.flow:
-        edits[1] = (*last.span, f"{_number(high)}, log: true")
+        edits[1] = (*last.span, f"{_number(high)}, {quote}log{quote}: true")
         return edits
     end = _line_end(text, last.span[1])
-    return [*edits, (end, end, f"{_break(text)}{_indent(text, key)}log: true")]
+    return [*edits, (end, end, f"{_break(text)}{_indent(text, key)}{quote}log{quote}: true")]
 
 
 def _added(text: str, parameters: Node, line: str) -> list[Edit] | None:

@@ -14,6 +14,7 @@ has on average.
 | `minimum_tenth` | a tenth of that at the lowest loss (fastai) |
 
 The range to search goes from an order of magnitude below the steepest fall to where the fall is nearly done.
+Of a curve whose last bit falls fastest, it goes from an order of magnitude below its other end.
 The lowest loss itself may come much later: where a model no longer learns, its loss wanders.
 """
 
@@ -152,7 +153,7 @@ def proposal(rates: Sequence[float], losses: Sequence[float]) -> Proposal | None
         steepest=steepest,
         valley=rates[_valley(losses)],
         minimum_tenth=rates[lowest] / 10,
-        low=max(rates[0], steepest / 10),
+        low=max(rates[0], min(steepest, rates[done]) / 10),
         high=rates[done],
     )
 

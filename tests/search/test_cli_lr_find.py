@@ -97,6 +97,22 @@ def test_the_range_is_written_and_nothing_else(cli: Cli) -> None:
     assert old != new
 
 
+def test_the_range_of_a_short_test_is_one(cli: Cli) -> None:
+    found = json_of(cli, "--min", "1e-2", "--max", "1.4e-2", "--steps", "30", "--write")["range"]
+    assert found == {"min": 0.01, "max": 0.02, "log": True}
+
+
+def test_a_range_goes_beside_a_preset(cli: Cli) -> None:
+    text = SPACE.replace("metric:", "preset: quick\nmetric:")
+    Path("small.yaml").write_text(
+        text.replace("  learning_rate: {min: 1e-5, max: 1e-1, log: true}   # too wide\n", "")
+    )
+    code, _, error = cli("small.yaml", *QUICK, "--write")
+    assert code == 0, error
+    written = Path("small.yaml").read_text().splitlines()
+    assert written[4] == "preset: quick" and written[-1].startswith("  learning_rate: {min: ")
+
+
 def test_a_file_that_there_is_no_room_for_stays_whole(cli: Cli) -> None:
     Path("linked.yaml").symlink_to("small.yaml")
     Path("small.yaml").chmod(0o640)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from hpsearch.spaces import SpaceError, load, loads, log_range, shipped, with_log_range
@@ -89,6 +91,17 @@ def test_what_would_lose_something_is_refused_with_the_line_to_write(text: str, 
         edited(text)
     assert "mine.yaml:" in str(refused.value)
     assert f"learning_rate: {NEW}" in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [{"min": 0.0001, "max": 0.03}, [0.001, 0.01], 0.001])
+def test_json_stays_json(value: object) -> None:
+    before = {
+        **{"version": 1, "name": "mine", "objective": "lora", "metric": "val_loss", "budget": {"trials": 3}},
+        "parameters": {"lora_r": [2, 4], "learning_rate": value},
+    }
+    after = json.loads(edited(json.dumps(before)))
+    assert after["parameters"].pop("learning_rate") == {"min": 2e-4, "max": 5e-2, "log": True}
+    assert after == before | {"parameters": {"lora_r": [2, 4]}}
 
 
 def test_an_alias_is_refused() -> None:

@@ -60,6 +60,14 @@ def test_a_range_begins_no_lower_than_the_test() -> None:
     assert found is not None and (found.steepest, found.low) == (1e-3, 1e-3)
 
 
+def test_a_range_has_its_ends_in_order_where_the_fall_is_steepest_when_it_is_nearly_done() -> None:
+    rates = [10.0 ** (power / 100) for power in range(-600, 0)]
+    losses = [5.0 - 0.005 * min(step, 300) for step in range(500)] + [3.48] * 100
+    found = proposal(rates, losses)
+    assert found is not None and found.steepest > 10 * found.high
+    assert found.low == found.high / 10
+
+
 def test_a_step_is_trained_at_its_rate(tiny_pretrain: PretrainConfig) -> None:
     config = dataclasses.replace(tiny_pretrain, lr_scheduler="constant")
     still, moved = Run(config), Run(config)
