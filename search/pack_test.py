@@ -18,7 +18,10 @@ from .backends.resources import share, this_machine
 from .errors import SearchError
 
 STEPS = 8  # of each trial's optimizer
-LENGTH = ("max_samples", "max_steps", "eval_every", "eval_samples", "early_stopping_patience")
+LENGTH = (
+    *("max_samples", "max_steps", "num_train_epochs", "samples_per_epoch"),
+    *("eval_every", "eval_samples", "early_stopping_patience"),
+)
 SCHEDULE = ("lr_scheduler", "warmup_ratio", "warmup_steps")
 WILD = {"learning_rate": 1e30, "max_grad_norm": 0.0, "lr_scheduler": "constant"}  # is no number after a step
 WILD_PLACE = 1  # after the first, which is there when it diverges, and before the others, which come to it

@@ -26,6 +26,7 @@ from hpsearch.search.kill_test import Kill, Outcome, exact, first_difference, mo
 from hpsearch.spaces import load, loads
 from hpsearch.spaces.samplers import TPE
 from hpsearch.storage import checks
+from hpsearch.trainer.config import LoraConfig
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -398,6 +399,24 @@ def test_a_seed_draws_the_trials_of_a_pack_test() -> None:
     assert one == again
     for first, second in zip(one, other, strict=True):
         assert first["seed"] != second["seed"] and first | {"seed": 0} != second | {"seed": 0}
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        {"max_samples": 90},
+        {"max_steps": 9},
+        {"num_train_epochs": 3},
+        {"num_train_epochs": 3, "samples_per_epoch": 8},
+    ],
+)
+def test_trials_of_every_unit_are_shortened(length: dict[str, int]) -> None:
+    space = {
+        **{"version": 1, "name": "mine", "objective": "lora", "metric": "val_loss", "budget": {"trials": 4}},
+        "parameters": {"learning_rate": [0.001, 0.01], **length},
+    }
+    for params in packs.configurations(loads(json.dumps(space)), 2, 0):
+        assert LoraConfig.from_params(params).total_steps == packs.STEPS
 
 
 def test_a_space_that_is_not_packed_is_refused(cli: Cli) -> None:
