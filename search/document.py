@@ -34,7 +34,7 @@ from ..spaces.document import Places, read, text_of
 from ..spaces.errors import hint
 from ..spaces.presets import from_preset, names_in
 from ..spaces.settings import STRATEGIES, ZERO_STAGE, trackers
-from ..spaces.stopping import unit_of
+from ..spaces.stopping import LENGTHS, unit_of
 from .errors import UsageError
 from .extras import missing_strategy, missing_trackers
 
@@ -61,6 +61,13 @@ class Document:
     def unit(self) -> str:
         """What a step counts, by the same rule as in a space."""
         return unit_of(self.parameters)
+
+    @property
+    def length(self) -> int | None:
+        """The whole run in `unit`, where a parameter tells it."""
+        name = next((name for name, unit in LENGTHS.items() if unit == self.unit), "max_steps")
+        found = self.parameters.get(name)
+        return found if isinstance(found, int) else None
 
     @property
     def expected(self) -> float | None:

@@ -166,9 +166,10 @@ class Progress:
 
 def report_line(report: Report, document: Document) -> str:
     """`  800/2,400  val_loss 1.8421  train 1.7930  ppl 6.31  lr 5.2e-04  9,120 tok/s`."""
-    step, length = f"{report.step:,}", document.parameters.get(f"max_{document.unit}")
-    if isinstance(length, int):
-        step = f"{step:>{len(f'{length:,}')}}/{length:,}"
+    step = f"{report.step:,}"
+    if document.length is not None:
+        length = f"{document.length:,}"
+        step = f"{step:>{len(length)}}/{length}"
     parts = [step, f"{document.metric} {report.value:.4f}"]
     for name, value in report.metrics.items():
         if name not in HIDDEN:
@@ -179,8 +180,7 @@ def report_line(report: Report, document: Document) -> str:
 def _what(document: Document) -> str:
     """`lora for 1,600 samples (trial 12 of "lora", with learning_rate changed)`."""
     name = document.objective if isinstance(document.objective, str) else shlex.join(document.objective)
-    length = document.parameters.get(f"max_{document.unit}")
-    words = name if not isinstance(length, int) else f"{name} for {length:,} {document.unit}"
+    words = name if document.length is None else f"{name} for {document.length:,} {document.unit}"
     about = [document.origin] if document.origin else []
     if document.overridden:
         about.append(f"with {', '.join(document.overridden)} changed")

@@ -485,6 +485,15 @@ def test_presets_are_for_the_built_in_objectives(cli: Cli) -> None:
     )
 
 
+def test_an_epoch_is_told_of_how_many_it_is(cli: Cli) -> None:
+    lora(
+        max_length=16, eval_samples=2, device="cpu", num_train_epochs=2, samples_per_epoch=8, max_samples=None
+    )
+    code, shown, errors = cli("train", "lora.json")
+    assert code == 0, errors
+    assert shown.startswith("training lora for 2 epochs in ") and "\n2/2  val_loss " in shown
+
+
 def test_a_training_takes_the_preset_of_its_command_line(cli: Cli) -> None:
     lora(max_length=16, eval_samples=2, device="cpu")
     code, shown, _ = cli("train", "lora.json", "--preset", "time", "--max-samples", "64")
