@@ -82,9 +82,11 @@ def load_corpus(
     corpus = _load(train_file, validation_file, validation_split, text_field, *listings)
     for part, tokens in (("train", corpus.train), ("validate", corpus.validation)):
         if len(tokens) <= max_length:
+            shared = part == "validate" and validation_file is None
+            more = "raise validation_split, bring more text" if shared else "bring more text"
             raise DataError(
                 f"{corpus.name}: {len(tokens)} bytes to {part} on, but max_length {max_length} needs "
-                f"at least {max_length + 1}: bring more text or lower max_length"
+                f"at least {max_length + 1}: {more} or lower max_length"
             )
     return corpus
 

@@ -70,6 +70,14 @@ def test_a_text_too_short_for_one_window_is_told(tmp_path: Path, text: str) -> N
         load_corpus(str(path), max_length=16)
 
 
+def test_a_share_too_small_for_one_window_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    path.write_text("a line of some words\n" * 100)
+    told = "10 bytes to validate on, but max_length 16 needs at least 17: raise validation_split, bring more text"
+    with pytest.raises(DataError, match=told):
+        load_corpus(str(path), validation_split=0.005, max_length=16)
+
+
 def test_a_python_without_its_topics_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydoc_data", None)
     with pytest.raises(DataError, match=r"comes without pydoc_data.*set train_file to 'python'"):
