@@ -7,6 +7,7 @@
 | `tf32` | matrix products: fp32 whose factors lose 13 bits on the way into CUDA's tensor cores |
 | `auto` | `bf16` on CUDA where the device has it, else `fp32` |
 
+A CPU without instructions for `bf16` or `fp16` computes in them too, slower than in `fp32`; that is said.
 In all of them, what is trained, its gradients, the optimizer's state and the loss are kept in fp32.
 Validation computes in what training does.
 """
@@ -14,9 +15,11 @@ Validation computes in what training does.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -68,6 +71,8 @@ class Numerics:
                 )
         if problems:
             raise ConfigError(problems)
+        if device.type == "cpu" and precision in HALVES:
+            _say_if_imitated(precision)
         return cls(device, precision, config.deterministic)
 
     @contextmanager
@@ -96,6 +101,16 @@ class Numerics:
     def new_loss_scale(self) -> LossScale | None:
         """For a run, where it needs one."""
         return LossScale() if self.precision == "fp16" else None
+
+
+@cache
+def _say_if_imitated(precision: str) -> None:
+    """Say on stderr, once, where a CPU has no such instructions."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return  # this torch does not know
+    if not getattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported")():
+        told = f"precision: this CPU has no {precision}, so torch imitates it: fp32 trains many times as fast"
+        print(told, file=sys.stderr, flush=True)
 
 
 def _deterministic() -> tuple[bool, bool]:

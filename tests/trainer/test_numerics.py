@@ -14,7 +14,7 @@ from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.loop import Run
 from hpsearch.trainer.lora import LoraLinear, Placed
-from hpsearch.trainer.numerics import LossScale, Numerics
+from hpsearch.trainer.numerics import LossScale, Numerics, _say_if_imitated
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -45,6 +45,22 @@ def test_what_a_device_has_not_is_refused(tiny_lora: LoraConfig, monkeypatch: py
         Numerics.of(tf32, CUDA)
     capable_of((9, 0), monkeypatch)
     assert Numerics.of(tf32, CUDA).precision == "tf32"
+
+
+def test_what_a_cpu_only_imitates_is_said_once(
+    tiny_lora: LoraConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _say_if_imitated.cache_clear()
+    has = {
+        "bf16": torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+        "fp16": torch.ops.mkldnn._is_mkldnn_fp16_supported(),
+    }
+    for precision in ("auto", "fp32", "bf16", "fp16", "bf16", "fp16"):
+        assert Numerics.of(dataclasses.replace(tiny_lora, precision=precision), CPU).device == CPU
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in told] == [
+        f"precision: this CPU has no {name}" for name, found in has.items() if not found
+    ]
 
 
 def test_auto_is_the_fastest_that_loses_no_range(
