@@ -268,6 +268,15 @@ def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[
     return [_problem(problem, params) for problem in found.problems_of_files()]
 
 
+def metric_problem(objective: str | Sequence[str], metric: str) -> str | None:
+    """What speaks against that name for the value of a built-in objective."""
+    from ..trainer.training import BESIDE
+
+    if training_config(objective) is None or metric not in BESIDE:
+        return None
+    return f"is {metric}, but what {objective} reports is val_loss; write that, other numbers stand beside it"
+
+
 def sharing_problems(
     objective: str | Sequence[str], params: Mapping[str, Any], strategy: str
 ) -> list[tuple[str, str]]:

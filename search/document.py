@@ -22,6 +22,7 @@ from ..objectives.catalog import (
     can_share,
     idle_parameters,
     known_parameters,
+    metric_problem,
     missing_file,
     parameter_problems,
     sharing_problems,
@@ -295,6 +296,8 @@ def check(document: Document) -> None:
         check_name(document.objective)
     except ObjectiveError as error:
         raise SpaceError([document.places.issue("objective", str(error))]) from error
+    if told := metric_problem(document.objective, document.metric):
+        raise SpaceError([document.places.issue("metric", told)])
     values = {"seed": document.seed} | document.parameters
     problems = parameter_problems(document.objective, values)
     if document.processes > 1:

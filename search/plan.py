@@ -23,6 +23,7 @@ from ..objectives.catalog import (
     idle_rank,
     is_built_in,
     known_parameters,
+    metric_problem,
     missing_file,
     parameter_problems,
     sharing_problems,
@@ -202,12 +203,14 @@ def _missing_files(spec: Spec) -> Iterator[Issue]:
 
 
 def _course_issues(spec: Spec) -> list[Issue]:
-    """Where the goal is another than the objective's, or reports miss a rung, or early stopping the end."""
+    """Where metric or goal is not the objective's, or reports miss a rung, or early stopping the end."""
     config = config_class(spec.objective_words)
     assert config is not None
     rng = random.Random(0)
     samples = [spec.space.sample(rng) for _ in range(TRIED)]
     issues = []
+    if told := metric_problem(spec.objective_words, spec.metric):
+        issues.append(spec.issue("metric", told))
     goals = {config.goal(sample) for sample in samples}
     if len(goals) == 1 and (goal := goals.pop()) not in (None, spec.goal):
         issues.append(spec.issue("goal", f"is {spec.goal}, but what {spec.objective} reports is to {goal}"))

@@ -39,6 +39,10 @@ SCALE = "(0, 1e9]"
 # In the 32 bits that a run computes in, a larger share than this may be all, and a smaller number 0.
 DROPOUT = "[0, 0.999)"
 LEAST = "[1e-37, inf)"
+BESIDE = (
+    *("train_loss", "overfitting_gap", "perplexity", "accuracy", "learning_rate", "grad_norm"),
+    *("tokens_per_second", "host_memory_mb", "device_memory_mb"),
+)  # what a report tells beside its value, the validation loss
 OUTSIDE = ("device", "save_total_limit")  # say where a run is computed and what is left of it, not what it is
 
 ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")

@@ -285,6 +285,11 @@ def test_what_a_warning_tells_to_add_is_what_the_trainer_needs(
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "the name of another number": (
+        {"metric": "perplexity"},
+        "metric",
+        "is perplexity, but what lora reports is val_loss",
+    ),
     "unknown": ({"parameters": parameters(lerning_rate=0.1)}, "parameters.lerning_rate", '"learning_rate"?'),
     "unlike anything": ({"parameters": parameters(zzz=1)}, "parameters.zzz", "it knows adam_beta1"),
     "a value that is never right": (

@@ -394,6 +394,10 @@ DOCUMENTS = [
         "parameters: {lora_r: 4}\n",
         "f.yaml:1:13 parameters.max_samples: max_samples, max_steps, num_train_epochs: found none",
     ),
+    (
+        "metric: accuracy\nparameters: {max_samples: 16}\n",
+        "f.yaml:1:9 metric: is accuracy, but what lora reports is val_loss",
+    ),
     ("objective: loar\nparameters: {x: 1}\n", 'f.yaml:1:12 objective: there is no objective "loar"'),
     ("objective: 'gone.py:f'\nparameters: {x: 1}\n", 'f.yaml:1:12 objective: objective "gone.py:f"'),
 ]

@@ -17,6 +17,7 @@ from hpsearch.trainer.loop import Run, fit
 from hpsearch.trainer.run import FitResult, Report
 from hpsearch.trainer.schedule import learning_rate
 from hpsearch.trainer.seeds import seed_of
+from hpsearch.trainer.training import BESIDE
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}  # what may differ between two equal runs
 
@@ -54,6 +55,7 @@ def test_reports_stand_on_the_grid_and_carry_their_metrics(config: TrainConfig) 
             "learning_rate",
             "grad_norm",
         }
+        assert report.metrics.keys() <= set(BESIDE)
         assert all(type(value) is float and math.isfinite(value) for value in report.metrics.values())
         assert report.metrics["overfitting_gap"] == report.value - report.metrics["train_loss"]
         assert report.metrics["perplexity"] == pytest.approx(math.exp(report.value))
