@@ -85,7 +85,7 @@ def _of_trial(study: StudyResult, number: int | None) -> Path:
         raise UsageError(
             f"{name}: trial {number} has no checkpoint here "
             f"(those of the best {spec.execution.keep} are kept); to have its model: "
-            f"hpsearch export --trial {number}, then hpsearch train"
+            f"hpsearch export {study.name} --trial {number} -o FILE, hpsearch train FILE"
         )
     return found
 
