@@ -377,7 +377,8 @@ class _Simulation:
             self._promotion.report(number, self._bracket(number), move.step, loss, self._kinds[number])
             self._promotion.pause(number)
             if self._promotion.next() != number:
-                self._paused.update({number} if number in self._audit else ())
+                if number in self._audit:
+                    self._paused.add(number)
                 return False
             self._promotion.go_on(number)
             return True
