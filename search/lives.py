@@ -173,9 +173,8 @@ class Lives:
                 config = self._spec.space.resolve(lambda name, parameter: suggest(trial, name, parameter))
         except ValueError as error:  # another program put it up, with a value that is none
             raise Unusable(self._runs_now(Running(trial, {})), str(error)) from error
-        except SearchError as error:  # nothing satisfies the constraints
-            trial.set_user_attr("reason", str(error))
-            self._study.tell(trial, state=TrialState.FAIL)
+        except SearchError:  # nothing satisfies the constraints: it waits for other ones
+            self._storage.suspend(trial.number)
             raise
         for warning in warned:
             self._say(f"trial {trial.number}: {warning.message}")

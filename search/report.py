@@ -379,7 +379,7 @@ def _is_over(spec: Spec, trials: Sequence[FrozenTrial], elapsed: float) -> bool:
 def _params(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:
     try:
         return config_of(spec, trial)
-    except KeyError:  # it waits and has no parameters yet, or nothing satisfied the constraints
+    except KeyError:  # it waits and has no parameters yet
         return {}
 
 
