@@ -40,8 +40,8 @@ their ranks. `worst` is the largest ratio, over the tasks, of a search's mean re
 search there, with 0.02 added to both: ten seeds tell no smaller difference. A table has only those tasks and
 seeds that all its contestants have run.
 
-With `--out` every run becomes a line of that file, and what it has is not run again: the same command goes
-on where it was stopped. `--show` prints what is there so far.
+With `--out` every run becomes a line of that file, and what it has is not run again, nor, of a peer, what it
+has for a longer budget: the same command goes on where it was stopped. `--show` prints what is there so far.
 """
 
 from __future__ import annotations
@@ -183,16 +183,24 @@ class Runs:
         self._file = file
         self._header = [field.name for field in fields(Plan)] + ["seconds", "trials", "finished"]
         self._header += [f"best_{number}" for number in range(1, longest + 1)]
-        self.made: dict[Plan, Run] = {}
+        self._made: dict[Plan, Run] = {}
         if file is not None and file.exists():
             with file.open(newline="") as stream:
                 header, *rows = csv.reader(stream)
-            if header != self._header:
-                raise WrongUse(f"--out: {file} was made for another longest budget; name another file")
+            if header[: len(self._header)] != self._header:
+                raise WrongUse(f"--out: {file} was made for a shorter budget; name another file")
+            self._header, longest = header, len(header) - len(self._header) + longest
             for row in rows:
                 self._add(self._read(row))
         elif file is not None:
             self._write(self._header)
+        self._longest = longest
+
+    def find(self, plan: Plan) -> Run | None:
+        """The run that was planned; of a contestant that is not told its budget also a longer one."""
+        longest = plan.budget if CONTESTANTS[plan.contestant].told else self._longest
+        plans = (replace(plan, budget=budget) for budget in range(plan.budget, longest + 1))
+        return next((self._made[each] for each in plans if each in self._made), None)
 
     def take(self, made: Run) -> None:
         self._add(made)
@@ -200,7 +208,7 @@ class Runs:
         self._write(row + [""] * (len(self._header) - len(row)))
 
     def _add(self, made: Run) -> None:
-        self.made[made.plan] = made
+        self._made[made.plan] = made
 
     def _write(self, row: Sequence[object]) -> None:
         if self._file is not None:
@@ -335,12 +343,10 @@ def present(wanted: Sequence[str] | None) -> list[str]:
 
 def made_by(runs: Runs, plans: Sequence[Plan]) -> list[Run]:
     """What was made of plans, each search with all its budgets as one; without those that lack a budget."""
-    budgets: dict[Plan, list[Plan]] = defaultdict(list)
+    searches: dict[Plan, list[Run | None]] = defaultdict(list)
     for plan in plans:
-        budgets[replace(plan, budget=0)].append(plan)
-    return [
-        joined(runs.made[plan] for plan in each) for each in budgets.values() if runs.made.keys() >= set(each)
-    ]
+        searches[replace(plan, budget=0)].append(runs.find(plan))
+    return [joined(run for run in each if run is not None) for each in searches.values() if None not in each]
 
 
 def compare(options: argparse.Namespace, data: Any) -> int:
@@ -356,7 +362,7 @@ def compare(options: argparse.Namespace, data: Any) -> int:
         for name in names
         for budget in (budgets if CONTESTANTS[name].told else budgets[-1:])
     ]
-    to_make = [plan for plan in plans if plan not in runs.made and not options.show]
+    to_make = [plan for plan in plans if runs.find(plan) is None and not options.show]
     failed = make(to_make, runs, options.data, options.jobs) if to_make else 0
     for workers in options.workers:
         made = made_by(runs, [plan for plan in plans if plan.workers == workers])

@@ -95,6 +95,8 @@ class Forecast:
     reached: list[Reached]  # the rungs, and the end of a training
     search: float  # its end
     by: str  # what ends it: trials, time or samples
+    audited: int  # trials that go on to their end though they would have stopped
+    auditing: float  # seconds of that after the search; 0 where they go on during it
     confirms: int  # trainings that confirm the best
     seeds: int  # with which each of them trains
     confirmation: float  # seconds of it
@@ -213,13 +215,13 @@ class _Simulation:
             now, by, self._times = self._extended(now)
         else:
             self._paused = self._in_time(now)
-        ended = now + self._audit_paused() * self._times
+        auditing = self._audit_paused() * self._times
         for number in self._paused:
             for step, reached in self._reached.items():
                 if self._at(number) < step <= self._of[number].units:
-                    reached.add(ended, round(self._times))
+                    reached.add(now + auditing, round(self._times))
             insort(self._complete, (self._losses[number], number))
-        return self._concluded(ended, by)
+        return self._concluded(now, by, auditing)
 
     @property
     def _over(self) -> float:
@@ -425,21 +427,25 @@ class _Simulation:
         known = [limit for limit in limits if limit is not None]
         return Wish.of(self._spec, min(known, default=0.0))
 
-    def _concluded(self, now: float, by: str) -> Forecast:
-        wish = self._wish()
+    def _concluded(self, now: float, by: str, auditing: float) -> Forecast:
+        wish, ended = self._wish(), now + auditing
         best = [n for _, n in self._complete if not self._is_baseline(n)][: wish.top]
         again = [self._of[n].seconds for n in best]
         if again and self._spec.baseline is not None:
             again.append(self._of[0].seconds)
         slots, seeds = self._costs.slots, wish.seeds if again else 0
         limit = self._spec.budget.time or math.inf
-        while seeds and now + span(again * seeds, slots) > LATE * limit:
+        while seeds and ended + span(again * seeds, slots) > LATE * limit:
             seeds = seeds - 1 if seeds > 2 else 0
         if seeds and by == "time" and self._spec.confirm.seeds is None:
-            while now + span(again * (seeds + 1), slots) <= limit:
+            while ended + span(again * (seeds + 1), slots) <= limit:
                 seeds += 1
         confirmation = span(again * seeds, slots) if seeds else 0.0
         reached = [self._reached[step] for step in sorted(self._reached)]
-        end = now + confirmation + self._costs.leaving
-        trials = round(len(self._of) * self._times)
-        return Forecast(trials, reached, now, by, len(again) * seeds, seeds, confirmation, end)
+        trials, audited = (
+            round(count * self._times) for count in (len(self._of), len(self._audited | self._paused))
+        )
+        end = ended + confirmation + self._costs.leaving
+        return Forecast(
+            trials, reached, now, by, audited, auditing, len(again) * seeds, seeds, confirmation, end
+        )

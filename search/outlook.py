@@ -61,6 +61,7 @@ class Outlook:
             "complete": found.complete,
             "search": found.search,
             "ends_by": found.by,
+            "audit": {"trials": found.audited, "seconds": found.auditing},
             "confirmation": {
                 "trainings": found.confirms,
                 "seeds": found.seeds,

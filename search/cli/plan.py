@@ -129,13 +129,17 @@ def plan_screen(found: Outlook) -> Group:
     parts += ["", _rungs(found), Text(f"if {found.assumed}", style="dim"), ""]
     search = f"{duration(ahead.search)}, {_trials(ahead.trials)}"
     search += "" if ahead.by == "trials" else f", ended by the budget of {ahead.by}"
+    rows: list[tuple[str, Any]] = [("search", search)]
+    if ahead.audited:
+        those = f"{_trials(ahead.audited)} to the end that would have stopped"
+        rows.append(("audit", f"{duration(ahead.auditing)}, {those}" if ahead.auditing else those))
     confirmation: str | Text = Text("none", style="yellow" if spec.confirm.top != 0 else "")
     if ahead.seeds:
         several = ahead.confirms // ahead.seeds
         those = f"{several} configuration{'' if several == 1 else 's'} with {ahead.seeds} new seeds each"
         confirmation = f"{duration(ahead.confirmation)}, {those}"
     end = Text.assemble(("after ", ""), (duration(ahead.end), "bold green"))
-    parts.append(grid([("search", search), ("confirmation", confirmation), ("the end", end)]))
+    parts.append(grid([*rows, ("confirmation", confirmation), ("the end", end)]))
     lines = [Text(f"- {remark}", style="yellow") for remark in found.remarks]
     parts.append("")
     if lines:

@@ -84,9 +84,10 @@ def test_a_plan_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Sign
 
 @pytest.mark.slow
 def test_a_search_is_foreseen(tmp_path: Path) -> None:
-    shown = command(tmp_path, "plan", "space.yaml", "--measure", "60")
+    shown = command(tmp_path, "plan", "space.yaml", "--measure", "60", audit=0.2)
     assert shown.returncode == 0, shown.stderr
-    for word in ("small  30 trials", "a training", "memory", "the end of a training", "the budget"):
+    words = ("small  30 trials", "a training", "memory", "the end of a training", "audit   ", "the budget")
+    for word in words:
         assert word in shown.stdout
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"function.py", "space.yaml"}
     told = command(tmp_path, "plan", "space.yaml", "--measure", "60", "--trials", "9", "--json")

@@ -248,7 +248,9 @@ def test_closing_leaves_nothing_running(
     assert driver.ask() is None
 
 
-def test_impossible_constraints_end_the_search_and_make_no_further_trial(table: Table, make_spec: Any) -> None:
+def test_impossible_constraints_end_the_search_and_make_no_further_trial(
+    table: Table, make_spec: Any
+) -> None:
     spec = make_spec(constraints=["x > 0.25", "x * 1e9 < 1 or x == 0.5"])
     for _ in range(2):
         driver = table.driver(spec)

@@ -186,6 +186,8 @@ def test_the_audit_is_foreseen(stopping: dict[str, Any], budget: dict[str, Any])
         for audit in (0.0, 0.1)
     )
     assert with_it.complete > without.complete
+    assert with_it.audited > without.audited == without.auditing == 0
+    assert (with_it.auditing > 0) == (stopping.get("type") == "promotion"), "others go on meanwhile"
     if "trials" in budget:
         assert 1.05 < with_it.end / without.end < 1.15, "it costs a tenth"
     else:
