@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -41,9 +42,18 @@ app = typer.Typer(
 )
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"hpsearch {metadata.version('hpsearch')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Print the version.")
+    ] = False,
 ) -> None:
     if debug:
         os.environ["HPSEARCH_DEBUG"] = "1"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from fnmatch import fnmatch
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,10 @@ def space(old: str = "", new: str = "") -> str:
     assert old in SPACE
     Path("mine.yaml").write_text(SPACE.replace(old, new, 1), encoding="utf-8")
     return "mine.yaml"
+
+
+def test_the_version_is_that_of_the_package(cli: Cli) -> None:
+    assert cli("--version") == (0, f"hpsearch {metadata.version('hpsearch')}\n", "")
 
 
 def test_validate_shows_what_is_understood(cli: Cli) -> None:
