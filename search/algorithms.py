@@ -84,7 +84,31 @@ def is_conditional(spec: Spec) -> bool:
     return any(parameter.when is not None for parameter in spec.parameters.values())
 
 
-class SpaceSampler(BaseSampler):
+class WholeSampler(BaseSampler):
+    """What proposes whole configurations.
+
+    A trial that another program put up with some values may call for a parameter that the proposal lacks.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._space: Space = spec.space
+        self._distributions = distributions(self._space)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return self._distributions
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        seed = derived_seed(self._spec.search.seed, "sampler", trial.number, param_name)
+        parameter = self._space.searched_parameter(param_name)
+        return _label(parameter, parameter.sample(random.Random(seed)))
+
+
+class SpaceSampler(WholeSampler):
     """Proposes whole configurations that satisfy the space's conditions and constraints.
 
     A proposal is made by one of Optuna's samplers, snapped to the space, and thrown away where it violates a
@@ -93,17 +117,10 @@ class SpaceSampler(BaseSampler):
     """
 
     def __init__(self, spec: Spec) -> None:
-        self._space: Space = spec.space
-        self._spec = spec
-        self._distributions = distributions(self._space)
+        super().__init__(spec)
         self._conditional = is_conditional(spec)
         self._untried = Untried(spec)
         self._inner = self._make(0)
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return self._distributions
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         self._inner = self._make(derived_seed(self._spec.search.seed, "sampler", trial.number))
@@ -134,11 +151,6 @@ class SpaceSampler(BaseSampler):
             return known
         assert broken is not None
         raise all_refused(broken)
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        raise AssertionError(f"{param_name} is not part of the proposal")  # a proposal is always whole
 
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
@@ -195,39 +207,22 @@ class SpaceSampler(BaseSampler):
         return make_sampler(self._spec, seed)
 
 
-class GridSampler(BaseSampler):
+class GridSampler(WholeSampler):
     """Walks the space's grid in file order, leaving out what the study already has.
 
     Optuna's own needs a plain product: it knows neither conditions nor constraints, and shuffles on resume.
     """
 
-    def __init__(self, spec: Spec) -> None:
-        self._space: Space = spec.space
-        self._parameters = spec.parameters
-        self._distributions = distributions(self._space)
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return self._distributions
-
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
-        labels = self.next(study)
-        assert labels is not None, "the driver asks `exhausted` first"
-        return labels
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        raise AssertionError(f"{param_name} is not part of the grid")
+        return self.next(study) or {}  # whom another program puts up begins after the last as well
 
     def next(self, study: optuna.Study) -> dict[str, Any] | None:
         """The first point of the grid that no trial has, as Optuna's labels; None where all are taken."""
         taken = [t.params for t in study.get_trials(deepcopy=False) if t.params]
         for config in self._space.grid():
-            labels = {n: _label(self._parameters[n], config[n]) for n in self._space.searched if n in config}
+            labels = labelled(self._space, self._spec.parameters, config)
             if labels not in taken:
                 return labels
         return None

@@ -24,12 +24,11 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import ThreadpoolController
 
 from ..spaces import Choice, Spec
-from .algorithms import AGAIN, ATTEMPTS, all_refused, derived_seed, distributions, labelled
+from .algorithms import AGAIN, ATTEMPTS, WholeSampler, all_refused, derived_seed, labelled
 from .cube import Cube
 from .explain import SUGGESTED
 from .gaussian import Array, GaussianProcess, Indices, log_expected_improvement, standardised
@@ -49,22 +48,15 @@ PRIOR_HALVES, PRIOR_LEAST = 20, 0.2  # it halves every so many trials, down to t
 PRIOR_SPREAD = {"low": 0.3, "medium": 0.2, "high": 0.1}  # in ranges
 
 
-class RungGPSampler(BaseSampler):
+class RungGPSampler(WholeSampler):
     """Proposes whole configurations that satisfy the space's conditions and constraints."""
 
     def __init__(self, spec: Spec) -> None:
-        self._spec = spec
-        self._space = spec.space
-        self._distributions = distributions(spec.space)
+        super().__init__(spec)
         self._cube = Cube(spec.space)
         self._untried = Untried(spec)
         last = spec.early_stopping.max  # all rungs are below it
         self._places = places_of(spec) + ([] if last is None else [last])  # none where only ends compare
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return self._distributions
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
@@ -77,11 +69,6 @@ class RungGPSampler(BaseSampler):
         labels = self._legal(point, rng, tried(trials))
         study._storage.set_trial_system_attr(trial._trial_id, SUGGESTED, by)
         return labels
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        raise AssertionError(f"{param_name} is not part of the proposal")  # a proposal is always whole
 
     def _proposed(
         self, trials: Sequence[FrozenTrial], number: int, rng: np.random.Generator

@@ -463,6 +463,27 @@ def test_what_another_program_puts_up_wrongly_fails_and_the_search_goes_on(
     assert driver.ask() is None, "it counts"
 
 
+@pytest.mark.parametrize("sampler", ["tpe", "rung_gp", "grid"])
+def test_what_another_program_puts_up_in_part_gets_all_that_its_values_call_for(
+    table: Table, make_spec: Any, sampler: str
+) -> None:
+    parameters = {
+        "kind": ["plain", "warm"],
+        "rate": {"min": 1, "max": 4, "factor": 2, "when": {"kind": "warm"}},
+    }
+    spec = make_spec(parameters=parameters, search={"sampler": sampler}, budget={"trials": 9})
+    driver = table.driver(spec)
+    for _ in range(2):  # before the first proposal, and after the last that is left
+        driver.study.enqueue_trial({"kind": "warm"})
+        driver.study.enqueue_trial({"kind": "plain", "rate": 2})
+        while (given := driver.ask()) is not None:
+            assert set(given.params) == ({"kind", "rate"} if given.params["kind"] == "warm" else {"kind"})
+            assert given.params.get("rate", 1) in (1, 2, 4)
+            driver.complete(given.number, 1.0)
+    kinds = [trial.params["kind"] for trial in driver.trials]
+    assert kinds[:2] == kinds[-2:] == ["warm", "plain"] and len(kinds) >= 6
+
+
 def test_a_budget_of_the_resource_counts_each_step_once_over_attempts_and_resumes(
     table: Table, make_spec: Any
 ) -> None:
