@@ -68,19 +68,26 @@ def confirmed(
     sign = 1.0 if minimize else -1.0
     numbers = [number for number, row in values.items() if all(map(math.isfinite, row))]
     table = sign * np.array([values[number] for number in numbers])
+    scale = _scale(table)
+    table /= scale
     means = dict(zip(numbers, table.mean(1).tolist(), strict=True))
     winner = min(numbers, key=lambda n: (means[n], n != baseline, sign * searched[n]))
     others = max(1, len(numbers) - 1)
     mean_half, difference_half = _halves(table, picked_from=len(numbers), compared=others)
     picked_from = [row for row, number in enumerate(numbers) if number != baseline]
     expected = _without_luck(table, picked_from) if winner != baseline else means[winner]
-    value = Interval.around(sign * expected, mean_half)
+    value = Interval.around(sign * expected * scale, mean_half * scale)
     gain = None
     if baseline is not None and baseline in means and baseline != winner:
-        gain = Interval.around(means[baseline] - expected, difference_half)
+        gain = Interval.around((means[baseline] - expected) * scale, difference_half * scale)
     ties = [n for n in numbers if n != winner and means[n] - means[winner] <= difference_half]
-    optimism = expected - sign * searched[winner]
+    optimism = expected * scale - sign * searched[winner]
     return Confirmed(winner, value, optimism, gain, tuple(ties), table.shape[1])
+
+
+def _scale(table: np.ndarray) -> float:
+    """A power of two about as large as the values: no float holds the squares of huge or tiny ones."""
+    return float(2.0 ** (math.frexp(float(np.abs(table).max()))[1] - 1))
 
 
 def _without_luck(table: np.ndarray, picked_from: Sequence[int]) -> float:
@@ -116,7 +123,8 @@ def _halves(table: np.ndarray, *, picked_from: int, compared: int) -> tuple[floa
     both = ms_seed + (count - 1) * ms_noise
     if both == 0:  # seeds change nothing
         return 0.0, 0.0
-    mean_freedom = both**2 / (ms_seed**2 / (seeds - 1) + ((count - 1) * ms_noise) ** 2 / freedom)
+    of_seeds = ms_seed / both
+    mean_freedom = 1 / (of_seeds**2 / (seeds - 1) + (1 - of_seeds) ** 2 / freedom)
     mean = float(stdtrit(mean_freedom, alone)) * math.sqrt(both / count / seeds)
     together = 1 - (1 - LEVEL) / (2 * compared)
     return mean, float(stdtrit(freedom, together)) * math.sqrt(2 * ms_noise / seeds)

@@ -40,6 +40,29 @@ def test_of_one_alone_the_interval_is_that_of_a_t_test(row: list[float]) -> None
     assert found.gain is None and found.ties == ()
 
 
+@pytest.mark.parametrize("exponent", [-1060, -500, 500, 1020])
+def test_huge_and_tiny_values_are_judged_as_others_are(exponent: int) -> None:
+    rows = {0: [0.5, 0.55, 0.51], 1: [0.1, 0.11, 0.13], 2: [0.13, 0.125, 0.15]}
+    times = 2.0**exponent
+    plain = confirmed(rows, {n: row[0] for n, row in rows.items()}, baseline=0)
+    other = confirmed(
+        {n: [value * times for value in row] for n, row in rows.items()},
+        {n: row[0] * times for n, row in rows.items()},
+        baseline=0,
+    )
+    assert (other.winner, other.ties) == (plain.winner, plain.ties) == (1, (2,))
+    assert plain.gain is not None and other.gain is not None
+    for found, expected in ((other.value, plain.value), (other.gain, plain.gain)):
+        assert found.low / times == pytest.approx(expected.low, rel=1e-3)
+        assert found.high / times == pytest.approx(expected.high, rel=1e-3)
+    assert other.optimism / times == pytest.approx(plain.optimism, rel=1e-2)
+
+
+def test_values_that_hardly_vary_beside_others_have_an_interval() -> None:
+    found = confirmed({0: [1.0, 1.0], 1: [1e-100, 2e-100]}, {0: 1.0, 1: 1e-100}, baseline=0)
+    assert found.winner == 1 and found.gain is not None and found.gain.low > 0
+
+
 @given(st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=2, max_size=5), st.integers(0, 4))
 def test_more_is_better_just_as_less_is(rows: list[tuple[float, ...]], luck: int) -> None:
     values = {number: list(row) for number, row in enumerate(rows)}
