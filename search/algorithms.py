@@ -31,6 +31,7 @@ from .untried import Key, Untried, key_of, tried
 ATTEMPTS = 1000  # refused proposals before the search gives up
 AGAIN = 50  # proposals that a trial already has before what is left is listed
 MODELLED = 10  # of them by the sampler itself: one that is sure of what is not allowed proposes it again
+SURE = frozenset({"gp"})  # samplers that always do, whatever their seed, and take seconds
 # Of the proposals that no model makes: the share drawn around a stated prior, and their spread in ranges.
 _PRIOR_SHARE = {"low": 0.3, "medium": 0.5, "high": 0.7}
 _PRIOR_SPREAD = {"low": 0.25, "medium": 0.15, "high": 0.08}
@@ -130,9 +131,10 @@ class SpaceSampler(WholeSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
         taken, again, known = _tried_but(study, trial), 0, None
+        modelled = 1 if self._spec.search.sampler in SURE else MODELLED
         for attempt in range(ATTEMPTS):
             seed = derived_seed(self._spec.search.seed, "sampler", trial.number, attempt)
-            if attempt >= MODELLED:
+            if attempt >= modelled:
                 self._inner = optuna.samplers.RandomSampler(seed)
             elif attempt:
                 self._inner = self._make(seed)

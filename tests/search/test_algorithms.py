@@ -232,6 +232,27 @@ def test_trials_that_diverge_are_learnt_from_and_warned_of_by_nobody(
         assert sum(n >= 12 for n in infeasible) < sum(n < 12 for n in infeasible)
 
 
+def test_a_gaussian_process_is_asked_once_for_a_proposal(
+    search: Search, make_spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    sample = optuna.samplers.GPSampler.sample_relative
+
+    def counted(self: Any, study: Any, trial: FrozenTrial, space: Any) -> dict[str, Any]:
+        asked.append(trial.number)
+        return sample(self, study, trial, space)
+
+    monkeypatch.setattr(optuna.samplers.GPSampler, "sample_relative", counted)
+    spec = make_spec(
+        parameters={"x": {"min": 0.0, "max": 1.0}, "n": {"min": 1, "max": 64}},
+        constraints=["x < 0.1 or x > 0.5"],  # the best is in between
+        search={"sampler": "gp", "n_startup_trials": 4},
+        budget={"trials": 8},
+    )
+    assert len(search(spec)) == 8
+    assert asked == list(range(8))
+
+
 def test_another_seed_is_another_search(search: Search, make_spec: Any) -> None:
     found = [
         configurations(search(make_spec(search={"sampler": "random", "seed": seed}), file=f"{seed}.db"))
