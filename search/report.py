@@ -256,7 +256,8 @@ def against(
     if baseline.value is None or baseline.state != TrialState.COMPLETE:
         return f"the baseline (trial {baseline.number}) is {baseline.state.name.lower()}, so nothing compares"
     if baseline.number == best.number:
-        return "the baseline itself: nothing was better"
+        again = "" if confirmed is None else " when it was trained again"
+        return f"the baseline itself: nothing was better{again}"
     gain = baseline.value - best.value if goal == "minimize" else best.value - baseline.value
     return f"better than the baseline ({baseline.value:.6g}) by {gain:.4g}"
 

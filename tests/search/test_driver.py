@@ -957,6 +957,19 @@ def test_a_better_trial_that_came_later_is_named(table: Table, make_spec: Any) -
     assert confirmation(result)[-1] == "trial 10 has 0.05, which was not confirmed"
 
 
+def test_a_baseline_that_wins_has_won_among_those_that_were_trained_again(
+    table: Table, make_spec: Any
+) -> None:
+    """In the search others were better, and may be still where they came later."""
+    driver = table.driver(make_spec(**CONFIRM))
+    for value in (0.5, 0.3, 0.1, 0.2, *[0.9, 0.9, 0.5] * 2):
+        trained(driver, value)
+    driver.close()
+    report = study_report(open_study("study", storage=str(table.file), runs=table.runs))
+    assert report.best is not None and report.best.baseline
+    assert report.comparison == "the baseline itself: nothing was better when it was trained again"
+
+
 def test_a_confirmation_that_failed_is_told(table: Table, make_spec: Any) -> None:
     spec = make_spec(**CONFIRM, execution={"retries": 0, "workers": 1})
     driver = table.driver(spec)
