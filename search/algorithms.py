@@ -7,6 +7,7 @@ import random
 import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import optuna
@@ -24,6 +25,7 @@ from ..spaces import Choice, Range, Space, Spec
 from ..spaces.samplers import TPE
 from ..spaces.stopping import Hyperband, SuccessiveHalving
 from .errors import SearchError
+from .explain import FIXED
 from .rung_view import as_samplers_see_it, decided
 from .scheduling import hyperband_brackets, promotes
 from .untried import Key, Untried, key_of, tried
@@ -86,10 +88,7 @@ def is_conditional(spec: Spec) -> bool:
 
 
 class WholeSampler(BaseSampler):
-    """What proposes whole configurations.
-
-    A trial that another program put up with some values may call for a parameter that the proposal lacks.
-    """
+    """Proposes whole configurations: with the values, if any, that another program put a trial up with."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
@@ -101,9 +100,21 @@ class WholeSampler(BaseSampler):
     ) -> dict[str, BaseDistribution]:
         return self._distributions
 
+    def given(self, trial: FrozenTrial) -> dict[str, Any]:
+        """The values that a trial was put up with; Optuna tells of those that are none."""
+        found: dict[str, Any] = {}
+        for name, label in trial.system_attrs.get(FIXED, {}).items():
+            parameter = self._spec.parameters.get(name)
+            if isinstance(parameter, Choice) and label in parameter.labels():
+                found[name] = parameter.value_of(label)
+            elif isinstance(parameter, Range) and isinstance(label, int | float):
+                found[name] = label
+        return found
+
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
+        """A value for a trial that was put up with such as no point of the grid has that is left."""
         seed = derived_seed(self._spec.search.seed, "sampler", trial.number, param_name)
         parameter = self._space.searched_parameter(param_name)
         return _label(parameter, parameter.sample(random.Random(seed)))
@@ -131,6 +142,7 @@ class SpaceSampler(WholeSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
         taken, again, known = _tried_but(study, trial), 0, None
+        given = self.given(trial)
         modelled = 1 if self._spec.search.sampler in SURE else MODELLED
         for attempt in range(ATTEMPTS):
             seed = derived_seed(self._spec.search.seed, "sampler", trial.number, attempt)
@@ -138,8 +150,8 @@ class SpaceSampler(WholeSampler):
                 self._inner = optuna.samplers.RandomSampler(seed)
             elif attempt:
                 self._inner = self._make(seed)
-            labels: dict[str, Any] = {}
-            config = self._space.resolve(self._suggester(study, trial, random.Random(seed), labels))
+            config = self._space.resolve(self._suggester(study, trial, random.Random(seed), given))
+            labels = labelled(self._space, self._spec.parameters, config)
             broken = self._space.violated(config)
             if broken is None:
                 if key_of(labels) not in taken:
@@ -147,6 +159,8 @@ class SpaceSampler(WholeSampler):
                 again, known = again + 1, labels
                 if again > AGAIN:
                     break
+        if given:
+            return known or labels  # whoever put it up wants it so
         if left := self._untried.left(taken):
             return random.Random(seed).choice(left)
         if known is not None:  # a small space may have no other
@@ -160,23 +174,23 @@ class SpaceSampler(WholeSampler):
         self._inner.after_trial(study, trial, state, values)
 
     def _suggester(
-        self, study: optuna.Study, trial: FrozenTrial, rng: random.Random, labels: dict[str, Any]
+        self, study: optuna.Study, trial: FrozenTrial, rng: random.Random, given: Mapping[str, Any]
     ) -> Callable[[str, Range | Choice], Any]:
-        """Suggest values from the inner sampler, and note Optuna's label for each in `labels`."""
+        """Suggest what is given, and the others from the inner sampler."""
         study = as_samplers_see_it(study, self._spec, len(self._distributions))
         relative = self._inner.sample_relative(study, trial, self._relative_space(study, trial))
 
         def suggest(name: str, parameter: Range | Choice) -> Any:
+            if name in given:
+                return given[name]
             label: Any = relative.get(name)
             if name not in relative:
                 label = self._from_prior(parameter, rng)
                 if label is None:
                     label = self._inner.sample_independent(study, trial, name, self._distributions[name])
             if isinstance(parameter, Choice):
-                labels[name] = label
                 return parameter.value_of(label)
-            labels[name] = self._space.snap(name, label)
-            return labels[name]
+            return self._space.snap(name, label)
 
         return suggest
 
@@ -218,12 +232,19 @@ class GridSampler(WholeSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
-        return self.next(study) or {}  # whom another program puts up begins after the last as well
+        return self.next(study, self.given(trial)) or {}
 
-    def next(self, study: optuna.Study) -> dict[str, Any] | None:
-        """The first point of the grid that no trial has, as Optuna's labels; None where all are taken."""
+    def next(
+        self, study: optuna.Study, given: Mapping[str, Any] = MappingProxyType({})
+    ) -> dict[str, Any] | None:
+        """The first point of the grid, of those with the given values, that no trial has, as Optuna's labels.
+
+        None where all are taken.
+        """
         taken = [t.params for t in study.get_trials(deepcopy=False) if t.params]
         for config in self._space.grid():
+            if any(config.get(name, value) != value for name, value in given.items()):
+                continue
             labels = labelled(self._space, self._spec.parameters, config)
             if labels not in taken:
                 return labels

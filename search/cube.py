@@ -6,6 +6,7 @@ import math
 from bisect import bisect
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,11 +30,13 @@ class Cube:
         self.unordered = np.array([isinstance(p, Choice) and not is_ordered(p) for p in parameters], bool)
         self._sizes = [len(p.choices) if isinstance(p, Choice) else 0 for p in parameters]
 
-    def config(self, point: Array) -> dict[str, Any]:
-        """The configuration at a point, whole."""
+    def config(self, point: Array, given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """The configuration at a point, whole, with values that are given in any case."""
         place = point.tolist()
 
         def suggest(name: str, _: Range | Choice) -> Any:
+            if name in given:
+                return given[name]
             axis = self._axes[name]
             return axis.value(place[axis.index])
 

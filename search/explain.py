@@ -15,6 +15,7 @@ from ..spaces.stopping import Rungs
 from .scheduling import alike_of, bracket_of_trial, brackets_of, promotes
 
 RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
+FIXED = "fixed_params"  # Optuna's attribute for the parameters that a trial was put up with
 SUGGESTED = "suggested"  # a trial's system attribute that says by what, where the sampler is our own
 
 

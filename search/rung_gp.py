@@ -66,7 +66,7 @@ class RungGPSampler(WholeSampler):
         rng = np.random.default_rng(derived_seed(self._spec.search.seed, "sampler", trial.number))
         number = len(trials)
         point, by = self._proposed(trials, number, rng)
-        labels = self._legal(point, rng, tried(trials))
+        labels = self._legal(point, rng, tried(trials), self.given(trial))
         study._storage.set_trial_system_attr(trial._trial_id, SUGGESTED, by)
         return labels
 
@@ -221,20 +221,24 @@ class RungGPSampler(WholeSampler):
             if name in parameters
         }
 
-    def _legal(self, point: Array, rng: np.random.Generator, taken: set[Key]) -> dict[str, Any]:
+    def _legal(
+        self, point: Array, rng: np.random.Generator, taken: set[Key], given: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """The labels of the configuration at a point; of another where it breaks a constraint or is taken."""
         again, known, broken = 0, None, None
         for _ in range(ATTEMPTS):
-            config = self._cube.config(point)
+            config = self._cube.config(point, given)
+            labels = labelled(self._space, self._spec.parameters, config)
             broken = self._space.violated(config)
             if broken is None:
-                labels = labelled(self._space, self._spec.parameters, config)
                 if key_of(labels) not in taken:
                     return labels
                 again, known = again + 1, labels
                 if again > AGAIN:
                     break
             point = rng.random(self._cube.dimensions)
+        if given:
+            return known or labels  # whoever put it up wants it so
         if left := self._untried.left(taken):
             return left[rng.integers(len(left))]
         if known is not None:  # a small space may have no other

@@ -17,11 +17,10 @@ from ..storage.studies import trial_of
 from .algorithms import make_sampler
 from .api import StudyResult
 from .confirming import searched
-from .explain import SUGGESTED, RungResult, rung_results
+from .explain import FIXED, SUGGESTED, RungResult, rung_results
 from .promoting import EVENTS, promotion_of
 from .scheduling import Waiting, promotes
 
-FIXED = "fixed_params"  # Optuna's attribute for the parameters that a trial was put up with
 # What Optuna's samplers count before they trust their models.
 COUNTED = {"tpe": (TrialState.COMPLETE, TrialState.PRUNED), "gp": (TrialState.COMPLETE,)}
 

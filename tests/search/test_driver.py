@@ -484,6 +484,23 @@ def test_what_another_program_puts_up_in_part_gets_all_that_its_values_call_for(
     assert kinds[:2] == kinds[-2:] == ["warm", "plain"] and len(kinds) >= 6
 
 
+@pytest.mark.parametrize("sampler", ["tpe", "rung_gp", "grid"])
+def test_what_another_program_puts_up_in_part_keeps_the_constraints_that_it_can(
+    table: Table, make_spec: Any, sampler: str
+) -> None:
+    parameters = {"r": {"min": 2, "max": 64, "factor": 2}, "n": {"min": 1, "max": 9}}
+    constraints = ["r * n < 200", "n != 9"]
+    fields = {"parameters": parameters, "constraints": constraints, "baseline": None}
+    driver = table.driver(make_spec(**fields, search={"sampler": sampler}, budget={"trials": 9}))
+    for _ in range(3):
+        driver.study.enqueue_trial({"r": 64})
+    driver.study.enqueue_trial({"n": 9})
+    found = [asked(driver).params for _ in range(4)]
+    assert [params["r"] for params in found[:3]] == [64] * 3
+    assert {params["n"] for params in found[:3]} == {1, 2, 3}
+    assert found[3]["n"] == 9, "whoever put it up wants it so"
+
+
 def test_a_budget_of_the_resource_counts_each_step_once_over_attempts_and_resumes(
     table: Table, make_spec: Any
 ) -> None:
