@@ -217,7 +217,8 @@ class Driver:
             return reason
         if pauses and (told := self._pause_trial(running)) is not None:
             return told
-        if self._clock.suspends:
+        has_only_to_return = step == self.spec.early_stopping.max  # put back, it would have nothing to train
+        if self._clock.suspends and not has_only_to_return:
             self.suspend(number)
             return "the search is paused" if self.paused else "the search is stopping"
         self._lives.flush()

@@ -226,6 +226,22 @@ def test_a_stop_ends_trials_at_their_next_report_and_a_request_puts_them_back(
     assert driver.stop_reason == "enough"
 
 
+@pytest.mark.parametrize("pauses", [False, True])
+def test_a_trial_at_its_last_step_returns_though_the_search_is_stopping(
+    table: Table, make_spec: Any, pauses: bool
+) -> None:
+    """Put back, it would go on from a checkpoint that leaves nothing to train."""
+    driver = table.driver(make_spec(early_stopping=HYPERBAND))
+    asked(driver)
+    if pauses:
+        driver.pause()
+    else:
+        driver.request_stop("interrupted")
+    assert driver.report(0, 0.5, 9, {}) is None
+    driver.complete(0, 0.5)
+    assert table.states() == ["COMPLETE"]
+
+
 def test_closing_leaves_nothing_running(
     table: Table, make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
