@@ -92,9 +92,12 @@ class Promoting:
     def why_not(self, number: int) -> str:
         """Why a trial that waited ends."""
         trial = self._storage.get_all_trials(0, deepcopy=False)[number]
-        step = self._promotion.standing(number).step
-        eta = self._promotion.eta
-        return f"paused at {step} {self._spec.resource}: {self._standing(trial)}, one in {eta} goes on"
+        step, eta = self._promotion.standing(number).step, self._promotion.eta
+        gone, reached = self._promotion.gone(number)
+        return (
+            f"paused at {step} {self._spec.resource}: {self._standing(trial)}, "
+            f"one in {eta} goes on and {gone} of {reached} have"
+        )
 
     def _note(self, trial: FrozenTrial, what: str) -> str:
         event = f"{what} at {trial.last_step} {self._spec.resource}, {self._standing(trial)}"

@@ -189,6 +189,11 @@ class Promotion:
         ranked = rung.ranked[kind]
         return Standing(rung.step, 1 + bisect_left(ranked, (loss, number)), len(ranked))
 
+    def gone(self, number: int) -> tuple[int, int]:
+        """How many have gone on from the last rung that a trial has come to, and of how many."""
+        rung = self._at[number][0]
+        return self._gone(rung), rung.reached
+
     def waiting(self, number: int) -> Waiting:
         """How a paused trial waits, among all."""
         rung = self._at[number][0]

@@ -628,8 +628,8 @@ def test_those_who_wait_end_with_the_search_and_not_when_it_is_stopped(table: Ta
     assert driver.ask() is None
     driver.finish()
     assert [t.user_attrs["reason"] for t in table.read()] == [
-        "paused at 1 steps: ranked 1 of 2, one in 3 goes on",
-        "paused at 1 steps: ranked 2 of 2, one in 3 goes on",
+        "paused at 1 steps: ranked 1 of 2, one in 3 goes on and 0 of 2 have",
+        "paused at 1 steps: ranked 2 of 2, one in 3 goes on and 0 of 2 have",
     ]
 
 
@@ -672,7 +672,8 @@ def test_a_trial_without_a_checkpoint_ends_at_its_rung(table: Table, make_spec: 
     driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
     _, answer = to_rung(driver, 1, 5.0, checkpoint=False)
     assert answer == (
-        "paused at 1 steps: ranked 1 of 1, one in 3 goes on; it left no checkpoint to go on from"
+        "paused at 1 steps: ranked 1 of 1, one in 3 goes on and 0 of 1 have; "
+        "it left no checkpoint to go on from"
     )
     assert table.states() == ["PRUNED"]
 
@@ -1026,7 +1027,7 @@ def test_a_winner_that_diverged_when_it_was_trained_again_is_told(
     for _ in range(4 if baseline else 2):
         given = asked(driver)
         again = table.read()[given.number].user_attrs["confirms"]
-        driver.complete(given.number, 0.9 if again == 0 else float("nan"))
+        driver.complete(given.number, 0.9 + given.number / 100 if again == 0 else float("nan"))
     driver.close()
     result = open_study("study", storage=str(table.file), runs=table.runs)
     told = "trial 2 diverged when it was trained again"

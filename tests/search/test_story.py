@@ -91,6 +91,17 @@ def test_a_trial_that_waits_tells_what_would_let_it_go_on(search: Callable[..., 
     assert third.waits[-1].startswith("no search runs now")
 
 
+def test_the_best_at_a_rung_tells_who_went_on_before_it(search: Callable[..., Hand]) -> None:
+    hand = search(early_stopping=PROMOTION, budget={"trials": 4})
+    for value in (5.0, 6.0, 4.0):
+        number = hand.to(1, value)
+    hand.driver.report(number, 4.0, 3, {})
+    best = hand.to(1, 1.0)
+    hand.driver.finish()
+    end = hand.story(best).end
+    assert end == "paused at 1 steps: ranked 1 of 4, one in 3 goes on and 1 of 4 have"
+
+
 def test_what_is_told_comes_true(search: Callable[..., Hand]) -> None:
     """As many come as the story says, none of them better, and the trial is taken up, and not before."""
     hand = search(early_stopping=PROMOTION, budget={"trials": 30})
