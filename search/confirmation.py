@@ -50,6 +50,7 @@ class Confirmed:
     gain: Interval | None  # how much better than the baseline; None where there is none, or it is the winner
     ties: tuple[int, ...]  # candidates that may be as good as the winner
     seeds: int
+    seedless: bool  # no seed changed any value
 
 
 def confirmed(
@@ -82,7 +83,8 @@ def confirmed(
         gain = Interval.around((means[baseline] - expected) * scale, difference_half * scale)
     ties = [n for n in numbers if n != winner and means[n] - means[winner] <= difference_half]
     optimism = expected * scale - sign * searched[winner]
-    return Confirmed(winner, value, optimism, gain, tuple(ties), table.shape[1])
+    seedless = bool((table == table[:, :1]).all())
+    return Confirmed(winner, value, optimism, gain, tuple(ties), table.shape[1], seedless)
 
 
 def _scale(table: np.ndarray) -> float:

@@ -205,6 +205,11 @@ def confirmation(result: StudyResult) -> list[str]:
         f"({value.low:.6g} to {value.high:.6g}); its value in the search, {best.value:.6g}, "
         f"was {abs(off):.3g} too {'good' if off >= 0 else 'bad'}"
     ]
+    if confirmed.seedless:
+        lines.append(
+            "no seed changed a value: a training has no chance in it, or takes no seed from trial.seed "
+            "(a script: HPSEARCH_SEED)"
+        )
     if confirmed.ties:
         others = ", ".join(map(str, confirmed.ties))
         lines.append(f"a tie with trial{'s' if len(confirmed.ties) > 1 else ''} {others}")
