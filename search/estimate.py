@@ -156,9 +156,11 @@ def _nothing(spec: Spec, found: Measured, seconds: float) -> str:
             f"no training came to its end within {seconds:.0f} s, and the space does not say where that is: "
             "give early_stopping.max, and let the objective report"
         )
+    tried = [probe for probe in (found.baseline, *found.probes) if probe is not None]
+    twice = "twice " if any(probe.every for probe in tried) else ""
     return (
-        f"no training reported within {seconds:.0f} s, so nobody knows how long one takes: let the objective "
-        "report more often, or give more --measure"
+        f"no training reported {twice}within {seconds:.0f} s, so nobody knows how long one takes: let the "
+        "objective report more often, or give more --measure"
     )
 
 
@@ -168,6 +170,7 @@ class _Running:
     given: float  # when, by the monotonic clock
     attempt: Attempt
     first: bool  # of its worker
+    heard_at: float = 0.0  # its last report, by the monotonic clock
 
 
 class _Bench:
@@ -222,7 +225,7 @@ class _Bench:
             selector.close()
             self.leaving = time.monotonic() - began
         for number, running in self._running.items():  # the time is over
-            self._conclude(number, running)
+            self._conclude(number, running, silent=began - running.heard_at)
         return [self._probes[index] for index in sorted(self._probes)]
 
     def _start(self, slot: int) -> Worker:
@@ -273,6 +276,7 @@ class _Bench:
             if running.first and running.attempt.heard == 0:
                 self.startups.append(time.monotonic() - running.given - message["seconds"])
             running.attempt.report(message["step"], message["seconds"])
+            running.heard_at = time.monotonic()
             if not self._seen(running):
                 worker.go_on(message)
                 return
@@ -297,12 +301,15 @@ class _Bench:
         last = running.attempt.reports[-1][1]
         return running.attempt.heard >= 2 and (last >= TRIAL_SECONDS or now > (self._began + self._until) / 2)
 
-    def _conclude(self, number: int, running: _Running) -> None:
+    def _conclude(self, number: int, running: _Running, silent: float = 0.0) -> None:
+        """What a configuration told, which was `silent` for so many seconds when the time was over."""
         attempt, config = running.attempt, self._probes[number].config
         units = None
         if attempt.ended is not None:
             units = attempt.reports[-1][0] if attempt.reports else 0
         cost = attempt.cost if self.units is not None or units is not None else None
+        if cost is not None and not cost.sure and silent > cost.per_unit * attempt.reports[0][0]:
+            cost = None  # its first report came sooner than others do: it told no more than its start
         self._probes[number] = Probe(config, cost, attempt.every or 0.0, units)
 
 

@@ -77,11 +77,12 @@ def outlook(spec: Spec, measured: Measured, before: float = 0.0, expected: Expec
     """The future of a search; `before`: seconds that its command takes before it starts a worker."""
     costs = costs_of(measured, before)
     silent = all(probe.units == 0 for probe in measured.known)
-    found = forecast(spec.override(early_stopping={"method": "none"}, audit=None) if silent else spec, costs)
-    remarks = list(_remarks(spec, measured, costs, found))
+    ahead = spec.override(early_stopping={"method": "none"}, audit=None) if silent else spec
+    found = forecast(ahead, costs)
+    remarks = list(_remarks(ahead, measured, costs, found))
     if silent and spec.early_stopping.method != "none":
         remarks.insert(0, "the objective reports nothing, so early stopping has nothing to judge by")
-    return Outlook(spec, measured, found, assumed(spec), remarks, expected)
+    return Outlook(spec, measured, found, assumed(ahead), remarks, expected)
 
 
 def costs_of(measured: Measured, before: float) -> Costs:
@@ -125,7 +126,7 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
         yield from _about_confirmation(spec, found)
     over = found.by == "trials" and not _runs_out(spec, found)
     if over and budget.time is not None and found.end < 0.9 * budget.time:
-        more = round(found.trials * budget.time / found.end)
+        more = forecast(spec.override(budget={"trials": None}), costs).trials
         yield (
             f"all {found.trials} trials are over after {duration(found.end)} of {duration(budget.time)}: "
             f"--trials {more} uses them"

@@ -16,7 +16,7 @@ import pytest
 from hpsearch.search.cli.common import auditing, confirming, given
 
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
-SECONDS = {"broken": "60", "silent": "2", "diverges": "60"}  # of the measurement, at most
+SECONDS = {"broken": "60", "silent": "2", "starts": "6", "diverges": "60"}  # of the measurement, at most
 FUNCTION = """
 import time
 
@@ -29,6 +29,11 @@ def train(trial):
 
 
 def silent(trial):
+    time.sleep(600)
+
+
+def starts(trial):
+    trial.report(1.0, step=1)
     time.sleep(600)
 
 
@@ -104,6 +109,7 @@ def test_a_search_is_foreseen(tmp_path: Path) -> None:
     ("function", "message"),
     [("broken", "every configuration that was tried failed: ValueError: no such file"),
      ("silent", "no training reported within 2 s"),
+     ("starts", "no training reported twice within 6 s"),
      ("diverges", "every configuration that was tried failed: diverged: loss at 1 was nan")],
 )  # fmt: skip
 def test_what_cannot_be_measured_is_said(tmp_path: Path, function: str, message: str) -> None:
@@ -137,6 +143,7 @@ def test_a_confirmation_is_done_where_it_is_asked_for(tmp_path: Path) -> None:
     done = command(tmp_path, "run", "space.yaml", "--confirm", "--plain", **fields)
     assert done.returncode == 0, done.stderr
     assert "trained again with 3 new seeds" in done.stdout
+    assert "no seed changed a value" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpsearch.search.backends.resources import Share
+from hpsearch.search.estimate import Measured, Probe
 from hpsearch.search.forecast import MOST_TRIALS, RUNS, Costs, Training, _Simulation, assumed, forecast
+from hpsearch.search.outlook import outlook
+from hpsearch.search.pace import Cost
+from hpsearch.search.rehearsal import Rehearsal
 from hpsearch.search.timing import LATE
 from hpsearch.spaces import Spec
 
@@ -145,6 +150,19 @@ def test_a_long_search_goes_on_as_it_began() -> None:
     timed = forecast(spec(budget={"time": 2 * short.end}, early_stopping=stopping), costs(9.0))
     assert timed.by == "time" and timed.end <= 2 * short.end
     assert timed.trials == pytest.approx(2000, rel=0.1)
+
+
+def test_as_many_trials_as_are_proposed_use_the_time() -> None:
+    """The start is no part of what a trial takes."""
+    probe = Probe({"x": 0.5}, Cost(0.0, 1 / 9), every=1 / 9, units=9)
+    measured = Measured(
+        None, [probe], 9, 20.0, 0.0, None, 1, Share(2, 1.0, 0.0, None), 10.0, driver=Rehearsal()
+    )
+    few = spec(budget={"trials": 5, "time": 60.0}, early_stopping={"method": "none", "max": 9})
+    told = next(remark for remark in outlook(few, measured).remarks if "--trials" in remark)
+    more = few.override(budget={"trials": int(told.split("--trials ")[1].split()[0])})
+    assert 0.95 * 60 < outlook(more, measured).forecast.end <= 60
+    assert not any("--trials" in remark for remark in outlook(more, measured).remarks)
 
 
 def test_the_audit_of_a_long_search_is_in_its_time() -> None:
