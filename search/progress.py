@@ -178,8 +178,8 @@ def _pace(driver: Driver, done: int, total: int | None) -> str:
     left = []
     if done and driver.elapsed > 1:
         parts.append(f"{60 * done / driver.elapsed:.1f} trials/min")
-        if total is not None:
-            left.append(driver.elapsed / done * max(0, total - done))
+        if total is not None and done < total:  # then the best train again, which is no trial of the rate
+            left.append(driver.elapsed / done * (total - done))
     if driver.spec.budget.time is not None:
         left.append(max(0.0, driver.spec.budget.time - driver.elapsed))
     if left:

@@ -258,7 +258,8 @@ def _space(report: StudyReport) -> Group:
     table.add_column("values", overflow="fold", style="dim")
     best = report.best.params if report.best is not None else {}
     if best:
-        table.add_column("best", overflow="fold")
+        long = any(len(brief(value)) > BAR for value in best.values())  # a number is never broken
+        table.add_column("best", overflow="fold", no_wrap=not long)
     if any(parameter.importance is not None for parameter in report.parameters):
         table.add_column("importance", no_wrap=True)
     for parameter in report.parameters:

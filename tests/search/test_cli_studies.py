@@ -14,6 +14,7 @@ from typing import Any
 
 import optuna
 import pytest
+from rich.console import Console
 from ruamel.yaml import YAML
 from typer.testing import CliRunner, Result
 
@@ -21,7 +22,7 @@ from hpsearch.search import open_study, run
 from hpsearch.search.cli import screens
 from hpsearch.search.cli.app import app
 from hpsearch.search.errors import SearchError, UsageError
-from hpsearch.search.report import trial_rows
+from hpsearch.search.report import study_report, trial_rows
 from hpsearch.spaces import loads
 from hpsearch.storage import StorageError, files, studies
 
@@ -243,6 +244,16 @@ def test_a_narrow_terminal_leaves_out_whole_parameters(
     table, missing = screens.trials_table(rows, "val_loss", "steps", ["x", "layers"], width)
     assert missing == left_out
     assert len(table.columns) == 8 - len(left_out)
+
+
+@pytest.mark.parametrize("width", [54, 200])
+def test_no_number_is_broken(database: Path, width: int) -> None:
+    report = study_report(open_study("curves", storage=str(database)))
+    assert report.best is not None
+    console = Console(file=io.StringIO(), width=width)
+    console.print(screens.study_screen(report, ()))
+    assert isinstance(console.file, io.StringIO)
+    assert f" {report.best.params['x']:.3g} " in console.file.getvalue()
 
 
 def test_best(database: Path) -> None:

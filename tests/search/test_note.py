@@ -8,6 +8,7 @@ from optuna_dashboard import get_note, save_note
 
 from hpsearch.search.note import study_note, write_note
 from hpsearch.spaces import Spec
+from hpsearch.storage.states import AT_RUNG, AUDITED, CONFIRMS
 
 
 @pytest.mark.parametrize("count", [1, 200])
@@ -25,6 +26,8 @@ def test_the_dashboard_reads_the_note_whole_and_goes_on_from_it(count: int) -> N
     study = optuna.create_study(study_name="noted")
     write_note(study, spec)
     assert get_note(study) == study_note(spec)
+    for attribute in (AT_RUNG, AUDITED, CONFIRMS):
+        assert f"`{attribute}`" in study_note(spec)
     assert (len(study_note(spec)) > 2045) == (count == 200)  # in one part, and in several
     save_note(study, "What was found.")
     write_note(study, spec)

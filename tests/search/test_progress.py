@@ -58,6 +58,20 @@ def test_a_narrow_terminal_shortens_parameters_alone(driver: Driver, width: int)
     assert "1.2500 by trial 0" in shown[2]
 
 
+def test_the_time_left_is_not_told_by_trials_that_are_over(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the best train again."""
+    monkeypatch.setattr(Driver, "elapsed", 60.0)
+    assert "1/4  1:00 elapsed  1.0 trials/min  about 3:00 left" in drawn(driver, 120)[1]
+    driver.complete(1, 2.0)
+    for number in (2, 3):
+        assert driver.ask() is not None
+        driver.complete(number, 3.0)
+    assert "4/4  1:00 elapsed  4.0 trials/min" in drawn(driver, 120)[1]
+    assert "left" not in drawn(driver, 120)[1]
+
+
 def test_a_stop_is_said(driver: Driver) -> None:
     driver.request_stop("interrupted by SIGINT")
     assert "stopping" in " ".join(drawn(driver, 120))
