@@ -52,6 +52,7 @@ class Probe:
     every: float  # seconds from one report to the next
     units: int | None  # at which it ended by itself, if it did
     error: str | None = None
+    first: int | None = None  # the step of its first report
 
 
 @dataclass(frozen=True)
@@ -310,7 +311,8 @@ class _Bench:
         cost = attempt.cost if self.units is not None or units is not None else None
         if cost is not None and not cost.sure and silent > cost.per_unit * attempt.reports[0][0]:
             cost = None  # its first report came sooner than others do: it told no more than its start
-        self._probes[number] = Probe(config, cost, attempt.every or 0.0, units)
+        first = attempt.reports[0][0] if attempt.reports else None
+        self._probes[number] = Probe(config, cost, attempt.every or 0.0, units, first=first)
 
 
 def _configs(spec: Spec) -> Iterator[dict[str, Any]]:

@@ -76,12 +76,13 @@ class Outlook:
 def outlook(spec: Spec, measured: Measured, before: float = 0.0, expected: Expected | None = None) -> Outlook:
     """The future of a search; `before`: seconds that its command takes before it starts a worker."""
     costs = costs_of(measured, before)
-    silent = all(probe.units == 0 for probe in measured.known)
+    silent = all(probe.first in (None, spec.early_stopping.max) for probe in measured.known)
     ahead = spec.override(early_stopping={"method": "none"}, audit=None) if silent else spec
     found = forecast(ahead, costs)
     remarks = list(_remarks(ahead, measured, costs, found))
     if silent and spec.early_stopping.method != "none":
-        remarks.insert(0, "the objective reports nothing, so early stopping has nothing to judge by")
+        told = "the objective reports nothing before its end, so early stopping has nothing to judge by"
+        remarks.insert(0, told)
     return Outlook(spec, measured, found, assumed(ahead), remarks, expected)
 
 

@@ -6,6 +6,7 @@ Optuna's own pruners note them, and a search that goes on begins with what the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Self
 
@@ -56,7 +57,8 @@ class Promoting:
         if not came:
             return False
         self._promotion.pause(number)
-        if self._promotion.next() != number:
+        at_its_end = step >= (self._spec.early_stopping.max or math.inf)  # its cost is spent
+        if self._promotion.next() != number and not at_its_end:
             return True
         self._note(trial, GOES_ON)
         self._promotion.go_on(number)

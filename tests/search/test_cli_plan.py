@@ -42,6 +42,12 @@ def mute(trial):
     return trial.params["x"]
 
 
+def late(trial):
+    time.sleep(0.05)
+    trial.report(trial.params["x"], step=9)
+    return trial.params["x"]
+
+
 def diverges(trial):
     trial.report(float("nan"), step=1)
 
@@ -120,12 +126,15 @@ def test_what_cannot_be_measured_is_said(tmp_path: Path, function: str, message:
     assert message in told.stderr
 
 
-def test_early_stopping_of_what_reports_nothing_is_foreseen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("function", ["mute", "late"])
+def test_early_stopping_of_what_reports_nothing_is_foreseen(tmp_path: Path, function: str) -> None:
     words = ("plan", "space.yaml", "--audit", "--measure", "60", "--json")
-    told = command(tmp_path, *words, objective="function.py:mute")
+    told = command(tmp_path, *words, objective=f"function.py:{function}")
     found = json.loads(told.stdout)
     assert found["complete"] == found["trials"] == 30
-    assert found["remarks"][0] == "the objective reports nothing, so early stopping has nothing to judge by"
+    assert found["remarks"][0] == (
+        "the objective reports nothing before its end, so early stopping has nothing to judge by"
+    )
 
 
 @pytest.mark.slow

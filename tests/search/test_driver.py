@@ -678,6 +678,21 @@ def test_a_trial_without_a_checkpoint_ends_at_its_rung(table: Table, make_spec: 
     assert table.states() == ["PRUNED"]
 
 
+def test_who_reports_at_its_end_alone_is_complete(table: Table, make_spec: Any) -> None:
+    """It comes to all rungs with its last step, and its cost is spent."""
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 4}))
+    for value in (0.1, 0.2, 0.3):
+        number, answer = to_rung(driver, 9, value)
+        assert answer is None
+        driver.complete(number, value)
+    driver.close()
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 4}))
+    assert to_rung(driver, 3, 0.0)[1] == "paused at 3 steps, ranked 1 of 4", (
+        "the others have gone on from there"
+    )
+    assert table.states() == ["COMPLETE"] * 3 + ["RUNNING"]
+
+
 def test_the_baseline_takes_nobodys_place_and_never_pauses(table: Table, make_spec: Any) -> None:
     driver = table.driver(make_spec(early_stopping=PROMOTION, baseline={"x": 0.5}, budget={"trials": 20}))
     assert to_rung(driver, 1, 9.0) == (0, None)
