@@ -6,8 +6,8 @@ Prints a line of JSON for each run that has trained alone, and then one with wha
 own, with the threads of a worker: its caller loads no torch.
 
 Where the two differ by more than rounding explains, the run itself is looked at: one whose learning rate is
-too hot makes something big of any rounding. So it trains once more, alone, from a start that is `NUDGE` away,
-and may differ by `TIMES` what that changes.
+too hot makes something big of any rounding. So it trains twice more, alone, from a start that is `NUDGE` away
+to either side, and may differ by `TIMES` the more of what these change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Compared:
     value: float | None  # the last loss of the run alone; None where it diverged
     difference: Gap | None  # None where they ended differently
     identical: bool  # bit for bit
-    sensitivity: Gap | None  # what a start `NUDGE` away changes; None where nobody had to know
+    sensitivity: Gap | None  # the most that a start `NUDGE` away changes; None where nobody had to know
     allowed: Gap
 
     @property
@@ -97,8 +97,9 @@ def _compared(config: LoraConfig, alone: FitResult, packed: FitResult, others: i
     allowed = dict.fromkeys(PARTS, TOLERANCE.get(device, ELSEWHERE))
     difference, sensitivity = _gap(alone, packed), None
     if difference is not None and any(difference[part] > allowed[part] for part in PARTS):
-        [nudged], _ = train_together([config], NUDGE)
-        sensitivity = _gap(alone, nudged)
+        nudged = [train_together([config], nudge)[0][0] for nudge in (NUDGE, -NUDGE)]
+        gaps = [gap for each in nudged if (gap := _gap(alone, each)) is not None]
+        sensitivity = {part: max(gap[part] for gap in gaps) for part in PARTS} if gaps else None
         for part, changed in (sensitivity or {}).items():
             allowed[part] = max(allowed[part], TIMES * changed)
     value = alone.value if math.isfinite(alone.value) else None

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+LARGEST = 2**63  # integers of a study's database are below
 Number = int | float
 Rule = Callable[[Number | None], tuple[dict[str, Any], str] | None]
 
@@ -31,6 +32,8 @@ def first_range(name: str, value: Number | None) -> FirstRange | None:
 
     `name` may be dotted and written with hyphens. `value` is what it is now; None where that is not known.
     """
+    if value is not None and not abs(value) < LARGEST:  # NaN is none of these either
+        return None
     last = name.rpartition(".")[2].lower().replace("-", "_")
     rule = next((rule for pattern, rule in RULES if pattern.fullmatch(last)), None)
     found = rule(value) if rule is not None else None
@@ -39,7 +42,7 @@ def first_range(name: str, value: Number | None) -> FirstRange | None:
 
 def _sound(found: dict[str, Any], value: Number | None) -> bool:
     low, high = found["min"], found["max"]
-    if not (math.isfinite(low) and math.isfinite(high) and low < high) or abs(high) >= 2**63:
+    if not (math.isfinite(low) and math.isfinite(high) and low < high) or abs(high) >= LARGEST:
         return False
     if low <= 0 and ("log" in found or "factor" in found):
         return False

@@ -83,7 +83,10 @@ def plan(
         common.say(code)
     objective = describe(spec.objective_words)
     before = clock.monotonic() - common.process_began()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is measured ends with the measurement
+    import scipy.stats  # noqa: F401  # quasi-random numbers: an import may swallow an interrupt
+    for number in (signal.SIGTERM, signal.SIGHUP):  # what is measured ends with the measurement
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(number, signal.default_int_handler)
     with _progress(seconds) as on_probe:
         measured = measure(spec, objective, seconds=seconds, on_probe=on_probe, say=common.say)
         expected = expected_memory(spec, measured.share)

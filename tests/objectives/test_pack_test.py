@@ -78,7 +78,7 @@ def test_adapters_that_differ_where_no_report_shows_it_are_found_out() -> None:
 
 
 def test_a_pack_that_computes_something_else_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    scaled_in_company(monkeypatch, 1.001)
+    scaled_in_company(monkeypatch, 1.01)
     first, _, last = found()
     for each in (first, last):
         assert not each.passed and not each.identical

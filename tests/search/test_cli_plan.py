@@ -76,7 +76,7 @@ def command(folder: Path, *words: str, **fields: Any) -> subprocess.CompletedPro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_plan_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "function.py").write_text(FUNCTION)
     (tmp_path / "space.yaml").write_text(json.dumps(SPACE | {"objective": "function.py:silent"}))

@@ -45,6 +45,7 @@ parameters:
 early_stopping: {{method: hyperband, min: 1, max: 9, eta: 3}}
 search: {{sampler: tpe, seed: 4}}
 budget: {{trials: {trials}}}
+confirm: {{top: 0}}
 execution: {{workers: {workers}}}
 """
 Cli = Callable[..., tuple[int, str]]

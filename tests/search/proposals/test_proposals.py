@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hpsearch.objectives.command import expand
@@ -356,6 +357,10 @@ def test_any_configuration_gives_a_space_that_loads_or_an_error(
 
 
 @given(NAMES | st.text(), st.none() | st.integers() | st.floats())
+@example("warmup_steps", math.inf)
+@example("learning_rate", 10**400)
+@example("batch_size", 10**400)
+@example("weight_decay", math.nan)
 def test_a_first_range_is_one_and_holds_the_present_value(name: str, value: float | None) -> None:
     found = first_range(name, value)
     if found is not None and value is not None:
