@@ -114,27 +114,46 @@ class Timing:
         `more`: whether the time is to be used up, by more seeds than were wished for.
         """
         trials = self._lives.trials
+        few = chosen(self._spec, wish, trials)
         todo = missing(self._spec, wish, trials)
-        if todo:
-            seed = todo[0][1]
-            needed = [(trial, k) for trial, k in todo if k <= max(1, seed)]  # one seed alone says nothing
-            while needed and self._is_late(self._seconds(needed)):
-                needed = _without_the_last(needed) if seed == 1 else []
-            found = [(trial, k) for trial, k in needed if k == seed]
-            if seed == 0 and found:
-                return found, f"the search is over; its best train again, with {wish.seeds} new seeds each"
-            left = (
-                "to confirm the winner" if seed == 0 else "to train all of them again as often as was meant"
-            )
-            return found, None if found else f"there is no time left {left}"
+        first = self._in_time(few, [(trial, k) for trial, k in todo if k < 2])  # one alone says nothing
+        if first:
+            begins = not any(confirms(trial) is not None for trial in trials)
+            told = f"the search is over; its best train again, with {wish.seeds} new seeds each"
+            return _one_round(first), told if begins else None
+        both = {trial.number for trial in few} - {trial.number for trial, k in todo if k < 2}
+        if all("baseline" in trial.user_attrs for trial in few if trial.number in both):
+            return [], "there is no time left to confirm the winner" if todo else None
+        rest = _one_round([(trial, k) for trial, k in todo if trial.number in both])
+        if rest and not self._is_late(self._seconds(rest)):
+            return rest, None
+        extra = self._one_more_of(both, wish) if more and not rest else []
+        if extra:
+            return extra, "there is time for one more seed of each"
+        return [], "there is no time left to train all of them again as often as was meant" if todo else None
+
+    def _in_time(self, few: list[FrozenTrial], todo: Todo) -> Todo:
+        """The trainings that still fit, without those of the worst; none where the baseline were alone."""
+        others = [trial.number for trial in few if "baseline" not in trial.user_attrs]
+        while others:
+            found = [(t, k) for t, k in todo if t.number in others or "baseline" in t.user_attrs]
+            if not self._is_late(self._seconds(found)):
+                return found
+            del others[-1]
+        return []
+
+    def _one_more_of(self, numbers: set[int], wish: Wish) -> Todo:
+        """A further seed of each, where the space leaves it open how many and there is time for it."""
+        trials = self._lives.trials
         seeds = [t.user_attrs[CONFIRMS_SEED] for t in trials if confirms(t) is not None and not cut_short(t)]
-        if not (more and seeds and self._spec.confirm.seeds is None):
-            return [], None
-        todo = missing(self._spec, replace(wish, seeds=max(wish.seeds, max(seeds) + 1)), trials)
-        todo = todo or missing(self._spec, replace(wish, seeds=max(seeds) + 2), trials)
-        if not todo or self._clock.elapsed + self._seconds(todo) > self._time:
-            return [], None
-        return todo, "there is time for one more seed of each"
+        if not seeds or self._spec.confirm.seeds is not None:
+            return []
+        for count in (max(wish.seeds, max(seeds) + 1), max(seeds) + 2):
+            todo = missing(self._spec, replace(wish, seeds=count), trials)
+            found = [(trial, k) for trial, k in todo if trial.number in numbers]
+            if found:
+                return found if self._clock.elapsed + self._seconds(found) <= self._time else []
+        return []
 
     def _reserve(self, wish: Wish, audited: Iterable[int]) -> float:
         """Seconds until the audit and the confirmation would be done, if they began now."""
@@ -171,8 +190,6 @@ class Timing:
         return next((place for place in self._places if place > step), None)
 
 
-def _without_the_last(todo: Todo) -> Todo:
-    """Without the worst of those to be confirmed; nobody where that leaves the baseline alone."""
-    others = [trial.number for trial, _ in todo if "baseline" not in trial.user_attrs]
-    left = set(others[:-1])
-    return [(t, k) for t, k in todo if left and (t.number in left or "baseline" in t.user_attrs)]
+def _one_round(todo: Todo) -> Todo:
+    """Those of the next seed alone."""
+    return [(trial, k) for trial, k in todo if k == todo[0][1]]

@@ -168,6 +168,20 @@ def test_trainings_that_get_slower_end_on_time_all_the_same(
     assert outcome(driver.spec, driver.trials) is not None
 
 
+@pytest.mark.parametrize(("slow", "confirmed"), [(6.0, 3), (12.0, 1), (20.0, 1)])
+def test_as_many_of_the_best_are_confirmed_as_there_is_time_for(
+    clock: Callable[..., Clock], make_spec: Any, slow: float, confirmed: int
+) -> None:
+    """The best take so much longer than others that what was kept back is not enough once they are known."""
+    table = clock(1, lambda x: 1.0 if abs(x - 0.3) > 0.05 else slow)
+    driver = table.search(make_spec(**SPACE | {"early_stopping": ASHA, "confirm": {"top": 3, "seeds": 2}}))
+    again = [(c, t.state.name) for t in driver.trials if (c := confirms(t)) is not None]
+    assert len(set(again)) == 1 + confirmed and len(again) == 2 * (1 + confirmed)
+    assert driver.best is not None and {(0, "COMPLETE"), (driver.best.number, "COMPLETE")} <= set(again)
+    assert ("there is no time left to train all of them" in table.said[-1]) == (confirmed < 3)
+    assert 0.8 * TIME <= table.now <= 1.03 * TIME + TICK
+
+
 def test_what_does_not_report_is_ended_when_its_time_is_over(
     clock: Callable[..., Clock], make_spec: Any
 ) -> None:
