@@ -41,6 +41,7 @@ class TrialRow:
     state: str
     value: float | None
     baseline: bool
+    confirms: int | None  # the trial whose configuration it trains again
     last_step: int | None
     seconds: float | None  # of its last attempt
     started: str | None
@@ -256,15 +257,18 @@ def against(
         if gained.low <= 0:
             return f"no better than the baseline: by {gained.value:.4g} {interval}"
         return f"better than the baseline by {gained.value:.4g} {interval}"
+    luck = ", and the best trial is not confirmed" if confirmed is None else ""
     if baseline is None:
-        return "the space has no baseline to compare with"
+        return f"the space has no baseline to compare with{luck}"
+    state = baseline.state.name.lower()
     if baseline.value is None or baseline.state != TrialState.COMPLETE:
-        return f"the baseline (trial {baseline.number}) is {baseline.state.name.lower()}, so nothing compares"
+        return f"the baseline (trial {baseline.number}) is {state}, so nothing compares{luck}"
     if baseline.number == best.number:
-        again = "" if confirmed is None else " when it was trained again"
+        again = ", which is not confirmed" if confirmed is None else " when it was trained again"
         return f"the baseline itself: nothing was better{again}"
     gain = baseline.value - best.value if goal == "minimize" else best.value - baseline.value
-    return f"better than the baseline ({baseline.value:.6g}) by {gain:.4g}"
+    seen = ", by values that are not confirmed" if confirmed is None else ""
+    return f"better than the baseline ({baseline.value:.6g}) by {gain:.4g}{seen}"
 
 
 def endings(spec: Spec, trials: Sequence[FrozenTrial]) -> list[Ending]:
@@ -301,6 +305,7 @@ def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
         state=state_of(trial),
         value=trial.value,
         baseline="baseline" in attrs,
+        confirms=confirms(trial),
         last_step=trial.last_step,
         seconds=round((until - start).total_seconds(), 3) if until and start else None,
         started=_moment(start),
@@ -317,12 +322,20 @@ def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
 
 
 def trial_rows(result: StudyResult, *, state: str | None = None, best_first: bool = False) -> list[TrialRow]:
-    """The trials of a study, all or those in one state, by number or the best complete one first."""
+    """The trials of a study, all or those in one state, by number or the best complete one first.
+
+    Trainings that confirm are no finds of the search: by value they come after its own complete trials.
+    """
     sign = 1 if result.spec.goal == "minimize" else -1
     rows = [trial_row(result.spec, trial) for trial in result.study.get_trials(deepcopy=False)]
     rows = [row for row in rows if state in (None, row.state)]
     if best_first:  # a pruned trial's value is of another step and does not compare
-        rows.sort(key=lambda row: (row.state != "complete", row.value is None, sign * (row.value or 0.0)))
+        rows.sort(
+            key=lambda row: (
+                *(row.state != "complete", row.confirms is not None, row.value is None),
+                sign * (row.value or 0.0),
+            )
+        )
     return rows
 
 

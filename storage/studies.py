@@ -22,7 +22,7 @@ from . import StorageError
 from .database import open_storage, readable, resolve_url
 from .files import has_trials, runs_folder, study_folder
 from .live import COMMAND, Command, LiveStorage
-from .states import state_of
+from .states import confirms, state_of
 
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
 PROVENANCE = "hpsearch:provenance"  # versions, commit, backend, start
@@ -197,7 +197,7 @@ def summaries(storage: BaseStorage) -> list[StudySummary]:
     for study in optuna.get_all_study_summaries(storage, include_best_trial=False):
         trials = storage.get_all_trials(study._study_id, deepcopy=False)
         directions = [direction.name.lower() for direction in study.directions]
-        complete = [t.values for t in trials if t.state.name == "COMPLETE"]
+        complete = [t.values for t in trials if t.state.name == "COMPLETE" and confirms(t) is None]
         values = [found[0] for found in complete if found and len(directions) == 1]  # else none is the best
         spec = study.user_attrs.get(SPEC, {})
         best = max if directions == ["maximize"] else min

@@ -124,8 +124,8 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
         head.append(f"  at {row.last_step:,} {report.resource}", style="dim")
     if row.seconds is not None:
         head.append(f"  {duration(row.seconds)}", style="dim")
-    if row.baseline:
-        head.append("  the baseline", style="cyan")
+    if marked := _marked(row):
+        head.append(f"  {marked}", style="cyan")
     parts: list[RenderableType] = [head]
     if row.reason and row.why:  # of a complete one the advice below says it
         parts.append(Text(row.reason))
@@ -195,6 +195,11 @@ def edges_screen(edges: Edges, options: Sequence[str]) -> Group:
     )
 
 
+def _marked(row: TrialRow) -> str:
+    """What is special about a trial."""
+    return f"confirms {row.confirms}" if row.confirms is not None else "the baseline" if row.baseline else ""
+
+
 def trials_table(
     rows: Sequence[TrialRow], metric: str, resource: str, names: Sequence[str], width: int
 ) -> tuple[Table, list[str]]:
@@ -210,7 +215,7 @@ def trials_table(
         Column(name, [brief(row.params[name]) if name in row.params else "" for row in rows])
         for name in names
     ]
-    why = Column("ended early", [row.why or ("the baseline" if row.baseline else "") for row in rows])
+    why = Column("ended early", [row.why or _marked(row) for row in rows])
     room = width + GAP - sum(map(_width, [*columns, why]))  # no gap after the last
     shown = []
     for column in params:

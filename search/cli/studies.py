@@ -249,7 +249,8 @@ def delete(
 def csv_text(rows: list[TrialRow], parameters: list[str]) -> str:
     """Trials as CSV: fixed columns, the parameters in the file's order, the metrics by name."""
     metrics = sorted({name for row in rows for name in row.metrics})
-    fixed = ["number", "state", "value", "baseline", "last_step", "seconds", "started", "ended", "reason"]
+    fixed = ["number", "state", "value", "baseline", "confirms", "last_step", "seconds", "started", "ended"]
+    fixed += ["reason"]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([*fixed, *(f"params_{n}" for n in parameters), *(f"metrics_{n}" for n in metrics)])

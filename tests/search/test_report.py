@@ -1,5 +1,6 @@
 """Reports are made of a real search whose trials complete, fail, diverge and are pruned."""
 
+import dataclasses
 from pathlib import Path
 
 import optuna
@@ -7,11 +8,13 @@ import pytest
 
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.report import (
+    against,
     study_report,
     trial_report,
     trial_rows,
 )
 from hpsearch.storage import StorageError, files, studies
+from hpsearch.storage.states import CONFIRMS
 
 OBJECTIVE = """
 import math
@@ -72,7 +75,19 @@ def test_best_and_baseline(searched: StudyResult) -> None:
     assert report.best is not None and report.baseline is not None
     assert report.best.value == min(row.value for row in complete if row.value is not None)
     assert report.baseline.number == 0 and report.baseline.params["x"] == 0.9
-    assert report.comparison is not None and report.comparison.startswith("better than the baseline (0.36)")
+    gain = 0.36 - (report.best.value or 0.0)
+    told = f"better than the baseline (0.36) by {gain:.4g}, by values that are not confirmed"
+    assert report.comparison == told
+
+
+def test_a_best_trial_that_is_not_confirmed_is_said_to_be_so(searched: StudyResult) -> None:
+    baseline, failed, best = searched.study.trials[0], searched.study.trials[2], searched.study.best_trial
+    assert against(baseline, baseline, "minimize") == (
+        "the baseline itself: nothing was better, which is not confirmed"
+    )
+    luck = ", and the best trial is not confirmed"
+    assert against(None, best, "minimize") == f"the space has no baseline to compare with{luck}"
+    assert against(failed, best, "minimize") == f"the baseline (trial 2) is fail, so nothing compares{luck}"
 
 
 def test_endings_are_grouped_failures_first(searched: StudyResult) -> None:
@@ -151,6 +166,19 @@ def test_sorting_puts_complete_trials_first(searched: StudyResult) -> None:
     assert all(row.state == "complete" for row in rows[:count])
     assert len(values) == count and values == sorted(values)
     assert rows[-1].value is None
+
+
+def test_trainings_that_confirm_come_after_what_was_found(searched: StudyResult) -> None:
+    study = optuna.create_study()
+    study.add_trials(searched.study.trials)
+    again = searched.study.best_trial
+    again.value = -1.0
+    again.set_user_attr(CONFIRMS, again.number)
+    study.add_trial(again)
+    rows = trial_rows(dataclasses.replace(searched, study=study), best_first=True)
+    complete = [row for row in rows if row.state == "complete"]
+    assert [row.confirms for row in complete] == [None] * (len(complete) - 1) + [again.number]
+    assert complete[0].number == again.number and rows[: len(complete)] == complete
 
 
 def test_unknown_trial_says_which_there_are(searched: StudyResult) -> None:

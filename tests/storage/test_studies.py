@@ -13,6 +13,7 @@ from hpsearch.storage import StorageError
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import study_folder
 from hpsearch.storage.provenance import git_commit, versions
+from hpsearch.storage.states import CONFIRMS
 from hpsearch.storage.studies import (
     FOLDER,
     SPEC,
@@ -76,12 +77,16 @@ def test_all_studies_are_listed_whoever_made_them(storage: optuna.storages.RDBSt
     ours.set_user_attr(SPEC, SPEC_OF)
     for value in (1.0, 3.0, 2.0):
         ours.tell(ours.ask(), value)
+    again = ours.trials[1]
+    again.value = 9.0  # of the same configuration with another seed
+    again.set_user_attr(CONFIRMS, 1)
+    ours.add_trial(again)
     ours.ask()
     theirs = optuna.create_study(study_name="theirs", storage=storage, directions=["minimize", "maximize"])
     theirs.tell(theirs.ask(), [1.0, 2.0])
     found = {s.name: s for s in summaries(storage)}
     assert (found["ours"].metric, found["ours"].best, found["ours"].budget) == ("val_loss", 3.0, 40)
-    assert found["ours"].states == {"complete": 3, "running": 1}
+    assert found["ours"].states == {"complete": 4, "running": 1}
     assert (found["theirs"].best, found["theirs"].direction) == (None, "minimize, maximize")
 
 
