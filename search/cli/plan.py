@@ -84,6 +84,7 @@ def plan(
     objective = describe(spec.objective_words)
     before = clock.monotonic() - common.process_began()
     import scipy.stats  # noqa: F401  # quasi-random numbers: an import may swallow an interrupt
+
     for number in (signal.SIGTERM, signal.SIGHUP):  # what is measured ends with the measurement
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)
