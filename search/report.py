@@ -267,8 +267,11 @@ def against(
         again = ", which is not confirmed" if confirmed is None else " when it was trained again"
         return f"the baseline itself: nothing was better{again}"
     gain = baseline.value - best.value if goal == "minimize" else best.value - baseline.value
-    seen = ", by values that are not confirmed" if confirmed is None else ""
-    return f"better than the baseline ({baseline.value:.6g}) by {gain:.4g}{seen}"
+    than = f"than the baseline ({baseline.value:.6g})"
+    told = f"better {than} by {gain:.4g}" if gain > 0 else f"no better {than}"
+    if confirmed is None:
+        return f"{told}, by values that are not confirmed"
+    return f"{told}, by what the search saw: the baseline was not confirmed"
 
 
 def endings(spec: Spec, trials: Sequence[FrozenTrial]) -> list[Ending]:

@@ -1,12 +1,14 @@
 """Reports are made of a real search whose trials complete, fail, diverge and are pruned."""
 
 import dataclasses
+import math
 from pathlib import Path
 
 import optuna
 import pytest
 
 from hpsearch.search import StudyResult, open_study, run
+from hpsearch.search.confirmation import confirmed
 from hpsearch.search.report import (
     against,
     study_report,
@@ -88,6 +90,19 @@ def test_a_best_trial_that_is_not_confirmed_is_said_to_be_so(searched: StudyResu
     luck = ", and the best trial is not confirmed"
     assert against(None, best, "minimize") == f"the space has no baseline to compare with{luck}"
     assert against(failed, best, "minimize") == f"the baseline (trial 2) is fail, so nothing compares{luck}"
+
+
+def test_a_baseline_that_could_not_be_trained_again_compares_by_the_search(searched: StudyResult) -> None:
+    baseline, best = searched.study.trials[0], searched.study.best_trial
+    assert best.value is not None
+    again = confirmed({0: [math.inf, 0.4], best.number: [0.1, 0.2]}, {0: 0.36, best.number: 0.1}, baseline=0)
+    seen = "by what the search saw: the baseline was not confirmed"
+    told = f"better than the baseline (0.36) by {0.36 - best.value:.4g}, {seen}"
+    assert against(baseline, best, "minimize", again) == told
+    assert (
+        against(best, baseline, "minimize", again)
+        == f"no better than the baseline ({best.value:.6g}), {seen}"
+    )
 
 
 def test_endings_are_grouped_failures_first(searched: StudyResult) -> None:
