@@ -17,7 +17,7 @@ from ...storage.passwords import hidden
 from ..errors import SearchError
 
 if TYPE_CHECKING:
-    from ...spaces import Spec
+    from ...spaces import Issue, Spec
 
 Storage = Annotated[
     str | None,
@@ -136,6 +136,26 @@ def auditing(spec: Spec, asked: bool | None) -> float | None:
     if asked is None or (asked and spec.audit):
         return None
     return SHARE if asked else 0.0
+
+
+def overridden(spec: Spec, changes: dict[str, Any]) -> Spec:
+    """The spec with what options change of it. Raises `SpaceError` with every issue at its option."""
+    from ...spaces import SpaceError
+
+    try:
+        return spec.override(**changes)
+    except SpaceError as error:
+        raise SpaceError(_at_its_option(issue, changes) for issue in error.issues) from None
+
+
+def _at_its_option(issue: Issue, changes: dict[str, Any]) -> Issue:
+    """An issue as of the option that it is about, `budget.time` as of `--time`; else as it is."""
+    section, *inside = issue.path.split(".")
+    change = changes.get(section)
+    if change is None or (isinstance(change, dict) and not change.keys() & set(inside[:1])):
+        return issue
+    name = inside[0] if isinstance(change, dict) else section
+    return issue._replace(file=f"--{name.replace('_', '-')}", path="")
 
 
 def process_began() -> float:

@@ -76,7 +76,7 @@ def plan(
         confirm=common.confirming(spec, confirm),
         audit=common.auditing(spec, audit),
     )
-    spec = spec.override(**changes)
+    spec = common.overridden(spec, changes)
     plans.check_objective(spec)
     check_extras(spec)
     if code := plans.own_code(spec):

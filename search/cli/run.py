@@ -76,14 +76,13 @@ def run(
     live = console.is_terminal and not plain
     with LiveProgress(console) if live else LineProgress(console) as watcher:
         result = search(
-            spec,
+            common.overridden(spec, changes),
             backend=backend,
             storage=storage,
             runs=runs,
             watcher=watcher,
             ray_address=ray_address,
             began=common.process_began(),
-            **changes,
         )
     options = common.finding(storage, runs)
     _conclude(console, result, options, extend=(space, *common.options(name=name), *options))

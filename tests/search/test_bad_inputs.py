@@ -105,9 +105,19 @@ FILES = [
 ]
 FLAGS = [
     Case("trials is no number", "--trials", command=("run", "s.yaml", "--trials", "many")),
-    Case("trials is zero", "budget.trials", command=("run", "s.yaml", "--trials", "0")),
-    Case("time flag", "budget.time", command=("run", "s.yaml", "--time", "5 parsecs")),
-    Case("workers flag", "execution.workers", command=("run", "s.yaml", "--workers", "lots")),
+    Case("trials is zero", "--trials: must be at least 1, not 0", command=("run", "s.yaml", "--trials", "0")),
+    Case("time flag", "--time: must be a time such as", command=("run", "s.yaml", "--time", "5 parsecs")),
+    Case("time of a plan", "--time: must be a time", command=("plan", "s.yaml", "--time", "9")),
+    Case("workers flag", '--workers: must be "auto" or a', command=("run", "s.yaml", "--workers", "lots")),
+    Case("audit without rungs", "--audit: needs rungs", command=("run", "s.yaml", "--audit")),
+    Case(
+        "two flags",
+        "--time: must be more than no time\n--zero-stage: must be at most 3, not 7",
+        command=("run", "s.yaml", "--zero-stage", "7", "--time", "0s"),
+    ),
+    Case(
+        "tracker flag", '--report-to: there is no tracker "x"', command=("run", "s.yaml", "--report-to", "x")
+    ),
     Case(
         "backend",
         'no backend "optun", did you mean "optuna"?',
