@@ -17,7 +17,9 @@ from ..spaces import Spec
 from ..storage.states import CONFIRMS, CONFIRMS_SEED, confirms
 from .confirmation import Confirmed, confirmed
 
-SHARE = 1 / 3  # of a search's cost that its confirmation takes, where the space does not say how much
+SHARE = (
+    1 / 3
+)  # of a search, or of its time, that goes into its confirmation if the space does not say how much
 CHOICES = ((3, 3), (3, 2), (2, 2))  # of the best and of seeds, where the space leaves them open
 
 
@@ -29,15 +31,20 @@ class Wish:
     seeds: int
 
     @classmethod
-    def of(cls, spec: Spec, cost: float) -> Wish:
+    def of(cls, spec: Spec, cost: float | None, time: float | None = None) -> Wish:
         """What a space asks for, or what suits a search that costs so many whole trainings.
 
+        `time`: as many as its time has room for; what its trials leave of that is the confirmation's too.
         Nobody where that would cost too much.
         """
+        known = [limit for limit in (cost, time) if limit is not None]
+        most = SHARE * min(known, default=0.0)
+        if cost is not None and time is not None and spec.budget.samples is None:  # else they are all spent
+            most = max(most, min(SHARE * time, time - cost))
         asked = spec.confirm
         for top, seeds in CHOICES:
             wish = cls(top if asked.top is None else asked.top, seeds if asked.seeds is None else asked.seeds)
-            if asked.top is not None or wish.trainings(spec) <= SHARE * cost:
+            if asked.top is not None or wish.trainings(spec) <= most:
                 return wish
         return cls(0, 0)
 

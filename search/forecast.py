@@ -421,11 +421,9 @@ class _Simulation:
         return span(rests, self._costs.slots)
 
     def _wish(self) -> Wish:
-        limits = [expected_cost(self._spec)]
-        if self._spec.budget.time is not None:
-            limits.append(self._costs.slots * self._spec.budget.time / self._whole)
-        known = [limit for limit in limits if limit is not None]
-        return Wish.of(self._spec, min(known, default=0.0))
+        seconds = self._spec.budget.time
+        time = None if seconds is None else self._costs.slots * seconds / self._whole
+        return Wish.of(self._spec, expected_cost(self._spec), time)
 
     def _concluded(self, now: float, by: str, auditing: float) -> Forecast:
         wish, ended = self._wish(), now + auditing

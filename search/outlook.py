@@ -171,7 +171,8 @@ def _about_trials(spec: Spec, costs: Costs, found: Forecast) -> Iterator[str]:
 
 
 def _about_confirmation(spec: Spec, found: Forecast) -> Iterator[str]:
-    if found.seeds and found.confirmation > SHARE * found.end * 1.1:
+    asked = spec.confirm.top is not None
+    if asked and found.seeds and found.confirmation > SHARE * found.end * 1.1:
         yield (
             f"the confirmation takes {found.confirmation / found.end:.0%} of the time: "
             "a smaller confirm.top or confirm.seeds leaves more to the search"

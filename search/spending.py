@@ -110,13 +110,13 @@ class Spending:
         """Who is to be confirmed, as far as the budget allows."""
         if self._confirms is not None:
             return self._confirms
-        limits = [self._expected_cost]
-        if self._spec.budget.time is not None:
-            limits.append(self._pace.trainings_in(self._spec.budget.time))
+        cost, seconds = self._expected_cost, self._spec.budget.time
         if self._at_target() is not None:  # a search that ends early has cost no more than it did
-            limits.append(self._cost)
-        known = [limit for limit in limits if limit is not None]
-        return Wish.of(self._spec, min(known) if known else self._cost)
+            return Wish.of(self._spec, self._cost if cost is None else min(cost, self._cost))
+        time = None if seconds is None else self._pace.trainings_in(seconds)
+        if cost is None and time is None:
+            cost = self._cost
+        return Wish.of(self._spec, cost, time)
 
     @property
     def _cost(self) -> float:

@@ -863,6 +863,21 @@ def test_a_confirmation_that_nobody_asked_for_takes_a_third_of_the_search(
     assert Wish.of(spec.override(confirm={"top": 5}), 1.0) == Wish(5, 3)
 
 
+@pytest.mark.parametrize(
+    ("time", "wish"), [(8.0, (0, 0)), (11.0, (0, 0)), (13.0, (2, 2)), (18.0, (3, 2)), (27.0, (3, 3))]
+)
+def test_a_confirmation_may_have_what_trials_leave_of_the_time(
+    make_spec: Any, time: float, wish: tuple[int, int]
+) -> None:
+    """Of a time of so many whole trainings eight trials leave the rest, and a third of it is enough."""
+    spec = make_spec(budget={"trials": 8, "time": 60.0}, confirm={})
+    assert Wish.of(spec, 8.0, time) == Wish(*wish)
+    both = make_spec(
+        budget={"samples": 72, "time": 60.0}, confirm={}, early_stopping={"method": "none", "max": 9}
+    )
+    assert Wish.of(both, 8.0, time) == Wish(0, 0), "the trainings that confirm are counted there"
+
+
 def test_a_search_that_reached_its_target_confirms_no_more_than_it_cost(table: Table, make_spec: Any) -> None:
     driver = table.driver(make_spec(budget={"trials": 60, "target": 0.2}, confirm={}))
     trained(driver, 0.5)

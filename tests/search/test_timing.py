@@ -182,6 +182,21 @@ def test_as_many_of_the_best_are_confirmed_as_there_is_time_for(
     assert 0.8 * TIME <= table.now <= 1.03 * TIME + TICK
 
 
+@pytest.mark.parametrize("trials", [8, 20])
+def test_what_few_trials_leave_of_the_time_confirms_them(
+    clock: Callable[..., Clock], make_spec: Any, trials: int
+) -> None:
+    """A third of eight trials confirms nobody; the time that they leave does."""
+    table = clock(2, lambda x: 4.0)
+    asked = {"early_stopping": {"method": "none", "max": UNITS}, "budget": {"trials": trials, "time": TIME}}
+    driver = table.search(make_spec(**SPACE | asked))
+    found, whole = outcome(driver.spec, driver.trials), Training(0.0, 4.0, UNITS)
+    foreseen = forecast(driver.spec, Costs([whole], whole, 2, 0.0))
+    assert found is not None and found.seeds == foreseen.seeds == 2
+    assert foreseen.end == pytest.approx(table.now, rel=0.1) and table.now <= 1.03 * TIME + TICK
+    assert driver.stop_reason is None, "all trials have run"
+
+
 def test_what_does_not_report_is_ended_when_its_time_is_over(
     clock: Callable[..., Clock], make_spec: Any
 ) -> None:
