@@ -149,7 +149,7 @@ class Confirm(Model):
     """The best few of a search train again with new seeds, and the winner is chosen by that."""
 
     top: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """How many of the best; 0: none. By default 3, or 2, or none: what a third of the search, or of its time, allows."""
+    """How many of the best; 0: none. By default 3, 2 or none, as a third of the search or its time allows."""
     seeds: Annotated[int, Field(ge=2, le=1000)] | None = None
     """Trainings of each, with the same seeds for all. By default 3, or 2."""
 
