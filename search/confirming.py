@@ -81,10 +81,19 @@ def at_target(spec: Spec, trials: Iterable[FrozenTrial]) -> FrozenTrial | None:
 
 
 def chosen(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """Who is to be confirmed, by what is known now: the best, and the baseline."""
+    """Who is to be confirmed, by what is known now: the best, those that were confirmed before, the baseline.
+
+    A search that was extended may confirm with more seeds than before: all that compare have the same.
+    """
+    if not wish.top:
+        return []
     complete = [t for t in searched(trials) if t.state == TrialState.COMPLETE]
-    best = best_of(spec, (t for t in complete if "baseline" not in t.user_attrs), wish.top)
-    return best + [t for t in complete if best and "baseline" in t.user_attrs]
+    own = [t for t in complete if "baseline" not in t.user_attrs]
+    best = best_of(spec, own, wish.top)
+    there = {trial.number for trial in best}
+    before = {n for n, row in _confirming_values(trials).items() if all(map(math.isfinite, row))} - there
+    baseline = [t for t in complete if best and "baseline" in t.user_attrs]
+    return [*best, *(t for t in own if t.number in before), *baseline]
 
 
 def missing(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[tuple[FrozenTrial, int]]:

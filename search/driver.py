@@ -388,12 +388,11 @@ class Driver:
         if self._promoting is None or self._stop is not None:
             return None
         found, unbeaten = self._promoting.next(), self._promoting.unbeaten()
-        if unbeaten is not None and unbeaten != found:
-            if found is None and all_asked:
-                is_last_chance = not self.running
-            else:
-                is_last_chance = self._spending.is_last_chance(unbeaten, found, left)
-            found = unbeaten if is_last_chance else found
+        if found is None and all_asked:
+            if not self.running:
+                found = unbeaten if unbeaten is not None else self._promoting.held_back()
+        elif unbeaten not in (None, found) and self._spending.is_last_chance(unbeaten, found, left):
+            found = unbeaten
         return found if found is not None and self._rest(found) <= left else None
 
     def _left(self) -> float:

@@ -75,8 +75,8 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
         if key not in trial.system_attrs:
             break
         value = trial.system_attrs[key]
-        values = [t.system_attrs[key] for t in mates if key in t.system_attrs]
-        rank = 1 + sum(sign * other < sign * value for other in values)
+        values = [(sign * t.system_attrs[key], t.number) for t in mates if key in t.system_attrs]
+        rank = 1 + sum(other < (sign * value, trial.number) for other in values)  # as `scheduling` ranks ties
         found.append(RungResult(index, step, value, rank, len(values)))
     return found
 

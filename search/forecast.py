@@ -288,7 +288,9 @@ class _Simulation:
             return None
         found = self._promotion.next()
         if found is None and len(self._of) >= self._asked:
-            found = None if self._heap else self._promotion.unbeaten()
+            if not self._heap:
+                unbeaten = self._promotion.unbeaten()
+                found = unbeaten if unbeaten is not None else self._promotion.held_back()
         elif self._over < math.inf or self._samples is not None:
             unbeaten = self._promotion.unbeaten()
             if unbeaten is not None and unbeaten != found and self._is_last_chance(unbeaten, found, now):

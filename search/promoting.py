@@ -74,8 +74,12 @@ class Promoting:
         return self._promotion.next()
 
     def unbeaten(self) -> int | None:
-        """Who waits at the highest rung and was better there than those that went on; None: nobody."""
+        """Who waits at the last rung of its bracket and was better there than those that went on, if any."""
         return self._promotion.unbeaten()
+
+    def held_back(self) -> int | None:
+        """Who waits at a rung below and was better there than those that went on, if any."""
+        return self._promotion.held_back()
 
     def leave(self, trial: FrozenTrial, *, promoted: bool = False) -> None:
         """A trial that waited waits no more: it is taken up, or ends."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -31,6 +31,7 @@ from .scheduling import brackets_of
 from .untried import Untried
 
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
+Amount = TypeVar("Amount", int, float)
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def study_report(result: StudyResult) -> StudyReport:
     last = spec.early_stopping.max
     importances, trust = importances_of(result)
     edges = {edge.name: edge for edge in edges_of(result).found}
-    budget, elapsed = spec.budget, float(result.study.user_attrs.get(ELAPSED, 0.0))
+    budget, elapsed = spec.budget, _elapsed(result)
     return StudyReport(
         name=result.name,
         objective=spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command),
@@ -174,7 +175,7 @@ def study_report(result: StudyResult) -> StudyReport:
         seconds=Spent(elapsed, budget.time),
         consumed=Spent(sum(t.last_step or 0 for t in trials), budget.samples),
         exhausted=Untried(spec).exhausted(searched(trials)),
-        extension=extension(spec, trials) if _is_over(spec, trials, elapsed) else [],
+        extension=extension(result) if _is_over(spec, trials, elapsed) else [],
         without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),
         best=None if best is None else trial_row(spec, best),
         baseline=None if baseline is None else trial_row(spec, baseline),
@@ -371,19 +372,32 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
     )
 
 
-def extension(spec: Spec, trials: Sequence[FrozenTrial]) -> list[str]:
+def extension(result: StudyResult) -> list[str]:
     """The options with which a search that is over goes on: a further target, or twice of each budget."""
-    budget = spec.budget
-    if at_target(spec, trials) is not None:
+    budget, trials = result.spec.budget, result.study.get_trials(deepcopy=False)
+    if at_target(result.spec, trials) is not None:
         return ["--target", "VALUE"]
     found = []
     if budget.trials is not None:
-        found += ["--trials", str(2 * budget.trials)]
+        found += ["--trials", str(_doubled(budget.trials, len(searched(trials))))]
     if budget.time is not None:
-        found += ["--time", f"{2 * budget.time:g}s"]
+        found += ["--time", f"{_doubled(budget.time, _elapsed(result)):g}s"]
     if budget.samples is not None:
-        found += ["--samples", str(2 * budget.samples)]
+        consumed = sum(trial.last_step or 0 for trial in trials)
+        found += ["--samples", str(_doubled(budget.samples, consumed))]
     return found
+
+
+def _elapsed(result: StudyResult) -> float:
+    """Seconds searched so far."""
+    return float(result.study.user_attrs.get(ELAPSED, 0.0))
+
+
+def _doubled(budget: Amount, spent: float) -> Amount:
+    """Twice a budget, or as often twice as it takes where more is spent already."""
+    while (budget := 2 * budget) <= spent:
+        pass
+    return budget
 
 
 def _is_over(spec: Spec, trials: Sequence[FrozenTrial], elapsed: float) -> bool:

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Spec
 from ..storage.states import confirms
 from .auditing import Draw
-from .confirming import Wish, at_target, searched
+from .confirming import Wish, at_target, missing, searched
 from .lives import Lives
 from .pace import Pace
 from .scheduling import expected_cost
@@ -79,8 +79,9 @@ class Spending:
 
     def kept(self) -> tuple[int, int]:
         """The resource that is kept back for the confirmation and for the audit."""
-        last = self._spec.early_stopping.max or 0
-        return self._wish().trainings(self._spec) * last, self._audit.rest(self._lives.trials, last)
+        last, wish, trials = self._spec.early_stopping.max or 0, self._wish(), self._lives.trials
+        trainings = max(wish.trainings(self._spec), len(missing(self._spec, wish, trials)))
+        return trainings * last, self._audit.rest(trials, last)
 
     def is_last_chance(self, number: int, other: int | None, left: float) -> bool:
         """Whether a trial that waits will not come to its end if another, or a new one, goes first.

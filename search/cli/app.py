@@ -76,6 +76,8 @@ def main() -> None:
     """Run the command line. Typer itself ends wrong use with 2 and Ctrl-C with 130."""
     try:
         app()
+    except KeyboardInterrupt:  # before typer listens: it builds the commands first
+        sys.exit(130)
     except Exception as error:
         from ...spaces import SpaceError
 

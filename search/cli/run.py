@@ -143,5 +143,5 @@ def _finished(result: StudyResult, extend: Sequence[str]) -> str:
     if result.stop_reason is None and Untried(result.spec).exhausted(own):
         return f'the study "{result.name}" is finished: every configuration of its space has been tried'
     spent = result.stop_reason or f"all {len(own)} trials have run"
-    words = common.command("run", *extend, *extension(result.spec, own))
+    words = common.command("run", *extend, *extension(result))
     return f'the study "{result.name}" is finished: {spent}. To extend it: {words}'

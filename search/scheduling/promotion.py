@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .rungs import Bracket
@@ -127,18 +127,29 @@ class Promotion:
         return None
 
     def unbeaten(self) -> int | None:
-        """Who waits at the highest rung that anybody has come to, and was better there than all of its kind
-        that went on from it; None where there is nobody.
+        """Who waits at the highest rung that its bracket has come to, and was better there than all of its
+        kind that went on from there; None where there is nobody.
 
         The places at the last rungs are few, and early ones are given when few have come. A search that ends
         there would leave its best waiting.
         """
-        rung = next((rung for rung in self._highest_first if rung.reached), None)
-        if rung is None:
-            return None
-        best = {line[0][1] for line in rung.lines().values() if line}  # of each kind: others have it ahead
-        unbeaten = {number for number in best if self._is_unbeaten(number)}
-        return next((number for number in self._queue(rung) if number in unbeaten), None)
+        return self._first_unbeaten(rung for rung in self._highest_first if self._is_last(rung))
+
+    def held_back(self) -> int | None:
+        """The same at the rungs below: who came when their places were given, to trials that are worse."""
+        return self._first_unbeaten(rung for rung in self._highest_first if not self._is_last(rung))
+
+    def _first_unbeaten(self, rungs: Iterable[_Rung]) -> int | None:
+        for rung in rungs:
+            best = {line[0][1] for line in rung.lines().values() if line}  # others have it ahead of them
+            found = next((n for n in self._queue(rung) if n in best and self._is_unbeaten(n)), None)
+            if found is not None:
+                return found
+        return None
+
+    def _is_last(self, rung: _Rung) -> bool:
+        """Whether it is the highest rung that its bracket has come to."""
+        return bool(rung.reached) and not any(r.reached for r in self._rungs[rung.bracket][rung.index + 1 :])
 
     def hopeless(self) -> list[int]:
         """The paused trials that will never be taken up, however bad all are that still come."""
@@ -153,13 +164,20 @@ class Promotion:
         return found
 
     def _is_unbeaten(self, number: int) -> bool:
-        """Whether a trial that waits was better than all of its kind that went on from there."""
-        rung, loss, kind = self._at[number]
-        above = (one for each in self._above(rung) for ranked in each.ranked.values() for _, one in ranked)
-        gone = rung.going.union(above)
-        return not any(
-            one in gone for _, one in rung.ranked[kind][: bisect_left(rung.ranked[kind], (loss, number))]
-        )
+        """Whether a trial that waits was better than all of its kind that went on from there, also those of
+        other brackets that have a rung at the same step.
+        """
+        at, loss, kind = self._at[number]
+        for rung in self._highest_first:
+            if rung.step != at.step:
+                continue
+            above = (
+                one for each in self._above(rung) for ranked in each.ranked.values() for _, one in ranked
+            )
+            gone, ranked = rung.going.union(above), rung.ranked.get(kind, [])
+            if any(one in gone for _, one in ranked[: bisect_left(ranked, (loss, number))]):
+                return False
+        return True
 
     def _above(self, rung: _Rung) -> list[_Rung]:
         """The next rung of its bracket, if there is one."""

@@ -47,6 +47,7 @@ parameters:
 baseline: {{x: 0.9}}
 early_stopping: {{method: asha, min: 1, max: 9, eta: 3, min_early_stopping_rate: 1}}
 budget: {{trials: 14, time: 1h}}
+confirm: {{top: 0}}
 execution: {{workers: 1}}
 """
 
