@@ -278,6 +278,16 @@ def test_a_mistake_is_told(
     assert running_trials(tmp_path / "hpsearch.db") == 0
 
 
+def test_ctrl_c_before_any_command_begins_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hpsearch.search.cli.app.app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+
+
 def test_a_brace_in_the_path_is_a_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sqlite3
@@ -24,6 +25,7 @@ from hpsearch.search.cli.run import _finished
 from hpsearch.search.confirming import Wish, outcome, overlooked
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
+from hpsearch.search.explain import rung_results
 from hpsearch.search.report import confirmation, study_report
 from hpsearch.search.rung_view import as_samplers_see_it
 from hpsearch.search.running import Assignment, Failure
@@ -739,6 +741,15 @@ def test_who_ends_at_a_rung_with_the_budget_does_not_wait_there(table: Table, ma
     assert table.states() == ["PRUNED", "RUNNING"]
 
 
+def test_who_came_first_is_ahead_of_its_equals_wherever_that_is_told(table: Table, make_spec: Any) -> None:
+    driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
+    for _ in range(3):
+        to_rung(driver, 1, 5.0)
+    told = [rung_results(driver.study, driver.spec, trial)[0].rank for trial in driver.trials]
+    assert told == [1, 2, 3]
+    assert driver.trials[1].user_attrs["events"] == ["paused at 1 steps, ranked 2 of 2"]
+
+
 HALVES = PROMOTION | {"eta": 2}
 
 
@@ -834,6 +845,23 @@ def test_what_was_confirmed_is_not_again_when_a_search_goes_on(
         trained(driver, value)
     assert driver.ask() is None
     assert [t.user_attrs.get("confirms") for t in table.read()[10:]] == [None, None, 10, 10]
+
+
+def test_a_search_that_goes_on_confirms_all_with_as_many_seeds(table: Table, make_spec: Any) -> None:
+    """Who was confirmed with fewer would keep the new seeds from everybody."""
+    driver = table.driver(make_spec(**CONFIRM))
+    for value in (0.9, 0.3, 0.1, 0.2, *[0.2] * 6):
+        trained(driver, value)
+    driver = table.driver(make_spec(**CONFIRM | {"budget": {"trials": 5}, "confirm": {"top": 2, "seeds": 3}}))
+    for value in (0.05, *[0.07] * 6):
+        trained(driver, value)
+    assert driver.ask() is None
+    again = [(t.user_attrs["confirms"], t.user_attrs["confirms_seed"]) for t in table.read()[11:]]
+    assert again == [(10, 0), (10, 1), (10, 2), (2, 2), (3, 2), (0, 2)]
+    found = outcome(driver.spec, driver.trials)
+    assert found is not None and found.seeds == 3
+    driver = table.driver(make_spec(**CONFIRM | {"budget": {"trials": 5}, "confirm": {"top": 0}}))
+    assert driver.ask() is None
 
 
 def test_a_confirmation_neither_stops_early_nor_teaches(table: Table, make_spec: Any) -> None:
@@ -948,6 +976,22 @@ def test_what_extends_a_search_that_is_over_is_told(
     result = open_study("study", storage=str(table.file), runs=table.runs)
     assert study_report(result).extension == options.split()
     assert _finished(result, ()).endswith(f" To extend it: hpsearch run {options}")
+
+
+def test_a_budget_below_what_has_run_is_extended_beyond_that(table: Table, make_spec: Any) -> None:
+    stopping = {"method": "none", "max": 9, "resource": "samples"}
+    fields = {"early_stopping": stopping, "confirm": {"top": 0}}
+    driver = table.driver(make_spec(**fields, budget={"trials": 3}))
+    for value in (0.9, 0.4, 0.5):
+        trained(driver, value)
+    driver.close()
+    result = open_study("study", storage=str(table.file), runs=table.runs)
+    for budget, options in (
+        ({"trials": 1}, "--trials 4"),
+        ({"trials": 2, "samples": 13}, "--trials 4 --samples 52"),
+    ):
+        less = dataclasses.replace(result, spec=make_spec(**fields, budget=budget))
+        assert study_report(less).extension == options.split()
 
 
 def test_what_extends_a_search_whose_time_is_over_is_told_though_a_trial_waits(
