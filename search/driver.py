@@ -35,7 +35,7 @@ from .pace import Pace
 from .promoting import Promoting
 from .running import Assignment, Failure, Running
 from .spending import Spending
-from .timing import Timing
+from .timing import LEAVING, Timing
 from .untried import Untried
 
 if TYPE_CHECKING:
@@ -67,10 +67,12 @@ class Driver:
         watcher: Watcher,
         pruner: BasePruner,
         slots: int = 1,
+        leaving: float = LEAVING,
         begun: float | None = None,
         memory: Memory | None = None,
     ) -> None:
-        """`slots`: trials at a time, as far as that is known. `begun`: since when the time of the search
+        """`slots`: trials at a time, as far as that is known. `leaving`: seconds of the time that the backend
+        needs after its last training. `begun`: since when the time of the search
         counts, by the monotonic clock; by default since now.
         """
         self.spec = spec
@@ -95,7 +97,7 @@ class Driver:
         )
         self.running = self._lives.running
         self._pace = Pace(spec.early_stopping.max, self.trials, slots)
-        self._timing = Timing(spec, self._pace, self._clock, self._lives)
+        self._timing = Timing(spec, self._pace, self._clock, self._lives, leaving)
         self._spending = Spending(spec, self._lives, self._pace, self._timing, self._audit)
         self._others = Others(self, storage, self._lives)
         self._untried = Untried(spec)

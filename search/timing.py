@@ -25,7 +25,8 @@ from .running import Running
 from .scheduling import places_of
 
 LATE = 1.03  # of the time: no training goes on for longer
-LEAVING = 1.0  # seconds, or a fiftieth of the time, that workers have to leave and the winner to be told
+LEAVING = 1.0  # seconds that workers have to leave and the winner to be told
+SHORT = 50.0  # seconds: a search of less has as much less for that
 SPARE = 1.15  # times what a training to its end is expected to take, where it is the last chance for one
 PATIENCE = 0.01  # of the time, that a trial may be silent for once the search is over
 
@@ -35,14 +36,14 @@ Todo = list[tuple[FrozenTrial, int]]
 class Timing:
     """The time of one search, of which trials of the search get what those that confirm the best leave."""
 
-    def __init__(self, spec: Spec, pace: Pace, clock: Clock, lives: Lives) -> None:
+    def __init__(self, spec: Spec, pace: Pace, clock: Clock, lives: Lives, leaving: float) -> None:
         self._spec = spec
         self._pace = pace
         self._clock = clock
         self._lives = lives
         self._places = places_of(spec)
         time = spec.budget.time
-        self._time = math.inf if time is None else time - min(LEAVING, time / 50)
+        self._time = math.inf if time is None else time - leaving * min(1.0, time / SHORT)
 
     def learn(self, running: Running, units: int | None = None) -> None:
         """Remember what a training costs; one that confirms says it of the configuration's trial too.

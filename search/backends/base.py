@@ -22,6 +22,7 @@ class Backend(Protocol):
     threads: int  # of each worker; a trial's value depends on it
     slots: int  # trials at a time, as far as that is known before it runs
     pruner: BasePruner  # what decides on early stopping
+    leaving: float  # seconds from its last training to the end of the command, in a search that takes minutes
     room: Room | None  # the memory that a trial may take; None where nobody knows beforehand
 
     def run(self, driver: Driver) -> None:

@@ -12,6 +12,7 @@ import time
 from ...spaces import Spec
 from ..algorithms import make_pruner
 from ..driver import Driver
+from ..timing import LEAVING
 from .base import as_message, deliver, setup_of
 from .packing import check_pack, pack_after, pack_size
 from .process import TICK_SECONDS, Limits, Worker, environment
@@ -21,6 +22,8 @@ from .resources import room_for, share, this_machine, visible_gpus
 
 class OptunaBackend:
     """Runs trials in `execution.workers` persistent processes on this machine, `execution.pack` in each."""
+
+    leaving = LEAVING
 
     def __init__(self, spec: Spec, objective: Message) -> None:
         self.pruner = make_pruner(spec)

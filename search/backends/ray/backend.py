@@ -44,6 +44,8 @@ WAIT_SECONDS = 30.0  # for a trial to find its place, before the user hears that
 class RayBackend:
     """Runs trials through `ray.tune.Tuner`: on a Ray of its own, or on the cluster at `address`."""
 
+    leaving = 2.5  # Ray too has to end, and its reports come later
+
     def __init__(self, spec: Spec, objective: Message, address: str | None = None) -> None:
         self.pruner = tune_pruner(spec)
         execution = spec.execution
