@@ -17,9 +17,7 @@ from ..spaces import Spec
 from ..storage.states import CONFIRMS, CONFIRMS_SEED, confirms
 from .confirmation import Confirmed, confirmed
 
-SHARE = (
-    1 / 3
-)  # of a search, or of its time, that goes into its confirmation if the space does not say how much
+SHARE = 1 / 3  # of a search, or of its time, for its confirmation where the space leaves that open
 CHOICES = ((3, 3), (3, 2), (2, 2))  # of the best and of seeds, where the space leaves them open
 
 
