@@ -71,9 +71,9 @@ class Driver:
         begun: float | None = None,
         memory: Memory | None = None,
     ) -> None:
-        """`slots`: trials at a time, as far as that is known. `leaving`: seconds of the search's time that the
-        backend needs after its last training. `begun`: since when that time counts, by the monotonic clock;
-        by default since now.
+        """`slots`: trials at a time, as far as that is known. `leaving`: seconds of the search's time that
+        the backend needs after its last training. `begun`: since when that time counts, by the monotonic
+        clock; by default since now.
         """
         self.spec = spec
         self._storage = storage
