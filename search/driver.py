@@ -391,8 +391,7 @@ class Driver:
             return None
         found, unbeaten = self._promoting.next(), self._promoting.unbeaten()
         if found is None and all_asked:
-            if not self.running:
-                found = unbeaten if unbeaten is not None else self._promoting.held_back()
+            found = None if self.running else unbeaten
         elif unbeaten not in (None, found) and self._spending.is_last_chance(unbeaten, found, left):
             found = unbeaten
         return found if found is not None and self._rest(found) <= left else None

@@ -288,7 +288,6 @@ class _Simulation:
             return None
         found = self._promotion.next()
         if found is None and len(self._of) >= self._asked:
-            # Who is held back below is left out: where rungs tell the end exactly, as here, they are too many.
             found = None if self._heap else self._promotion.unbeaten()
         elif self._over < math.inf or self._samples is not None:
             unbeaten = self._promotion.unbeaten()

@@ -77,10 +77,6 @@ class Promoting:
         """Who waits at the last rung of its bracket and was better there than those that went on, if any."""
         return self._promotion.unbeaten()
 
-    def held_back(self) -> int | None:
-        """Who waits at a rung below and was better there than those that went on, if any."""
-        return self._promotion.held_back()
-
     def leave(self, trial: FrozenTrial, *, promoted: bool = False) -> None:
         """A trial that waited waits no more: it is taken up, or ends."""
         if promoted:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .rungs import Bracket
@@ -133,14 +133,7 @@ class Promotion:
         The places at the last rungs are few, and early ones are given when few have come. A search that ends
         there would leave its best waiting.
         """
-        return self._first_unbeaten(rung for rung in self._highest_first if self._is_last(rung))
-
-    def held_back(self) -> int | None:
-        """The same at the rungs below: who came when their places were given, to trials that are worse."""
-        return self._first_unbeaten(rung for rung in self._highest_first if not self._is_last(rung))
-
-    def _first_unbeaten(self, rungs: Iterable[_Rung]) -> int | None:
-        for rung in rungs:
+        for rung in filter(self._is_last, self._highest_first):
             best = {line[0][1] for line in rung.lines().values() if line}  # others have it ahead of them
             found = next((n for n in self._queue(rung) if n in best and self._is_unbeaten(n)), None)
             if found is not None:
