@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 COST = "hpsearch:cost"  # the system attribute of a trial that has its `Cost`
 REMEMBERED = 100  # trials, the last ones, by which a further one is judged
+WAITS = 20  # of trials, the last ones, by which the wait of a further one is judged
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Attempt:
         self.heard += 1
 
     @property
+    def seconds(self) -> float | None:
+        """As far as it has told; None before its first report."""
+        return self.ended if self.ended is not None or not self.reports else self.reports[-1][1]
+
+    @property
     def every(self) -> float | None:
         """Seconds from one report to the next; None before the first."""
         if not self.reports:
@@ -81,6 +87,8 @@ class Pace:
         self._units = units
         self._wholes: dict[int, float] = {}  # of trials that told, the one that told last is the last
         self._sure: set[int] = set()
+        self._waits: dict[int, float] = {}  # of trials, the one that told last is the last
+        self._first: set[int] = set()  # which waited for a new worker
         self.slots = slots
         for trial in trials:
             if (cost := Cost.of(trial)) is not None:
@@ -96,24 +104,42 @@ class Pace:
         if cost.sure:
             self._sure.add(number)
 
+    def waited(self, number: int, seconds: float) -> None:
+        """Since a trial was asked, so long was it not in the hands of its worker.
+
+        The first of each slot waits for a new worker, and says nothing of those that follow.
+        """
+        if len(self._first) < self.slots and number not in self._waits:
+            self._first.add(number)
+        if number not in self._first:
+            self._waits.pop(number, None)
+            self._waits[number] = seconds
+
+    @property
+    def wait(self) -> float:
+        """Seconds that a trial takes besides its training: on Ray one or two."""
+        last = list(islice(reversed(self._waits.values()), WAITS))
+        return statistics.median(last) if last else 0.0
+
     @property
     def whole(self) -> float | None:
         """Seconds of a whole training; None where nothing tells."""
         last = list(islice(reversed(self._wholes), REMEMBERED))
         told = [self._wholes[n] for n in last if n in self._sure] or [self._wholes[n] for n in last]
-        return statistics.median(told) if told else None
+        return statistics.median(told) + self.wait if told else None
 
     def seconds_of(self, number: int) -> float:
         """Of a whole training of a trial's configuration; 0 where nothing tells."""
         known = self._wholes.get(number)
-        return known if known is not None else self.whole or 0.0
+        return known + self.wait if known is not None else self.whole or 0.0
 
     def seconds_until(self, number: int | None, step: int, until: int | None) -> float:
         """Seconds of a trial, or a new one, from a step to another or to its end; 0 where nothing tells."""
         whole = (self.whole or 0.0) if number is None else self.seconds_of(number)
-        if self._units is None:
+        if self._units is None or not whole:
             return whole
-        return whole * ((self._units if until is None else until) - step) / self._units
+        part = ((self._units if until is None else until) - step) / self._units
+        return self.wait + (whole - self.wait) * part
 
     def trainings_in(self, seconds: float) -> float | None:
         """How many whole trainings fit into so long; None where nothing tells."""

@@ -50,7 +50,9 @@ class Timing:
 
         A whole training of it has so many units, where it has run to its end.
         """
-        cost = running.attempt.cost
+        cost, trained = running.attempt.cost, running.attempt.seconds
+        if trained is not None:
+            self._pace.waited(running.number, running.seconds - trained)
         if cost is not None:
             whose = running.number if running.confirms is None else running.confirms
             for number in {running.number, whose}:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState
 
-from hpsearch.search.pace import COST, Attempt, Cost, Pace, span
+from hpsearch.search.pace import COST, WAITS, Attempt, Cost, Pace, span
 
 SECONDS = st.floats(0, 100)
 
@@ -87,3 +87,26 @@ def test_without_a_known_end_only_trials_that_came_to_theirs_tell() -> None:
     trials = [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 4), trial(1, Cost(1, 7), TrialState.PRUNED, 4)]
     assert Pace(None, trials).whole == 3.0
     assert Pace(None, []).whole is None
+
+
+def test_a_training_takes_its_wait_for_a_worker_too() -> None:
+    pace = Pace(10, [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10)], slots=2)
+    pace.waited(1, 9.0)
+    pace.waited(2, 8.0)
+    pace.waited(1, 9.5)
+    assert pace.wait == 0.0, "the first of each slot wait for a new worker"
+    for number, seconds in ((3, 1.0), (4, 1.0), (4, 2.0), (5, 3.0)):
+        pace.waited(number, seconds)
+    assert pace.wait == 2.0, "what a trial told last counts"
+    assert (pace.whole, pace.seconds_of(0), pace.seconds_of(7)) == (8.0, 8.0, 8.0)
+    assert pace.seconds_until(0, 5, None) == 5.0
+    assert pace.trainings_in(16.0) == 4.0
+    for number in range(6, 6 + WAITS):
+        pace.waited(number, 4.0)
+    assert pace.wait == 4.0, "those before are forgotten"
+    nothing = Pace(10, [], slots=1)
+    nothing.waited(0, 1.0)
+    nothing.waited(1, 1.0)
+    assert (nothing.whole, nothing.seconds_until(None, 0, None)) == (None, 0.0), (
+        "nobody has told of a training"
+    )
