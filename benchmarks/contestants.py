@@ -19,7 +19,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,6 +58,11 @@ class Task:
     epochs: int  # of a full training
     curve: Callable[[str, Config], Any]
     first: Config | None  # the configuration that every search tries first, if any
+    known: Callable[[], Config]  # what somebody expects to be good who has tuned similar tasks
+
+    @property
+    def default(self) -> Config:
+        return {name: p["default"] for name, p in self.parameters.items()}
 
     @property
     def first_rung(self) -> int:
@@ -150,12 +155,15 @@ class Ours:
         self._folder.cleanup()
 
 
-def ours(task: Task, seed: int, budget: int, *, prior: bool = False, **search: Any) -> Ours:
+def ours(
+    task: Task, seed: int, budget: int, *, prior: Callable[[Task], Config] | None = None, **search: Any
+) -> Ours:
     """Our search of a task."""
-    return Ours(loads(json.dumps(space_file(task, budget, prior=prior, search={"seed": seed, **search}))))
+    at = {} if prior is None else prior(task)
+    return Ours(loads(json.dumps(space_file(task, budget, prior=at, search={"seed": seed, **search}))))
 
 
-def space_file(task: Task, budget: int, *, prior: bool, search: dict[str, Any]) -> dict[str, Any]:
+def space_file(task: Task, budget: int, *, prior: Config, search: dict[str, Any]) -> dict[str, Any]:
     """The space file that a user would write for a task."""
     parameters: dict[str, Any] = {}
     for name, p in task.parameters.items():
@@ -163,8 +171,8 @@ def space_file(task: Task, budget: int, *, prior: bool, search: dict[str, Any]) 
             parameters[name] = {"choices": p["values"]}
         else:
             parameters[name] = {"min": p["low"], "max": p["high"], "log": p["log"]}
-        if prior:
-            parameters[name]["prior"] = {"at": p["default"]}
+        if name in prior:
+            parameters[name]["prior"] = {"at": prior[name]}
     stopping = {"method": "asha", "type": "promotion", "min": task.first_rung, "max": task.epochs, "eta": ETA}
     return {
         "version": 1,
@@ -180,10 +188,10 @@ def space_file(task: Task, budget: int, *, prior: bool, search: dict[str, Any]) 
     }
 
 
-def distributions(task: Task) -> dict[str, BaseDistribution]:
-    """A task's space in Optuna's words."""
+def distributions(parameters: dict[str, dict[str, Any]]) -> dict[str, BaseDistribution]:
+    """A space in Optuna's words."""
     found: dict[str, BaseDistribution] = {}
-    for name, p in task.parameters.items():
+    for name, p in parameters.items():
         match p["type"]:
             case "choice":
                 found[name] = CategoricalDistribution(p["values"])
@@ -208,7 +216,7 @@ class Optuna:
     ) -> None:
         self._task = task
         self._study = optuna.create_study(sampler=sampler(seed=seed), pruner=pruner(task))
-        self._distributions = distributions(task)
+        self._distributions = distributions(task.parameters)
         if task.first is not None:
             self._study.enqueue_trial(task.first)
 
@@ -237,7 +245,7 @@ class Ray:
         from ray.tune.search.optuna import OptunaSearch
 
         self._searcher = OptunaSearch(
-            distributions(task),
+            distributions(task.parameters),
             metric=LOSS,
             mode="min",
             sampler=sampler(seed=seed),
@@ -338,7 +346,12 @@ SYNE_TUNE = "syne_tune"
 CONTESTANTS = {
     "hpsearch": Contestant(partial(ours, sampler="rung_gp"), told=True),
     "hpsearch-tpe": Contestant(partial(ours, sampler="tpe"), told=True),
-    "hpsearch-prior": Contestant(partial(ours, sampler="rung_gp", prior=True), told=True),
+    "hpsearch-prior": Contestant(
+        partial(ours, sampler="rung_gp", prior=lambda task: task.known()), told=True
+    ),
+    "hpsearch-default": Contestant(
+        partial(ours, sampler="rung_gp", prior=lambda task: task.default), extra=True, told=True
+    ),
     "hpsearch-random": Contestant(partial(ours, sampler="random"), extra=True, told=True),
     "random": Contestant(partial(Optuna, sampler=RandomSampler, pruner=lambda task: NopPruner())),
     "optuna-tpe": Contestant(partial(Optuna, pruner=lambda task: NopPruner())),
@@ -352,6 +365,19 @@ CONTESTANTS = {
     "syne-mobster": Contestant(partial(SyneTune, scheduler="MOBSTER"), SYNE_TUNE),
     "syne-dyhpo": Contestant(partial(SyneTune, scheduler="DyHPO"), SYNE_TUNE, extra=True),
 }
+
+
+def begun_with_known(peer: Contestant) -> Contestant:
+    """A peer, which takes no prior, that tries first what ours has as its prior."""
+
+    def begin(task: Task, seed: int, budget: int) -> Search:
+        return peer.begin(replace(task, first=task.known()), seed, budget)
+
+    return replace(peer, begin=begin, extra=True)
+
+
+for name in ("optuna-hyperband", "ray-asha", "syne-mobster"):
+    CONTESTANTS[f"{name}-prior"] = begun_with_known(CONTESTANTS[name])
 
 
 def missing(name: str) -> str | None:

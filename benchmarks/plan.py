@@ -4,7 +4,8 @@
 
 For each of three spaces: what `hpsearch plan` says of the end, then `hpsearch run` with the same budget of
 trials, by the clock on the wall from the start of the process to its exit. Then each with `--time` and more
-trials than fit: asked and actual. `confirmed` are the trainings that confirmed the winner.
+trials than fit: asked and actual. `confirmed` are the trainings that confirmed the winner. Each round's
+searches have its number as their seed: which trials of a short search are the slow ones is luck.
 
     lora_quick  the space that ships
     lora        the same, with fewer trials
@@ -96,19 +97,20 @@ def ran(folder: Path, *words: str) -> Ran:
     return Ran(seconds, max(0.0, (psutil.cpu_count() or 1) - idle), done.stdout)
 
 
-def foreseen(case: Case, folder: Path) -> str:
+def foreseen(case: Case, seed: int, folder: Path) -> str:
     """The end that a plan says, and the one that came."""
     words = (case.space, "--trials", str(case.trials))
     plan = ran(folder, "plan", *words, "--json")
     predicted: float = json.loads(plan.output)["end"]
-    run = ran(folder, "run", *words, "--plain")
+    run = ran(folder, "run", *words, "--seed", str(seed), "--plain")
     ratio = predicted / run.seconds
     return f"{predicted:10.1f}{run.seconds:10.1f}{ratio:8.2f}{plan.busy:11.1f}{run.busy:10.1f}"
 
 
-def timed(case: Case, folder: Path) -> str:
+def timed(case: Case, seed: int, folder: Path) -> str:
     """The time that was asked for, and that a search took."""
-    run = ran(folder, "run", case.space, "--trials", "5000", "--time", f"{case.time}s", "--plain")
+    words = ("--trials", "5000", "--time", f"{case.time}s", "--seed", str(seed), "--plain")
+    run = ran(folder, "run", case.space, *words)
     lines = run.output.splitlines()
     ended = sum(line.startswith("trial ") for line in lines)
     confirmed = sum("trains trial" in line and " complete" in line for line in lines)
@@ -134,11 +136,11 @@ def main() -> None:
         measure, head = TABLES[name]
         print(f"{'seconds':12}{head}")
         for space in options.spaces:
-            for _ in range(options.rounds):
+            for seed in range(options.rounds):
                 with tempfile.TemporaryDirectory(prefix="plan-", ignore_cleanup_errors=True) as folder:
                     Path(folder, "function.py").write_text(FUNCTION)
                     Path(folder, "function.yaml").write_text(SPACE)
-                    print(f"{space:12}{measure(CASES[space], Path(folder))}", flush=True)
+                    print(f"{space:12}{measure(CASES[space], seed, Path(folder))}", flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ networks that classify texts, 8 parameters, 50 epochs. Searches are tuned on `de
 
     hpsearch          promotion at rungs and `rung_gp`; the task's default configuration is the baseline
     hpsearch-tpe      the same with TPE at the best rung
-    hpsearch-prior    the same, and the default of each parameter is its prior
+    hpsearch-prior    the same with a prior: what somebody knows who has tuned the tasks of `dev`, that is,
+                      of 100 random configurations the one that was best on average at their ends
+    hpsearch-default  the same, and the task's default is its prior; only by --only
     hpsearch-random   promotion at rungs and random search: what the model adds; only by --only
     random            random search without early stopping
     optuna-tpe        Optuna's default sampler, on an objective that reports nothing
@@ -30,9 +32,10 @@ networks that classify texts, 8 parameters, 50 epochs. Searches are tuned on `de
     syne-mobster      Syne Tune's MOBSTER, the same with a Gaussian process
     syne-dyhpo        Syne Tune's DyHPO with evenly spaced rungs; takes minutes a run, so only by --only
 
-All try the task's default configuration first (`--no-default`: nobody does). Those with rungs have the same:
-the first at a 25th of a full training, one in three goes on. Syne Tune 0.14.2 is the last with these three;
-it asks for an older numpy than we do, and works with ours.
+All try the task's default configuration first (`--no-default`: nobody does), but optuna-hyperband-prior,
+ray-asha-prior and syne-mobster-prior, which try first what is the prior of hpsearch-prior, and run only by
+--only. Those with rungs have the same: the first at a 25th of a full training, one in three goes on. Syne
+Tune 0.14.2 is the last with these three; it asks for an older numpy than we do, and works with ours.
 
 Regret is normalized: 0 is the best value known of a task, 1 the median of random configurations trained to
 the end. Ranks are over each task and seed among the contestants of the table; equal values share the mean of
@@ -65,9 +68,12 @@ from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from contestants import CONTESTANTS, Job, Search, Task, missing, quiet
+import optuna
+from contestants import CONTESTANTS, Job, Search, Task, distributions, missing, quiet
+from optuna.samplers import RandomSampler
 from scipy.stats import rankdata
 
+KNOWN = 100  # configurations that were tried on similar tasks, by whoever states a prior
 FLOOR = 0.02  # added to regrets before they are divided: the standard error of a task's mean over 10 seeds
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -145,8 +151,16 @@ def run(plan: Plan, folder: Path) -> Run:
     quiet()
     data = data_in(folder)
     space = data.space(plan.task)
-    first = {name: p["default"] for name, p in space.items()} if plan.default else None
-    task = Task(plan.task, space, data.max_epoch(plan.task), data.curve, first)
+    task = Task(
+        plan.task,
+        space,
+        data.max_epoch(plan.task),
+        data.curve,
+        None,
+        functools.partial(known, data, plan.task),
+    )
+    if plan.default:
+        task = replace(task, first=task.default)
     begun = time.perf_counter()
     budget = plan.budget * task.epochs
     search = CONTESTANTS[plan.contestant].begin(task, plan.seed, budget)
@@ -154,6 +168,26 @@ def run(plan: Plan, folder: Path) -> Run:
     seconds = time.perf_counter() - begun
     best = tuple(told.best[task.epochs - 1 :: task.epochs])
     return Run(plan, seconds, told.trials, told.finished, best)
+
+
+@functools.cache
+def known(data: Any, task: str) -> dict[str, Any]:
+    """What somebody expects of a task who has tuned others: of `KNOWN` random ones the best there.
+
+    The others are those of `dev` over the same space, never the task itself. The best has the smallest mean
+    of normalized regrets at the end of its trainings.
+    """
+    space, regret = data.space(task), regret_in(data)
+    others = [name for name in data.dev_tasks() if name != task and data.space(name) == space]
+    if not others:
+        raise WrongUse(f"--only: nothing else is known over the space of {task}, so it has no prior")
+    random = optuna.create_study(sampler=RandomSampler(seed=0))
+    tried = [random.ask(distributions(space)).params for _ in range(KNOWN)]
+
+    def expected(config: dict[str, Any]) -> float:
+        return statistics.fmean(regret(name, float(data.curve(name, config)[-1])) for name in others)
+
+    return min(tried, key=expected)
 
 
 def joined(runs: Iterable[Run]) -> Run:

@@ -158,7 +158,7 @@ def list_tasks():
 
 
 def dev_tasks():
-    return ["near"]
+    return ["near", "nearby"]
 
 
 def space(task):
@@ -191,6 +191,7 @@ SEARCHES = [
     "optuna-median",
 ]
 TUNE_SEARCHES = ["ray-asha", "ray-asha-tpe"]
+EXTRAS = ["hpsearch-default", "optuna-hyperband-prior", "ray-asha-prior"]
 SYNE_SEARCHES = ["syne-asha", "syne-mobster", "syne-dyhpo"]
 SYNE_TUNE = importlib.util.find_spec("syne_tune") is not None
 
@@ -204,7 +205,7 @@ def curves(tmp_path: Path) -> Path:
 
 @pytest.mark.benchmark
 def test_searches_are_compared_over_curves(curves: Path) -> None:
-    names = [*SEARCHES, *TUNE_SEARCHES, *(SYNE_SEARCHES if SYNE_TUNE else [])]
+    names = [*SEARCHES, *TUNE_SEARCHES, *EXTRAS, *(SYNE_SEARCHES if SYNE_TUNE else [])]
     options = ["--data", str(curves), "--tasks", "all", "--seeds", "1", "--budgets", "1", "3", "--each-task"]
     options += ["--only", *names, "--out", str(curves / "runs.csv")]
     lines = lines_of("search.py", *options)
