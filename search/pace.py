@@ -117,9 +117,12 @@ class Pace:
 
     @property
     def wait(self) -> float:
-        """Seconds that a trial takes besides its training: on Ray one or two."""
-        last = list(islice(reversed(self._waits.values()), WAITS))
-        return statistics.median(last) if last else 0.0
+        """Seconds that a trial takes besides its training: on Ray one or two.
+
+        As if two had taken none: one that waited for a new worker is not to end a search.
+        """
+        last = islice(reversed(self._waits.values()), WAITS)
+        return statistics.median_low([0.0, 0.0, *last])
 
     @property
     def whole(self) -> float | None:

@@ -93,20 +93,23 @@ def test_a_training_takes_its_wait_for_a_worker_too() -> None:
     pace = Pace(10, [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10)], slots=2)
     pace.waited(1, 9.0)
     pace.waited(2, 8.0)
+    for number in (3, 4, 5, 6):
+        pace.waited(number, 2.0)
     pace.waited(1, 9.5)
-    assert pace.wait == 0.0, "the first of each slot wait for a new worker"
-    for number, seconds in ((3, 1.0), (4, 1.0), (4, 2.0), (5, 3.0)):
-        pace.waited(number, seconds)
-    assert pace.wait == 2.0, "what a trial told last counts"
+    assert pace.wait == 2.0, "the first of each slot wait for a new worker"
     assert (pace.whole, pace.seconds_of(0), pace.seconds_of(7)) == (8.0, 8.0, 8.0)
     assert pace.seconds_until(0, 5, None) == 5.0
     assert pace.trainings_in(16.0) == 4.0
-    for number in range(6, 6 + WAITS):
+    for number in range(7, 7 + WAITS):
+        pace.waited(number, 3.0)
         pace.waited(number, 4.0)
-    assert pace.wait == 4.0, "those before are forgotten"
-    nothing = Pace(10, [], slots=1)
-    nothing.waited(0, 1.0)
-    nothing.waited(1, 1.0)
-    assert (nothing.whole, nothing.seconds_until(None, 0, None)) == (None, 0.0), (
-        "nobody has told of a training"
-    )
+    assert pace.wait == 4.0, "what a trial told last counts, and what many told before is forgotten"
+
+
+def test_one_trial_that_waited_long_says_nothing_of_others() -> None:
+    pace = Pace(10, [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10)])
+    pace.waited(1, 9.0)
+    pace.waited(2, 60.0)
+    assert (pace.wait, pace.whole) == (0.0, 6.0)
+    assert Pace(10, []).whole is None, "nobody has told of a training"
+    assert Pace(10, []).seconds_until(None, 0, None) == 0.0
