@@ -44,6 +44,7 @@ class Clock:
         self.slots = slots
         self.seconds = seconds  # of a unit, by x
         self.returns: Callable[[float], float] = lambda x: 0.0  # seconds from the last report, by x
+        self.waits = 0.0  # seconds from the asking of a trial until its worker begins
         self.now = 0.0
         self.said: list[str] = []
 
@@ -70,7 +71,8 @@ class Clock:
                 (given.folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
                 (given.folder / CHECKPOINT / "file").touch()
                 x, at = given.params["x"], given.reported
-                heapq.heappush(reports, (self.now + self.seconds(x), given.number, at + 1, x, self.now))
+                since = self.now + self.waits
+                heapq.heappush(reports, (since + self.seconds(x), given.number, at + 1, x, since))
             if not driver.running:
                 return
             self.now = min(reports[0][0], self.now + TICK)
@@ -141,6 +143,18 @@ def test_a_search_ends_on_time_with_a_winner_that_is_confirmed(
     found = outcome(driver.spec, driver.trials)
     assert found is not None and found.seeds >= 2
     assert driver.stop_reason == "the time budget of 600 s is spent, but for the confirmation"
+
+
+@pytest.mark.parametrize("stopping", KINDS, ids=["none", "stopping", "promotion"])
+def test_a_search_ends_on_time_whose_trials_wait_long_for_their_workers(
+    clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any]
+) -> None:
+    table = clock(2, lambda x: 0.25)
+    table.waits = 3.0
+    driver = table.search(make_spec(**SPACE | {"early_stopping": stopping, "budget": {"time": 80.0}}))
+    assert 0.95 * 80 <= table.now <= 1.03 * 80 + 0.25
+    found = outcome(driver.spec, driver.trials)
+    assert found is not None and found.gain is not None
 
 
 @pytest.mark.slow
