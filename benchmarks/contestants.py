@@ -345,9 +345,9 @@ def syne_space(task: Task) -> dict[str, Any]:
 SYNE_TUNE = "syne_tune"
 CONTESTANTS = {
     "hpsearch": Contestant(partial(ours, sampler="rung_gp"), told=True),
-    "hpsearch-tpe": Contestant(partial(ours, sampler="tpe"), told=True),
+    "hpsearch-tpe": Contestant(partial(ours, sampler="tpe"), extra=True, told=True),
     "hpsearch-prior": Contestant(
-        partial(ours, sampler="rung_gp", prior=lambda task: task.known()), told=True
+        partial(ours, sampler="rung_gp", prior=lambda task: task.known()), extra=True, told=True
     ),
     "hpsearch-default": Contestant(
         partial(ours, sampler="rung_gp", prior=lambda task: task.default), extra=True, told=True

@@ -17,9 +17,9 @@ of DyHPO (github.com/releaunifreiburg/DyHPO, Apache-2.0): the curves of 1,000 co
 networks that classify texts, 8 parameters, 50 epochs. Searches are tuned on `dev`; `judge` has the others.
 
     hpsearch          promotion at rungs and `rung_gp`; the task's default configuration is the baseline
-    hpsearch-tpe      the same with TPE at the best rung
-    hpsearch-prior    the same with a prior: what somebody knows who has tuned the tasks of `dev`, that is,
-                      of 100 random configurations the one that was best on average at their ends
+    hpsearch-tpe      the same with TPE at the best rung; only by --only
+    hpsearch-prior    the same with a prior: what somebody knows who has tuned the tasks of `dev`, that is, of
+                      100 random configurations the best on average at their ends; only by --only
     hpsearch-default  the same, and the task's default is its prior; only by --only
     hpsearch-random   promotion at rungs and random search: what the model adds; only by --only
     random            random search without early stopping

@@ -183,15 +183,13 @@ def reference(task):
 '''
 SEARCHES = [
     "hpsearch",
-    "hpsearch-tpe",
-    "hpsearch-prior",
     "random",
     "optuna-tpe",
     "optuna-hyperband",
     "optuna-median",
 ]
 TUNE_SEARCHES = ["ray-asha", "ray-asha-tpe"]
-EXTRAS = ["hpsearch-default", "optuna-hyperband-prior", "ray-asha-prior"]
+EXTRAS = ["hpsearch-tpe", "hpsearch-prior", "hpsearch-default", "optuna-hyperband-prior", "ray-asha-prior"]
 SYNE_SEARCHES = ["syne-asha", "syne-mobster", "syne-dyhpo"]
 SYNE_TUNE = importlib.util.find_spec("syne_tune") is not None
 
