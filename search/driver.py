@@ -34,7 +34,7 @@ from .others import Others
 from .pace import Pace
 from .promoting import Promoting
 from .running import Assignment, Failure, Running
-from .spending import Spending
+from .spending import Spending, units_of
 from .timing import LEAVING, Timing
 from .untried import Untried
 
@@ -235,6 +235,8 @@ class Driver:
         running.attempt.ended = running.seconds if seconds is None else seconds
         self._timing.learn(running, running.reported)
         self._lives.complete(running, value)
+        if not running.reported:
+            self._spending.consumed += units_of(self.spec, self.trials[number])
         self._check_ends()
 
     def fail(self, number: int, failure: Failure) -> None:

@@ -28,6 +28,7 @@ from .importance import Importance, importances_of
 from .lives import OWN_ATTRS
 from .promoting import EVENTS
 from .scheduling import brackets_of
+from .spending import units_of
 from .untried import Untried
 
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
@@ -173,7 +174,7 @@ def study_report(result: StudyResult) -> StudyReport:
         confirming=len(trials) - len(searched(trials)),
         trials=Spent(ended, budget.trials),
         seconds=Spent(elapsed, budget.time),
-        consumed=Spent(sum(t.last_step or 0 for t in trials), budget.samples),
+        consumed=Spent(sum(units_of(spec, t) for t in trials), budget.samples),
         exhausted=Untried(spec).exhausted(searched(trials)),
         extension=extension(result) if _is_over(spec, trials, elapsed) else [],
         without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),
@@ -383,7 +384,7 @@ def extension(result: StudyResult) -> list[str]:
     if budget.time is not None:
         found += ["--time", f"{_doubled(budget.time, _elapsed(result)):g}s"]
     if budget.samples is not None:
-        consumed = sum(trial.last_step or 0 for trial in trials)
+        consumed = sum(units_of(result.spec, trial) for trial in trials)
         found += ["--samples", str(_doubled(budget.samples, consumed))]
     return found
 

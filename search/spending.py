@@ -31,7 +31,7 @@ class Spending:
         self._timing = timing
         self._audit = audit
         self._confirms: Wish | None = None  # who is confirmed, once that has begun
-        self.consumed = sum(t.last_step or 0 for t in lives.trials)  # counted on: every report asks for it
+        self.consumed = sum(units_of(spec, t) for t in lives.trials)  # counted on: every report asks for it
 
     @property
     def finished(self) -> int:
@@ -139,6 +139,13 @@ class Spending:
         return any(
             confirms(trial) is not None for trial in self._lives.trials if not trial.state.is_finished()
         )
+
+
+def units_of(spec: Spec, trial: FrozenTrial) -> int:
+    """What a trial took of the resource: all of it where it came to its end without a report."""
+    if trial.last_step is None and trial.state == TrialState.COMPLETE:
+        return spec.early_stopping.max or 0
+    return trial.last_step or 0
 
 
 def _but_for(confirming: int, auditing: int) -> str:

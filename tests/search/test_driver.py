@@ -891,6 +891,25 @@ def test_a_confirmation_that_nobody_asked_for_takes_a_third_of_the_search(
     assert Wish.of(spec.override(confirm={"top": 5}), 1.0) == Wish(5, 3)
 
 
+def test_a_trial_that_reports_nothing_takes_its_whole_of_a_budget_of_the_resource(
+    table: Table, make_spec: Any
+) -> None:
+    spec = make_spec(budget={"samples": 20}, early_stopping={"method": "none", "max": 9})
+    driver = table.driver(spec)
+    for given in (asked(driver), asked(driver)):
+        driver.complete(given.number, 0.5)
+    assert driver.consumed == 18
+    driver.close()
+    driver = table.driver(spec)
+    assert driver.consumed == 18
+    driver.complete(asked(driver).number, 0.4)
+    assert driver.ask() is None
+    assert driver.stop_reason == "the budget of 20 steps is spent"
+    driver.close()
+    report = study_report(open_study("study", storage=str(table.file), runs=table.runs))
+    assert (report.consumed.used, report.without_stopping) == (27, 27)
+
+
 @pytest.mark.parametrize(
     ("time", "wish"), [(8.0, (0, 0)), (11.0, (0, 0)), (13.0, (2, 2)), (18.0, (3, 2)), (27.0, (3, 3))]
 )
