@@ -34,7 +34,7 @@ from .others import Others
 from .pace import Pace
 from .promoting import Promoting
 from .running import Assignment, Failure, Running
-from .spending import Spending, units_of
+from .spending import Spending, spent_on
 from .timing import LEAVING, Timing
 from .untried import Untried
 
@@ -236,7 +236,7 @@ class Driver:
         self._timing.learn(running, running.reported)
         self._lives.complete(running, value)
         if not running.reported:
-            self._spending.consumed += units_of(self.spec, self.trials[number])
+            self._spending.consumed += spent_on(self.spec, self.trials[number])
         self._check_ends()
 
     def fail(self, number: int, failure: Failure) -> None:

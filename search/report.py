@@ -28,7 +28,7 @@ from .importance import Importance, importances_of
 from .lives import OWN_ATTRS
 from .promoting import EVENTS
 from .scheduling import brackets_of
-from .spending import units_of
+from .spending import spent_on
 from .untried import Untried
 
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
@@ -174,7 +174,7 @@ def study_report(result: StudyResult) -> StudyReport:
         confirming=len(trials) - len(searched(trials)),
         trials=Spent(ended, budget.trials),
         seconds=Spent(elapsed, budget.time),
-        consumed=Spent(sum(units_of(spec, t) for t in trials), budget.samples),
+        consumed=Spent(sum(spent_on(spec, t) for t in trials), budget.samples),
         exhausted=Untried(spec).exhausted(searched(trials)),
         extension=extension(result) if _is_over(spec, trials, elapsed) else [],
         without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),
@@ -384,7 +384,7 @@ def extension(result: StudyResult) -> list[str]:
     if budget.time is not None:
         found += ["--time", f"{_doubled(budget.time, _elapsed(result)):g}s"]
     if budget.samples is not None:
-        consumed = sum(units_of(result.spec, trial) for trial in trials)
+        consumed = sum(spent_on(result.spec, trial) for trial in trials)
         found += ["--samples", str(_doubled(budget.samples, consumed))]
     return found
 

@@ -31,7 +31,7 @@ class Spending:
         self._timing = timing
         self._audit = audit
         self._confirms: Wish | None = None  # who is confirmed, once that has begun
-        self.consumed = sum(units_of(spec, t) for t in lives.trials)  # counted on: every report asks for it
+        self.consumed = sum(spent_on(spec, t) for t in lives.trials)  # counted on: every report asks for it
 
     @property
     def finished(self) -> int:
@@ -141,7 +141,7 @@ class Spending:
         )
 
 
-def units_of(spec: Spec, trial: FrozenTrial) -> int:
+def spent_on(spec: Spec, trial: FrozenTrial) -> int:
     """What a trial took of the resource: all of it where it came to its end without a report."""
     if trial.last_step is None and trial.state == TrialState.COMPLETE:
         return spec.early_stopping.max or 0
