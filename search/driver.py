@@ -41,7 +41,7 @@ from .untried import Untried
 if TYPE_CHECKING:
     from .memory import Memory
 
-ENDED_AT_ONCE = 8  # paused trials, between two looks at the workers
+ENDED_AT_ONCE = 32  # paused trials, between two looks at the workers
 SAME_FAILURES = 3  # identical failures from the start on that end a search
 
 
@@ -125,7 +125,7 @@ class Driver:
     @property
     def finished(self) -> int:
         """How many trials of the search have ended."""
-        return self._spending.finished
+        return self._lives.finished
 
     @property
     def elapsed(self) -> float:
@@ -297,8 +297,12 @@ class Driver:
         if not (self.stopped or self.paused or self.fatal):
             self._lives.prune_all_waiting()
             for trial in self.trials:
-                if trial.state == TrialState.WAITING and AUDITED in trial.user_attrs:
+                if trial.state != TrialState.WAITING:
+                    continue
+                if AUDITED in trial.user_attrs:
                     self._lives.prune_unheard(trial.number)
+                elif "retries" in trial.user_attrs:  # the search was over before it could be tried again
+                    self._lives.fail(self._lives.take_away(trial.number), trial.user_attrs["error"])
 
     def close(self, *, hurried: bool = False) -> None:
         """Put back what is still running and write what is still unwritten.

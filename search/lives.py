@@ -33,7 +33,7 @@ from ..storage.studies import PROVENANCE, folder_in
 from .advice import when_worse, with_advice
 from .algorithms import labelled, suggest
 from .clock import Clock
-from .confirming import best_of, most_confirmed
+from .confirming import best_of, most_confirmed, searched
 from .errors import SearchError
 from .export import document, render, seed_of, write
 from .pace import COST
@@ -79,6 +79,7 @@ class Lives:
         self._promoting = promoting
         self._say = say
         self._on_end = on_end
+        self._summary: tuple[int, tuple[FrozenTrial | None, int]] | None = None  # as of so many changes
         self.running: dict[int, Running] = {}
         self.dropped: list[int] = []  # trials that ended while their workers do not know
 
@@ -90,7 +91,21 @@ class Lives:
     @property
     def best(self) -> FrozenTrial | None:
         """The best complete trial of the search."""
-        return next(iter(best_of(self._spec, self.trials, 1)), None)
+        return self._summed_up()[0]
+
+    @property
+    def finished(self) -> int:
+        """How many trials of the search have ended."""
+        return self._summed_up()[1]
+
+    def _summed_up(self) -> tuple[FrozenTrial | None, int]:
+        """The best, and how many have ended: looked for once, where hundreds end together and each asks."""
+        changes = self._storage.changes
+        if self._summary is None or self._summary[0] != changes:
+            best = next(iter(best_of(self._spec, self.trials, 1)), None)
+            ended = sum(trial.state.is_finished() for trial in searched(self.trials))
+            self._summary = changes, (best, ended)
+        return self._summary[1]
 
     def folder(self, number: int) -> Path:
         """Where a trial has its files."""

@@ -34,11 +34,6 @@ class Spending:
         self.consumed = sum(spent_on(spec, t) for t in lives.trials)  # counted on: every report asks for it
 
     @property
-    def finished(self) -> int:
-        """How many trials of the search have ended."""
-        return sum(t.state.is_finished() for t in searched(self._lives.trials))
-
-    @property
     def has_begun_to_confirm(self) -> bool:
         """Whether it was settled who is confirmed; trials of the search end no more then."""
         return self._confirms is not None

@@ -91,6 +91,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self._open: set[int] = set()  # numbers of trials that may still change
         self._changed: set[int] = set()  # numbers of trials that did since the last flush
         self._unsure = False  # whether the last flush was written: its answer was lost
+        self.changes = 0  # of trials, so far: what was made of them holds while it stays the same
         self._news: list[str] = []
         self._early: list[Command] = []  # asked of this process while it began
         self._study = self.create_new_study(database.get_study_directions(self._row), born or name)
@@ -112,11 +113,13 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         number = self.get_trial_number_from_id(trial_id)
         self._open.add(number)
         self._changed.add(number)
+        self.changes += 1
         return trial_id
 
     def _set_trial(self, trial_id: int, trial: FrozenTrial) -> None:
         super()._set_trial(trial_id, trial)  # all that changes a trial ends here
         self._changed.add(trial.number)
+        self.changes += 1
 
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None

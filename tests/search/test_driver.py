@@ -213,6 +213,19 @@ def test_no_trial_waits_in_a_search_whose_budget_is_spent(table: Table, make_spe
     assert table.states() == ["FAIL"]
 
 
+def test_no_trial_waits_to_be_tried_again_in_a_search_that_is_over(table: Table, make_spec: Any) -> None:
+    budget = {"trials": 9, "target": 1.0}
+    driver = table.driver(make_spec(budget=budget, execution={"workers": 2, "retries": 1}))
+    asked(driver), asked(driver)
+    driver.fail(1, ERROR)
+    assert table.states() == ["RUNNING", "WAITING"]
+    driver.complete(0, 0.5)
+    assert driver.ask() is None
+    driver.finish()
+    assert table.states() == ["COMPLETE", "FAIL"]
+    assert table.read()[1].user_attrs["reason"] == ERROR.message
+
+
 def test_a_stop_ends_trials_at_their_next_report_and_a_request_puts_them_back(
     table: Table, make_spec: Any
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,7 @@ def _wandb(root: Path) -> dict[str, Seen]:
     for file in sorted((root / "wandb").glob("offline-run-*/*.wandb")):
         curve, other = list[tuple[int, float]](), dict[int, float]()
         params, summary, name = dict[str, Any](), dict[str, Any](), ""
-        for record in _records(file):
+        for record in _whole(file):
             if record.HasField("run"):
                 name = record.run.display_name
                 params = {item.key: json.loads(item.value_json) for item in record.run.config.update}
@@ -83,6 +84,17 @@ def _wandb(root: Path) -> dict[str, Seen]:
         assert name not in found, "one run, one folder"
         found[name] = Seen(curve, other, params, summary.get("final_loss"), summary.get("state"))
     return found
+
+
+def _whole(file: Path) -> list[Any]:
+    """The records of a run that has ended: W&B's service closes its file a moment after that."""
+    until = time.monotonic() + 10
+    while True:
+        found = list(_records(file))
+        if any(record.HasField("exit") for record in found):
+            return found
+        assert time.monotonic() < until, f"{file} ends with no exit"
+        time.sleep(0.05)
 
 
 def _records(file: Path) -> Iterator[Any]:
