@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from optuna.trial import FrozenTrial, TrialState
@@ -35,16 +35,21 @@ class Draw:
 
     seed: int
     every: int | None  # None: all are
+    fewest: float = 0.0  # whole trainings, that a search has to have room for
 
     @classmethod
     def of(cls, spec: Spec) -> Self:
         """What a space asks for; or what it says nothing about, where it tells enough."""
         every = audited_one_in(spec, SHARE if spec.audit is None else spec.audit)
-        if spec.audit is None and every is not None:
-            saving = expected_saving(spec) or 0.0
-            trials = (expected_cost(spec) or 0.0) / (1 - saving)  # none where nobody knows how many
-            every = None if trials < FEWEST_AUDITED * every else every
-        return cls(spec.search.seed, every)
+        if spec.audit is not None or every is None:
+            return cls(spec.search.seed, every)
+        fewest = FEWEST_AUDITED * every * (1 - (expected_saving(spec) or 0.0))
+        return cls(spec.search.seed, every, fewest).within(expected_cost(spec))
+
+    def within(self, trainings: float | None) -> Self:
+        """The same for a search that has room for so many whole trainings; None where nobody knows yet."""
+        short = trainings is not None and trainings < self.fewest
+        return replace(self, every=None) if short else self
 
     def __contains__(self, number: int) -> bool:
         if self.every is None:
@@ -58,8 +63,6 @@ class Draw:
 
     def unfinished(self, trials: Iterable[FrozenTrial]) -> list[int]:
         """Those that were to stop, or wait at a rung until the search is over, and go on to their end."""
-        if self.every is None:
-            return []
         known = (t for t in trials if not t.state.is_finished())
         return [t.number for t in known if self.waits(t) or audited_at(t) is not None]
 

@@ -25,7 +25,7 @@ from ..storage.live import LiveStorage
 from ..storage.states import AUDITED, CONFIRMS, confirms
 from ..storage.studies import MEMORY
 from .algorithms import GridSampler, sampler_of
-from .auditing import Draw, mark
+from .auditing import mark
 from .clock import Clock
 from .confirming import attrs_of, searched
 from .explain import pruning_reason
@@ -84,7 +84,6 @@ class Driver:
         )
         self._clock = Clock(self.study, begun)
         self._promoting = Promoting.of(spec, storage)
-        self._audit = Draw.of(spec)
         self._lives = Lives(
             spec,
             self.study,
@@ -98,7 +97,7 @@ class Driver:
         self.running = self._lives.running
         self._pace = Pace(spec.early_stopping.max, self.trials, slots)
         self._timing = Timing(spec, self._pace, self._clock, self._lives, leaving)
-        self._spending = Spending(spec, self._lives, self._pace, self._timing, self._audit)
+        self._spending = Spending(spec, self._lives, self._pace, self._timing)
         self._others = Others(self, storage, self._lives)
         self._untried = Untried(spec)
         self._stop: str | None = None  # why no more trials are asked
@@ -171,11 +170,14 @@ class Driver:
             promoted = self._promoted(left, all_asked)
             begins = self._timing.begins(None, 0) <= left and not all_asked
             if not waiting and promoted is None and not begins:
-                if any(each.confirms is None for each in self.running.values()):
+                searching = any(each.confirms is None for each in self.running.values())
+                if searching and self._stop is None:
                     return None
                 if self._stop is None and not all_asked:
                     self.stop(self._spending.time_is_spent())
-                if not (self._audit_paused() or self._confirm()):
+                if self._audit_paused():  # beside those of the search, which end at their next reports
+                    continue
+                if searching or not self._confirm():
                     return None
                 continue
             running = self._next(waiting[0] if waiting else None, promoted)
@@ -412,9 +414,8 @@ class Driver:
 
     def _audit_paused(self) -> bool:
         """Let go on who still waits at a rung and is drawn, where the search is over; whether anybody is."""
-        drawn = [
-            t for t in self.trials if self._audit.waits(t) and self._spending.has_time_to_audit(t.number)
-        ]
+        audit = self._spending.audit
+        drawn = [t for t in self.trials if audit.waits(t) and self._spending.has_time_to_audit(t.number)]
         for trial in drawn:
             assert self._promoting is not None
             reason = self._promoting.why_not(trial.number)
@@ -471,14 +472,16 @@ class Driver:
             self._lives.prune(running, reason)
             return reason
         told = self._lives.pause(running)
-        self._lives.prune_waiting(each for each in self._promoting.hopeless() if each not in self._audit)
+        audit = self._spending.audit
+        self._lives.prune_waiting(each for each in self._promoting.hopeless() if each not in audit)
         return told
 
     def _audits(self, number: int, reason: str) -> bool:
         """Whether a trial that is to stop for a reason is in the audit, and so goes on."""
-        if number in self._audit:
+        audited = number in self._spending.audit
+        if audited:
             mark(self._storage, self.trials[number], reason)
-        return number in self._audit
+        return audited
 
     # Whether the search is over
 

@@ -170,7 +170,7 @@ class _Simulation:
         self._reached = {step: Reached(step) for step in (*steps, self._units)}
         self._of: dict[int, Training] = {}
         self._losses: dict[int, float] = {}
-        self._audit = Draw.of(spec)
+        self._audit = Draw.of(spec).within(self._trainings_in_time)
         self._audited: set[int] = set()  # who was to stop and went on
         self._paused: set[int] = set()  # who is in the audit and waits for the end of the search
         alike = (spec.parameters[name] for name in alike_of(spec))
@@ -420,10 +420,14 @@ class _Simulation:
         rests = [self._seconds_until(number, self._of[number].units) for number in self._paused]
         return span(rests, self._costs.slots)
 
-    def _wish(self) -> Wish:
+    @property
+    def _trainings_in_time(self) -> float | None:
+        """How many whole ones there is time for; None of a search without a limit."""
         seconds = self._spec.budget.time
-        time = None if seconds is None else self._costs.slots * seconds / self._whole
-        return Wish.of(self._spec, expected_cost(self._spec), time)
+        return None if seconds is None else self._costs.slots * seconds / self._whole
+
+    def _wish(self) -> Wish:
+        return Wish.of(self._spec, expected_cost(self._spec), self._trainings_in_time)
 
     def _concluded(self, now: float, by: str, auditing: float) -> Forecast:
         wish, ended = self._wish(), now + auditing

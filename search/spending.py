@@ -24,12 +24,12 @@ from .timing import Timing, Todo
 class Spending:
     """The budget of one search."""
 
-    def __init__(self, spec: Spec, lives: Lives, pace: Pace, timing: Timing, audit: Draw) -> None:
+    def __init__(self, spec: Spec, lives: Lives, pace: Pace, timing: Timing) -> None:
         self._spec = spec
         self._lives = lives
         self._pace = pace
         self._timing = timing
-        self._audit = audit
+        self._audit = Draw.of(spec)
         self._confirms: Wish | None = None  # who is confirmed, once that has begun
         self.consumed = sum(spent_on(spec, t) for t in lives.trials)  # counted on: every report asks for it
 
@@ -52,9 +52,15 @@ class Spending:
             return f"trial {best.number} reached the target {budget.target:g}"
         return None
 
+    @property
+    def audit(self) -> Draw:
+        """Which trials are not stopped: none of a search whose time has too little room for that."""
+        time = self._spec.budget.time
+        return self._audit.within(None if time is None else self._pace.trainings_in(time))
+
     def time_is_spent(self) -> str:
         """Why a search is over that has no time for a further trial."""
-        audited = self._audit.unfinished(self._lives.trials)
+        audited = self.audit.unfinished(self._lives.trials)
         spent = f"the time budget of {self._spec.budget.time:g} s is spent"
         return spent + _but_for(self._wish().trainings(self._spec), len(audited))
 
@@ -62,7 +68,7 @@ class Spending:
         """Seconds that trials of the search may still take; what its end takes is kept back."""
         if self._spec.budget.time is None:
             return math.inf
-        return self._timing.left(self._wish(), self._audit.unfinished(self._lives.trials))
+        return self._timing.left(self._wish(), self.audit.unfinished(self._lives.trials))
 
     def has_time_to_audit(self, number: int) -> bool:
         """Whether a trial of the audit comes to its end in time; what confirms the winner is kept back."""
@@ -76,7 +82,7 @@ class Spending:
         """The resource that is kept back for the confirmation and for the audit."""
         last, wish, trials = self._spec.early_stopping.max or 0, self._wish(), self._lives.trials
         trainings = max(wish.trainings(self._spec), len(missing(self._spec, wish, trials)))
-        return trainings * last, self._audit.rest(trials, last)
+        return trainings * last, self.audit.rest(trials, last)
 
     def is_last_chance(self, number: int, other: int | None, left: float) -> bool:
         """Whether a trial that waits will not come to its end if another, or a new one, goes first.

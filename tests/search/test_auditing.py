@@ -16,6 +16,7 @@ from hpsearch.search.driver import Driver
 from hpsearch.search.report import audit
 from hpsearch.search.rung_view import decided
 from hpsearch.search.running import Assignment
+from hpsearch.search.scheduling import expected_saving
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
@@ -209,7 +210,7 @@ def test_a_paused_trial_whose_checkpoint_is_gone_begins_again(search: Any) -> No
         weights.touch()
         if driver.report(given.number, float(given.number), 1, {}) is None:
             driver.complete(given.number, float(given.number))
-        elif given.number in driver._audit:
+        elif given.number in driver._spending.audit:
             weights.unlink()
     assert given.reported == 1 and driver.running[given.number].attempt.begun_at == 0
     assert driver.report(given.number, 99.0, 1, {}) is None, "which the study knows"
@@ -248,7 +249,12 @@ def test_left_out_it_is_done_where_it_tells_enough(make_spec: Any) -> None:
     assert Draw.of(spec).every is None
     assert Draw.of(spec.override(budget={"trials": 340})).every == 68
     assert Draw.of(make_spec(budget={"trials": 10_000})).every is None, "nothing stops"
-    assert Draw.of(spec.override(budget={"trials": None, "time": "8h"})).every is None, "nobody knows"
+    timed = spec.override(budget={"trials": None, "time": "8h"})
+    assert Draw.of(timed).every == 68, "whole trainings tell, once there are some"
+    fewest = 340 * (1 - (expected_saving(spec) or 0.0))
+    assert [Draw.of(timed).within(fewest + more).every for more in (-0.01, 0.01)] == [None, 68]
+    assert Draw.of(timed.override(budget={"trials": 339})).every is None
+    assert Draw.of(timed.override(audit=0.03)).within(1.0).every == 68, "somebody asked for it"
 
 
 def test_an_audit_without_rungs_is_refused(make_spec: Any) -> None:

@@ -263,6 +263,21 @@ def test_no_trial_of_the_audit_goes_on_that_does_not_come_to_its_end(
     assert found == [("PRUNED", t.user_attrs["audited"], "the time is over") for t in left]
 
 
+@pytest.mark.parametrize("audit", [None, 0.2], ids=["short", "asked"])
+@pytest.mark.parametrize("seconds", [60.0, 120.0])
+def test_an_audit_takes_no_time_of_a_short_search_that_it_does_not_use(
+    clock: Callable[..., Clock], make_spec: Any, audit: float | None, seconds: float
+) -> None:
+    """Asked for, its trials begin beside those that still run, or they would not come to their end."""
+    table = clock(8, lambda x: 4.0 if x == 0.5 else 2.0 + 4.0 * x)
+    promotion = {"early_stopping": ASHA | {"type": "promotion"}, "search": {"sampler": "random"}}
+    budget = {"budget": {"time": seconds, "trials": 1000}, "confirm": {"top": 0}}
+    driver = table.search(make_spec(**SPACE | promotion | budget | {"audit": audit}))
+    audited = [t.state.name for t in driver.trials if "audited" in t.user_attrs]
+    assert (audited == []) if audit is None else (audited and set(audited) == {"COMPLETE"})
+    assert 0.95 * seconds <= table.now <= 1.03 * seconds
+
+
 def test_who_has_come_to_the_last_step_may_return(clock: Callable[..., Clock], make_spec: Any) -> None:
     """Its cost is spent, and a worker that is killed takes time to begin anew."""
     table = clock(1, lambda x: 40.0)
