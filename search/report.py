@@ -381,12 +381,17 @@ def extension(result: StudyResult) -> list[str]:
     found = []
     if budget.trials is not None:
         found += ["--trials", str(_doubled(budget.trials, len(searched(trials))))]
-    if budget.time is not None:
-        found += ["--time", f"{_doubled(budget.time, _elapsed(result)):g}s"]
+    found += more_time(result)
     if budget.samples is not None:
         consumed = sum(spent_on(result.spec, trial) for trial in trials)
         found += ["--samples", str(_doubled(budget.samples, consumed))]
     return found
+
+
+def more_time(result: StudyResult) -> list[str]:
+    """The option that gives a search twice its time; none where that has no limit."""
+    time = result.spec.budget.time
+    return [] if time is None else ["--time", f"{_doubled(time, _elapsed(result)):g}s"]
 
 
 def _elapsed(result: StudyResult) -> float:

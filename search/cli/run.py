@@ -112,6 +112,8 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
             console.print(line, markup=False, soft_wrap=True)
         told = against(result.baseline, best, result.spec.goal, result.confirmed)
         console.print(told, soft_wrap=True, markup=False)
+        if not (result.stopped or confirmation(result)) and result.spec.confirm.top is None:
+            console.print(_to_confirm(result, extend), soft_wrap=True, markup=False)
     for line in [] if result.audited is None else audit(result.audited):
         console.print(f"audit: {line}", markup=False, soft_wrap=True)
     if result.stopped:
@@ -131,6 +133,13 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
     about = common.about_password(sys.argv[1:] if result.stopped else extend)
     if about is not None:
         console.print(about, soft_wrap=True, markup=False)
+
+
+def _to_confirm(result: StudyResult, extend: Sequence[str]) -> str:
+    """How to have a winner confirmed where the budget left no room for it."""
+    from ..report import more_time
+
+    return f"to confirm it: {common.command('run', *extend, *more_time(result), '--confirm')}"
 
 
 def _finished(result: StudyResult, extend: Sequence[str]) -> str:

@@ -17,11 +17,12 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import FrozenTrial
+from rich.console import Console
 
 from hpsearch.search import clock, lives
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.api import open_study
-from hpsearch.search.cli.run import _finished
+from hpsearch.search.cli.run import _conclude, _finished
 from hpsearch.search.confirming import Wish, outcome, overlooked
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
@@ -1008,6 +1009,32 @@ def test_what_extends_a_search_that_is_over_is_told(
     result = open_study("study", storage=str(table.file), runs=table.runs)
     assert study_report(result).extension == options.split()
     assert _finished(result, ()).endswith(f" To extend it: hpsearch run {options}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"budget": {"trials": 2}}, ["to confirm it: hpsearch run a.yaml --confirm"]),
+        (
+            {"budget": {"trials": 2, "time": 90.0}},
+            ["to confirm it: hpsearch run a.yaml --time 180s --confirm"],
+        ),
+        ({"budget": {"trials": 2}, "confirm": {"top": 0}}, []),
+        ({"budget": {"trials": 2}, "confirm": {"top": 1, "seeds": 2}}, []),
+    ],
+    ids=["trials", "time", "not wished", "done"],
+)
+def test_how_to_confirm_a_winner_is_told_where_the_budget_had_no_room_for_it(
+    table: Table, make_spec: Any, fields: dict[str, Any], told: list[str]
+) -> None:
+    driver = table.driver(make_spec(**{"confirm": {}} | fields))
+    while (given := driver.ask()) is not None:
+        driver.complete(given.number, 0.5)
+    driver.close()
+    result = open_study("study", storage=str(table.file), runs=table.runs)
+    console = Console(record=True, width=200)
+    _conclude(console, dataclasses.replace(result, ran=2), (), ("a.yaml",))
+    assert [line for line in console.export_text().splitlines() if "to confirm" in line] == told
 
 
 def test_a_budget_below_what_has_run_is_extended_beyond_that(table: Table, make_spec: Any) -> None:
