@@ -1029,7 +1029,7 @@ def test_how_to_confirm_a_winner_is_told_where_the_budget_had_no_room_for_it(
 ) -> None:
     driver = table.driver(make_spec(**{"confirm": {}} | fields))
     while (given := driver.ask()) is not None:
-        driver.complete(given.number, 0.5)
+        driver.complete(given.number, 0.5, 40.0)
     driver.close()
     result = open_study("study", storage=str(table.file), runs=table.runs)
     console = Console(record=True, width=200)
