@@ -204,7 +204,7 @@ def confirmation(result: StudyResult) -> list[str]:
         return [f"not confirmed, {line}" for line in told + out]
     value, off = confirmed.value, confirmed.optimism
     lines = [
-        f"trained again with {confirmed.seeds} new seeds: {value.value:.6g} "
+        f"trained again with {confirmed.seeds} new seeds: expect {value.value:.6g} "
         f"({value.low:.6g} to {value.high:.6g}); its value in the search, {best.value:.6g}, "
         f"was {abs(off):.3g} too {'good' if off >= 0 else 'bad'}"
     ]

@@ -201,10 +201,12 @@ def _rungs(found: Outlook) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("")
     table.add_row("0", str(found.forecast.trials), "", "", "begin")
+    measured = found.measured
+    has_steps = any(measured.units or probe.units for probe in measured.known)  # else it reports nothing
     for each in found.forecast.reached:
         times = ["" if at is None else duration(at) for at in (each.first, each.last)]
         last = "the end of a training" if each is found.forecast.reached[-1] else ""
-        table.add_row(f"{each.step:,}", str(each.trials), *times, last)
+        table.add_row(f"{each.step:,}" if has_steps else "", str(each.trials), *times, last)
     return table
 
 
