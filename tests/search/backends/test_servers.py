@@ -164,14 +164,17 @@ class Onlooker:
         self._thread.join()
 
     def _look(self) -> None:
+        typed = psutil.Process(
+            self._process.pid
+        ).cmdline()  # by the user, and by a fork until it is something else
         while self._process.poll() is None:
             self.found |= {str(path) for path in files_with_the_secret(self._folder)}
             for child in self._children():
                 with suppress(psutil.Error):  # it has just ended
-                    words = " ".join(child.cmdline())
+                    words = child.cmdline()
                     self.seen.add(child.name())
-                    if SECRET.search(words.encode()):
-                        self.found.add(words)
+                    if words != typed and SECRET.search(" ".join(words).encode()):
+                        self.found.add(" ".join(words))
             time.sleep(0.1)
 
     def _children(self) -> list[psutil.Process]:
