@@ -303,7 +303,7 @@ class Driver:
                     continue
                 if AUDITED in trial.user_attrs:
                     self._lives.prune_unheard(trial.number)
-                elif "retries" in trial.user_attrs:  # the search was over before it could be tried again
+                elif "error" in trial.user_attrs:  # the search was over before it could be tried again
                     self._lives.fail(self._lives.take_away(trial.number), trial.user_attrs["error"])
 
     def close(self, *, hurried: bool = False) -> None:

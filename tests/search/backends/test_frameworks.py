@@ -24,9 +24,13 @@ ON_TENSORFLOW = os.environ.get("KERAS_BACKEND") == "tensorflow"  # which not eve
     [
         ("xgboost", "model.ubj"),
         ("lightgbm", "model.txt"),
-        ("sklearn", "model.skops"),
+        pytest.param("sklearn", "model.skops", marks=pytest.mark.any_backend),
         pytest.param("catboost", "model.cbm", marks=pytest.mark.extras),
-        pytest.param("keras", "model.keras", marks=pytest.mark.extras if ON_TENSORFLOW else ()),
+        pytest.param(
+            "keras",
+            "model.keras",
+            marks=[pytest.mark.any_backend, *[pytest.mark.extras] * ON_TENSORFLOW],
+        ),
         pytest.param("hf_lora", "adapter_model.safetensors", marks=pytest.mark.extras),
     ],
 )
