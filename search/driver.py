@@ -212,7 +212,9 @@ class Driver:
         running.reported = step
         running.attempt.report(step, running.seconds if seconds is None else seconds)
         self._timing.learn(running)
-        pauses = self._promoting is not None and self._promoting.pauses(self.trials[number])
+        pauses = self._promoting is not None and self._promoting.pauses(
+            self.trials[number], can_wait=lambda: has_checkpoint(self._lives.folder(number))
+        )
         reason = self._ending(running, step)
         if reason is not None:
             if pauses and self._promoting is not None:

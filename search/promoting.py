@@ -7,7 +7,7 @@ Optuna's own pruners note them, and a search that goes on begins with what the s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from optuna.trial import FrozenTrial
@@ -42,8 +42,12 @@ class Promoting:
         """Begin with what the study says."""
         self._promotion = promotion_of(self._spec, self._storage.get_all_trials(0, deepcopy=False))
 
-    def pauses(self, trial: FrozenTrial) -> bool:
-        """Whether a trial pauses with its last report: it is at a rung, and there is one that goes first."""
+    def pauses(self, trial: FrozenTrial, can_wait: Callable[[], bool]) -> bool:
+        """Whether a trial pauses with its last report: it is at a rung, and there is one that goes first.
+
+        Who left no checkpoint cannot wait, and would pass for having come when nobody waits: it goes on if it
+        is among the best by now.
+        """
         if _is_apart(trial) or audited_at(trial) is not None:
             return False
         number, step = trial.number, trial.last_step
@@ -58,7 +62,8 @@ class Promoting:
             return False
         self._promotion.pause(number)
         at_its_end = step >= (self._spec.early_stopping.max or math.inf)  # its cost is spent
-        if self._promotion.next() != number and not at_its_end:
+        goes_on = self._promotion.next() == number if can_wait() else self._promotion.passes(number)
+        if not (goes_on or at_its_end):
             return True
         self._note(trial, GOES_ON)
         self._promotion.go_on(number)

@@ -126,6 +126,11 @@ class Promotion:
                 return next(self._queue(rung))
         return None
 
+    def passes(self, number: int) -> bool:
+        """Whether a trial goes on that cannot wait: it is judged once, as by the type `stopping`."""
+        standing = self.standing(number)
+        return standing.rank <= max(1, standing.reached // self.eta)
+
     def unbeaten(self) -> int | None:
         """Who waits at the highest rung that its bracket has come to, and was better there than all of its
         kind that went on from there; None where there is nobody.

@@ -684,14 +684,17 @@ def test_a_trial_that_will_never_go_on_ends_at_once(table: Table, make_spec: Any
     assert not (folder / CHECKPOINT).exists()
 
 
-def test_a_trial_without_a_checkpoint_ends_at_its_rung(table: Table, make_spec: Any) -> None:
+def test_a_trial_without_a_checkpoint_is_judged_once_at_its_rung(table: Table, make_spec: Any) -> None:
+    """It cannot wait: by its rank alone, whether there is a place or not, as the type `stopping` does it."""
     driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
-    _, answer = to_rung(driver, 1, 5.0, checkpoint=False)
-    assert answer == (
-        "paused at 1 steps: ranked 1 of 1, one in 3 goes on and 0 of 1 have; "
+    answers = [to_rung(driver, 1, value, checkpoint=False)[1] for value in (5.0, 6.0, 7.0, 4.0, 4.5, 3.0)]
+    assert [answer is None for answer in answers] == [True, False, False, True, False, True]
+    assert answers[1] == (
+        "paused at 1 steps: ranked 2 of 2, one in 3 goes on and 1 of 2 have; "
         "it left no checkpoint to go on from"
     )
-    assert table.states() == ["PRUNED"]
+    states = table.states()
+    assert [state == "PRUNED" for state in states] == [answer is not None for answer in answers]
 
 
 def test_who_reports_at_its_end_alone_is_complete(table: Table, make_spec: Any) -> None:
