@@ -10,7 +10,7 @@ none. What is left after the confirmation goes into one more seed of each, while
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from optuna.trial import FrozenTrial
@@ -28,6 +28,7 @@ LATE = 1.03  # of the time: no training goes on for longer
 LEAVING = 1.0  # seconds that workers have to leave and the winner to be told
 SHORT = 50.0  # seconds: a search of less has as much less for that
 SPARE = 1.15  # times what a training to its end is expected to take, where it is the last chance for one
+LEAST_SEEDS = 2  # with which each of the best trains again: one alone says nothing
 PATIENCE = 0.01  # of the time, that a trial may be silent for once the search is over
 
 Todo = list[tuple[FrozenTrial, int]]
@@ -61,9 +62,23 @@ class Timing:
     def left(self, wish: Wish, audited: Iterable[int] = ()) -> float:
         """Seconds that trials of the search may still take; negative where there are none.
 
-        `audited`: trials that then go on to their end, before the best are confirmed.
+        `audited`: trials that then go on to their end, before the best are confirmed. What confirms them is
+        kept back as far as it fits, else fewer of the best, less often: no search ends for what it has no
+        time for.
         """
-        return self._time - self._clock.elapsed - self._reserve(wish, audited)
+        left, known = self._time - self._clock.elapsed, list(audited)
+        if any(confirms(trial) is not None for trial in self._lives.trials):
+            return left - self._reserve(wish, known)
+        if all("baseline" in t.user_attrs for t in chosen(self._spec, wish, self._lives.trials)):
+            first = self._pace.whole or 0.0  # of a trial that is to be confirmed: there is none yet
+        else:
+            first = 0.0
+        fewer = [Wish(top, min(wish.seeds, LEAST_SEEDS)) for top in range(wish.top, 0, -1)]
+        for each in (wish, *fewer):
+            reserve = self._reserve(each, known)
+            if reserve + first <= left + (LATE - 1) * self._time:
+                return left - reserve
+        return left - self._reserve(Wish(0, 0), known)
 
     def begins(self, number: int | None, step: int) -> float:
         """Seconds until a trial, or a new one, that goes on from a step has brought anything.
@@ -119,12 +134,12 @@ class Timing:
         trials = self._lives.trials
         few = chosen(self._spec, wish, trials)
         todo = missing(self._spec, wish, trials)
-        first = self._in_time(few, [(trial, k) for trial, k in todo if k < 2])  # one alone says nothing
+        first = self._in_time(few, [(trial, k) for trial, k in todo if k < LEAST_SEEDS])
         if first:
             begins = not any(confirms(trial) is not None for trial in trials)
             told = f"the search is over; its best train again, with {wish.seeds} new seeds each"
             return _one_round(first), told if begins else None
-        both = {trial.number for trial in few} - {trial.number for trial, k in todo if k < 2}
+        both = {trial.number for trial in few} - {trial.number for trial, k in todo if k < LEAST_SEEDS}
         if all("baseline" in trial.user_attrs for trial in few if trial.number in both):
             return [], "there is no time left to confirm the winner" if todo else None
         rest = _one_round([(trial, k) for trial, k in todo if trial.number in both])
@@ -158,7 +173,7 @@ class Timing:
                 return found if self._clock.elapsed + self._seconds(found) <= self._time else []
         return []
 
-    def _reserve(self, wish: Wish, audited: Iterable[int]) -> float:
+    def _reserve(self, wish: Wish, audited: Sequence[int]) -> float:
         """Seconds until the audit and the confirmation would be done, if they began now."""
         trials, busy = self._lives.trials, self._busy
         put_up = [t for t in trials if confirms(t) is not None and not t.state.is_finished()]

@@ -196,6 +196,20 @@ def test_as_many_of_the_best_are_confirmed_as_there_is_time_for(
     assert 0.8 * TIME <= table.now <= 1.03 * TIME + TICK
 
 
+@pytest.mark.parametrize("stopping", KINDS[1:], ids=["stopping", "promotion"])
+@pytest.mark.parametrize("slower", [1.0, 4.0])
+@pytest.mark.parametrize("seconds", [220.0, 260.0])
+def test_a_confirmation_that_does_not_fit_is_a_smaller_one(
+    clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any], slower: float, seconds: float
+) -> None:
+    """It is known only from the baseline what a training takes, which may be slower than the others."""
+    table = clock(2, lambda x: 4.0 * (slower if x == 0.5 else 1.0) / slower**0.5)
+    asked = {"early_stopping": stopping, "budget": {"time": seconds}, "confirm": {"top": 3, "seeds": 3}}
+    driver = table.search(make_spec(**SPACE | asked))
+    assert outcome(driver.spec, driver.trials) is not None, table.said
+    assert table.now <= 1.03 * seconds + TICK
+
+
 @pytest.mark.parametrize("trials", [8, 20])
 def test_what_few_trials_leave_of_the_time_confirms_them(
     clock: Callable[..., Clock], make_spec: Any, trials: int
