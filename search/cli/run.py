@@ -112,8 +112,8 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
             console.print(line, markup=False, soft_wrap=True)
         told = against(result.baseline, best, result.spec.goal, result.confirmed)
         console.print(told, soft_wrap=True, markup=False)
-        if not (result.stopped or confirmation(result)) and result.spec.confirm.top is None:
-            console.print(_to_confirm(result, extend), soft_wrap=True, markup=False)
+        if _may_confirm(result) and not confirmation(result):
+            console.print(_to_confirm(result), soft_wrap=True, markup=False)
     for line in [] if result.audited is None else audit(result.audited):
         console.print(f"audit: {line}", markup=False, soft_wrap=True)
     if result.stopped:
@@ -135,11 +135,27 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
         console.print(about, soft_wrap=True, markup=False)
 
 
-def _to_confirm(result: StudyResult, extend: Sequence[str]) -> str:
-    """How to have a winner confirmed where the budget left no room for it."""
+def _may_confirm(result: StudyResult) -> bool:
+    """Whether somebody could be confirmed in a search that is over, which was not asked whether to."""
+    from optuna.trial import TrialState
+
+    from ..confirming import searched
+
+    own = searched(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    others = any("baseline" not in trial.user_attrs for trial in own)
+    return others and not result.stopped and result.spec.confirm.top is None
+
+
+def _to_confirm(result: StudyResult) -> str:
+    """The same command, so that a winner is confirmed where the budget left no room for it."""
     from ..report import more_time
 
-    return f"to confirm it: {common.command('run', *extend, *more_time(result), '--confirm')}"
+    words, more = sys.argv[1:], more_time(result)
+    if more:  # in place of what was typed
+        given = [i for i, word in enumerate(words) if word == "--time"]
+        dropped = {*given, *(i + 1 for i in given)}
+        words = [w for i, w in enumerate(words) if i not in dropped and not w.startswith("--time=")]
+    return f"to confirm it: {common.command(*words, *more, '--confirm')}"
 
 
 def _finished(result: StudyResult, extend: Sequence[str]) -> str:

@@ -1017,19 +1017,23 @@ def test_what_extends_a_search_that_is_over_is_told(
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"budget": {"trials": 2}}, ["to confirm it: hpsearch run a.yaml --confirm"]),
+        ({"budget": {"trials": 2}}, ["to confirm it: hpsearch run a.yaml --seed 5 --confirm"]),
         (
             {"budget": {"trials": 2, "time": 90.0}},
-            ["to confirm it: hpsearch run a.yaml --time 180s --confirm"],
+            ["to confirm it: hpsearch run a.yaml --seed 5 --time 180s --confirm"],
         ),
+        ({"budget": {"trials": 1}, "baseline": {"x": 0.5}}, []),
         ({"budget": {"trials": 2}, "confirm": {"top": 0}}, []),
         ({"budget": {"trials": 2}, "confirm": {"top": 1, "seeds": 2}}, []),
     ],
-    ids=["trials", "time", "not wished", "done"],
+    ids=["trials", "time", "nobody", "not wished", "done"],
 )
 def test_how_to_confirm_a_winner_is_told_where_the_budget_had_no_room_for_it(
-    table: Table, make_spec: Any, fields: dict[str, Any], told: list[str]
+    table: Table, make_spec: Any, fields: dict[str, Any], told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The same command: with another seed it would be refused, and with other budgets search on."""
+    typed = ["--time", "90s", "--seed", "5"] if "time" in fields["budget"] else ["--seed", "5"]
+    monkeypatch.setattr("sys.argv", ["hpsearch", "run", "a.yaml", *typed])
     driver = table.driver(make_spec(**{"confirm": {}} | fields))
     while (given := driver.ask()) is not None:
         driver.complete(given.number, 0.5, 40.0)
