@@ -95,7 +95,7 @@ def test_a_plan_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Sign
 
 @pytest.mark.slow
 def test_a_search_is_foreseen(tmp_path: Path) -> None:
-    shown = command(tmp_path, "plan", "space.yaml", "--measure", "60", audit=0.2)
+    shown = command(tmp_path, "plan", "space.yaml", "--measure", "60", audit=1.0)
     assert shown.returncode == 0, shown.stderr
     words = ("small  30 trials", "a training", "memory", "the end of a training", "audit   ", "the budget")
     for word in words:
