@@ -20,7 +20,7 @@ import ray
 from ray import tune
 from ray.air._internal import usage
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from ....spaces import Spec
@@ -34,6 +34,7 @@ from ..resources import Share, memory_for, room_for, share, this_machine, thread
 from .actor import ASSIGNMENT, MESSAGES, PackActor, Setting, TrialActor
 from .cluster import check_importable, connected, dead_processes, found, nodes, replaced, scratch
 from .files import Home
+from .idle import KeepingScheduler
 from .lost import how_it_ended, lost_actors_are_errors
 from .packs import PackScheduler, drop
 from .stopping import tune_pruner
@@ -191,11 +192,11 @@ class StudySearcher(Searcher):
         raise NotImplementedError("a search goes on from its study")
 
 
-class StudyScheduler(FIFOScheduler):
+class StudyScheduler(KeepingScheduler):
     """Tune's scheduler: brings every report to the driver, and obeys."""
 
     def __init__(self, hooks: Hooks) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__(hooks.workers if hooks.alone else 0)  # on a cluster others may use their places
         self._hooks = hooks
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:

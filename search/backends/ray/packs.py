@@ -9,22 +9,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.schedulers import TrialScheduler
 
 from ..base import as_message, deliver
 from ..packing import pack_after
 from ..protocol import Message
 from .actor import MESSAGES
+from .idle import KeepingScheduler
 
 if TYPE_CHECKING:
     from .backend import Hooks
 
 
-class PackScheduler(FIFOScheduler):
+class PackScheduler(KeepingScheduler):
     """Tune's scheduler where trials are packed: brings what a slot says to the driver, and sends orders."""
 
     def __init__(self, hooks: Hooks) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__(hooks.workers if hooks.alone else 0)
         self._hooks = hooks
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
