@@ -49,13 +49,6 @@ def steady(trial: Trial) -> float:
     return float(trial.params["x"])
 
 
-def uneven(trial: Trial) -> float:
-    """The last of four takes much longer than the others."""
-    note(trial, pid=os.getpid())
-    time.sleep(3.0 if trial.number == 3 else 0.2)
-    return float(trial.params["x"])
-
-
 def slow_to_report(trial: Trial) -> float:
     """Takes longer from one report to the next than Ray gives a process that got a signal."""
     for step in (1, 2):

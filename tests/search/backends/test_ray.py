@@ -133,17 +133,6 @@ def test_ray_is_not_told_the_command_line_where_a_password_may_stand(shared_ray:
 
 
 @pytest.mark.slow
-def test_the_best_train_again_in_the_workers_that_are_there(bench: Any, command: Any) -> None:
-    """While the last trial of the search runs, the others have none; Tune would end them."""
-    confirm = {"top": 2, "seeds": 2}
-    search = command("uneven", budget={"trials": 4}, execution={"workers": 2}, confirm=confirm)
-    output, _ = search.start().communicate(timeout=120)
-    assert bench.states() == ["COMPLETE"] * 8, output
-    pids = [[each["pid"] for each in bench.notes(number)] for number in range(8)]
-    assert len({pid for each in pids for pid in each}) == 2
-
-
-@pytest.mark.slow
 def test_sigterm_leaves_a_trial_its_time_to_report(bench: Any, command: Any) -> None:
     """Ray's own handler would abort the process three seconds after the signal."""
     search = command("slow_to_report", budget={"trials": 1}, execution={"workers": 1, "retries": 0})
