@@ -195,10 +195,6 @@ class StudySearcher(Searcher):
 class StudyScheduler(KeepingScheduler):
     """Tune's scheduler: brings every report to the driver, and obeys."""
 
-    def __init__(self, hooks: Hooks) -> None:
-        super().__init__(hooks.workers if hooks.alone else 0)  # on a cluster others may use their places
-        self._hooks = hooks
-
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         if trial.trial_id in self._hooks.killed:
             return TrialScheduler.CONTINUE  # until Tune finds its actor gone; stopped, it would be used again

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 class PackScheduler(KeepingScheduler):
     """Tune's scheduler where trials are packed: brings what a slot says to the driver, and sends orders."""
 
-    def __init__(self, hooks: Hooks) -> None:
-        super().__init__(hooks.workers if hooks.alone else 0)
-        self._hooks = hooks
-
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         hooks = self._hooks
         mine = hooks.numbers[trial.trial_id]

@@ -164,9 +164,8 @@ class Onlooker:
         self._thread.join()
 
     def _look(self) -> None:
-        typed = psutil.Process(
-            self._process.pid
-        ).cmdline()  # by the user, and by a fork until it is something else
+        # The user typed it, and a fork has it too until it is something else.
+        typed = psutil.Process(self._process.pid).cmdline()
         while self._process.poll() is None:
             self.found |= {str(path) for path in files_with_the_secret(self._folder)}
             for child in self._children():
