@@ -19,6 +19,7 @@ from .confirmation import Confirmed, confirmed
 
 SHARE = 1 / 3  # of a search, or of its time, for its confirmation where the space leaves that open
 CHOICES = ((3, 3), (3, 2), (2, 2))  # of the best and of seeds, where the space leaves them open
+LEAST_SEEDS = 2  # with which each of the best trains again: one alone says nothing
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Wish:
     def trainings(self, spec: Spec) -> int:
         """How many that is; the baseline is trained as often as the best."""
         return (self.top + (spec.baseline is not None)) * self.seeds if self.top else 0
+
+    @property
+    def shrinking(self) -> list[Wish]:
+        """It, and what may be done in less time: fewer seeds, then fewer trials, at last nothing."""
+        return [self, *(Wish(top, min(self.seeds, LEAST_SEEDS)) for top in range(self.top, -1, -1))]
 
 
 def most_confirmed(spec: Spec) -> int:

@@ -449,12 +449,12 @@ class Driver:
         if last is not None and step >= last:
             return None  # its cost is spent
         prunes = running.trial.should_prune()  # of the baseline too: others are compared with it
-        if baseline and self.best is None:
-            return None  # a study with a budget ends with a winner
         self._check_ends()
+        if baseline:
+            return None  # a study with a budget ends with a winner, and one to compare it with
         if self._stop is not None and not self.stopped:
             return self._stop
-        if baseline or not prunes:
+        if not prunes:
             return None
         reason = pruning_reason(self.study, self.spec, running.number, step)
         return None if self._audits(running.number, reason) else reason

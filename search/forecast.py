@@ -17,7 +17,8 @@ import time
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from ..spaces import Choice, Spec
@@ -185,11 +186,10 @@ class _Simulation:
         self._asked = math.inf if most is None else most
         self._most = min(self._asked, MOST_TRIALS)
         self._samples = spec.budget.samples
-        self._reserved = self._wish().trainings(spec)
-        reserve = span([self._whole] * self._reserved, costs.slots)
-        self._deadline = math.inf if spec.budget.time is None else spec.budget.time - reserve
+        self._wish = Wish.of(spec, expected_cost(spec), self._trainings_in_time)
+        self._limit = math.inf if spec.budget.time is None else spec.budget.time
         if self._samples is not None:
-            self._samples -= self._reserved * self._units
+            self._samples -= self._wish.trainings(spec) * self._units
 
     def run(self) -> Forecast:
         """From its start to its end."""
@@ -203,10 +203,13 @@ class _Simulation:
                 now, by = max(now, spent), "samples"
                 break
             if not self._heap:
-                by = "time" if self._over < math.inf and len(self._of) < self._most else by
+                by = "time" if self._limit < math.inf and len(self._of) < self._most else by
                 break
-            if self._heap[0].at > self._over:
-                now, by = max(now, self._over), "time"
+            over = self._over(self._now)
+            while over < self._heap[0].at and (later := self._over(over)) > over:
+                over = later  # less fits by then, so less is kept back
+            if self._heap[0].at > over:
+                now, by = max(now, over), "time"
                 break
             move = heapq.heappop(self._heap)
             now = max(self._now, move.at)
@@ -223,17 +226,59 @@ class _Simulation:
             insort(self._complete, (self._losses[number], number))
         return self._concluded(now, by, auditing)
 
-    @property
-    def _over(self) -> float:
+    def _over(self, now: float) -> float:
         """When the trials of the search are to have ended; what the audit takes then is kept back."""
-        return self._deadline - self._audit_paused()
+        return self._limit - self._kept(now) - self._audit_paused()
+
+    def _kept(self, now: float) -> float:
+        """Seconds that are kept back for the confirmation, as far as it fits."""
+        if self._limit == math.inf:
+            return 0.0
+        left, before = self._limit - self._audit_paused() - now, self._until_confirming(now)
+        room = left - before if before else left + (LATE - 1) * self._limit
+        return self._confirmation(self._fitting(room))
+
+    def _fitting(self, seconds: float) -> Wish:
+        """As much of the confirmation as takes so long at most."""
+        for wish in self._wish.shrinking:
+            if self._confirmation(wish) <= seconds:
+                break
+        return wish
+
+    def _confirmation(self, wish: Wish) -> float:
+        """Seconds that it takes to confirm so many, so often."""
+        return span(self._again(wish) * wish.seeds, self._costs.slots)
+
+    def _again(self, wish: Wish) -> list[float]:
+        """Seconds of a training of each that is confirmed, the longest first.
+
+        One is meant of whom nothing is known where none has come to its end yet.
+        """
+        if not wish.top:
+            return []
+        found = [self._of[number].seconds for number in self._best(wish.top)] or [self._whole]
+        baseline = [self._of[0].seconds if 0 in self._of else self._whole]
+        return sorted([*found, *(baseline if self._spec.baseline is not None else [])], reverse=True)
+
+    def _best(self, count: int) -> list[int]:
+        """So many of the best that came to their end, without the baseline."""
+        return list(islice((n for _, n in self._complete if not self._is_baseline(n)), count))
+
+    def _until_confirming(self, now: float) -> float:
+        """Seconds until there is somebody to be confirmed, and the baseline to compare it with."""
+        ends = [
+            move.at + move.training.per_unit * (move.training.units - move.step) - now
+            for move in self._heap
+            if self._is_baseline(move.number)
+        ]
+        return max([*ends, 0.0 if self._best(1) else self._whole])
 
     def _extended(self, now: float) -> tuple[float, str, float]:
         """The end of a search that goes on as it began, what ends it, and how much longer it is."""
         limits = {"trials": self._asked / self._most}
         took, audit = now - self._costs.startup, self._audit_paused()  # both grow with it
-        if self._deadline < math.inf:
-            limits["time"] = (self._deadline - self._costs.startup) / (took + audit)
+        if self._limit < math.inf:
+            limits["time"] = (self._limit - self._kept(now) - self._costs.startup) / (took + audit)
         if self._samples is not None:
             limits["samples"] = self._samples / self._consumed
         by = min(limits, key=lambda limit: limits[limit])
@@ -254,7 +299,7 @@ class _Simulation:
             self._paused.discard(promoted)
             self._go(promoted, self._at(promoted), now + self._of[promoted].setup)
             return True
-        if len(self._of) >= self._most or (self._of and now + self._first > self._over):
+        if len(self._of) >= self._most or (self._of and now + self._first > self._over(now)):
             return False
         number = len(self._of)
         baseline = self._is_baseline(number)
@@ -289,17 +334,18 @@ class _Simulation:
         found = self._promotion.next()
         if found is None and len(self._of) >= self._asked:
             found = None if self._heap else self._promotion.unbeaten()
-        elif self._over < math.inf or self._samples is not None:
+        elif self._limit < math.inf or self._samples is not None:
             unbeaten = self._promotion.unbeaten()
             if unbeaten is not None and unbeaten != found and self._is_last_chance(unbeaten, found, now):
                 found = unbeaten
-        if found is None or now + self._seconds_until(found, self._next(found, self._at(found))) > self._over:
+        if found is None:
             return None
-        return found
+        comes = now + self._seconds_until(found, self._next(found, self._at(found)))
+        return found if comes <= self._over(now) else None
 
     def _is_last_chance(self, number: int, other: int | None, now: float) -> bool:
         """Whether a trial that waits comes to its end, but not if another, or a new one, goes first."""
-        left, rest = self._over - now, self._seconds_until(number, self._of[number].units)
+        left, rest = self._over(now) - now, self._seconds_until(number, self._of[number].units)
         at = 0 if other is None else self._at(other)
         first = self._first if other is None else self._seconds_until(other, self._next(other, at))
         if rest <= left and left - first < SPARE * rest:
@@ -405,7 +451,7 @@ class _Simulation:
 
     def _in_time(self, now: float) -> set[int]:
         """Those who wait for it in the audit and come to their end in time, should it begin now."""
-        left = self._deadline - now
+        left = self._limit - self._kept(now) - now
         free = [0.0] * self._costs.slots
         found = set()
         for number in sorted(self._paused):
@@ -426,28 +472,24 @@ class _Simulation:
         seconds = self._spec.budget.time
         return None if seconds is None else self._costs.slots * seconds / self._whole
 
-    def _wish(self) -> Wish:
-        return Wish.of(self._spec, expected_cost(self._spec), self._trainings_in_time)
+    def _confirmed(self, ended: float, *, more: bool) -> Wish:
+        """Who trains again, and how often, in a search that has ended; `more` where its time is used up."""
+        wish = self._fitting(LATE * self._limit - ended)
+        if not self._best(1):
+            return Wish(0, 0)
+        if wish.top and more and self._spec.confirm.seeds is None:
+            while ended + self._confirmation(further := replace(wish, seeds=wish.seeds + 1)) <= self._limit:
+                wish = further
+        return wish
 
     def _concluded(self, now: float, by: str, auditing: float) -> Forecast:
-        wish, ended = self._wish(), now + auditing
-        best = [n for _, n in self._complete if not self._is_baseline(n)][: wish.top]
-        again = [self._of[n].seconds for n in best]
-        if again and self._spec.baseline is not None:
-            again.append(self._of[0].seconds)
-        slots, seeds = self._costs.slots, wish.seeds if again else 0
-        limit = self._spec.budget.time or math.inf
-        while seeds and ended + span(again * seeds, slots) > LATE * limit:
-            seeds = seeds - 1 if seeds > 2 else 0
-        if seeds and by == "time" and self._spec.confirm.seeds is None:
-            while ended + span(again * (seeds + 1), slots) <= limit:
-                seeds += 1
-        confirmation = span(again * seeds, slots) if seeds else 0.0
+        ended = now + auditing
+        wish = self._confirmed(ended, more=by == "time")
+        again, confirmation = self._again(wish), self._confirmation(wish)
         reached = [self._reached[step] for step in sorted(self._reached)]
         trials, audited = (
             round(count * self._times) for count in (len(self._of), len(self._audited | self._paused))
         )
         end = ended + confirmation + self._costs.leaving
-        return Forecast(
-            trials, reached, now, by, audited, auditing, len(again) * seeds, seeds, confirmation, end
-        )
+        confirms, seeds = len(again) * wish.seeds, wish.seeds if again else 0
+        return Forecast(trials, reached, now, by, audited, auditing, confirms, seeds, confirmation, end)

@@ -126,10 +126,16 @@ class Pace:
 
     @property
     def whole(self) -> float | None:
-        """Seconds of a whole training; None where nothing tells."""
+        """Seconds of a whole training; None where nothing tells.
+
+        Those of one report say too much where a training takes time to begin, and are believed for less.
+        """
         last = list(islice(reversed(self._wholes), REMEMBERED))
-        told = [self._wholes[n] for n in last if n in self._sure] or [self._wholes[n] for n in last]
-        return statistics.median(told) + self.wait if told else None
+        if not last:
+            return None
+        sure = [self._wholes[n] for n in last if n in self._sure]
+        found = statistics.median(self._wholes[n] for n in last)
+        return min([found, statistics.median(sure)] if sure else [found]) + self.wait
 
     def seconds_of(self, number: int) -> float:
         """Of a whole training of a trial's configuration; 0 where nothing tells."""

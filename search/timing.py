@@ -13,12 +13,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
 from ..storage.states import CONFIRMS_SEED, confirms
 from .clock import Clock
-from .confirming import Wish, chosen, cut_short, missing
+from .confirming import LEAST_SEEDS, Wish, chosen, cut_short, missing
 from .lives import Lives
 from .pace import Pace, span
 from .running import Running
@@ -28,7 +28,6 @@ LATE = 1.03  # of the time: no training goes on for longer
 LEAVING = 1.0  # seconds that workers have to leave and the winner to be told
 SHORT = 50.0  # seconds: a search of less has as much less for that
 SPARE = 1.15  # times what a training to its end is expected to take, where it is the last chance for one
-LEAST_SEEDS = 2  # with which each of the best trains again: one alone says nothing
 PATIENCE = 0.01  # of the time, that a trial may be silent for once the search is over
 
 Todo = list[tuple[FrozenTrial, int]]
@@ -69,16 +68,12 @@ class Timing:
         left, known = self._time - self._clock.elapsed, list(audited)
         if any(confirms(trial) is not None for trial in self._lives.trials):
             return left - self._reserve(wish, known)
-        if all("baseline" in t.user_attrs for t in chosen(self._spec, wish, self._lives.trials)):
-            first = self._pace.whole or 0.0  # of a trial that is to be confirmed: there is none yet
-        else:
-            first = 0.0
-        fewer = [Wish(top, min(wish.seeds, LEAST_SEEDS)) for top in range(wish.top, 0, -1)]
-        for each in (wish, *fewer):
-            reserve = self._reserve(each, known)
-            if reserve + first <= left + (LATE - 1) * self._time:
-                return left - reserve
-        return left - self._reserve(Wish(0, 0), known)
+        before = self._until_confirming()
+        room = left - before if before else left + (LATE - 1) * self._time
+        for each in wish.shrinking:
+            if (reserve := self._reserve(each, known)) <= room:
+                break
+        return left - reserve
 
     def begins(self, number: int | None, step: int) -> float:
         """Seconds until a trial, or a new one, that goes on from a step has brought anything.
@@ -133,7 +128,7 @@ class Timing:
         """
         trials = self._lives.trials
         few = chosen(self._spec, wish, trials)
-        todo = missing(self._spec, wish, trials)
+        todo = self._missing(wish)
         first = self._in_time(few, [(trial, k) for trial, k in todo if k < LEAST_SEEDS])
         if first:
             begins = not any(confirms(trial) is not None for trial in trials)
@@ -167,7 +162,7 @@ class Timing:
         if not seeds or self._spec.confirm.seeds is not None:
             return []
         for count in (max(wish.seeds, max(seeds) + 1), max(seeds) + 2):
-            todo = missing(self._spec, replace(wish, seeds=count), trials)
+            todo = self._missing(replace(wish, seeds=count))
             found = [(trial, k) for trial, k in todo if trial.number in numbers]
             if found:
                 return found if self._clock.elapsed + self._seconds(found) <= self._time else []
@@ -177,13 +172,46 @@ class Timing:
         """Seconds until the audit and the confirmation would be done, if they began now."""
         trials, busy = self._lives.trials, self._busy
         put_up = [t for t in trials if confirms(t) is not None and not t.state.is_finished()]
-        todo = missing(self._spec, wish, trials)
-        few = chosen(self._spec, wish, trials)
-        unknown = [self._pace.whole or 0.0] * (wish.trainings(self._spec) - len(few) * wish.seeds)
         waiting = [self._pace.seconds_of(confirms(t) or 0) for t in put_up[len(busy) :]]
-        seconds = [self._pace.seconds_of(trial.number) for trial, _ in todo]
+        seconds = [self._pace.seconds_of(trial.number) for trial, _ in self._missing(wish)]
         rests = [self._rest(number) for number in audited]
-        return span([*rests, *waiting, *seconds, *unknown], self._pace.slots, busy)
+        return span([*rests, *waiting, *self._unknown(wish), *seconds], self._pace.slots, busy)
+
+    def _unknown(self, wish: Wish) -> list[float]:
+        """Seconds of the trainings that confirm whose trials have not come to their end yet.
+
+        One of the best is meant where there is none, and the baseline.
+        """
+        few, baseline = chosen(self._spec, wish, self._lives.trials), self._baseline
+        found = [] if few or not wish.top else [self._pace.whole or 0.0]
+        if wish.top and baseline is not None and baseline not in few:
+            found.append(self._pace.seconds_of(baseline.number))
+        return found * wish.seeds
+
+    def _missing(self, wish: Wish) -> Todo:
+        """What is still to be put up, of each seed the longest first: so they end soonest.
+
+        Without a limit of time the best come first, as what the clock tells is not to change a search.
+        """
+        todo = missing(self._spec, wish, self._lives.trials)
+        if self._time == math.inf:
+            return todo
+        return sorted(todo, key=lambda each: (each[1], -self._pace.seconds_of(each[0].number)))
+
+    @property
+    def _baseline(self) -> FrozenTrial | None:
+        """The trial that all are compared with; None where it is of no use any more."""
+        if self._spec.baseline is None:
+            return None
+        found = (t for t in self._lives.trials if "baseline" in t.user_attrs and confirms(t) is None)
+        return next((t for t in found if not t.state.is_finished() or t.state == TrialState.COMPLETE), None)
+
+    def _until_confirming(self) -> float:
+        """Seconds until there is somebody to be confirmed, and the baseline to compare it with."""
+        baseline = self._baseline
+        rest = 0.0 if baseline is None or baseline.state.is_finished() else self._rest(baseline.number)
+        somebody = chosen(self._spec, Wish(1, 1), self._lives.trials)
+        return max(rest, 0.0 if somebody else self._pace.whole or 0.0)
 
     def _rest(self, number: int) -> float:
         return self._pace.seconds_until(number, self._lives.step_of(number), None)

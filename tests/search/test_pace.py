@@ -83,6 +83,19 @@ def test_a_search_that_goes_on_knows_what_its_study_knows() -> None:
     assert pace.trainings_in(22.0) == 4.0
 
 
+def test_what_one_report_tells_is_an_upper_bound() -> None:
+    """It is believed where it says less than one that is known better: of a slow baseline, say."""
+    pace = Pace(10, [])
+    pace.learn(0, Cost(0.0, 4.0))
+    assert pace.whole == 40.0
+    for number in (1, 2):
+        pace.learn(number, Cost(0.0, 1.0, sure=False))
+    assert pace.whole == 10.0
+    pace.learn(3, Cost(0.0, 0.5))
+    pace.learn(4, Cost(0.0, 0.5))
+    assert pace.whole == 5.0
+
+
 def test_without_a_known_end_only_trials_that_came_to_theirs_tell() -> None:
     trials = [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 4), trial(1, Cost(1, 7), TrialState.PRUNED, 4)]
     assert Pace(None, trials).whole == 3.0

@@ -202,12 +202,24 @@ def test_as_many_of_the_best_are_confirmed_as_there_is_time_for(
 def test_a_confirmation_that_does_not_fit_is_a_smaller_one(
     clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any], slower: float, seconds: float
 ) -> None:
-    """It is known only from the baseline what a training takes, which may be slower than the others."""
+    """The baseline may be slower than the others; what it would take is not kept back of those."""
     table = clock(2, lambda x: 4.0 * (slower if x == 0.5 else 1.0) / slower**0.5)
     asked = {"early_stopping": stopping, "budget": {"time": seconds}, "confirm": {"top": 3, "seeds": 3}}
     driver = table.search(make_spec(**SPACE | asked))
-    assert outcome(driver.spec, driver.trials) is not None, table.said
-    assert table.now <= 1.03 * seconds + TICK
+    found = outcome(driver.spec, driver.trials)
+    assert found is not None and found.gain is not None, "the baseline is among them"
+    assert 0.95 * seconds <= table.now <= 1.03 * seconds + TICK
+    baseline, other = (Training(0.0, table.seconds(x), UNITS) for x in (0.5, 0.3))
+    foreseen = forecast(driver.spec, Costs([other], baseline, 2, 0.0))
+    assert foreseen.end == pytest.approx(table.now, rel=0.05) and foreseen.seeds >= 2
+
+
+def test_the_longest_trainings_that_confirm_begin_first(clock: Callable[..., Clock], make_spec: Any) -> None:
+    """So they end soonest: where the baseline came last, others would have waited for it."""
+    table = clock(2, lambda x: 16.0 if x == 0.5 else 4.0)
+    driver = table.search(make_spec(**SPACE | {"early_stopping": ASHA, "confirm": {"top": 3, "seeds": 2}}))
+    again = [t.user_attrs["confirms"] for t in driver.trials if confirms(t) is not None]
+    assert len(again) == 8 and again[0] == again[4] == 0
 
 
 @pytest.mark.parametrize("trials", [8, 20])
