@@ -273,6 +273,10 @@ class Driver:
         """Put a trial back: it waits, with its reports and checkpoint, for this or a later search."""
         self._lives.put_back(number)
 
+    def trains(self, trials: int) -> None:
+        """So many trials train now: a backend says so whose workers start as they are needed, and late."""
+        self._pace.trains(trials)
+
     def tick(self) -> None:
         """Look at the clock and at what other processes ask for; to be called about once a second."""
         self._check_ends()

@@ -90,6 +90,7 @@ class Pace:
         self._waits: dict[int, float] = {}  # of trials, the one that told last is the last
         self._first: set[int] = set()  # which waited for a new worker
         self.slots = slots
+        self.seen: int | None = None  # trials that were seen to train at a time, where a backend tells
         for trial in trials:
             if (cost := Cost.of(trial)) is not None:
                 self.learn(trial.number, cost, _units_of(trial))
@@ -114,6 +115,17 @@ class Pace:
         if number not in self._first:
             self._waits.pop(number, None)
             self._waits[number] = seconds
+
+    def trains(self, trials: int) -> None:
+        """So many train now: of the slots as many have a worker that is ready."""
+        self.seen = max(self.seen or 0, trials)
+
+    def span(self, trainings: Iterable[float], busy: Sequence[float] = ()) -> float:
+        """Seconds until trainings that take so long have ended in the slots that have a worker.
+
+        `busy`: seconds until some of them are free.
+        """
+        return span(trainings, self.slots if self.seen is None else min(self.slots, self.seen), busy)
 
     @property
     def wait(self) -> float:

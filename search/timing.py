@@ -20,7 +20,7 @@ from ..storage.states import CONFIRMS_SEED, confirms
 from .clock import Clock
 from .confirming import LEAST_SEEDS, Wish, chosen, cut_short, missing
 from .lives import Lives
-from .pace import Pace, span
+from .pace import Pace
 from .running import Running
 from .scheduling import places_of
 
@@ -175,7 +175,7 @@ class Timing:
         waiting = [self._pace.seconds_of(confirms(t) or 0) for t in put_up[len(busy) :]]
         seconds = [self._pace.seconds_of(trial.number) for trial, _ in self._missing(wish)]
         rests = [self._rest(number) for number in audited]
-        return span([*rests, *waiting, *self._unknown(wish), *seconds], self._pace.slots, busy)
+        return self._pace.span([*rests, *waiting, *self._unknown(wish), *seconds], busy)
 
     def _unknown(self, wish: Wish) -> list[float]:
         """Seconds of the trainings that confirm whose trials have not come to their end yet.
@@ -217,7 +217,7 @@ class Timing:
         return self._pace.seconds_until(number, self._lives.step_of(number), None)
 
     def _seconds(self, todo: Todo) -> float:
-        return span([self._pace.seconds_of(trial.number) for trial, _ in todo], self._pace.slots, self._busy)
+        return self._pace.span([self._pace.seconds_of(trial.number) for trial, _ in todo], self._busy)
 
     @property
     def _busy(self) -> list[float]:

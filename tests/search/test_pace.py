@@ -83,6 +83,16 @@ def test_a_search_that_goes_on_knows_what_its_study_knows() -> None:
     assert pace.trainings_in(22.0) == 4.0
 
 
+def test_a_slot_whose_worker_has_not_started_takes_no_training() -> None:
+    pace = Pace(10, [], slots=4)
+    assert pace.span([1.0] * 4) == 1.0
+    pace.trains(1)
+    assert pace.span([1.0] * 4) == 4.0
+    pace.trains(8)
+    pace.trains(2)
+    assert pace.span([1.0] * 4, busy=[3.0]) == 3.0
+
+
 def test_what_one_report_tells_is_an_upper_bound() -> None:
     """It is believed where it says less than one that is known better: of a slow baseline, say."""
     pace = Pace(10, [])

@@ -234,6 +234,7 @@ class StudyCallback(tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._hooks.actors[trial.trial_id] = trial.temporary_state.ray_actor
+        self._hooks.driver.trains(len(self._hooks.actors) * self._hooks.pack)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         actor: Any = trial.temporary_state.ray_actor

@@ -265,6 +265,14 @@ def test_both_backends_record_the_same_values_step_by_step(bench: Any, recorder:
     assert found[0] == found[1], "bit for bit"
 
 
+def test_the_search_hears_how_many_train_at_a_time(bench: Any, recorder: Any) -> None:
+    """Actors start one after the other, so what confirms the best is not counted on slots without one."""
+    seen: list[int | None] = []
+    fields: dict[str, Any] = {"budget": {"trials": 4}, "execution": {"workers": 2}}
+    bench.search(**fields, watcher=recorder(at_end=lambda driver: seen.append(driver._pace.seen)))
+    assert seen[0] in (1, 2) and seen[-1] == 2
+
+
 def test_the_ray_that_a_process_is_in_serves_the_search_and_stays(bench: Any, recorder: Any) -> None:
     bench.search(budget={"trials": 1})
     assert ray.is_initialized()
