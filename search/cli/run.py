@@ -84,20 +84,19 @@ def run(
             ray_address=ray_address,
             began=common.process_began(),
         )
-    options = common.finding(storage, runs)
-    _conclude(console, result, options, extend=(space, *common.options(name=name), *options))
+    _conclude(console, result, common.finding(storage, runs))
     if result.interrupted:
         raise typer.Exit(130)
     if result.best_trial is None and not result.stopped:
         raise typer.Exit(1)
 
 
-def _conclude(console: Console, result: StudyResult, options: Sequence[str], extend: Sequence[str]) -> None:
-    """The winner, what it beat, and the next commands."""
+def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> None:
+    """The winner, what it beat, and the next commands, which find the study by these options."""
     from ..report import against, audit, confirmation
 
     if not result.ran and not result.stopped:
-        console.print(_finished(result, extend), soft_wrap=True, markup=False)
+        console.print(_finished(result), soft_wrap=True, markup=False)
     elif result.stop_reason is not None:
         console.print(f"stopped: {result.stop_reason}", soft_wrap=True, markup=False)
     best = result.best_trial
@@ -124,13 +123,14 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str], ext
         console.print("next:")
         name = result.name
         for words in (
+            *[("retry", name, "--failed", *options)] * _failed_to_confirm(result),
             ("show", name, *options),
             ("dashboard", *options),
             ("export", name, "-o", "best.yaml", *options),
             ("train", "best.yaml"),
         ):
             console.print(f"  {common.command(*words)}", soft_wrap=True, markup=False)
-    about = common.about_password(sys.argv[1:] if result.stopped else extend)
+    about = common.about_password(sys.argv[1:])
     if about is not None:
         console.print(about, soft_wrap=True, markup=False)
 
@@ -146,20 +146,39 @@ def _may_confirm(result: StudyResult) -> bool:
     return others and not result.stopped and result.spec.confirm.top is None
 
 
+def _failed_to_confirm(result: StudyResult) -> bool:
+    """Whether nobody is confirmed, and trainings that were to failed."""
+    from optuna.trial import TrialState
+
+    from ...storage.states import confirms
+
+    failed = result.study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
+    return result.confirmed is None and any(confirms(trial) is not None for trial in failed)
+
+
 def _to_confirm(result: StudyResult) -> str:
     """The same command, so that a winner is confirmed where the budget left no room for it."""
     from ..report import more_time
 
-    words, more = sys.argv[1:], more_time(result)
-    if more:  # in place of what was typed
-        given = [i for i, word in enumerate(words) if word == "--time"]
-        dropped = {*given, *(i + 1 for i in given)}
-        words = [w for i, w in enumerate(words) if i not in dropped and not w.startswith("--time=")]
-    return f"to confirm it: {common.command(*words, *more, '--confirm')}"
+    return f"to confirm it: {_again(*more_time(result), '--confirm')}"
 
 
-def _finished(result: StudyResult, extend: Sequence[str]) -> str:
+def _again(*options: str) -> str:
+    """The command as it was typed, with these options in place of what it said of them."""
+    words: list[str] = []
+    typed = iter(sys.argv[1:])
+    for word in typed:
+        if word.split("=")[0] not in options:
+            words.append(word)
+        elif "=" not in word:
+            next(typed, None)  # its value
+    return common.command(*words, *options)
+
+
+def _finished(result: StudyResult) -> str:
     """That there was nothing left to do, and how to go on all the same."""
+    from optuna.trial import TrialState
+
     from ..confirming import searched
     from ..report import extension
     from ..untried import Untried
@@ -168,5 +187,7 @@ def _finished(result: StudyResult, extend: Sequence[str]) -> str:
     if result.stop_reason is None and Untried(result.spec).exhausted(own):
         return f'the study "{result.name}" is finished: every configuration of its space has been tried'
     spent = result.stop_reason or f"all {len(own)} trials have run"
-    words = common.command("run", *extend, *extension(result))
-    return f'the study "{result.name}" is finished: {spent}. To extend it: {words}'
+    waiting = sum(trial.state == TrialState.WAITING for trial in own)
+    wait = f"{waiting} trial{'s wait' if waiting > 1 else ' waits'} to go on. " if waiting else ""
+    extend = _again(*extension(result))
+    return f'the study "{result.name}" is finished: {spent}. {wait}To extend it: {extend}'

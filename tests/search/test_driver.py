@@ -999,7 +999,7 @@ def test_the_confirmation_is_kept_back_of_a_budget_of_samples(table: Table, make
     ],
 )
 def test_what_extends_a_search_that_is_over_is_told(
-    table: Table, make_spec: Any, budget: dict[str, Any], options: str
+    table: Table, make_spec: Any, budget: dict[str, Any], options: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What time or samples end seldom uses all of them; nothing of it waits."""
     stopping = {"method": "none", "max": 9, "resource": "samples"}
@@ -1011,7 +1011,12 @@ def test_what_extends_a_search_that_is_over_is_told(
     driver.close()
     result = open_study("study", storage=str(table.file), runs=table.runs)
     assert study_report(result).extension == options.split()
-    assert _finished(result, ()).endswith(f" To extend it: hpsearch run {options}")
+    monkeypatch.setattr(
+        "sys.argv", ["hpsearch", "run", "a.yaml", "--trials=9", "--time", "90s", "--seed", "5"]
+    )
+    kept = [*["--trials=9"] * ("--trials" not in options), *["--time 90s"] * ("--time" not in options)]
+    again = " ".join(["hpsearch run a.yaml", *kept, "--seed 5", options])
+    assert _finished(result).endswith(f" To extend it: {again}"), "with another seed it would be refused"
 
 
 @pytest.mark.parametrize(
@@ -1040,8 +1045,30 @@ def test_how_to_confirm_a_winner_is_told_where_the_budget_had_no_room_for_it(
     driver.close()
     result = open_study("study", storage=str(table.file), runs=table.runs)
     console = Console(record=True, width=200)
-    _conclude(console, dataclasses.replace(result, ran=2), (), ("a.yaml",))
+    _conclude(console, dataclasses.replace(result, ran=2), ())
     assert [line for line in console.export_text().splitlines() if "to confirm" in line] == told
+
+
+def test_a_search_that_is_over_says_who_waits_for_more_of_its_budget(
+    table: Table, make_spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial that was put back goes on where it stood, when the search is extended."""
+    monkeypatch.setattr("sys.argv", ["hpsearch", "run", "a.yaml", "--time", "10s"])
+    stopping = {"method": "none", "max": 9, "resource": "samples"}
+    spec = make_spec(budget={"time": 10.0}, early_stopping=stopping, confirm={"top": 0})
+    driver = table.driver(spec)
+    trained(driver, 0.9)
+    given = asked(driver)
+    driver.request_stop("interrupted")
+    driver.suspend(given.number)
+    driver.close()
+    open_study("study", storage=str(table.file), runs=table.runs).study.set_user_attr(ELAPSED, 30.0)
+    driver = table.driver(spec)
+    assert driver.ask() is None
+    driver.finish()
+    driver.close()
+    result = open_study("study", storage=str(table.file), runs=table.runs)
+    assert _finished(result).endswith("1 trial waits to go on. To extend it: hpsearch run a.yaml --time 40s")
 
 
 def test_a_budget_below_what_has_run_is_extended_beyond_that(table: Table, make_spec: Any) -> None:
@@ -1154,6 +1181,9 @@ def test_a_confirmation_that_failed_is_told(table: Table, make_spec: Any) -> Non
     driver.close()
     result = open_study("study", storage=str(table.file), runs=table.runs)
     assert confirmation(result) == ["not confirmed, 6 trainings failed: ValueError: no"]
+    console = Console(record=True, width=200)
+    _conclude(console, dataclasses.replace(result, ran=4), ())
+    assert "next:\n  hpsearch retry study --failed\n" in console.export_text()
 
 
 @pytest.mark.parametrize("baseline", [True, False])
@@ -1202,8 +1232,7 @@ def test_no_configuration_is_tried_twice_and_a_search_ends_with_the_last(
     result = open_study("study", storage=str(table.file), runs=table.runs)
     assert study_report(result).exhausted
     assert (
-        _finished(result, ())
-        == 'the study "study" is finished: every configuration of its space has been tried'
+        _finished(result) == 'the study "study" is finished: every configuration of its space has been tried'
     )
 
 
