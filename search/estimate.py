@@ -309,7 +309,7 @@ class _Bench:
         if attempt.ended is not None:
             units = attempt.reports[-1][0] if attempt.reports else 0
         cost = attempt.cost if self.units is not None or units is not None else None
-        if cost is not None and not cost.sure and silent > cost.per_unit * attempt.reports[0][0]:
+        if cost is not None and cost.seen is not None and silent > cost.per_unit * cost.seen:
             cost = None  # its first report came sooner than others do: it told no more than its start
         first = attempt.reports[0][0] if attempt.reports else None
         self._probes[number] = Probe(config, cost, attempt.every or 0.0, units, first=first)

@@ -167,7 +167,10 @@ class _Simulation:
         self._whole = statistics.fmean(each.seconds for each in costs.trainings)
         self._units = max(each.units for each in costs.trainings)
         steps = sorted({rung for bracket in self._brackets for rung in bracket.rungs})
-        self._first = self._whole * min([*steps, self._units]) / self._units  # seconds to the first rung
+        first = min([*steps, self._units])
+        self._first = statistics.fmean(
+            t.setup + t.per_unit * first for t in costs.trainings
+        )  # to the first rung
         self._reached = {step: Reached(step) for step in (*steps, self._units)}
         self._of: dict[int, Training] = {}
         self._losses: dict[int, float] = {}

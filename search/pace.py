@@ -22,14 +22,21 @@ class Cost:
 
     setup: float
     per_unit: float
-    sure: bool = True  # False: seen by one report, so that nobody can tell the two from each other
+    seen: int | None = None  # units, where one report told: nobody can tell the two from each other
 
     def seconds(self, units: float) -> float:
         """Of a training of so many units, in one attempt."""
         return self.setup + self.per_unit * units
 
-    def to_json(self) -> list[float | bool]:
-        return [round(self.setup, 4), self.per_unit, self.sure]
+    def split(self, setup: float) -> Cost:
+        """What one report told, where others take so many seconds to begin; else as it is."""
+        if self.seen is None:
+            return self
+        told = self.seconds(self.seen)
+        return Cost(min(setup, told), max(0.0, told - setup) / self.seen)
+
+    def to_json(self) -> list[float | None]:
+        return [round(self.setup, 4), self.per_unit, self.seen]
 
     @classmethod
     def of(cls, trial: FrozenTrial) -> Self | None:
@@ -74,9 +81,18 @@ class Attempt:
         rest = 0.0 if self.ended is None else max(0.0, self.ended - until)
         if last == step:
             units = max(1, step - self.begun_at)
-            return Cost(rest, at / units, sure=self.ended is not None)
+            return Cost(rest, at / units, seen=units)
         per_unit = (until - at) / (last - step)
         return Cost(max(0.0, at - (step - self.begun_at) * per_unit) + rest, per_unit)
+
+
+@dataclass(frozen=True)
+class _Typical:
+    """What is to be expected of a trial of which nothing is known."""
+
+    setup: float  # seconds to begin, of those of which this is known
+    cost: Cost
+    whole: float | None  # seconds of a whole training in the hands of a worker; None where nothing tells
 
 
 class Pace:
@@ -85,10 +101,11 @@ class Pace:
     def __init__(self, units: int | None, trials: Iterable[FrozenTrial], slots: int = 1) -> None:
         """`units`: the resource of a training to its end, where that is known. `slots`: trials at a time."""
         self._units = units
-        self._wholes: dict[int, float] = {}  # of trials that told, the one that told last is the last
-        self._sure: set[int] = set()
+        self._ends: dict[int, int] = {}  # the resource of trials that have run to their end
+        self._costs: dict[int, Cost] = {}  # of trials that told, the one that told last is the last
         self._waits: dict[int, float] = {}  # of trials, the one that told last is the last
         self._first: set[int] = set()  # which waited for a new worker
+        self._summary: _Typical | None = None
         self.slots = slots
         self.seen: int | None = None  # trials that were seen to train at a time, where a backend tells
         for trial in trials:
@@ -97,13 +114,12 @@ class Pace:
 
     def learn(self, number: int, cost: Cost, units: int | None = None) -> None:
         """A trial costs this; a whole training of it has so many units, where it has run to its end."""
-        whole = units if units is not None else self._units
-        if whole is None:
-            return
-        self._wholes.pop(number, None)
-        self._wholes[number] = cost.seconds(whole)
-        if cost.sure:
-            self._sure.add(number)
+        known = self._costs.pop(number, None)
+        says_less = known is not None and known.seen is None and cost.seen is not None
+        self._costs[number] = known if known is not None and says_less else cost
+        if units is not None:
+            self._ends[number] = units
+        self._summary = None
 
     def waited(self, number: int, seconds: float) -> None:
         """Since a trial was asked, so long was it not in the hands of its worker.
@@ -138,29 +154,51 @@ class Pace:
 
     @property
     def whole(self) -> float | None:
-        """Seconds of a whole training; None where nothing tells.
-
-        Those of one report say too much where a training takes time to begin, and are believed for less.
-        """
-        last = list(islice(reversed(self._wholes), REMEMBERED))
-        if not last:
-            return None
-        sure = [self._wholes[n] for n in last if n in self._sure]
-        found = statistics.median(self._wholes[n] for n in last)
-        return min([found, statistics.median(sure)] if sure else [found]) + self.wait
+        """Seconds of a whole training; None where nothing tells."""
+        whole = self._typical.whole
+        return None if whole is None else whole + self.wait
 
     def seconds_of(self, number: int) -> float:
         """Of a whole training of a trial's configuration; 0 where nothing tells."""
-        known = self._wholes.get(number)
-        return known + self.wait if known is not None else self.whole or 0.0
+        units = self._ends.get(number, self._units)
+        if units is None or number not in self._costs:
+            return self.whole or 0.0
+        return self._cost_of(number).seconds(units) + self.wait
 
-    def seconds_until(self, number: int | None, step: int, until: int | None) -> float:
-        """Seconds of a trial, or a new one, from a step to another or to its end; 0 where nothing tells."""
-        whole = (self.whole or 0.0) if number is None else self.seconds_of(number)
-        if self._units is None or not whole:
-            return whole
-        part = ((self._units if until is None else until) - step) / self._units
-        return self.wait + (whole - self.wait) * part
+    def seconds_until(
+        self, number: int | None, step: int, until: int | None, *, begins: bool = True
+    ) -> float:
+        """Seconds of a trial, or a new one, from a step to another or to its end; 0 where nothing tells.
+
+        `begins`: whether it is still to be given to a worker.
+        """
+        if self._units is None or not self._costs:
+            return (self.whole or 0.0) if number is None else self.seconds_of(number)
+        cost = self._cost_of(number) if number in self._costs else self._typical.cost
+        units = (self._units if until is None else until) - step
+        return self.wait + cost.seconds(units) if begins else cost.per_unit * units
+
+    def _cost_of(self, number: int) -> Cost:
+        return self._costs[number].split(self._typical.setup)
+
+    @property
+    def _typical(self) -> _Typical:
+        """What the last trials say of a further one; made once for all who ask before another tells."""
+        if self._summary is None:
+            last = list(islice(reversed(self._costs), REMEMBERED))
+            sure = [cost.setup for number in last if (cost := self._costs[number]).seen is None]
+            setup = statistics.median(sure or [0.0])
+            costs = {number: self._costs[number].split(setup) for number in last}
+            wholes = [c.seconds(u) for n, c in costs.items() if (u := self._ends.get(n, self._units))]
+            self._summary = _Typical(
+                setup,
+                Cost(
+                    statistics.median([c.setup for c in costs.values()] or [0.0]),
+                    statistics.median([c.per_unit for c in costs.values()] or [0.0]),
+                ),
+                statistics.median(wholes) if wholes else None,
+            )
+        return self._summary
 
     def trainings_in(self, seconds: float) -> float | None:
         """How many whole trainings fit into so long; None where nothing tells."""

@@ -214,7 +214,10 @@ class Timing:
         return max(rest, 0.0 if somebody else self._pace.whole or 0.0)
 
     def _rest(self, number: int) -> float:
-        return self._pace.seconds_until(number, self._lives.step_of(number), None)
+        """Seconds of a trial to its end; one that has reported to us has begun."""
+        running = self._lives.running.get(number)
+        begins = running is None or not running.attempt.reports
+        return self._pace.seconds_until(number, self._lives.step_of(number), None, begins=begins)
 
     def _seconds(self, todo: Todo) -> float:
         return self._pace.span([self._pace.seconds_of(trial.number) for trial, _ in todo], self._busy)

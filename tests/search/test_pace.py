@@ -31,13 +31,13 @@ def test_two_reports_tell_setup_and_pace(
     setup: float, per_unit: float, begun_at: int, steps: set[int], tail: float
 ) -> None:
     cost = attempt(setup, per_unit, sorted(steps), begun_at, tail).cost
-    assert cost is not None and cost.sure
+    assert cost is not None and cost.seen is None
     assert cost.setup == pytest.approx(setup + tail, rel=1e-3, abs=1e-3)
     assert cost.per_unit == pytest.approx(per_unit, rel=1e-3, abs=1e-6)
 
 
 def test_one_report_tells_them_together_and_none_at_all_the_whole() -> None:
-    assert attempt(1.0, 0.5, [4]).cost == Cost(0.0, 0.75, sure=False)
+    assert attempt(1.0, 0.5, [4]).cost == Cost(0.0, 0.75, seen=4)
     assert Attempt(ended=3.0).cost == Cost(3.0, 0.0)
     assert Attempt().cost is None
 
@@ -71,15 +71,16 @@ def test_a_search_that_goes_on_knows_what_its_study_knows() -> None:
     trials = [
         trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10),
         trial(1, Cost(1.0, 1.5), TrialState.PRUNED, 3),
-        trial(2, Cost(0.0, 9.0, sure=False), TrialState.PRUNED, 1),
+        trial(2, Cost(0.0, 2.0, seen=1), TrialState.PRUNED, 1),
         trial(3, None, TrialState.PRUNED, 1),
     ]
     pace = Pace(10, trials, slots=2)
     assert (pace.seconds_of(0), pace.seconds_of(1)) == (6.0, 16.0)
-    assert pace.whole == 11.0, "what one report tells counts where nothing else does"
-    assert pace.seconds_of(3) == pace.whole
-    assert pace.seconds_until(0, 5, None) == 3.0
-    assert pace.seconds_until(None, 0, 5) == 5.5
+    assert pace.seconds_of(2) == 11.0, "of what one report tells others say how much it is to begin"
+    assert pace.seconds_of(3) == pace.whole == 11.0
+    assert pace.seconds_until(0, 5, None) == 3.5, "it takes its time to begin once more"
+    assert pace.seconds_until(0, 5, None, begins=False) == 2.5
+    assert pace.seconds_until(None, 0, 5) == 6.0
     assert pace.trainings_in(22.0) == 4.0
 
 
@@ -93,17 +94,17 @@ def test_a_slot_whose_worker_has_not_started_takes_no_training() -> None:
     assert pace.span([1.0] * 4, busy=[3.0]) == 3.0
 
 
-def test_what_one_report_tells_is_an_upper_bound() -> None:
-    """It is believed where it says less than one that is known better: of a slow baseline, say."""
-    pace = Pace(10, [])
-    pace.learn(0, Cost(0.0, 4.0))
-    assert pace.whole == 40.0
-    for number in (1, 2):
-        pace.learn(number, Cost(0.0, 1.0, sure=False))
-    assert pace.whole == 10.0
-    pace.learn(3, Cost(0.0, 0.5))
-    pace.learn(4, Cost(0.0, 0.5))
-    assert pace.whole == 5.0
+def test_what_one_report_tells_is_an_upper_bound_until_others_say_what_it_takes_to_begin() -> None:
+    pace = Pace(27, [])
+    pace.learn(1, Cost(0.0, 1.75, seen=1))
+    assert pace.whole == 27 * 1.75
+    pace.learn(0, Cost(1.5, 0.5))
+    assert (pace.seconds_of(0), pace.seconds_of(1)) == (1.5 + 27 * 0.5, 1.5 + 27 * 0.25)
+    assert pace.seconds_until(None, 0, 1) == 1.5 + 0.375
+    pace.learn(0, Cost(0.0, 9.0, seen=3))
+    assert pace.seconds_of(0) == 15.0, "one report of a further attempt says less than is known"
+    pace.learn(2, Cost(0.0, 1.0, seen=1))
+    assert pace.seconds_of(2) == 1.0, "it began sooner than others"
 
 
 def test_without_a_known_end_only_trials_that_came_to_theirs_tell() -> None:
@@ -121,7 +122,7 @@ def test_a_training_takes_its_wait_for_a_worker_too() -> None:
     pace.waited(1, 9.5)
     assert pace.wait == 2.0, "the first of each slot wait for a new worker"
     assert (pace.whole, pace.seconds_of(0), pace.seconds_of(7)) == (8.0, 8.0, 8.0)
-    assert pace.seconds_until(0, 5, None) == 5.0
+    assert pace.seconds_until(0, 5, None) == 5.5
     assert pace.trainings_in(16.0) == 4.0
     for number in range(7, 7 + WAITS):
         pace.waited(number, 3.0)

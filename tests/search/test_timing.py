@@ -44,6 +44,7 @@ class Clock:
         self.slots = slots
         self.seconds = seconds  # of a unit, by x
         self.returns: Callable[[float], float] = lambda x: 0.0  # seconds from the last report, by x
+        self.setup = 0.0  # seconds that each attempt takes to begin
         self.waits = 0.0  # seconds from the asking of a trial until its worker begins
         self.now = 0.0
         self.said: list[str] = []
@@ -72,7 +73,9 @@ class Clock:
                 (given.folder / CHECKPOINT / "file").touch()
                 x, at = given.params["x"], given.reported
                 since = self.now + self.waits
-                heapq.heappush(reports, (since + self.seconds(x), given.number, at + 1, x, since))
+                heapq.heappush(
+                    reports, (since + self.setup + self.seconds(x), given.number, at + 1, x, since)
+                )
             if not driver.running:
                 return
             self.now = min(reports[0][0], self.now + TICK)
@@ -155,6 +158,26 @@ def test_a_search_ends_on_time_whose_trials_wait_long_for_their_workers(
     assert 0.95 * 80 <= table.now <= 1.03 * 80 + 0.25
     found = outcome(driver.spec, driver.trials)
     assert found is not None and found.gain is not None
+
+
+@pytest.mark.parametrize("seconds", [20.0, 30.0, 60.0])
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("stopping", KINDS, ids=["none", "stopping", "promotion"])
+def test_a_search_ends_on_time_whose_trials_take_long_to_begin(
+    clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any], slots: int, seconds: float
+) -> None:
+    """Whoever goes on from a rung loads its model once more, which is most of what a training takes."""
+    table = clock(slots, lambda x: 0.03)
+    table.setup = 1.5
+    driver = table.search(make_spec(**SPACE | {"early_stopping": stopping, "budget": {"time": seconds}}))
+    assert 0.9 * seconds <= table.now <= 1.03 * seconds
+    own = [t for t in driver.trials if confirms(t) is None and t.state.name == "COMPLETE"]
+    assert len(own) >= 2, "the baseline, and one beside it"
+    assert slots * seconds < 60 or outcome(driver.spec, driver.trials) is not None
+    whole = Training(1.5, 0.03, UNITS)
+    foreseen = forecast(driver.spec, Costs([whole], whole, slots, 0.0))
+    assert foreseen.end == pytest.approx(table.now, rel=0.15)
+    assert foreseen.trials == pytest.approx(len([t for t in driver.trials if confirms(t) is None]), rel=0.3)
 
 
 @pytest.mark.slow
