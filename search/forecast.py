@@ -168,9 +168,8 @@ class _Simulation:
         self._units = max(each.units for each in costs.trainings)
         steps = sorted({rung for bracket in self._brackets for rung in bracket.rungs})
         first = min([*steps, self._units])
-        self._first = statistics.fmean(
-            t.setup + t.per_unit * first for t in costs.trainings
-        )  # to the first rung
+        to_first = (each.setup + each.per_unit * first for each in costs.trainings)
+        self._first = statistics.fmean(to_first)  # seconds until a new trial is at its first rung
         self._reached = {step: Reached(step) for step in (*steps, self._units)}
         self._of: dict[int, Training] = {}
         self._losses: dict[int, float] = {}

@@ -189,12 +189,16 @@ class Pace:
             sure = [cost.setup for number in last if (cost := self._costs[number]).seen is None]
             setup = statistics.median(sure or [0.0])
             costs = {number: self._costs[number].split(setup) for number in last}
-            wholes = [c.seconds(u) for n, c in costs.items() if (u := self._ends.get(n, self._units))]
+            wholes = [
+                cost.seconds(units)
+                for number, cost in costs.items()
+                if (units := self._ends.get(number, self._units)) is not None
+            ]
             self._summary = _Typical(
                 setup,
                 Cost(
-                    statistics.median([c.setup for c in costs.values()] or [0.0]),
-                    statistics.median([c.per_unit for c in costs.values()] or [0.0]),
+                    statistics.median([cost.setup for cost in costs.values()] or [0.0]),
+                    statistics.median([cost.per_unit for cost in costs.values()] or [0.0]),
                 ),
                 statistics.median(wholes) if wholes else None,
             )

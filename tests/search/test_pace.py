@@ -111,6 +111,7 @@ def test_without_a_known_end_only_trials_that_came_to_theirs_tell() -> None:
     trials = [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 4), trial(1, Cost(1, 7), TrialState.PRUNED, 4)]
     assert Pace(None, trials).whole == 3.0
     assert Pace(None, []).whole is None
+    assert Pace(None, [trial(0, Cost(2.0, 0.0), TrialState.COMPLETE, 0)]).whole == 2.0, "without a report"
 
 
 def test_a_training_takes_its_wait_for_a_worker_too() -> None:
