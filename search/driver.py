@@ -213,7 +213,9 @@ class Driver:
         running.attempt.report(step, running.seconds if seconds is None else seconds)
         self._timing.learn(running)
         pauses = self._promoting is not None and self._promoting.pauses(
-            self.trials[number], can_wait=lambda: has_checkpoint(self._lives.folder(number))
+            self.trials[number],
+            can_wait=lambda: has_checkpoint(self._lives.folder(number)),
+            is_last_chance=lambda other: self._timing.is_last_chance(number, other, self._left()),
         )
         reason = self._ending(running, step)
         if reason is not None:

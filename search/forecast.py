@@ -347,16 +347,28 @@ class _Simulation:
 
     def _is_last_chance(self, number: int, other: int | None, now: float) -> bool:
         """Whether a trial that waits comes to its end, but not if another, or a new one, goes first."""
-        left, rest = self._over(now) - now, self._seconds_until(number, self._of[number].units)
-        at = 0 if other is None else self._at(other)
-        first = self._first if other is None else self._seconds_until(other, self._next(other, at))
-        if rest <= left and left - first < SPARE * rest:
+        if self._has_no_time_to_wait(number, other, now, begins=True):
             return True
         if self._samples is None:
             return False
+        at = 0 if other is None else self._at(other)
         units = self._next(number if other is None else other, at) - at
         mine = self._of[number].units - self._at(number)
         return self._samples - self._consumed - units * self._costs.slots < mine * self._costs.slots
+
+    def _has_no_time_to_wait(
+        self, number: int, other: int | None, now: float, *, begins: bool = False
+    ) -> bool:
+        """Whether the time lets a trial come to its end, but not after another has come to its rung.
+
+        `begins`: whether it waits; one that trains would have to begin once more.
+        """
+        left, again = self._over(now) - now, self._seconds_until(number, self._of[number].units)
+        rest = again if begins else again - self._of[number].setup
+        after = left - self._first
+        if other is not None:
+            after = left - self._seconds_until(other, self._next(other, self._at(other)))
+        return rest <= left and after < SPARE * again
 
     def _seconds_until(self, number: int, step: int) -> float:
         """What a trial that waits takes until it is at a later step."""
@@ -413,10 +425,10 @@ class _Simulation:
         if ended:
             self._reached[self._units].add(now)
             insort(self._complete, (self._losses[move.number], move.number))
-        elif self._goes_on(move):
+        elif self._goes_on(move, now):
             self._go(move.number, move.step, now)
 
-    def _goes_on(self, move: _Move) -> bool:
+    def _goes_on(self, move: _Move, now: float) -> bool:
         """Whether a trial passes where it is compared; in a search by promotion others may go first."""
         number, loss = move.number, self._losses[move.number]
         if number in self._audited:
@@ -426,7 +438,11 @@ class _Simulation:
                 return True
             self._promotion.report(number, self._bracket(number), move.step, loss, self._kinds[number])
             self._promotion.pause(number)
-            if self._promotion.next() != number:
+            first = self._promotion.next()
+            goes_on = first == number or (
+                self._promotion.unbeaten() == number and self._has_no_time_to_wait(number, first, now)
+            )
+            if not goes_on:
                 if number in self._audit:
                     self._paused.add(number)
                 return False

@@ -42,11 +42,17 @@ class Promoting:
         """Begin with what the study says."""
         self._promotion = promotion_of(self._spec, self._storage.get_all_trials(0, deepcopy=False))
 
-    def pauses(self, trial: FrozenTrial, can_wait: Callable[[], bool]) -> bool:
+    def pauses(
+        self,
+        trial: FrozenTrial,
+        can_wait: Callable[[], bool],
+        is_last_chance: Callable[[int | None], bool] = lambda other: False,
+    ) -> bool:
         """Whether a trial pauses with its last report: it is at a rung, and there is one that goes first.
 
         Who left no checkpoint cannot wait, and would pass for having come when nobody waits: it goes on if it
-        is among the best by now.
+        is among the best by now. So does who is the best where it has no time to wait for `other`, or a new
+        one, as `is_last_chance` says: to go on later it would have to begin once more.
         """
         if _is_apart(trial) or audited_at(trial) is not None:
             return False
@@ -62,8 +68,9 @@ class Promoting:
             return False
         self._promotion.pause(number)
         at_its_end = step >= (self._spec.early_stopping.max or math.inf)  # its cost is spent
-        goes_on = self._promotion.next() == number if can_wait() else self._promotion.passes(number)
-        if not (goes_on or at_its_end):
+        first = self._promotion.next()
+        goes_on = first == number if can_wait() else self._promotion.passes(number)
+        if not (goes_on or at_its_end or (self._promotion.unbeaten() == number and is_last_chance(first))):
             return True
         self._note(trial, GOES_ON)
         self._promotion.go_on(number)

@@ -89,12 +89,12 @@ class Spending:
 
         `left`: seconds that trials may still take.
         """
-        step, at = self._lives.step_of(number), self._lives.step_of(other)
-        if self._timing.is_last_chance(number, step, other, at, left):
+        if self._timing.is_last_chance(number, other, left):
             return True
         if self._spec.budget.samples is None:
             return False
         units = self._spec.budget.samples - sum(self.kept()) - self.consumed
+        step, at = self._lives.step_of(number), self._lives.step_of(other)
         last = self._spec.early_stopping.max or 0
         slots = self._pace.slots  # which all spend them meanwhile
         return units - self._timing.units_of(at) * slots < (last - step) * slots

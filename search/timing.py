@@ -86,10 +86,14 @@ class Timing:
         """Whether a trial that goes on from where it is has come to its end before it is in the way."""
         return self._rest(number) <= self.left(wish) + PATIENCE * self._time
 
-    def is_last_chance(self, number: int, step: int, other: int | None, at: int, left: float) -> bool:
-        """Whether so many seconds let a trial come to its end, but not after another has come to its rung."""
-        rest = self._pace.seconds_until(number, step, None)
-        return rest <= left and left - self.begins(other, at) < SPARE * rest
+    def is_last_chance(self, number: int, other: int | None, left: float) -> bool:
+        """Whether so many seconds let a trial come to its end, but not after another has come to its rung.
+
+        One that runs would then have to begin once more.
+        """
+        after = left - self.begins(other, self._lives.step_of(other))
+        again = self._pace.seconds_until(number, self._lives.step_of(number), None)
+        return self._rest(number) <= left and after < SPARE * again
 
     def units_of(self, step: int) -> int:
         """The resource from a step to the next rung, or to the end."""

@@ -180,6 +180,19 @@ def test_a_search_ends_on_time_whose_trials_take_long_to_begin(
     assert foreseen.trials == pytest.approx(len([t for t in driver.trials if confirms(t) is None]), rel=0.3)
 
 
+@pytest.mark.parametrize("seconds", [18.0, 19.0, 20.0, 21.0, 22.0])
+def test_the_best_at_its_rung_goes_on_where_there_is_no_time_to_begin_once_more(
+    clock: Callable[..., Clock], make_spec: Any, seconds: float
+) -> None:
+    table = clock(1, lambda x: 0.1)
+    table.setup = 3.0
+    stopping = ASHA | {"type": "promotion"}
+    asked = {"early_stopping": stopping, "budget": {"time": seconds}, "confirm": {"top": 0}}
+    driver = table.search(make_spec(**SPACE | asked))
+    own = [t for t in driver.trials if t.number and t.state.name == "COMPLETE"]
+    assert len(own) == 1 and table.now <= 1.03 * seconds
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [180.0, 540.0])
 def test_a_search_that_was_killed_ends_on_time(
