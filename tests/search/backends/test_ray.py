@@ -20,6 +20,7 @@ from ray._private.state import jobs
 
 from hpsearch.search import run
 from hpsearch.search.backends.ray import backend, lost
+from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
 
 pytestmark = pytest.mark.ray
@@ -268,8 +269,14 @@ def test_both_backends_record_the_same_values_step_by_step(bench: Any, recorder:
 def test_the_search_hears_how_many_train_at_a_time(bench: Any, recorder: Any) -> None:
     """Actors start one after the other, so what confirms the best is not counted on slots without one."""
     seen: list[int | None] = []
-    fields: dict[str, Any] = {"budget": {"trials": 4}, "execution": {"workers": 2}}
-    bench.search(**fields, watcher=recorder(at_end=lambda driver: seen.append(driver._pace.seen)))
+
+    def look(driver: Driver) -> None:
+        seen.append(driver._pace.seen)
+        if seen[-1] == 2:
+            driver.stop("both have started")
+
+    fields: dict[str, Any] = {"budget": {"trials": 1000}, "execution": {"workers": 2}}
+    bench.search(**fields, watcher=recorder(at_end=look))
     assert seen[0] in (1, 2) and seen[-1] == 2
 
 
