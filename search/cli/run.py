@@ -166,9 +166,9 @@ def _to_confirm(result: StudyResult) -> str:
 def _again(*options: str) -> str:
     """The command as it was typed, with these options in place of what it said of them."""
     words: list[str] = []
-    typed = iter(sys.argv[1:])
+    typed, names = iter(sys.argv[1:]), [word for word in options if word.startswith("--")]
     for word in typed:
-        if word.split("=")[0] not in options:
+        if word.split("=")[0] not in names:
             words.append(word)
         elif "=" not in word:
             next(typed, None)  # its value
