@@ -54,7 +54,8 @@ class Wish:
     @property
     def shrinking(self) -> list[Wish]:
         """It, and what may be done in less time: fewer seeds, then fewer trials, at last nothing."""
-        return [self, *(Wish(top, min(self.seeds, LEAST_SEEDS)) for top in range(self.top, -1, -1))]
+        fewer = [Wish(top, min(self.seeds, LEAST_SEEDS)) for top in range(self.top, -1, -1)]
+        return fewer if self == fewer[0] else [self, *fewer]
 
 
 def most_confirmed(spec: Spec) -> int:

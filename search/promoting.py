@@ -46,7 +46,7 @@ class Promoting:
         self,
         trial: FrozenTrial,
         can_wait: Callable[[], bool],
-        is_last_chance: Callable[[int | None], bool] = lambda other: False,
+        is_last_chance: Callable[[int | None], bool],
     ) -> bool:
         """Whether a trial pauses with its last report: it is at a rung, and there is one that goes first.
 
