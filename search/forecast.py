@@ -36,7 +36,7 @@ from .scheduling import (
     most_trials,
     promotes,
 )
-from .timing import LATE, SPARE
+from .timing import CLOSING, LATE, SPARE
 
 RUNS = 15
 LONGEST = 3.0  # seconds that all of them may take, after the first
@@ -230,13 +230,14 @@ class _Simulation:
 
     def _over(self, now: float) -> float:
         """When the trials of the search are to have ended; what the audit takes then is kept back."""
-        return self._limit - self._kept(now) - self._audit_paused()
+        return self._limit - self._kept(now) - self._audit_paused() - self._closing
 
     def _kept(self, now: float) -> float:
         """Seconds that are kept back for the confirmation, as far as it fits."""
         if self._limit == math.inf:
             return 0.0
-        left, before = self._limit - self._audit_paused() - now, self._until_confirming(now)
+        left = self._limit - self._audit_paused() - self._closing - now
+        before = self._until_confirming(now)
         room = left - before if before else left + (LATE - 1) * self._limit
         return self._confirmation(self._fitting(room))
 
@@ -278,9 +279,9 @@ class _Simulation:
     def _extended(self, now: float) -> tuple[float, str, float]:
         """The end of a search that goes on as it began, what ends it, and how much longer it is."""
         limits = {"trials": self._asked / self._most}
-        took, audit = now - self._costs.startup, self._audit_paused()  # both grow with it
+        took, ending = now - self._costs.startup, self._audit_paused() + self._closing  # both grow with it
         if self._limit < math.inf:
-            limits["time"] = (self._limit - self._kept(now) - self._costs.startup) / (took + audit)
+            limits["time"] = (self._limit - self._kept(now) - self._costs.startup) / (took + ending)
         if self._samples is not None:
             limits["samples"] = self._samples / self._consumed
         by = min(limits, key=lambda limit: limits[limit])
@@ -469,7 +470,7 @@ class _Simulation:
 
     def _in_time(self, now: float) -> set[int]:
         """Those who wait for it in the audit and come to their end in time, should it begin now."""
-        left = self._limit - self._kept(now) - now
+        left = self._limit - self._kept(now) - self._closing - now
         free = [0.0] * self._costs.slots
         found = set()
         for number in sorted(self._paused):
@@ -485,6 +486,11 @@ class _Simulation:
         return span(rests, self._costs.slots)
 
     @property
+    def _closing(self) -> float:
+        """Seconds that it takes to end those that wait at rungs."""
+        return 0.0 if self._promotion is None else CLOSING * self._promotion.paused
+
+    @property
     def _trainings_in_time(self) -> float | None:
         """How many whole ones there is time for; None of a search without a limit."""
         seconds = self._spec.budget.time
@@ -492,11 +498,12 @@ class _Simulation:
 
     def _confirmed(self, ended: float, *, more: bool) -> Wish:
         """Who trains again, and how often, in a search that has ended; `more` where its time is used up."""
-        wish = self._fitting(LATE * self._limit - ended)
+        wish = self._fitting(LATE * self._limit - self._closing * self._times - ended)
         if not self._best(1):
             return Wish(0, 0)
         if wish.top and more and self._spec.confirm.seeds is None:
-            while ended + self._confirmation(further := replace(wish, seeds=wish.seeds + 1)) <= self._limit:
+            limit = self._limit - self._closing * self._times
+            while ended + self._confirmation(further := replace(wish, seeds=wish.seeds + 1)) <= limit:
                 wish = further
         return wish
 
@@ -508,6 +515,6 @@ class _Simulation:
         trials, audited = (
             round(count * self._times) for count in (len(self._of), len(self._audited | self._paused))
         )
-        end = ended + confirmation + self._costs.leaving
+        end = ended + confirmation + self._closing * self._times + self._costs.leaving
         confirms, seeds = len(again) * wish.seeds, wish.seeds if again else 0
         return Forecast(trials, reached, now, by, audited, auditing, confirms, seeds, confirmation, end)

@@ -242,6 +242,11 @@ class Lives:
             if not at_rung(trial):
                 self._storage.suspend(trial.number)
 
+    @property
+    def paused(self) -> int:
+        """How many trials wait at rungs."""
+        return 0 if self._promoting is None else self._promoting.paused
+
     def pause(self, running: Running) -> str:
         """Let a trial wait at its rung, with its checkpoint; how it stands there."""
         assert self._promoting is not None
@@ -353,10 +358,10 @@ class Lives:
         """
         if ended.state == TrialState.FAIL:
             return
-        drop_seal(self.folder(ended.number))
         if ended.state == TrialState.PRUNED:
             drop_checkpoint(self.folder(ended.number))
             return
+        drop_seal(self.folder(ended.number))
         before = self._keeps(trial for trial in self.trials if trial.number != ended.number)
         for number in (before | {ended.number}) - self._keeps(self.trials):
             drop_checkpoint(self.folder(number))

@@ -76,6 +76,11 @@ class Promoting:
         self._promotion.go_on(number)
         return False
 
+    @property
+    def paused(self) -> int:
+        """How many trials wait."""
+        return self._promotion.paused
+
     def pause(self, trial: FrozenTrial) -> str:
         """Let a trial wait at its rung; how it stands there."""
         self._storage.set_trial_user_attr(trial._trial_id, AT_RUNG, trial.last_step)

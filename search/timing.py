@@ -24,6 +24,7 @@ from .pace import Pace
 from .running import Running
 from .scheduling import places_of
 
+CLOSING = 0.003  # seconds that it takes to end one that waits at a rung
 LATE = 1.03  # of the time: no training goes on for longer
 LEAVING = 1.0  # seconds that workers have to leave and the winner to be told
 SHORT = 50.0  # seconds: a search of less has as much less for that
@@ -65,7 +66,7 @@ class Timing:
         kept back as far as it fits, else fewer of the best, less often: no search ends for what it has no
         time for.
         """
-        left, known = self._time - self._clock.elapsed, list(audited)
+        left, known = self._end - self._clock.elapsed, list(audited)
         if any(confirms(trial) is not None for trial in self._lives.trials):
             return left - self._reserve(wish, known)
         before = self._until_confirming()
@@ -169,7 +170,7 @@ class Timing:
             todo = self._missing(replace(wish, seeds=count))
             found = [(trial, k) for trial, k in todo if trial.number in numbers]
             if found:
-                return found if self._clock.elapsed + self._seconds(found) <= self._time else []
+                return found if self._clock.elapsed + self._seconds(found) <= self._end else []
         return []
 
     def _reserve(self, wish: Wish, audited: Sequence[int]) -> float:
@@ -201,6 +202,11 @@ class Timing:
         if self._time == math.inf:
             return todo
         return sorted(todo, key=lambda each: (each[1], -self._pace.seconds_of(each[0].number)))
+
+    @property
+    def _end(self) -> float:
+        """When the last training is to be over, so that those that wait at rungs end in time too."""
+        return self._time - CLOSING * self._lives.paused
 
     @property
     def _baseline(self) -> FrozenTrial | None:
@@ -237,7 +243,7 @@ class Timing:
 
     def _is_late(self, seconds: float) -> bool:
         """Whether an end in so many seconds is too late for anything."""
-        return self._clock.elapsed + seconds > LATE * self._time
+        return self._clock.elapsed + seconds > self._end + (LATE - 1) * self._time
 
     def _rung(self, step: int) -> int | None:
         return next((place for place in self._places if place > step), None)

@@ -119,6 +119,11 @@ class Promotion:
         """A trial that waited waits no more."""
         self._at[number][0].waiting.discard(number)
 
+    @property
+    def paused(self) -> int:
+        """How many trials wait."""
+        return sum(len(rung.waiting) for rung in self._highest_first)
+
     def next(self) -> int | None:
         """The paused trial to take up; None where none is good enough."""
         for rung in self._highest_first:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from hpsearch.search import clock as clock_module
-from hpsearch.search import running
+from hpsearch.search import forecast as forecast_module
+from hpsearch.search import running, timing
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.auditing import Draw
 from hpsearch.search.confirming import outcome
@@ -45,6 +46,7 @@ class Clock:
         self.seconds = seconds  # of a unit, by x
         self.returns: Callable[[float], float] = lambda x: 0.0  # seconds from the last report, by x
         self.setup = 0.0  # seconds that each attempt takes to begin
+        self.closing = 0.0  # seconds that it takes to end a trial that waits at a rung
         self.waits = 0.0  # seconds from the asking of a trial until its worker begins
         self.now = 0.0
         self.said: list[str] = []
@@ -93,7 +95,9 @@ class Clock:
                 reports = [each for each in reports if each[1] != number]
             heapq.heapify(reports)
 
-    def trial_ended(self, driver: Driver, trial: Any) -> None: ...
+    def trial_ended(self, driver: Driver, trial: Any) -> None:
+        if trial.user_attrs.get("reason", "").startswith("paused at"):
+            self.now += self.closing
 
     def tick(self, driver: Driver) -> None: ...
 
@@ -191,6 +195,24 @@ def test_the_best_at_its_rung_goes_on_where_there_is_no_time_to_begin_once_more(
     driver = table.search(make_spec(**SPACE | asked))
     own = [t for t in driver.trials if t.number and t.state.name == "COMPLETE"]
     assert len(own) == 1 and table.now <= 1.03 * seconds
+
+
+@pytest.mark.parametrize("confirm", [{"top": 0}, {"top": 1, "seeds": 2}], ids=["alone", "confirmed"])
+def test_a_search_ends_on_time_whose_many_paused_trials_take_long_to_end(
+    clock: Callable[..., Clock], make_spec: Any, monkeypatch: pytest.MonkeyPatch, confirm: dict[str, int]
+) -> None:
+    monkeypatch.setattr(timing, "CLOSING", 0.5)
+    monkeypatch.setattr(forecast_module, "CLOSING", 0.5)
+    table = clock(2, lambda x: 4.0)
+    table.closing = 0.5
+    stopping, sampler = ASHA | {"type": "promotion"}, {"sampler": "random"}
+    asked = {"early_stopping": stopping, "confirm": confirm, "search": sampler}
+    driver = table.search(make_spec(**SPACE | asked))
+    assert 0.9 * TIME <= table.now <= 1.03 * TIME  # some end beside what confirms the best
+    assert sum(t.user_attrs.get("reason", "").startswith("paused at") for t in driver.trials) > 80
+    whole = Training(0.0, 4.0, UNITS)
+    foreseen = forecast(driver.spec, Costs([whole], whole, 2, 0.0))
+    assert foreseen.end == pytest.approx(table.now, rel=0.1)
 
 
 @pytest.mark.slow

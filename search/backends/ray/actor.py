@@ -72,6 +72,10 @@ class WorkerActor(tune.Trainable):
         """
         raise NotImplementedError
 
+    def forget(self) -> None:
+        """Do not begin with the trial: it was over before this actor was there."""
+        raise NotImplementedError
+
     def _leave(self) -> None:
         """Let what runs here return; what it leaves behind goes home too."""
         raise NotImplementedError
@@ -123,17 +127,27 @@ class TrialActor(WorkerActor):
         self._folder: NodeFolder | None = None  # of the trial that has begun
         self._unanswered: Message | None = None  # its report, which waits for the driver's word
 
+    def forget(self) -> None:
+        self._next = None
+
     def step(self) -> dict[str, Any]:
-        """What the trial says next: a report, or its end. Asked again, the trial has gone on."""
+        """What the trial says within a moment: a report, or its end, or nothing.
+
+        Asked again after a report, the trial has gone on.
+        """
         if self._next is not None:
             while self._events.select(0):  # an idle worker's last words are about another trial
                 self._hear(self._worker.receive())
             self._folder = self._begin(self._next)
             self._next = None
-        assert self._folder is not None
+        if self._folder is None:
+            return {MESSAGES: []}
         if self._unanswered is not None:
             self._worker.go_on(self._unanswered)
-        messages = self._wait()
+            self._unanswered = None
+        messages = self._news()
+        if not messages:
+            return {MESSAGES: []}
         self._folder.send_home()
         *earlier, last = messages
         for report in earlier:  # of a thread, while its objective returned
@@ -144,27 +158,26 @@ class TrialActor(WorkerActor):
     def release(self, *, pause: bool = False) -> None:
         """Tell the trial that it is over. Tune has no use for it any more, and says so only when it likes.
 
-        For a `pause` the worker leaves, and with it what it holds of the machine.
+        One that waits for no answer hears nothing: its worker ends with it. For a `pause` the worker leaves,
+        and with it what it holds of the machine.
         """
         if self._unanswered is not None:
             self._worker.stop(self._unanswered)
             self._unanswered = None
+        else:
+            for number in self._worker.numbers:
+                self._worker.drop(number)
+                self._hear([])
         if pause:
             self._leave()
             self._end_worker()
-
-    def _wait(self) -> list[Message]:
-        """Wait until the worker has something to say that the search is to know."""
-        while self._worker.numbers:
-            if messages := self._news():
-                return messages
-        return []
 
     def _leave(self) -> None:
         if self._folder is None:
             return
         self.release()
-        self._wait()
+        while self._worker.numbers:
+            self._news()
         self._folder.send_home()
         self._folder.remove()
         self._folder = None
@@ -179,6 +192,9 @@ class PackActor(WorkerActor):
     def _take(self, assignment: Message) -> None:
         self._orders: list[Message] = [{"kind": "trial", "trial": assignment}]
         self._folders: dict[int, NodeFolder] = {}
+
+    def forget(self) -> None:
+        self._orders.clear()
 
     def order(self, orders: list[Message]) -> None:
         """Carry these out before anything else, in this order; what goes wrong is the next step's error."""

@@ -36,7 +36,7 @@ from .cluster import check_importable, connected, dead_processes, found, nodes, 
 from .files import Home
 from .idle import KeepingScheduler
 from .lost import how_it_ended, lost_actors_are_errors
-from .packs import PackScheduler, drop
+from .packs import PackScheduler
 from .stopping import tune_pruner
 
 WAIT_SECONDS = 30.0  # for a trial to find its place, before the user hears that it waits
@@ -86,8 +86,8 @@ class RayBackend:
             hooks = Hooks(driver, mine.workers, pack, alone=own)
             try:
                 _tuner(setting, mine, hooks, folder).fit()
-            except Overdue:
-                pass  # the search was stopped, and some trial does not report: it is put back without
+            except InVain:
+                pass  # who still runs is put back without another report
             except RayGone as error:
                 raise SearchError(f"{error}; the same command goes on where the search stood") from error
             except Exception as error:
@@ -108,8 +108,8 @@ class RayBackend:
         return pack
 
 
-class Overdue(Exception):
-    """Trials that were to be put back have had their time to report."""
+class InVain(Exception):
+    """What Tune still waits for is of no use: trials that had their time to report, or actors without one."""
 
 
 class RayGone(BaseException):
@@ -128,9 +128,9 @@ class Hooks:
         self.workers = workers
         self.packed = pack > 1  # whether a trial of Tune's is a slot for several of the study's
         self.pack = pack  # so many; they may become fewer
-        self.numbers: dict[str, set[int]] = {}  # Tune's trial -> the study's
+        self.numbers: dict[str, set[int]] = {}  # Tune's trial -> the study's; none where they were dropped
         self.actors: dict[str, Any] = {}  # Tune's running trial -> its actor
-        self.killed: set[str] = set()  # Tune's trials whose actors we killed
+        self.over = False  # whether there is no trial any more
         self.error: Exception | None = None  # what a hook raised: Tune passes on its text alone
 
     def __getstate__(self) -> dict[str, Any]:
@@ -177,7 +177,8 @@ class StudySearcher(Searcher):
                 hooks.driver.tick()
             assignment = hooks.driver.ask()
         if assignment is None:
-            return None if hooks.driver.running or hooks.driver.paused else Searcher.FINISHED
+            hooks.over = not (hooks.driver.running or hooks.driver.paused)
+            return Searcher.FINISHED if hooks.over else None
         hooks.numbers[trial_id] = {assignment.number}
         return {ASSIGNMENT: json.dumps(as_message(assignment))}
 
@@ -196,8 +197,8 @@ class StudyScheduler(KeepingScheduler):
     """Tune's scheduler: brings every report to the driver, and obeys."""
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        if trial.trial_id in self._hooks.killed:
-            return TrialScheduler.CONTINUE  # until Tune finds its actor gone; stopped, it would be used again
+        if not self._hooks.numbers[trial.trial_id]:
+            return TrialScheduler.STOP
         stop = False
         with self._hooks.kept():
             for message in result[MESSAGES]:
@@ -229,11 +230,15 @@ class StudyCallback(tune.Callback):
             for trial in trials:  # Tune ends some without a hook
                 if trial.trial_id in self._hooks.numbers and ended(trial):
                     self._over(trial)
-        if self._hooks.driver.overdue:
-            raise Overdue
+        without_trial = self._hooks.numbers and not any(self._hooks.numbers.values())
+        if self._hooks.driver.overdue or (self._hooks.over and without_trial):
+            raise InVain
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._hooks.actors[trial.trial_id] = trial.temporary_state.ray_actor
+        actor: Any = trial.temporary_state.ray_actor
+        self._hooks.actors[trial.trial_id] = actor
+        if not self._hooks.numbers[trial.trial_id]:
+            actor.forget.remote()
         self._hooks.driver.trains(len(self._hooks.actors) * self._hooks.pack)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -247,15 +252,14 @@ class StudyCallback(tune.Callback):
             self._over(trial)
 
     def _drop(self) -> None:
-        """Take trials from their actors that the driver has ended; Tune sees their actors go."""
-        dropped = self._hooks.driver.take_dropped()
-        if self._hooks.packed:
-            drop(self._hooks, dropped)
-            return
-        for trial_id, numbers in list(self._hooks.numbers.items()):
-            if numbers.intersection(dropped) and trial_id in self._hooks.actors:
-                self._hooks.killed.add(trial_id)
-                ray.kill(self._hooks.actors[trial_id])
+        """Take trials out of Tune's that the driver has ended: those are stopped when they have none left."""
+        hooks = self._hooks
+        dropped = set(hooks.driver.take_dropped())
+        for trial_id, numbers in hooks.numbers.items():
+            here = numbers & dropped
+            numbers -= here
+            if hooks.packed and here and (actor := hooks.actors.get(trial_id)) is not None:
+                actor.order.remote([{"kind": "drop", "number": number} for number in here])
 
     def _over(self, trial: Trial) -> None:
         """A trial of Tune's is over. What runs in it by the study has lost its worker without a word."""

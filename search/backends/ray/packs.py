@@ -54,11 +54,3 @@ def fill(hooks: Hooks) -> None:
             return
         hooks.numbers[slot].add(assignment.number)
         hooks.actors[slot].order.remote([{"kind": "trial", "trial": as_message(assignment)}])
-
-
-def drop(hooks: Hooks, dropped: list[int]) -> None:
-    """Take trials out of their slots that the driver has ended."""
-    for slot, actor in hooks.actors.items():
-        for number in hooks.numbers[slot].intersection(dropped):
-            hooks.numbers[slot].discard(number)
-            actor.order.remote([{"kind": "drop", "number": number}])

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -276,8 +276,38 @@ def test_the_search_hears_how_many_train_at_a_time(bench: Any, recorder: Any) ->
             driver.stop("both have started")
 
     fields: dict[str, Any] = {"budget": {"trials": 1000}, "execution": {"workers": 2}}
-    bench.search(**fields, watcher=recorder(at_end=look))
-    assert seen[0] in (1, 2) and seen[-1] == 2
+    bench.search("meets_another", **fields, watcher=recorder(at_end=look))
+    assert seen[-1] == 2
+
+
+def test_a_trial_that_is_over_before_its_actor_starts_never_trains(bench: Any, recorder: Any) -> None:
+    fields: dict[str, Any] = {"budget": {"trials": 2}, "execution": {"workers": 1}}
+    bench.search(**fields, watcher=recorder(at_tick=ends_what_runs()))
+    assert [trial.state.name for trial in bench.trials()] == ["PRUNED", "COMPLETE"]
+    assert not bench.notes(0) and bench.notes(1)
+
+
+@pytest.mark.slow
+def test_a_pack_that_is_over_before_its_actor_starts_never_trains(bench: Any, recorder: Any) -> None:
+    path = bench.folder / "packed.yaml"
+    path.write_text(LORA.format(name="packed").replace("workers: 1", "workers: 1, pack: 2"))
+    bench.run(path, watcher=recorder(at_tick=ends_what_runs()))
+    states = [trial.state.name for trial in bench.trials("packed")]
+    assert states == ["PRUNED", "COMPLETE", "COMPLETE", "COMPLETE"]
+    trained = sorted(path.parent.name for path in bench.folder.glob("runs/packed/*/metrics.jsonl"))
+    assert trained == ["1", "2", "3"]
+
+
+def ends_what_runs() -> Callable[[Driver], None]:
+    """Ends the first trial as the clock does, while its actor starts."""
+    ended: list[int] = []
+
+    def end(driver: Driver) -> None:
+        if driver.running and not ended:
+            ended.extend(driver.running)
+            driver._lives.prune_unheard(*ended)
+
+    return end
 
 
 def test_the_ray_that_a_process_is_in_serves_the_search_and_stays(bench: Any, recorder: Any) -> None:
