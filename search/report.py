@@ -125,6 +125,7 @@ class StudyReport:
     sampler: str
     early_stopping: str
     resource: str
+    backend: str
     searching: int | None  # the process that searches now
     paused: bool  # it waits to be resumed
     parameters: list[ParameterReport]
@@ -163,6 +164,7 @@ def study_report(result: StudyResult) -> StudyReport:
         sampler=f"{spec.search.sampler}, seed {spec.search.seed}",
         early_stopping=stopping_in_words(spec),
         resource=spec.resource,
+        backend=result.provenance.get("backend", "optuna"),
         searching=driver_running(result.storage, result.runs, result.folder_name),
         paused=bool(result.study.user_attrs.get(PAUSED)),
         parameters=[
@@ -182,7 +184,7 @@ def study_report(result: StudyResult) -> StudyReport:
         baseline=None if baseline is None else trial_row(spec, baseline),
         comparison=None if best is None else against(baseline, best, spec.goal, result.confirmed),
         confirmation=confirmation(result),
-        audit=[] if result.audited is None else audit(result.audited),
+        audit=audit_of(result),
         importance=trust,
         endings=endings(spec, trials),
     )
@@ -224,6 +226,13 @@ def confirmation(result: StudyResult) -> list[str]:
 
 def _became(unusable: FrozenTrial) -> str:
     return "ran out of memory" if unusable.constraints.get("out_of_memory") else "diverged"
+
+
+def audit_of(result: StudyResult) -> list[str]:
+    """What the audit of a study told, in lines; where its space asks for one, also that it drew nobody."""
+    if result.audited is not None:
+        return audit(result.audited)
+    return ["none of the trials that it drew was to stop"] if result.spec.audit else []
 
 
 def audit(found: Audited) -> list[str]:

@@ -141,7 +141,7 @@ class Timing:
             return _one_round(first), told if begins else None
         both = {trial.number for trial in few} - {trial.number for trial, k in todo if k < LEAST_SEEDS}
         if all("baseline" in trial.user_attrs for trial in few if trial.number in both):
-            return [], "there is no time left to confirm the winner" if todo else None
+            return [], "what is left of the time is too short to confirm the winner" if todo else None
         rest = _one_round([(trial, k) for trial, k in todo if trial.number in both])
         if rest and not self._is_late(self._seconds(rest)):
             return rest, None

@@ -93,7 +93,7 @@ def run(
 
 def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> None:
     """The winner, what it beat, and the next commands, which find the study by these options."""
-    from ..report import against, audit, confirmation
+    from ..report import against, audit_of, confirmation
 
     if not result.ran and not result.stopped:
         console.print(_finished(result), soft_wrap=True, markup=False)
@@ -113,7 +113,7 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
         console.print(told, soft_wrap=True, markup=False)
         if _may_confirm(result) and not confirmation(result):
             console.print(_to_confirm(result), soft_wrap=True, markup=False)
-    for line in [] if result.audited is None else audit(result.audited):
+    for line in audit_of(result):
         console.print(f"audit: {line}", markup=False, soft_wrap=True)
     if result.stopped:
         renamed = result.name != result.spec.name and "--name" not in sys.argv  # by somebody, meanwhile

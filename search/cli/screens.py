@@ -104,12 +104,12 @@ def next_steps(report: StudyReport, options: Sequence[str]) -> list[tuple[str, s
         steps.append(("hpsearch train best.yaml", "train it"))
     if report.exhausted:
         return steps
+    why = "go on: the command of this search again"
     if report.extension:
-        why = "to a further target" if "--target" in report.extension else "with twice the budget"
-        steps.append((f"hpsearch run SPACE {' '.join(report.extension)}", f"search on, {why}"))
-    else:
-        steps.append(("hpsearch run SPACE", "go on: the command of this search again"))
-    return steps
+        further = "to a further target" if "--target" in report.extension else "with twice the budget"
+        why = f"search on, {further}"
+    again = ["run", "SPACE", "--name", report.name, "--backend", report.backend]
+    return [*steps, step(why, *again, *report.extension)]
 
 
 def trial_screen(report: TrialReport, most: int | None) -> Group:

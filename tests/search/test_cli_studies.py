@@ -136,8 +136,16 @@ def test_show_study(database: Path) -> None:
         "trial 3",
         "hpsearch show curves --trial 2",
         "hpsearch export curves -o best.yaml",
+        f"hpsearch run SPACE --name curves --backend optuna --trials 24 --storage {database}",
     ):
         assert said in shown
+
+
+@pytest.mark.parametrize("audit", ["audit: 0.001\n", ""], ids=["asked", "by default"])
+def test_an_audit_that_drew_nobody_says_so_where_it_was_asked_for(tmp_path: Path, audit: str) -> None:
+    database = search(tmp_path, SPACE + audit)
+    told = ["none of the trials that it drew was to stop"] * bool(audit)
+    assert read(database, "show", "curves")["audit"] == told
 
 
 def test_show_trial(database: Path) -> None:

@@ -1,6 +1,6 @@
-"""Actors that have no trial for a while.
+"""Actors that have no trial for a while, and those that start.
 
-Tune ends all of them but one, as it knows of no trial that could be next, and a search that is over would
+Tune ends all of the idle but one, as it knows of no trial that could be next, and a search that is over would
 train its best again in actors that have to start first: on a machine with few cores one after the other.
 """
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from .backend import Hooks
 
 
+WAIT_SECONDS = 30.0  # for an actor to start, before a trial takes one that others have left
+
+
 class KeepingScheduler(FIFOScheduler):
-    """Lets as many actors wait for a trial as there may be at a time."""
+    """Lets as many actors start and wait for a trial as there may be at a time."""
 
     def __init__(self, hooks: Hooks) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Tune's has no annotations
@@ -26,3 +29,18 @@ class KeepingScheduler(FIFOScheduler):
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         tune_controller._actor_cache.increase_max(trial.placement_group_factory, by=self._to_keep)
         self._to_keep = 0  # all trials ask for the same
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """Let a trial have the actor that starts for it, and a new one the actor that is free.
+
+        Tune gives that to the first that waits and gives up the one that starts: as long as trials take less
+        than actors to start, the first few train all of them. On a cluster a place may never come free, so
+        who has waited for long takes what is.
+        """
+        found: Trial | None = super().choose_trial_to_run(tune_controller)
+        if found is None:
+            return None
+        running = self._hooks.driver.running
+        waiting = running.keys() & self._hooks.numbers[found.trial_id]
+        asked = max((running[number].seconds for number in waiting), default=0.0)
+        return found if asked > WAIT_SECONDS else None

@@ -49,15 +49,6 @@ def steady(trial: Trial) -> float:
     return float(trial.params["x"])
 
 
-def meets_another(trial: Trial) -> float:
-    """Ends when a trial in another process has begun too."""
-    (Path(trial.params["folder"]) / f"{os.getpid()}.here").touch()
-    until = time.monotonic() + 60
-    while len(list(Path(trial.params["folder"]).glob("*.here"))) < 2 and time.monotonic() < until:
-        time.sleep(0.05)
-    return float(trial.params["x"])
-
-
 def slow_to_report(trial: Trial) -> float:
     """Takes longer from one report to the next than Ray gives a process that got a signal."""
     for step in (1, 2):

@@ -266,18 +266,18 @@ def test_both_backends_record_the_same_values_step_by_step(bench: Any, recorder:
     assert found[0] == found[1], "bit for bit"
 
 
-def test_the_search_hears_how_many_train_at_a_time(bench: Any, recorder: Any) -> None:
-    """Actors start one after the other, so what confirms the best is not counted on slots without one."""
-    seen: list[int | None] = []
+def test_as_many_actors_start_as_may_train_and_the_search_hears_of_them(bench: Any, recorder: Any) -> None:
+    """Also where trials end before the next actor has started, which Tune would then give up."""
+    seen: list[int] = []
 
     def look(driver: Driver) -> None:
-        seen.append(driver._pace.seen)
-        if seen[-1] == 2:
-            driver.stop("both have started")
+        seen.append(driver._pace.seen or 0)
+        if seen[-1] == 4:
+            driver.stop("all have started")
 
-    fields: dict[str, Any] = {"budget": {"trials": 1000}, "execution": {"workers": 2}}
-    bench.search("meets_another", **fields, watcher=recorder(at_end=look))
-    assert seen[-1] == 2
+    fields: dict[str, Any] = {"budget": {"trials": 3000}, "execution": {"workers": 4}}
+    bench.search(**fields, watcher=recorder(at_end=look))
+    assert seen == sorted(seen) and seen[-1] == 4
 
 
 def test_a_trial_that_is_over_before_its_actor_starts_never_trains(bench: Any, recorder: Any) -> None:
