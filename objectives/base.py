@@ -34,6 +34,8 @@ class Trial(Protocol):
     | `seed` | an integer of this trial's own, the same when it is run again |
     | `checkpoint` | a folder of this trial's own; what is in it at a report survives the process |
     | `resume_from` | the same folder, as it was at the last report of an earlier attempt; None without one |
+
+    That report may have been the last one: an attempt that goes on from there has only its value to return.
     """
 
     @property

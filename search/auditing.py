@@ -22,7 +22,6 @@ from ..storage.states import AUDITED, at_rung, audited_at
 from .algorithms import derived_seed
 from .audit import Audited, audited
 from .confirming import searched
-from .promoting import EVENTS
 from .rung_view import value_at
 from .scheduling import FEWEST_AUDITED, audited_one_in, expected_cost, expected_saving, places_of
 
@@ -83,7 +82,7 @@ def mark(storage: LiveStorage, trial: FrozenTrial, reason: str) -> None:
     """Note that a trial goes on that was to stop at its last step for a reason."""
     event = f"drawn for the audit, so it goes on to its end; it was to stop: {reason}"
     storage.set_trial_user_attr(trial._trial_id, AUDITED, trial.last_step)
-    storage.set_trial_user_attr(trial._trial_id, EVENTS, [*trial.user_attrs.get(EVENTS, ()), event])
+    storage.add_event(trial, event)
 
 
 def outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Audited | None:

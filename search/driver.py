@@ -256,7 +256,9 @@ class Driver:
             )
             self.request_stop(self.fatal)
         elif failure.kind == "checkpoint":  # a kill in the middle of writing leaves one such
-            self.say(f"trial {number} cannot go on from its checkpoint ({failure.message}); it starts over")
+            told = f"from its checkpoint ({failure.message}); it starts over"
+            self.say(f"trial {number} cannot go on {told}")
+            self._storage.add_event(self.trials[number], f"could not go on {told}")
             drop_checkpoint(self._lives.folder(number))
             self.suspend(number)
         elif failure.kind == "memory":

@@ -28,7 +28,7 @@ from ..storage.files import (
     trial_folder,
 )
 from ..storage.live import LiveStorage
-from ..storage.states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, at_rung
+from ..storage.states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, at_rung
 from ..storage.studies import PROVENANCE, folder_in
 from .advice import when_worse, with_advice
 from .algorithms import labelled, suggest
@@ -37,7 +37,7 @@ from .confirming import best_of, most_confirmed, searched
 from .errors import SearchError
 from .export import document, render, seed_of, write
 from .pace import COST
-from .promoting import EVENTS, Promoting
+from .promoting import Promoting
 from .running import Assignment, Running
 from .trial import recorded
 

@@ -15,13 +15,12 @@ from optuna.trial import FrozenTrial
 from ..spaces import Spec
 from ..spaces.stopping import Rungs
 from ..storage.live import LiveStorage
-from ..storage.states import AT_RUNG, at_rung, audited_at, confirms
+from ..storage.states import AT_RUNG, EVENTS, at_rung, audited_at, confirms
 from .explain import RUNG, kind_of
 from .rung_view import as_decided
 from .scheduling import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
 
 GOES_ON, TAKEN_UP = "goes on", "taken up"
-EVENTS = "events"  # the attribute of a trial that tells when it paused and when it went on
 
 
 class Promoting:
@@ -120,8 +119,7 @@ class Promoting:
 
     def _note(self, trial: FrozenTrial, what: str) -> str:
         event = f"{what} at {trial.last_step} {self._spec.resource}, {self._standing(trial)}"
-        events = [*trial.user_attrs.get(EVENTS, ()), event]
-        self._storage.set_trial_user_attr(trial._trial_id, EVENTS, events)
+        self._storage.add_event(trial, event)
         return event
 
     def _standing(self, trial: FrozenTrial) -> str:

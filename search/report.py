@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Choice, Derived, Parameter, Range, Spec, describe
 from ..storage.files import driver_running, trial_folder
-from ..storage.states import confirms, state_of
+from ..storage.states import EVENTS, confirms, state_of
 from ..storage.studies import ELAPSED, PAUSED, trial_of
 from .advice import advice_after
 from .api import StudyResult
@@ -26,7 +26,6 @@ from .explain import bracket_of, rung_results, stopping_in_words
 from .export import config_of
 from .importance import Importance, importances_of
 from .lives import OWN_ATTRS
-from .promoting import EVENTS
 from .scheduling import brackets_of
 from .spending import spent_on
 from .untried import Untried

@@ -12,13 +12,13 @@ from ..spaces import Choice, Range, Spec
 from ..spaces.samplers import GP, TPE
 from ..spaces.stopping import Rungs
 from ..storage.files import driver_running
-from ..storage.states import CONFIRMS_SEED, at_rung, confirms, state_of
+from ..storage.states import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
 from ..storage.studies import trial_of
 from .algorithms import make_sampler
 from .api import StudyResult
 from .confirming import searched
 from .explain import FIXED, SUGGESTED, RungResult, rung_results
-from .promoting import EVENTS, promotion_of
+from .promoting import promotion_of
 from .scheduling import Waiting, promotes
 
 # What Optuna's samplers count before they trust their models.

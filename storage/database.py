@@ -68,7 +68,10 @@ def resolve_url(given: str | None) -> str:
     """The database URL: as given, else from HPSEARCH_STORAGE, else `sqlite:///hpsearch.db`.
 
     A plain path is taken as a SQLite file, and a server's URL without a driver gets the one we install.
+    Raises `UrlError` for an empty text, which a variable of the shell that is not set leaves.
     """
+    if given is not None and not given.strip():
+        raise UrlError("the storage is an empty text; write a file, or a database URL")
     url = given or os.environ.get("HPSEARCH_STORAGE") or DEFAULT_URL
     scheme, separator, rest = url.partition("://")
     if not separator:

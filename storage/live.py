@@ -36,6 +36,7 @@ from .rows import (
     write_attrs,
     write_trial,
 )
+from .states import EVENTS
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,10 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         trial = copy.copy(self._get_trial(trial_id))
         trial.user_attrs = {k: v for k, v in trial.user_attrs.items() if k != attr}
         self._set_trial(trial_id, trial)
+
+    def add_event(self, trial: FrozenTrial, event: str) -> None:
+        """Add to what happened to a trial on its way, in words."""
+        self.set_trial_user_attr(trial._trial_id, EVENTS, [*trial.user_attrs.get(EVENTS, ()), event])
 
     def _expect_waiting(self) -> None:
         # Optuna remembers where the first waiting trial stood, and expects none to come before it.

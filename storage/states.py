@@ -7,6 +7,7 @@ from optuna.trial import FrozenTrial, TrialState
 CONFIRMS = "confirms"  # the user attribute of a trial that trains another one's configuration again: which
 CONFIRMS_SEED = "confirms_seed"  # and with which of the new seeds, from 0
 AUDITED = "audited"  # the user attribute of a trial that was to stop and goes on; its value is the step
+EVENTS = "events"  # the user attribute of a trial that tells in words what happened to it on its way
 AT_RUNG = "paused"  # the user attribute of a trial that waits at a rung; its value is the step
 
 

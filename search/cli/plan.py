@@ -40,7 +40,7 @@ def plan(
     confirm: common.Confirm = None,
     audit: common.Audit = None,
     seconds: Annotated[
-        float, typer.Option("--measure", min=1, help="Seconds that the measurement takes at most.")
+        float, typer.Option("--measure", min=1, max=3600, help="Seconds that the measurement takes at most.")
     ] = 60.0,
     as_json: common.Json = False,
 ) -> None:

@@ -127,6 +127,7 @@ FLAGS = [
     Case("no space", "space", command=("run",)),
     Case("empty space", "SPACE: name a space file", command=("run", "")),
     Case("storage url", "not a database URL", command=("run", "s.yaml", "--storage", "no such://x")),
+    Case("storage empty", "the storage is an empty text", command=("run", "s.yaml", "--storage", "")),
     Case("storage in memory", "in memory", command=("run", "s.yaml", "--storage", "sqlite://")),
     Case("storage folder", "no folder", code=1, command=("run", "s.yaml", "--storage", "nowhere/x.db")),
     Case("storage is a folder", "folder", code=1, command=("run", "s.yaml", "--storage", ".")),
