@@ -90,7 +90,7 @@ def confirmed(
     table = sign * np.array([values[number] for number in numbers])
     scale = _scale(table)
     table /= scale
-    means = dict(zip(numbers, table.mean(1).tolist(), strict=True))
+    means = dict(zip(numbers, _means(table).tolist(), strict=True))
     winner = min(numbers, key=lambda n: (means[n], n != baseline, sign * searched[n]))
     mean_error, difference_error = _errors(table)
     picked_from = [row for row, number in enumerate(numbers) if number != baseline]
@@ -114,7 +114,7 @@ def _scale(table: np.ndarray) -> float:
 
 def _without_luck(table: np.ndarray, picked_from: Sequence[int]) -> float:
     """What the best of some rows can be expected to come to; `table` [candidates, seeds], less is better."""
-    means = table.mean(1)[list(picked_from)]
+    means = _means(table)[list(picked_from)]
     if len(means) < 2:
         return float(means.min())
     noise = _mean_squares(table)[1] / table.shape[1]
@@ -123,12 +123,19 @@ def _without_luck(table: np.ndarray, picked_from: Sequence[int]) -> float:
     return float((1 - luck) * means.min() + luck * means.mean())
 
 
+def _means(table: np.ndarray) -> np.ndarray:
+    """Of each row; of one whose values are equal that value, which their sum may miss."""
+    first = table[:, 0]
+    means: np.ndarray = first + (table - first[:, None]).mean(1)
+    return means
+
+
 def _mean_squares(table: np.ndarray) -> tuple[float, float]:
     """Of what a seed does to all candidates alike, and of the noise; the latter 0 with one candidate."""
     count, seeds = table.shape
     seed_effect = table.mean(0) - table.mean()
     ms_seed = count * float(seed_effect @ seed_effect) / (seeds - 1)
-    noise = table - table.mean(1, keepdims=True) - seed_effect
+    noise = table - _means(table)[:, None] - seed_effect
     return ms_seed, float((noise * noise).sum()) / max(1, (count - 1) * (seeds - 1))
 
 

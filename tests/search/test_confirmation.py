@@ -107,6 +107,9 @@ def test_what_no_seed_changes_is_certain() -> None:
     found = confirmed({3: [1.0, 1.0], 4: [1.0, 1.0], 0: [2.0, 2.0]}, {3: 1.0, 4: 1.0, 0: 2.0}, baseline=0)
     assert (found.winner, found.ties, found.optimism) == (3, (4,), 0.0)
     assert found.gain is not None and found.gain.low == found.gain.high == 1.0
+    value = 0.784  # which the mean of three such misses
+    exact = confirmed({3: [value] * 3, 4: [0.9] * 3}, {3: value, 4: 0.9})
+    assert (exact.value.value, exact.optimism) == (value, 0.0)
     assert found.seedless, "which is told: the objective may not take its seed"
     assert not confirmed({3: [1.0, 1.0], 4: [1.0, 1.1]}, {3: 1.0, 4: 1.0}).seedless
 
