@@ -201,7 +201,7 @@ def write_attrs(
             connection.execute(insert, {**key, "key": name, "value_json": stored})
 
 
-@cache  # to write a trial takes a third less where its statements are not made anew
+@cache  # every report writes some: they are not made anew each time
 def _attr_statements(
     table: sqlalchemy.Table, column: str
 ) -> tuple[sqlalchemy.Delete, sqlalchemy.Update, sqlalchemy.Insert]:
