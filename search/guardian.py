@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+
+from ..storage.files import remove_folder, tidying
 
 MARK = "HPSEARCH_SEARCH"  # in the environment of all that a search starts
 TEMPORARY = "hpsearch-"  # and the process, in the names of temporary folders
@@ -76,7 +77,7 @@ def end_processes(mark: str, pid: int) -> None:
         left = _left(mark, pid)
     for root in {tempfile.gettempdir(), "/tmp"}:
         for folder in Path(root).glob(f"{TEMPORARY}{pid}-*"):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
 
 
 def _left(mark: str, pid: int) -> list[psutil.Process]:
@@ -102,7 +103,6 @@ def put_back(url: str, runs: Path, study: str, *, kept: str) -> None:
     from ..storage import StorageError
     from ..storage.connection import patiently
     from ..storage.database import open_storage
-    from ..storage.files import tidying
     from ..storage.live import LiveStorage
     from ..storage.states import at_rung
 

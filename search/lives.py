@@ -23,6 +23,7 @@ from ..storage.files import (
     METRICS,
     artifact_attrs,
     drop_checkpoint,
+    drop_checkpoints,
     drop_seal,
     has_checkpoint,
     trial_folder,
@@ -347,20 +348,15 @@ class Lives:
             return
         self._clock.note()
         self.flush()
+        # A failed one keeps its checkpoint: it may be tried again.
+        drop_checkpoints(self.folder(t.number) for t in ended if t.state == TrialState.PRUNED)
         for trial in ended:
-            self._keep_best_checkpoints(trial)
+            if trial.state == TrialState.COMPLETE:
+                self._keep_best_checkpoints(trial)
             self._on_end(trial)
 
     def _keep_best_checkpoints(self, ended: FrozenTrial) -> None:
-        """Delete the checkpoint of the trial that this end put out of those that are kept, if any.
-
-        A failed one keeps its checkpoint: it may be tried again.
-        """
-        if ended.state == TrialState.FAIL:
-            return
-        if ended.state == TrialState.PRUNED:
-            drop_checkpoint(self.folder(ended.number))
-            return
+        """Delete the checkpoint of the trial that this end put out of those that are kept, if any."""
         drop_seal(self.folder(ended.number))
         before = self._keeps(trial for trial in self.trials if trial.number != ended.number)
         for number in (before | {ended.number}) - self._keeps(self.trials):

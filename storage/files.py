@@ -16,8 +16,11 @@ import re
 import shutil
 import time
 import zlib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
@@ -37,6 +40,7 @@ CONFIG = "config.json"
 LONGEST_NAME = 100  # bytes; file systems take 255, an attribute with its artifact's id 512
 LONGEST_OUTPUT = 16 << 20  # bytes of what a trial prints, before its middle is cut out
 KEPT_OUTPUT = 1 << 20  # bytes at its beginning and at its end that stay
+REMOVERS = 8  # threads that delete folders side by side
 TIDY_SECONDS = 60.0  # for a guardian to put back what a killed driver left
 _ARTIFACTS = {METRICS: "application/jsonl", OUTPUT: "text/plain", CONFIG: "application/json"}
 
@@ -80,6 +84,25 @@ def has_checkpoint(folder: Path) -> bool:
     """Whether a trial left something to go on from."""
     checkpoint = folder / CHECKPOINT
     return checkpoint.is_dir() and any(checkpoint.iterdir())
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder with all in it; what cannot be deleted stays.
+
+    In threads, the deepest first: where the processors are busy, Linux takes milliseconds for each folder.
+    """
+    levels: dict[int, list[str]] = defaultdict(list)
+    for path, _, _ in os.walk(folder):
+        levels[path.count(os.sep)].append(path)
+    with ThreadPoolExecutor(REMOVERS) as pool:
+        for depth in sorted(levels, reverse=True):
+            list(pool.map(partial(shutil.rmtree, ignore_errors=True), levels[depth]))
+
+
+def drop_checkpoints(folders: Iterable[Path]) -> None:
+    """Delete the checkpoints of trials that may be many, in threads, as `remove_folder` does."""
+    with ThreadPoolExecutor(REMOVERS) as pool:
+        list(pool.map(drop_checkpoint, folders))
 
 
 def drop_checkpoint(folder: Path) -> None:

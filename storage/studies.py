@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial
 
 from . import StorageError
 from .database import open_storage, readable, resolve_url
-from .files import has_trials, runs_folder, study_folder
+from .files import has_trials, remove_folder, runs_folder, study_folder
 from .live import COMMAND, Command, LiveStorage
 from .states import confirms, state_of
 
@@ -241,4 +241,4 @@ def delete_study(database: RDBStorage, name: str, *, runs: Path, files: bool) ->
     folder = study_folder(runs, folder_of(database, name) or name)
     optuna.delete_study(study_name=name, storage=database)
     if files:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)

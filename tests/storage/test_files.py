@@ -22,6 +22,7 @@ from hpsearch.storage.files import (
     artifact_attrs,
     driver_lock,
     drop_checkpoint,
+    remove_folder,
     runs_folder,
     study_folder,
     trial_folder,
@@ -65,6 +66,20 @@ def test_a_dropped_checkpoint_leaves_the_rest(tmp_path: Path) -> None:
     drop_checkpoint(tmp_path)
     drop_checkpoint(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == [METRICS]
+
+
+def test_a_folder_is_removed_with_all_in_it_and_nothing_beside_it(tmp_path: Path) -> None:
+    kept = tmp_path / "kept" / "file"
+    kept.parent.mkdir()
+    kept.touch()
+    folder = tmp_path / "folder"
+    for inner in ("a/b/c", "a/b/d", "e"):
+        (folder / inner).mkdir(parents=True)
+        (folder / inner / "file").touch()
+    (folder / "a" / "link").symlink_to(kept.parent)
+    remove_folder(folder)
+    remove_folder(folder)
+    assert not folder.exists() and kept.exists()
 
 
 HOLDER = """\

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
@@ -20,6 +19,7 @@ from typing import IO, Any
 import ray
 from ray._private import parameter, services, utils, worker
 
+from ....storage.files import remove_folder
 from ...errors import SearchError, UsageError
 from ..resources import Node
 from . import probe
@@ -75,7 +75,7 @@ def scratch() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
 
 
 def dead_processes() -> list[str]:
