@@ -54,6 +54,8 @@ class StudySummary:
     direction: str
     best: float | None
     states: dict[str, int]
+    ended: int  # trials of the search that are over
+    confirming: int  # trainings that confirm its best
     budget: int | None
     paused: bool
 
@@ -209,6 +211,8 @@ def summaries(storage: BaseStorage) -> list[StudySummary]:
                 direction=", ".join(directions),
                 best=best(values, default=None),
                 states=dict(Counter(map(state_of, trials))),
+                ended=sum(t.state.is_finished() and confirms(t) is None for t in trials),
+                confirming=sum(confirms(t) is not None for t in trials),
                 budget=spec.get("budget", {}).get("trials"),
                 paused=bool(study.user_attrs.get(PAUSED)),
             )

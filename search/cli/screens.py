@@ -53,14 +53,17 @@ def studies_table(summaries: Iterable[StudySummary], searching: Mapping[str, int
     """The studies of a database."""
     table = _table("study", "metric", "best", "trials", "")
     for study in summaries:
-        ended = sum(study.states.get(state, 0) for state in ("complete", "pruned", "fail"))
         of = f"/{study.budget}" if study.budget else ""
         states = _states(study.states)
+        if study.confirming:
+            states.append(f"  {study.confirming} of them confirm", style="dim")
         if searching.get(study.name):
             states.append("  paused" if study.paused else "  searching now", style="bold cyan")
         goal = "min" if study.direction == "minimize" else "max" if study.direction == "maximize" else ""
         metric = Text.assemble(study.metric, (f" {goal}", "dim"))
-        table.add_row(Text(study.name, style="bold"), metric, number(study.best), f"{ended}{of}", states)
+        table.add_row(
+            Text(study.name, style="bold"), metric, number(study.best), f"{study.ended}{of}", states
+        )
     return table
 
 

@@ -104,6 +104,14 @@ def test_list(database: Path) -> None:
     assert "curves" in shown and "12/12" in shown and "1 fail" in shown
 
 
+def test_list_counts_no_training_that_confirms_as_a_trial_of_the_budget(tmp_path: Path) -> None:
+    database = search(tmp_path, SPACE + "confirm: {{top: 1, seeds: 2}}\n")
+    (found,) = read(database, "list")
+    assert (found["ended"], found["confirming"], sum(found["states"].values())) == (12, 4, 16)
+    shown = call(database, "list").stdout
+    assert "12/12" in shown and "4 of them confirm" in shown
+
+
 def test_list_shows_studies_of_other_tools(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/other.db"
     two = optuna.create_study(storage=url, study_name="two", directions=["minimize", "maximize"])
