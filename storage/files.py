@@ -87,10 +87,12 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder with all in it; what cannot be deleted stays.
+    """Delete a folder with all in it; what cannot be deleted stays, and what a link leads to.
 
     In threads, the deepest first: where the processors are busy, Linux takes milliseconds for each folder.
     """
+    if folder.is_symlink():
+        return  # as `rmtree` does; `walk` would go in
     levels: dict[int, list[str]] = defaultdict(list)
     for path, _, _ in os.walk(folder):
         levels[path.count(os.sep)].append(path)

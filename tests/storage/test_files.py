@@ -80,6 +80,10 @@ def test_a_folder_is_removed_with_all_in_it_and_nothing_beside_it(tmp_path: Path
     remove_folder(folder)
     remove_folder(folder)
     assert not folder.exists() and kept.exists()
+    (kept.parent / "inner").mkdir()
+    folder.symlink_to(kept.parent)
+    remove_folder(folder)
+    assert kept.exists() and (kept.parent / "inner").exists(), "what a link leads to is not ours"
 
 
 HOLDER = """\
