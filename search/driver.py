@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Spec
 from ..storage.files import drop_checkpoint, has_checkpoint
 from ..storage.live import LiveStorage
-from ..storage.states import AUDITED, CONFIRMS, confirms
+from ..storage.states import AUDITED, CONFIRMS, STARTED_OVER, confirms
 from ..storage.studies import MEMORY
 from .algorithms import GridSampler, sampler_of
 from .auditing import mark
@@ -256,9 +256,9 @@ class Driver:
             )
             self.request_stop(self.fatal)
         elif failure.kind == "checkpoint":  # a kill in the middle of writing leaves one such
-            told = f"from its checkpoint ({failure.message}); it starts over"
-            self.say(f"trial {number} cannot go on {told}")
-            self._storage.add_event(self.trials[number], f"could not go on {told}")
+            told = f"{STARTED_OVER} ({failure.message}); it starts over"
+            self.say(f"trial {number} {told}")
+            self._storage.add_event(self.trials[number], told)
             drop_checkpoint(self._lives.folder(number))
             self.suspend(number)
         elif failure.kind == "memory":

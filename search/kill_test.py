@@ -31,7 +31,7 @@ from optuna.trial import FrozenTrial
 from ..spaces import Spec
 from ..spaces.samplers import GP, TPE
 from ..storage.files import CONFIG, METRICS, study_folder
-from ..storage.states import AT_RUNG
+from ..storage.states import AT_RUNG, EVENTS, STARTED_OVER
 from .api import StudyResult, open_study
 from .errors import SearchError
 from .guardian import TEMPORARY
@@ -282,9 +282,16 @@ def facts(trial: FrozenTrial) -> Facts:
     attributes: Mapping[str, Any] = trial.user_attrs | trial.system_attrs
     for name, value in sorted(attributes.items()):
         # There may be more output of more attempts, and no two trainings take as long.
-        if not name.startswith("artifacts:") and name != COST:
+        if not name.startswith("artifacts:") and name not in (COST, EVENTS):
             found[_attribute(name)] = json.dumps(value, sort_keys=True)
+    for number, event in enumerate(_events(trial), start=1):
+        found[f"event {number}"] = event
     return found
+
+
+def _events(trial: FrozenTrial) -> list[str]:
+    """What happened to it on its way, but for what a kill brings: a checkpoint that was not whole."""
+    return [event for event in trial.user_attrs.get(EVENTS, ()) if not event.startswith(STARTED_OVER)]
 
 
 def exact(value: Any) -> str:

@@ -8,6 +8,7 @@ CONFIRMS = "confirms"  # the user attribute of a trial that trains another one's
 CONFIRMS_SEED = "confirms_seed"  # and with which of the new seeds, from 0
 AUDITED = "audited"  # the user attribute of a trial that was to stop and goes on; its value is the step
 EVENTS = "events"  # the user attribute of a trial that tells in words what happened to it on its way
+STARTED_OVER = "could not go on from its checkpoint"  # an event that only a kill or a fault brings begins so
 AT_RUNG = "paused"  # the user attribute of a trial that waits at a rung; its value is the step
 
 

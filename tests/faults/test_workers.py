@@ -165,7 +165,7 @@ def test_a_checkpoint_that_cannot_be_read_costs_its_trial_a_new_start_and_no_mor
     assert trial.state.name == "COMPLETE"
     assert list(trial.intermediate_values) == list(range(1, 10))
     assert [n["begins"] for n in bench.notes(0)] == [False, True, False]
-    assert any("cannot go on from its checkpoint (ValueError" in said for said in watcher.said)
+    assert any("could not go on from its checkpoint (ValueError" in said for said in watcher.said)
     (event,) = trial.user_attrs["events"]
     assert event.startswith("could not go on from its checkpoint (ValueError")
 

@@ -16,16 +16,18 @@ from typing import Any
 
 import psutil
 import pytest
+from optuna.trial import create_trial
 from rich.console import Console
 
 from hpsearch.search import doctor
 from hpsearch.search import pack_test as packs
 from hpsearch.search.cli import main
 from hpsearch.search.cli.doctor import conclude, conclude_packs
-from hpsearch.search.kill_test import Kill, Outcome, exact, first_difference, moments, small
+from hpsearch.search.kill_test import Kill, Outcome, exact, facts, first_difference, moments, small
 from hpsearch.spaces import load, loads
 from hpsearch.spaces.samplers import TPE
 from hpsearch.storage import checks
+from hpsearch.storage.states import EVENTS, STARTED_OVER
 from hpsearch.trainer.config import LoraConfig
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -269,6 +271,19 @@ def test_the_first_difference_is_named_by_its_bits() -> None:
         "trial 1, state: undisturbed COMPLETE, killed FAIL"
     )
     assert first_difference(one, one[:1], names) == "the number of trials: undisturbed 2, killed 1"
+
+
+def test_a_checkpoint_that_a_kill_left_half_made_is_no_difference() -> None:
+    calm = create_trial(value=0.5, user_attrs={EVENTS: ["paused at 1 step, first of 2"]})
+    killed = create_trial(
+        value=0.5, user_attrs={EVENTS: [f"{STARTED_OVER} (ValueError)", "paused at 1 step, first of 2"]}
+    )
+    other = create_trial(value=0.5, user_attrs={EVENTS: ["paused at 1 step, second of 2"]})
+    names = ("undisturbed", "killed")
+    assert first_difference([facts(calm)], [facts(killed)], names) is None
+    assert first_difference([facts(calm)], [facts(other)], names) == (
+        "trial 0, event 1: undisturbed paused at 1 step, first of 2, killed paused at 1 step, second of 2"
+    )
 
 
 def kill_test(cli: Cli, *words: str, objective: str = "train") -> tuple[int, dict[str, Any], str]:
