@@ -231,7 +231,10 @@ def audit_of(result: StudyResult) -> list[str]:
     """What the audit of a study told, in lines; where its space asks for one, also that it drew nobody."""
     if result.audited is not None:
         return audit(result.audited)
-    return ["none of the trials that it drew was to stop"] if result.spec.audit else []
+    if not result.spec.audit:
+        return []
+    goes_on = any(not trial.state.is_finished() for trial in result.study.get_trials(deepcopy=False))
+    return ["none of the trials that it drew was to stop" + " so far" * goes_on]
 
 
 def audit(found: Audited) -> list[str]:

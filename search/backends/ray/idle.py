@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .backend import Hooks
 
 
-WAIT_SECONDS = 30.0  # for an actor to start, before a trial takes one that others have left
+START_SECONDS = 30.0  # for an actor to start, before a trial takes one that others have left
 
 
 class KeepingScheduler(FIFOScheduler):
@@ -43,4 +43,4 @@ class KeepingScheduler(FIFOScheduler):
         running = self._hooks.driver.running
         waiting = running.keys() & self._hooks.numbers[found.trial_id]
         asked = max((running[number].seconds for number in waiting), default=0.0)
-        return found if asked > WAIT_SECONDS else None
+        return found if asked > START_SECONDS else None
