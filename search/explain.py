@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from optuna.trial import FrozenTrial
 
 from ..spaces import Spec
 from ..spaces.stopping import Rungs
+from ..storage.states import unusable
 from .scheduling import alike_of, bracket_of_trial, brackets_of, promotes
 
 RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
@@ -69,13 +71,16 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
         if bracket_of(study, spec, t) == bracket and kind_of(alike, t) == kind_of(alike, trial)
     ]
     sign = 1 if spec.goal == "minimize" else -1
+    # Libraries' own rules know nobody who ranks last for what came of it later.
+    last = {t.number for t in mates if promotes(spec) and unusable(t)} - {trial.number}
     found = []
     for index, step in enumerate(brackets[bracket].rungs):
         key = f"{RUNG}{index}"
         if key not in trial.system_attrs:
             break
         value = trial.system_attrs[key]
-        values = [(sign * t.system_attrs[key], t.number) for t in mates if key in t.system_attrs]
+        there = [t for t in mates if key in t.system_attrs]
+        values = [(math.inf if t.number in last else sign * t.system_attrs[key], t.number) for t in there]
         rank = 1 + sum(other < (sign * value, trial.number) for other in values)  # as `scheduling` ranks ties
         found.append(RungResult(index, step, value, rank, len(values)))
     return found

@@ -351,6 +351,8 @@ class Lives:
         # A failed one keeps its checkpoint: it may be tried again.
         drop_checkpoints(self.folder(t.number) for t in ended if t.state == TrialState.PRUNED)
         for trial in ended:
+            if self._promoting is not None:
+                self._promoting.ended(trial)
             if trial.state == TrialState.COMPLETE:
                 self._keep_best_checkpoints(trial)
             self._on_end(trial)

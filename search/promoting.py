@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
 from ..spaces.stopping import Rungs
 from ..storage.live import LiveStorage
-from ..storage.states import AT_RUNG, EVENTS, at_rung, audited_at, confirms
+from ..storage.states import AT_RUNG, EVENTS, at_rung, audited_at, confirms, unusable
 from .explain import RUNG, kind_of
 from .rung_view import as_decided
 from .scheduling import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
@@ -103,6 +103,11 @@ class Promoting:
         if at_rung(trial):
             self._storage.forget(trial.number, AT_RUNG)
 
+    def ended(self, trial: FrozenTrial) -> None:
+        """A trial has ended: it keeps the places that it took, or leaves them to others."""
+        if audited_at(trial) is None:  # what comes later of one that was to stop, the search does not see
+            _take_in_end(self._promotion, trial)
+
     def hopeless(self) -> list[int]:
         """Those that will never be taken up."""
         return self._promotion.hopeless()
@@ -146,7 +151,17 @@ def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> Promotion:
         stayed = trial.state.is_finished() and trial.last_step == came_at and not _went_on(spec, trial)
         if came_at is not None and not stayed:
             promotion.go_on(number)
+        _take_in_end(promotion, trial)
     return promotion
+
+
+def _take_in_end(promotion: Promotion, trial: FrozenTrial) -> None:
+    if _is_apart(trial):
+        return
+    if unusable(trial):
+        promotion.fall(trial.number)
+    elif trial.state == TrialState.COMPLETE:
+        promotion.complete(trial.number)
 
 
 def _loss(spec: Spec, trial: FrozenTrial, step: int) -> float:

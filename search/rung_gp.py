@@ -197,11 +197,17 @@ class RungGPSampler(WholeSampler):
     def _table(self, trials: Sequence[FrozenTrial]) -> Array:
         """The loss of each trial at each place [trials, places].
 
-        NaN where it has not been; infinite from there on, where it cannot be trained.
+        NaN where it has not been, and of a trial that failed; infinite where it cannot be trained, also at
+        rungs where it still looked good: or models would go on to propose the like.
         """
         sign = 1 if self._spec.goal == "minimize" else -1
         found = np.full((len(trials), max(1, len(self._places))), np.nan)
         for row, trial in enumerate(trials):
+            if any(trial.constraints.values()):
+                found[row] = np.inf
+                continue
+            if trial.state == TrialState.FAIL:
+                continue
             if self._places:
                 values = [value_at(trial, place) for place in self._places]
             else:
@@ -209,8 +215,6 @@ class RungGPSampler(WholeSampler):
             for place, value in enumerate(values):
                 if value is not None:
                     found[row, place] = sign * value
-                elif any(trial.constraints.values()):
-                    found[row, place] = np.inf
         return found
 
     def _config(self, trial: FrozenTrial) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from optuna.pruners import HyperbandPruner
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
-from ..storage.states import AUDITED, CONFIRMS, audited_at
+from ..storage.states import AUDITED, CONFIRMS, audited_at, unusable
 from .confirming import searched
 from .scheduling import places_of, promotes
 
@@ -63,10 +63,11 @@ def as_samplers_see_it(study: optuna.Study, spec: Spec, dimensions: int) -> optu
 def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> RungView:
     """The study at the highest rung that at least `enough` trials have reached; else at the lowest."""
     trials = decided(study.get_trials(deepcopy=False))
+    trainable = [trial for trial in trials if not unusable(trial)]  # others may have looked good at a rung
     assert spec.early_stopping.max is not None
     seen: list[FrozenTrial] = []
     for place in (spec.early_stopping.max, *reversed(places_of(spec))):
-        seen = [trial for trial in trials if value_at(trial, place) is not None]
+        seen = [trial for trial in trainable if value_at(trial, place) is not None]
         if len(seen) >= enough:
             break
     there = {trial.number for trial in seen}

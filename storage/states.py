@@ -29,6 +29,11 @@ def audited_at(trial: FrozenTrial) -> int | None:
     return found
 
 
+def unusable(trial: FrozenTrial) -> bool:
+    """Whether a trial ended without having been trained: it diverged, ran out of memory or failed."""
+    return trial.state == TrialState.FAIL or any(trial.constraints.values())
+
+
 def state_of(trial: FrozenTrial) -> str:
     """That of Optuna in small letters, or `paused`."""
     return "paused" if at_rung(trial) else trial.state.name.lower()

@@ -12,6 +12,9 @@ stopped is lost. Here all at a rung are judged again whenever somebody else gets
 So no more than one in eta ever goes on from a rung. The paper lets on whoever is in the first n / eta by now:
 where trials get better, as those of a model do, these are many more, and the search begins fewer.
 
+Who goes on and then cannot be trained (it diverges, runs out of memory, fails) ranks last from then on,
+wherever it was, and leaves its place to the next.
+
 Who is best, where trials are of several kinds? One whose learning rate decays looks worse than one whose rate
 is constant until it is nearly over. So like is compared with like: it is the turn of the kind of which the
 smallest part has gone on, and of its best.
@@ -22,6 +25,7 @@ from the reports of a study, so a search that was killed decides as it would hav
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
@@ -54,6 +58,9 @@ class Waiting:
     needed: int  # how many must have got there so that it goes on, where none of them is better
 
 
+NONE = (math.inf, -1)  # all trials rank before it but those that cannot be trained
+
+
 class _Rung:
     """Who has come to one rung of a bracket."""
 
@@ -62,10 +69,15 @@ class _Rung:
         self.ranked: dict[Hashable, list[tuple[float, int]]] = {}  # by kind: losses and trials, rising
         self.waiting: set[int] = set()
         self.going: set[int] = set()  # on the way from here
+        self.done: set[int] = set()  # who went on from here to its end
 
     @property
     def reached(self) -> int:
         return sum(map(len, self.ranked.values()))
+
+    def trainable(self) -> Counter[Hashable]:
+        """How many of each kind are there, without those that turned out to be none."""
+        return Counter({kind: bisect_left(ranked, NONE) for kind, ranked in self.ranked.items()})
 
     def lines(self) -> dict[Hashable, list[tuple[float, int]]]:
         """Who waits: the losses and trials of each kind, rising."""
@@ -119,6 +131,26 @@ class Promotion:
         """A trial that waited waits no more."""
         self._at[number][0].waiting.discard(number)
 
+    def complete(self, number: int) -> None:
+        """A trial has come to its end; nothing where it has come to no rung."""
+        if number in self._at:
+            rung = self._at[number][0]
+            rung.going.discard(number)
+            rung.done.add(number)
+
+    def fall(self, number: int) -> None:
+        """A trial cannot be trained to its end: it ranks last, and takes nobody's place any more."""
+        if number not in self._at:
+            return
+        last, _, kind = self._at[number]
+        last.going.discard(number)
+        last.waiting.discard(number)
+        for rung in self._rungs[last.bracket][: last.index + 1]:
+            ranked = [one for one in rung.ranked[kind] if one[1] != number]
+            insort(ranked, (math.inf, number))
+            rung.ranked[kind] = ranked
+        self._at[number] = last, math.inf, kind
+
     @property
     def paused(self) -> int:
         """How many trials wait."""
@@ -152,17 +184,24 @@ class Promotion:
 
     def _is_last(self, rung: _Rung) -> bool:
         """Whether it is the highest rung that its bracket has come to."""
-        return bool(rung.reached) and not any(r.reached for r in self._rungs[rung.bracket][rung.index + 1 :])
+        higher = self._rungs[rung.bracket][rung.index + 1 :]
+        return rung.trainable().total() > 0 and not any(each.trainable().total() for each in higher)
 
     def hopeless(self) -> list[int]:
-        """The paused trials that will never be taken up, however bad all are that still come."""
+        """The paused trials that are not to be taken up any more, however bad all are that still come.
+
+        Two are kept for each place that is not yet one's who came to its end: who goes on may turn out not to
+        be trainable.
+        """
         if self._most is None:
             return []
         found = []
         for rung in self._highest_first:
-            places = max(0, self._most // self.eta - self._gone(rung))
+            higher = self._rungs[rung.bracket][rung.index + 1 :]
+            unsure = len(rung.going) + sum(len(each.going) + len(each.waiting) for each in higher)
+            places = max(0, self._most // self.eta - self._gone(rung) + unsure)
             for line in rung.lines().values():
-                kept = max(places, int(bool(line) and self._is_unbeaten(line[0][1])))
+                kept = max(2 * places, int(bool(line) and self._is_unbeaten(line[0][1])))
                 found += [number for _, number in line[kept:]]
         return found
 
@@ -177,7 +216,7 @@ class Promotion:
             above = (
                 one for each in self._above(rung) for ranked in each.ranked.values() for _, one in ranked
             )
-            gone, ranked = rung.going.union(above), rung.ranked.get(kind, [])
+            gone, ranked = (rung.going | rung.done).union(above), rung.ranked.get(kind, [])
             if any(one in gone for _, one in ranked[: bisect_left(ranked, (loss, number))]):
                 return False
         return True
@@ -187,15 +226,15 @@ class Promotion:
         return self._rungs[rung.bracket][rung.index + 1 :][:1]
 
     def _gone(self, rung: _Rung) -> int:
-        """How many have gone on from a rung: those that are at the next one, or on the way."""
-        return sum(each.reached for each in self._above(rung)) + len(rung.going)
+        """How many have gone on from a rung: those that are at the next one, on the way, or at their end."""
+        above = sum(each.trainable().total() for each in self._above(rung))
+        return above + len(rung.going) + len(rung.done)
 
     def _queue(self, rung: _Rung) -> Iterator[int]:
         """Who waits at a rung, in the order in which they go on if nobody else comes."""
-        gone = Counter(self._at[number][2] for number in rung.going)
-        gone += Counter(
-            {kind: len(ranked) for each in self._above(rung) for kind, ranked in each.ranked.items()}
-        )
+        gone = Counter(self._at[number][2] for number in rung.going | rung.done)
+        for each in self._above(rung):
+            gone += each.trainable()
         lines = {kind: deque(line) for kind, line in rung.lines().items() if line}
         while lines:
             kind = min(lines, key=lambda kind: (gone[kind] / len(rung.ranked[kind]), lines[kind][0]))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import optuna
 import pytest
@@ -672,15 +672,18 @@ def test_those_who_wait_end_in_one_transaction(
 
 
 def test_a_trial_that_will_never_go_on_ends_at_once(table: Table, make_spec: Any) -> None:
-    """Of six trials two go on, and two are better already: its checkpoint is room for others."""
+    """Of six trials two go on; one is at its end, and two are better that wait: its checkpoint is room."""
     driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 6}))
     to_rung(driver, 1, 6.0)
     to_rung(driver, 1, 5.0)
     folder = trial_folder(table.runs, "study", 0)
     assert (folder / CHECKPOINT).exists()
     assert to_rung(driver, 1, 4.0) == (2, None)
-    assert driver.report(2, 4.0, 3, {}) is not None
-    assert table.states() == ["PRUNED", "RUNNING", "RUNNING"]
+    to_rung(driver, 1, 5.5)
+    assert table.states() == ["RUNNING"] * 4, "who trains may turn out not to be trainable"
+    driver.complete(2, 4.0)
+    to_rung(driver, 1, 8.0)
+    assert table.states() == ["PRUNED", "RUNNING", "COMPLETE", "RUNNING", "PRUNED"]
     assert not (folder / CHECKPOINT).exists()
 
 
@@ -1116,21 +1119,32 @@ def test_who_may_not_go_on_is_not_taken_for_a_new_trial(
     assert table.states() == ["WAITING", "RUNNING", "RUNNING", "RUNNING"]
 
 
-def test_a_promoted_trial_that_ends_before_it_reports_has_gone_on(table: Table, make_spec: Any) -> None:
-    """Also for a search that goes on after a kill: nobody else takes its place."""
-    spec = make_spec(early_stopping=PROMOTION, budget={"trials": 20})
+@pytest.mark.parametrize("kind", ["diverged", "memory", "error"])
+def test_a_promoted_trial_that_cannot_be_trained_leaves_its_place(
+    table: Table, make_spec: Any, kind: Literal["diverged", "memory", "error"]
+) -> None:
+    """Also to a search that goes on after a kill; one that comes to its end keeps it."""
+    spec = make_spec(early_stopping=PROMOTION, budget={"trials": 20}, execution={"workers": 1, "retries": 0})
+
+    def break_off(number: int) -> None:
+        if kind == "diverged":
+            driver.report(number, float("nan"), 2, {})
+        else:
+            driver.fail(number, Failure(kind, "no", ""))
+
     driver = table.driver(spec)
     for value in (5.0, 6.0):
         to_rung(driver, 1, value)
     assert to_rung(driver, 1, 4.0) == (2, None)
-    driver.report(2, float("nan"), 2, {})
-    for number in (3, 4, 5):
-        to_rung(driver, 1, 7.0 + number)
+    break_off(2)
     assert asked(driver).number == 0
-    driver.report(0, float("nan"), 2, {})
-    assert asked(driver).number == 6, "two of six went on, and so does no third"
-    again = table.driver(spec)
-    assert [asked(again).number for _ in range(2)] == [6, 7]
+    break_off(0)
+    driver = table.driver(spec)
+    assert asked(driver).number == 1
+    driver.complete(1, 6.0)
+    assert asked(driver).number == 3, "of three one goes on"
+    driver = table.driver(spec)
+    assert [asked(driver).number for _ in range(2)] == [3, 4]
 
 
 def test_who_may_be_confirmed_the_winner_keeps_its_checkpoint(table: Table, make_spec: Any) -> None:

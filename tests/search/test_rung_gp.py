@@ -127,19 +127,22 @@ def test_constraints_and_conditions_hold_for_every_proposal(make_spec: Any) -> N
     assert late["b"] > 3 * late["a"]
 
 
-def test_it_keeps_away_from_what_cannot_be_trained(make_spec: Any) -> None:
+@pytest.mark.parametrize("breaks_at", [1, 3], ids=["at once", "after it looked best at a rung"])
+def test_it_keeps_away_from_what_cannot_be_trained(make_spec: Any, breaks_at: int) -> None:
     spec = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp"})
     study = optuna.create_study(sampler=sampler_of(spec))
     for _ in range(60):
         trial = study.ask()
         config = configured(spec, trial)
-        if config["x0"] > 0.5:
+        trainable = config["x0"] <= 0.5
+        for step in (1, 3, 9):
+            if trainable or step < breaks_at:
+                trial.report(1 - config["x0"] + 1 / step, step)
+        if trainable:
+            study.tell(trial, 1 - config["x0"])
+        else:
             trial.set_constraint("diverged", 1.0)
             study.tell(trial, state=TrialState.PRUNED)
-            continue
-        for step in (1, 3, 9):
-            trial.report(1 - config["x0"] + 1 / step, step)
-        study.tell(trial, 1 - config["x0"])
     late = [t for t in study.get_trials()[30:] if "models" in t.system_attrs[SUGGESTED]]
     assert sum(t.params["x0"] <= 0.5 for t in late) > 0.7 * len(late)
 

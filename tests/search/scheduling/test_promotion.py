@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpsearch.search.scheduling import Bracket, Promotion, bracket_of_trial, hyperband_brackets, rungs
+from hpsearch.search.scheduling import (
+    Bracket,
+    Promotion,
+    Standing,
+    bracket_of_trial,
+    hyperband_brackets,
+    rungs,
+)
 
 Curve = Callable[[int], float]  # step -> loss
 
@@ -171,21 +178,99 @@ def test_a_sparse_grid_of_reports_brings_a_trial_to_several_rungs_at_once() -> N
     assert promotion.report(0, 0, 30, 1.0) == [2]
 
 
-@given(LOSSES, st.integers(2, 4))
-def test_whoever_is_hopeless_is_never_taken_up(losses: list[float], eta: int) -> None:
+@given(LOSSES, st.integers(2, 4), st.data())
+def test_whoever_is_hopeless_is_never_taken_up(losses: list[float], eta: int, data: st.DataObject) -> None:
     places = rungs(1, 27, eta)
     promotion = Promotion([Bracket(places, 1.0)], eta, most=len(losses))
     given_up: set[int] = set()
-    for number, loss in enumerate(losses):
-        promotion.report(number, 0, 1, loss)
-        promotion.pause(number)
+    training: list[int] = []
+
+    def take_up() -> None:
         while (taken := promotion.next()) is not None:
             assert taken not in given_up
             promotion.go_on(taken)
-        given_up.update(promotion.hopeless())
-    assert set(promotion.hopeless()) == given_up
+            training.append(taken)
+        for number in promotion.hopeless():
+            promotion.end(number)
+            given_up.add(number)
+
+    def complete_one() -> None:
+        promotion.complete(training.pop(data.draw(st.integers(0, len(training) - 1), label="which ends")))
+
+    for number, loss in enumerate(losses):
+        promotion.report(number, 0, 1, loss)
+        promotion.pause(number)
+        take_up()
+        if training and data.draw(st.booleans(), label="one ends"):
+            complete_one()
+    while training:
+        complete_one()
+        take_up()
+    take_up()
     if len(set(losses)) == len(losses):  # the places are the best of all, and no other trial waits for one
-        assert len(losses) - len(given_up) - len(losses) // eta in (0, 1)
+        assert promotion.paused in (0, 1)
+        assert len(losses) - len(given_up) - len(losses) // eta == promotion.paused
+
+
+def test_as_many_again_are_kept_as_there_are_places() -> None:
+    """The two that go on may turn out not to be trainable, and so may the next."""
+    promotion = Promotion([Bracket((1, 3), 1.0)], 3, most=6)
+    for number in range(6):
+        promotion.report(number, 0, 1, float(number))
+        promotion.pause(number)
+    assert promotion.hopeless() == [4, 5]
+    for number in (4, 5):
+        promotion.end(number)
+    for number in (0, 1):
+        promotion.go_on(number)
+        assert promotion.hopeless() == []
+    promotion.fall(0)
+    assert promotion.hopeless() == [] and promotion.next() == 2
+    promotion.go_on(2)
+    promotion.complete(1)
+    assert promotion.hopeless() == []
+    promotion.complete(2)
+    assert promotion.hopeless() == [3]
+
+
+def test_who_cannot_be_trained_leaves_its_place_at_all_rungs() -> None:
+    promotion = Promotion([Bracket((1, 3, 9), 1.0)], 3)
+    for number in range(9):
+        promotion.report(number, 0, 1, float(number))
+        promotion.pause(number)
+    for number in (0, 1, 2):
+        assert promotion.next() == number
+        promotion.go_on(number)
+    assert promotion.next() is None and promotion.gone(3) == (3, 9)
+    promotion.fall(1)  # on its way
+    assert (promotion.next(), promotion.gone(3)) == (3, (2, 9))
+    promotion.go_on(3)
+    for number in (0, 2, 3):
+        promotion.report(number, 0, 3, float(number))
+        promotion.pause(number)
+    assert promotion.next() == 0
+    promotion.go_on(0)
+    promotion.fall(0)  # it leaves a place where it went on last, and one where it went on before
+    assert promotion.next() == 2 and promotion.standing(2) == Standing(3, 1, 3)
+    promotion.go_on(2)
+    promotion.complete(2)
+    assert promotion.next() == 4 and promotion.standing(0) == Standing(3, 3, 3)
+    promotion.go_on(4)
+    assert promotion.next() is None
+
+
+def test_where_nobody_who_went_on_could_be_trained_the_best_that_waits_is_unbeaten() -> None:
+    promotion = Promotion([Bracket((1, 3), 1.0)], 2)
+    for number in range(3):
+        promotion.report(number, 0, 1, float(number))
+        promotion.pause(number)
+    promotion.go_on(0)
+    promotion.report(0, 0, 3, 0.0)
+    promotion.pause(0)
+    assert promotion.unbeaten() == 0
+    promotion.go_on(0)
+    promotion.fall(0)
+    assert promotion.unbeaten() == 1
 
 
 @pytest.mark.parametrize("workers", [1, 4])
