@@ -18,7 +18,8 @@ FEWEST = 10  # trials that compare, of those that have the parameter
 SHARE = 0.1  # of them that are the best
 FEWEST_BEST = 3
 OUTERMOST = 0.05  # of a range
-FEW_VALUES = 3  # of so few most are ends, so that one value at an end says nothing
+FEW_VALUES = 3  # of so few most are ends, so that values at an end say nothing of themselves
+BY_CHANCE = 0.05  # at most, that the values of trials at an end of so few are as much better as they are
 
 
 @dataclass(frozen=True)
@@ -67,19 +68,30 @@ def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial)
     having = [trial for trial in ranked if name in trial.params]
     if len(having) < FEWEST:
         return None
+    if having[0].value == having[-1].value:
+        return None
     best = having[: max(FEWEST_BEST, math.ceil(SHARE * len(having)))]
     ends = [_end(parameter, trial.params[name]) for trial in best]
     winners = _end(parameter, winner.params[name]) if name in winner.params else None
     most = next((end for end in ends if end is not None and 2 * ends.count(end) > len(ends)), None)
-    few = parameter.values()
-    end = most or (None if few is not None and len(few) <= FEW_VALUES else winners)
-    if end is None:
+    values = parameter.values()
+    few = values is not None and len(values) <= FEW_VALUES
+    end = most or (None if few else winners)
+    if end is None or (few and not _is_better([_end(parameter, t.params[name]) == end for t in having])):
         return None
     interval = interval_of(spec.objective_words, name)
     wider = widened(parameter, end, Limits(interval) if interval else None)
     if wider is None:
         return None
     return Edge(name, describe(parameter), end, ends.count(end), len(best), winners == end, line(name, wider))
+
+
+def _is_better(there: list[bool]) -> bool:
+    """Whether the trials at an end, of which the best comes first, are better than the others."""
+    from scipy.stats import mannwhitneyu  # half a second, which few commands pay
+
+    at, others = ([rank for rank, here in enumerate(there) if here is wanted] for wanted in (True, False))
+    return bool(others) and bool(mannwhitneyu(at, others, alternative="less").pvalue <= BY_CHANCE)
 
 
 def _end(parameter: Range | Choice, value: Any) -> End | None:

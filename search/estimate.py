@@ -13,7 +13,7 @@ import selectors
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,16 @@ class Measured:
     def whole(self, probe: Probe) -> float:
         """Seconds of a whole training."""
         assert probe.cost is not None
-        return probe.cost.seconds(self.units or probe.units or 0)
+        return probe.cost.seconds(self.length(probe))
+
+    def length(self, probe: Probe) -> int:
+        """The resource of a whole training: where it, or others, ended by itself; else as the space says."""
+        return _length(probe, self.known, self.units)
+
+    @property
+    def lengths(self) -> list[int]:
+        """The resource of whole trainings; 0 where only a training's end tells."""
+        return [self.length(probe) for probe in self.known]
 
     @property
     def wholes(self) -> list[float]:
@@ -96,6 +105,10 @@ class Measured:
         return [self.whole(p) for p in self.probes if p.cost is not None] or [
             self.whole(p) for p in self.known
         ]
+
+
+def _length(probe: Probe, others: Iterable[Probe], said: int | None) -> int:
+    return probe.units or max((p.units for p in others if p.units), default=said or 0)
 
 
 def units_of(spec: Spec) -> int | None:
@@ -255,9 +268,8 @@ class _Bench:
         """Whether more configurations would tell little more."""
         if time.monotonic() > self._until:
             return True
-        costs = [
-            p.cost.seconds(self.units or p.units or 0) for p in self._probes.values() if p.cost is not None
-        ]
+        known = [p for p in self._probes.values() if p.cost is not None]
+        costs = [p.cost.seconds(_length(p, known, self.units)) for p in known if p.cost is not None]
         if len(costs) < FEWEST:
             return False
         return bool(statistics.stdev(costs) <= PRECISE * statistics.fmean(costs) * len(costs) ** 0.5)
@@ -288,10 +300,10 @@ class _Bench:
             if running.first and running.attempt.heard == 0:
                 self.startups.append(time.monotonic() - running.given - message["seconds"])
             self._conclude(number, running)
-        else:
-            failure = message.get("failure", {"message": message.get("message", "")})
+        elif message["kind"] == "failed":
             config = self._probes[number].config
-            self._probes[number] = Probe(config, None, 0.0, None, error=failure["message"])
+            self._probes[number] = Probe(config, None, 0.0, None, error=message["failure"]["message"])
+        # One that is to have a worker with fewer beside it, or before it, told nothing.
         del self._running[number]
 
     def _seen(self, running: _Running) -> bool:

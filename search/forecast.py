@@ -166,7 +166,8 @@ class _Simulation:
         self._model_after = MODEL_AFTER.get(type(spec.search))
         self._whole = statistics.fmean(each.seconds for each in costs.trainings)
         self._units = max(each.units for each in costs.trainings)
-        steps = sorted({rung for bracket in self._brackets for rung in bracket.rungs})
+        rungs = {rung for bracket in self._brackets for rung in bracket.rungs}
+        steps = sorted(rung for rung in rungs if rung < self._units)
         first = min([*steps, self._units])
         to_first = (each.setup + each.per_unit * first for each in costs.trainings)
         self._first = statistics.fmean(to_first)  # seconds until a new trial is at its first rung

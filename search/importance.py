@@ -36,6 +36,8 @@ def importances_of(result: StudyResult) -> tuple[dict[str, Importance], str | No
         return {}, None
     if len(trials) < FEWEST:
         return {}, f"importance needs {FEWEST} trials that compare, there are {len(trials)}"
+    if len({trial.value for trial in trials}) == 1:
+        return {}, f"importance: the values of {len(trials)} trials are all the same"
     where = "complete trials" if step is None else f"trials at {step:,} {result.spec.resource}"
     said = f"importance: PED-ANOVA over {len(trials)} {where}, 90 % interval by bootstrap"
     if len(trials) < STEADY:

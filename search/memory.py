@@ -237,12 +237,16 @@ class Memory:
 
 
 def expected_memory(spec: Spec, share: Share) -> Expected | None:
-    """What a search's trials will take of memory here, measured; None where nobody knows it beforehand."""
+    """What a search's trials will take of memory here, measured; None where nobody knows it beforehand.
+
+    Raises as `Memory.check` where the search would not begin.
+    """
     memory = Memory.of(spec, room_for(spec.execution, share))
     if memory is None:
         return None
     with suppress(SearchError):  # of a text that is not there; then it is what others take
         memory.line = memory.measured(share.threads)
+    memory.check(begins=True)
     return memory.expected()
 
 

@@ -92,7 +92,7 @@ def costs_of(measured: Measured, before: float) -> Costs:
     def training(index: int) -> Training:
         probe = measured.known[index]
         assert probe.cost is not None
-        units = measured.units or probe.units or 0
+        units = measured.length(probe)
         if units == 0:  # it never reports
             return Training(probe.cost.setup, 0.0, 1)
         every = probe.every or probe.cost.seconds(units)
@@ -113,7 +113,7 @@ def costs_of(measured: Measured, before: float) -> Costs:
 
 def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> Iterator[str]:
     budget, whole = spec.budget, statistics.fmean(measured.wholes)
-    fit = costs.slots * (budget.time or 0) / whole
+    fit = costs.slots * max(0.0, (budget.time or 0) - costs.startup) / whole
     enough = FEWEST_TRAININGS * whole / costs.slots + costs.startup
     if budget.time is not None and fit < FEWEST_TRAININGS:
         yield (
@@ -121,7 +121,10 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
             f"compare anything: --time {option(enough)}"
         )
     elif found.complete == 0:
-        yield f"no trial comes to its end, so there will be no winner: --time {option(2 * enough)}"
+        needed = f"--time {option(2 * enough)}"
+        if found.by == "samples":
+            needed = f"--samples {2 * FEWEST_TRAININGS * max(measured.lengths)}"
+        yield f"no trial comes to its end, so there will be no winner: {needed}"
     else:
         yield from _about_trials(spec, costs, found)
         yield from _about_confirmation(spec, found)
@@ -140,6 +143,9 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
             f"execution.trial_timeout is {duration(limit)}, and a training takes up to "
             f"{duration(max(measured.wholes))}: these would fail"
         )
+    last, end = spec.early_stopping.max, max(measured.lengths)
+    if last is not None and end + max(p.first or 0 for p in measured.known) <= last:  # it leaves out a report
+        yield f"trainings end at {end:,} {spec.resource}: early_stopping.max is {last:,}"
     yield from _about_memory(spec, measured)
     if measured.errors:
         count = len(measured.errors)

@@ -54,6 +54,7 @@ def plan(
 
     from ...objectives.resolve import describe
     from .. import plan as plans
+    from ..backends.resources import share, this_machine
     from ..estimate import measure
     from ..extras import check_extras
     from ..memory import expected_memory
@@ -89,8 +90,8 @@ def plan(
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)
     with _progress(seconds) as on_probe:
+        expected = expected_memory(spec, share(spec.execution, [this_machine()], "this machine"))
         measured = measure(spec, objective, seconds=seconds, on_probe=on_probe, say=common.say)
-        expected = expected_memory(spec, measured.share)
     found = outlook(spec, measured, before, expected)
     if as_json:
         common.print_json(found.to_json())
@@ -162,7 +163,9 @@ def _costs(found: Outlook) -> list[tuple[str, str | Text]]:
     training = duration(statistics.fmean(wholes))
     if max(wholes) > 1.1 * min(wholes):
         training += f", {duration(min(wholes))} to {duration(max(wholes))}"
-    units = "" if measured.units is None else f" for {measured.units:,} {found.spec.resource}"
+    least, most = min(measured.lengths), max(measured.lengths)
+    steps = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    units = f" for {steps} {found.spec.resource}" if most else ""
     threads = f"{mine.threads} thread{'' if mine.threads == 1 else 's'}"
     at_a_time = f"{_trials(measured.slots)} at a time"
     packed = f", {measured.pack} in each worker" if measured.pack > 1 else ""
@@ -170,8 +173,9 @@ def _costs(found: Outlook) -> list[tuple[str, str | Text]]:
         ("a training", training + units),
         ("workers", f"{at_a_time}{packed}, {threads} each; ready after {duration(measured.startup)}"),
     ]
-    if found.memory is not None:
-        rows.append(("memory", f"{gibibytes(found.memory)} for a trial, at its peak in this measurement"))
+    if measured.memory is not None:
+        whose = "a trial" if measured.pack == 1 else f"a worker with its {measured.pack} trials"
+        rows.append(("memory", f"{gibibytes(measured.memory)} for {whose}, at its peak in this measurement"))
     if found.expected is not None:
         rows.append(("", _expected(found.expected)))
     return rows
@@ -202,7 +206,7 @@ def _rungs(found: Outlook) -> Table:
     table.add_column("")
     table.add_row("0", str(found.forecast.trials), "", "", "begin")
     measured = found.measured
-    has_steps = any(measured.units or probe.units for probe in measured.known)  # else it reports nothing
+    has_steps = any(measured.lengths)  # else it reports nothing
     for each in found.forecast.reached:
         times = ["" if at is None else duration(at) for at in (each.first, each.last)]
         last = "the end of a training" if each is found.forecast.reached[-1] else ""

@@ -48,6 +48,13 @@ def late(trial):
     return trial.params["x"]
 
 
+def short(trial):
+    for step in range(1, 6):
+        time.sleep(0.05)
+        trial.report(trial.params["x"], step=step)
+    return trial.params["x"]
+
+
 def diverges(trial):
     trial.report(float("nan"), step=1)
 
@@ -135,6 +142,20 @@ def test_early_stopping_of_what_reports_nothing_is_foreseen(tmp_path: Path, func
     assert found["remarks"][0] == (
         "the objective reports nothing before its end, so early stopping has nothing to judge by"
     )
+
+
+def test_trainings_that_end_sooner_than_their_space_says_are_foreseen_so(tmp_path: Path) -> None:
+    told = command(tmp_path, "plan", "space.yaml", "--measure", "60", "--json", objective="function.py:short")
+    found = json.loads(told.stdout)
+    assert [each["step"] for each in found["rungs"]] == [1, 3, 5]
+    assert 0.25 < found["measured"]["training"] < 0.4, "five times 0.05 seconds, and not nine"
+    assert "trainings end at 5 steps: early_stopping.max is 9" in found["remarks"]
+
+
+def test_the_budget_that_binds_is_the_one_to_raise(tmp_path: Path) -> None:
+    words = ("plan", "space.yaml", "--measure", "60", "--samples", "5", "--trials", "50", "--json")
+    remarks = json.loads(command(tmp_path, *words).stdout)["remarks"]
+    assert "no trial comes to its end, so there will be no winner: --samples 90" in remarks
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Edges: what the best values of a study press against."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -70,7 +71,10 @@ MIDDLE = [1.5] * 10
         ("{min: 1e-4, max: 1e-1, log: true}", [1e-3] * 12, None),  # near the end, were it not in ratio
         ("{min: 2, max: 32, factor: 2}", [32, 16, 32, *[8] * 10], ("upper", 2, 3, True)),
         ("{min: 1, max: 3}", [3, 2, 2, *[2] * 10], None),  # of three values two are ends
-        ("{min: 1, max: 3}", [2, 3, 3, *[2] * 10], ("upper", 2, 3, False)),
+        ("{min: 1, max: 3}", [2, 3, 3, 3, *[2] * 10], ("upper", 2, 3, False)),
+        ("{min: 1, max: 3}", [2, 3, 3, *[2] * 8, *[3] * 5], None),  # elsewhere as often as among the best
+        ("{min: 0, max: 1}", [1, 1, 0, 0, 1, 0, 1, 0, 0, 1, 1, 0], None),
+        ("{min: 0, max: 1}", [1] * 12, None),  # nobody knows the other
         ("[4, 8, 16]", [16, 16, 8, *[8] * 10], ("upper", 2, 3, True)),
         ("[16, 8, 4]", [4, 4, 8, *[8] * 10], ("lower", 2, 3, True)),
         ("[a, b, c]", [*"ccc", *"bbbbbbbbbb"], None),
@@ -91,3 +95,12 @@ def test_what_the_objective_takes_is_its_limit() -> None:
     assert own is not None and own.line == "layer.lora_dropout: {min: 0.0, max: 0.95}", "the name says it"
     free = edge_of("{min: 0.0, max: 0.9}", best)
     assert free is not None and free.line == "x: {min: 0.0, max: 1.4}"
+
+
+def test_where_all_are_alike_nothing_is_best() -> None:
+    same = study("{min: 0, max: 9}", [9, 9, 9, *[5] * 10])
+    alike = optuna.create_study()
+    for trial in same.study.get_trials():
+        trial.value = 0.5
+        alike.add_trial(trial)
+    assert edges_of(same).found and not edges_of(dataclasses.replace(same, study=alike)).found

@@ -1,5 +1,6 @@
 """Importance with its uncertainty, on studies whose truth is known."""
 
+import dataclasses
 import random
 import warnings
 from pathlib import Path
@@ -57,6 +58,16 @@ def test_it_is_optunas_with_an_interval_that_tells_the_parameters_apart() -> Non
         assert 0 <= importance.low <= importance.middle <= importance.high <= 1
     assert found["matters"].low > found["nothing"].high
     assert importances_of(result)[0] == found, "the draws are seeded"
+
+
+def test_values_that_are_all_the_same_tell_nothing() -> None:
+    result = study(20, complete=20)
+    alike = optuna.create_study()
+    for trial in result.study.get_trials():
+        trial.value = 0.5
+        alike.add_trial(trial)
+    told = importances_of(dataclasses.replace(result, study=alike))
+    assert told == ({}, "importance: the values of 20 trials are all the same")
 
 
 def test_fewer_trials_are_less_sure() -> None:

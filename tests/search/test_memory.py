@@ -13,11 +13,11 @@ import pytest
 from optuna.trial import FrozenTrial
 
 from hpsearch.search.algorithms import make_pruner
-from hpsearch.search.backends.resources import Room, Share, room_for
+from hpsearch.search.backends.resources import Room, Share, room_for, share, this_machine
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.export import config_of
-from hpsearch.search.memory import OWN, SCALE, SURE, Line, Memory
+from hpsearch.search.memory import OWN, SCALE, SURE, Line, Memory, expected_memory
 from hpsearch.search.running import Failure
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.spaces.samplers import SAMPLERS
@@ -280,3 +280,10 @@ def test_a_search_with_too_large_configurations_runs_out_of_memory_nowhere(
     assert not any("measured" in line for line in watcher.said)
     with pytest.raises(UsageError, match="no configuration of the space fits"):
         bench.run(spec.override(budget={"trials": 6}, execution={"max_memory": "100MiB"}))
+
+
+def test_a_plan_is_refused_as_its_search_is(models: Spec) -> None:
+    small = models.override(execution={"workers": 1, "max_memory": "100MiB"})
+    here = share(small.execution, [this_machine()], "this machine")
+    with pytest.raises(UsageError, match="no configuration of the space fits"):
+        expected_memory(small, here)

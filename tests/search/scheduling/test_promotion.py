@@ -201,7 +201,7 @@ def test_whoever_is_hopeless_is_never_taken_up(losses: list[float], eta: int, da
         promotion.report(number, 0, 1, loss)
         promotion.pause(number)
         take_up()
-        if training and data.draw(st.booleans(), label="one ends"):
+        if data.draw(st.booleans(), label="one ends") and training:
             complete_one()
     while training:
         complete_one()
