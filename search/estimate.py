@@ -53,6 +53,7 @@ class Probe:
     units: int | None  # at which it ended by itself, if it did
     error: str | None = None
     first: int | None = None  # the step of its first report
+    last: int = 0  # and of its last one
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,10 @@ class Measured:
         return probe.cost.seconds(self.length(probe))
 
     def length(self, probe: Probe) -> int:
-        """The resource of a whole training: where it, or others, ended by itself; else as the space says."""
+        """The resource of a whole training.
+
+        Where it ended by itself, or others did that came further; else what the space says.
+        """
         return _length(probe, self.known, self.units)
 
     @property
@@ -108,7 +112,10 @@ class Measured:
 
 
 def _length(probe: Probe, others: Iterable[Probe], said: int | None) -> int:
-    return probe.units or max((p.units for p in others if p.units), default=said or 0)
+    if probe.units:
+        return probe.units
+    ends = max((other.units for other in others if other.units), default=0)
+    return ends if probe.last < ends else said or 0
 
 
 def units_of(spec: Spec) -> int | None:
@@ -323,8 +330,8 @@ class _Bench:
         cost = attempt.cost if self.units is not None or units is not None else None
         if cost is not None and cost.seen is not None and silent > cost.per_unit * cost.seen:
             cost = None  # its first report came sooner than others do: it told no more than its start
-        first = attempt.reports[0][0] if attempt.reports else None
-        self._probes[number] = Probe(config, cost, attempt.every or 0.0, units, first=first)
+        first, last = (attempt.reports[0][0], attempt.reports[-1][0]) if attempt.reports else (None, 0)
+        self._probes[number] = Probe(config, cost, attempt.every or 0.0, units, first=first, last=last)
 
 
 def _configs(spec: Spec) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial
 from ..spaces import Spec
 from ..spaces.stopping import Rungs
 from ..storage.states import unusable
+from .rung_view import as_decided
 from .scheduling import alike_of, bracket_of_trial, brackets_of, promotes
 
 RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
@@ -72,7 +73,7 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
     ]
     sign = 1 if spec.goal == "minimize" else -1
     # Libraries' own rules know nobody who ranks last for what came of it later.
-    last = {t.number for t in mates if promotes(spec) and unusable(t)} - {trial.number}
+    last = {t.number for t in mates if promotes(spec) and unusable(as_decided(t))} - {trial.number}
     found = []
     for index, step in enumerate(brackets[bracket].rungs):
         key = f"{RUNG}{index}"

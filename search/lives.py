@@ -8,7 +8,7 @@ written by `flush`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import optuna
@@ -230,11 +230,12 @@ class Lives:
         self._storage.suspend(number)
         self.flush()
 
-    def revive(self, number: int, without: Iterable[str]) -> None:
-        """Let a failed trial wait to be tried again, without these attributes."""
-        self._storage.revive(number, without)
+    def revive(self, numbers: Iterable[int], without: Collection[str]) -> None:
+        """Let failed trials wait to be tried again, without these attributes."""
+        for number in numbers:
+            self._storage.revive(number, without)
         if self._promoting is not None:
-            self._promoting.read()  # at a rung it goes on, and takes a place of those that may
+            self._promoting.read()  # at a rung they go on, and take places of those that may
 
     def put_back_all(self) -> None:
         """Let what runs in the study, while no worker of ours runs it, wait to be taken up again."""

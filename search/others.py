@@ -68,11 +68,12 @@ class Others:
     def _retry(self, number: int | None) -> None:
         """Let a failed trial wait to be tried again from its checkpoint; without a number all of them."""
         failed = [trial.number for trial in self._lives.trials if trial.state == TrialState.FAIL]
-        for each in failed if number is None else [number]:
-            if each not in failed:
-                self._driver.say(f"trial {each} has not failed, so it is not tried again")
-                continue
-            self._lives.revive(each, OF_A_FAILURE)
+        if number is not None and number not in failed:
+            self._driver.say(f"trial {number} has not failed, so it is not tried again")
+            return
+        asked = failed if number is None else [number]
+        self._lives.revive(asked, OF_A_FAILURE)
+        for each in asked:
             self._driver.say(f"trial {each} is tried again")
         self._lives.flush()
 

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Spec
 from ..spaces.stopping import Rungs
 from ..storage.live import LiveStorage
-from ..storage.states import AT_RUNG, EVENTS, at_rung, audited_at, confirms, unusable
+from ..storage.states import AT_RUNG, at_rung, audited_at, confirms, unusable
 from .explain import RUNG, kind_of
 from .rung_view import as_decided
 from .scheduling import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
@@ -140,18 +140,16 @@ def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> Promotion:
     for number, trial in enumerate(map(as_decided, trials)):
         if _is_apart(trial):
             continue
-        came_at: int | None = None  # the step that brought it to the last of its rungs
         bracket, kind = bracket_of_trial(brackets, spec.name, number), kind_of(alike, trial)
+        came: list[int] = []
         for step in sorted(trial.intermediate_values):
-            if promotion.report(number, bracket, step, _loss(spec, trial, step), kind):
-                came_at = step
+            came += promotion.report(number, bracket, step, _loss(spec, trial, step), kind)
         if at_rung(trial):
             promotion.pause(number)
-            continue
-        stayed = trial.state.is_finished() and trial.last_step == came_at and not _went_on(spec, trial)
-        if came_at is not None and not stayed:
+        elif trial.state.is_finished():
+            _take_in_end(promotion, trial)
+        elif came:
             promotion.go_on(number)
-        _take_in_end(promotion, trial)
     return promotion
 
 
@@ -162,18 +160,13 @@ def _take_in_end(promotion: Promotion, trial: FrozenTrial) -> None:
         promotion.fall(trial.number)
     elif trial.state == TrialState.COMPLETE:
         promotion.complete(trial.number)
+    else:
+        promotion.stop(trial.number)
 
 
 def _loss(spec: Spec, trial: FrozenTrial, step: int) -> float:
     value = trial.intermediate_values[step]
     return value if spec.goal == "minimize" else -value
-
-
-def _went_on(spec: Spec, trial: FrozenTrial) -> bool:
-    """Whether a trial left its last step, a rung, to train on: it may have ended before it reported again."""
-    events = trial.user_attrs.get(EVENTS, ())
-    here = tuple(f"{what} at {trial.last_step} {spec.resource}," for what in (GOES_ON, TAKEN_UP))
-    return bool(events) and events[-1].startswith(here)
 
 
 def _is_apart(trial: FrozenTrial) -> bool:

@@ -72,7 +72,8 @@ def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> RungView:
             break
     there = {trial.number for trial in seen}
     others = [trial for trial in trials if trial.number not in there]
-    # Samplers keep away from what cannot be trained, and some from what runs.
+    # Samplers keep away from what cannot be trained (but `gp`, which knows complete trials alone), and some
+    # from what runs.
     others = [t for t in others if t.state == TrialState.RUNNING or any(t.constraints.values())]
     return RungView(study, [*(_complete(trial, place) for trial in seen), *others])
 
@@ -82,7 +83,7 @@ def compared(spec: Spec, trials: list[FrozenTrial], enough: int) -> tuple[int | 
 
     Those at a rung count as complete there, and its step comes with them.
     """
-    own = [trial for trial in searched(trials) if trial.params]
+    own = [trial for trial in searched(trials) if trial.params and not unusable(trial)]
     step, found = None, [trial for trial in own if trial.state == TrialState.COMPLETE]
     for place in reversed(places_of(spec)):
         if len(found) >= enough:

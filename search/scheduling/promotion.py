@@ -12,8 +12,8 @@ stopped is lost. Here all at a rung are judged again whenever somebody else gets
 So no more than one in eta ever goes on from a rung. The paper lets on whoever is in the first n / eta by now:
 where trials get better, as those of a model do, these are many more, and the search begins fewer.
 
-Who goes on and then cannot be trained (it diverges, runs out of memory, fails) ranks last from then on,
-wherever it was, and leaves its place to the next.
+Who goes on and is ended on its way leaves its place to the next. Who cannot be trained (it diverges, runs out
+of memory, fails) ranks last from then on, too, wherever it was.
 
 Who is best, where trials are of several kinds? One whose learning rate decays looks worse than one whose rate
 is constant until it is nearly over. So like is compared with like: it is the turn of the kind of which the
@@ -137,6 +137,11 @@ class Promotion:
             rung = self._at[number][0]
             rung.going.discard(number)
             rung.done.add(number)
+
+    def stop(self, number: int) -> None:
+        """A trial was ended on its way, and leaves its place; nothing where it has come to no rung."""
+        if number in self._at:
+            self._at[number][0].going.discard(number)
 
     def fall(self, number: int) -> None:
         """A trial cannot be trained to its end: it ranks last, and takes nobody's place any more."""

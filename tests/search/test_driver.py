@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import optuna
 import pytest
@@ -1119,9 +1119,9 @@ def test_who_may_not_go_on_is_not_taken_for_a_new_trial(
     assert table.states() == ["WAITING", "RUNNING", "RUNNING", "RUNNING"]
 
 
-@pytest.mark.parametrize("kind", ["diverged", "memory", "error"])
-def test_a_promoted_trial_that_cannot_be_trained_leaves_its_place(
-    table: Table, make_spec: Any, kind: Literal["diverged", "memory", "error"]
+@pytest.mark.parametrize("kind", ["diverged", "memory", "error", "ended", "ended after it started over"])
+def test_a_promoted_trial_that_does_not_come_to_its_end_leaves_its_place(
+    table: Table, make_spec: Any, kind: Any
 ) -> None:
     """Also to a search that goes on after a kill; one that comes to its end keeps it."""
     spec = make_spec(early_stopping=PROMOTION, budget={"trials": 20}, execution={"workers": 1, "retries": 0})
@@ -1129,6 +1129,11 @@ def test_a_promoted_trial_that_cannot_be_trained_leaves_its_place(
     def break_off(number: int) -> None:
         if kind == "diverged":
             driver.report(number, float("nan"), 2, {})
+        elif kind.startswith("ended"):  # by another program, or with the time of its search
+            if "over" in kind:
+                driver.fail(number, Failure("checkpoint", "ValueError: no"))
+                assert asked(driver).number == number
+            driver._lives.prune_unheard(number)
         else:
             driver.fail(number, Failure(kind, "no", ""))
 

@@ -165,6 +165,23 @@ def test_as_many_trials_as_are_proposed_use_the_time() -> None:
     assert not any("--trials" in remark for remark in outlook(more, measured).remarks)
 
 
+@pytest.mark.parametrize(
+    ("ended", "cut_at", "length"),
+    [(5, 2, 5), (5, 5, 300), (2, 100, 300), (None, 2, 300)],
+    ids=["before others ended", "where others ended", "beyond", "alone"],
+)
+def test_a_training_that_was_cut_off_is_as_long_as_others_that_came_further(
+    ended: int | None, cut_at: int, length: int
+) -> None:
+    cost = Cost(0.0, 0.1)
+    cut, other = Probe({}, cost, 0.1, None, last=cut_at), Probe({}, cost, 0.1, ended, last=ended or cut_at)
+    measured = Measured(
+        None, [cut, other], 300, 0.0, 0.0, None, 1, Share(2, 1.0, 0.0, None), 10.0, driver=Rehearsal()
+    )
+    assert measured.lengths == [length, ended or 300]
+    assert measured.whole(cut) == pytest.approx(0.1 * length)
+
+
 def test_the_audit_of_a_long_search_is_in_its_time() -> None:
     """Nobody goes on for it before the end, when as many more do as there are more trials."""
     asked = spec(budget={"time": 5000.0}, early_stopping=ASHA | {"type": "promotion"}, audit=0.1)

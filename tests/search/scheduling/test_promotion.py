@@ -259,6 +259,17 @@ def test_who_cannot_be_trained_leaves_its_place_at_all_rungs() -> None:
     assert promotion.next() is None
 
 
+def test_who_is_ended_on_its_way_leaves_its_place_and_keeps_its_rank() -> None:
+    promotion = Promotion([Bracket((1, 3), 1.0)], 3)
+    for number in range(3):
+        promotion.report(number, 0, 1, float(number))
+        promotion.pause(number)
+    promotion.go_on(0)
+    promotion.stop(0)
+    assert promotion.next() == 1 and promotion.standing(1) == Standing(1, 2, 3)
+    promotion.stop(9)  # who never came to a rung
+
+
 def test_where_nobody_who_went_on_could_be_trained_the_best_that_waits_is_unbeaten() -> None:
     promotion = Promotion([Bracket((1, 3), 1.0)], 2)
     for number in range(3):
