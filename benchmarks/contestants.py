@@ -9,6 +9,7 @@ in three goes on. What else they can be told stays as they have it.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib
 import importlib.util
@@ -25,6 +26,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
+import exp_decay
 import optuna
 from optuna.distributions import (
     BaseDistribution,
@@ -302,13 +304,15 @@ class SyneTune:
             **rungs,
             **kind,
         )
+        self._fits = exp_decay.quick if scheduler == "DyHPO" else contextlib.nullcontext
         self._task = task
         self._jobs: dict[int, Job] = {}
 
     def next(self) -> Job:
         trial = importlib.import_module("syne_tune.backend.trial_status").Trial
         number = len(self._jobs)
-        suggested = self._scheduler.suggest(number)
+        with self._fits():
+            suggested = self._scheduler.suggest(number)
         if not suggested.spawn_new_trial_id:
             job = self._jobs[suggested.checkpoint_trial_id]
             if suggested.config is not None:

@@ -30,7 +30,8 @@ networks that classify texts, 8 parameters, 50 epochs. Searches are tuned on `de
     ray-asha-tpe      the same, and Ray Tune's OptunaSearch
     syne-asha         Syne Tune's ASHA of the type promotion
     syne-mobster      Syne Tune's MOBSTER, the same with a Gaussian process
-    syne-dyhpo        Syne Tune's DyHPO with evenly spaced rungs; takes minutes a run, so only by --only
+    syne-dyhpo        Syne Tune's DyHPO with evenly spaced rungs, its model fitted by `exp_decay.py`:
+                      takes a minute a run, so only by --only
 
 All try the task's default configuration first (`--no-default`: nobody does), but optuna-hyperband-prior,
 ray-asha-prior and syne-mobster-prior, which try first what is the prior of hpsearch-prior, and run only by

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import math
 import os
 import sqlite3
 import subprocess
@@ -11,9 +13,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState, create_trial
+from scipy import stats
+from scipy.optimize import approx_fprime
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -279,6 +285,95 @@ def test_a_search_is_judged_after_each_budget_by_the_run_that_had_it(search: Any
     found = search.joined([made(4, 9.0, 8.0, 7.0, 6.0), made(2, 9.0, 5.0)])
     assert found.best == (9.0, 5.0, 7.0, 6.0)
     assert found.plan.budget == found.trials == 4
+
+
+# Syne Tune's model of curves: what `exp_decay.py` computes is what its formulas say.
+
+
+def curves_of(configs: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Configurations of three parameters that have come to some of four rungs, out of order, and their values."""
+    random = np.random.default_rng(seed)
+    reports = [(*random.random(3), rung / 4) for _ in range(configs) for rung in (1, 2, 3, 4)]
+    reports = [reports[place] for place in random.permutation(len(reports))[: 3 * configs]]
+    features = np.array(reports)
+    return features, np.exp(-features[:, -1]) + features[:, 0] + 0.1 * random.normal(size=len(features))
+
+
+def by_definition(features: NDArray[np.float64], targets: NDArray[np.float64], point: list[float]) -> float:
+    """The negative log likelihood and log prior, written down report by report."""
+    noise, scale, *bandwidths, alpha, lam, gamma = np.exp(point[:-1])
+    beta = alpha / lam
+
+    def kappa(resource: float) -> float:
+        return float((beta / (resource + beta)) ** alpha)
+
+    def covariance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+        distance = math.sqrt(5 * ((one - other)[:-1] ** 2 @ np.square(bandwidths)) + 1e-9)
+        of_configs = scale * (1 + distance + distance**2 / 3) * math.exp(-distance)
+        resources = kappa(one[-1] + other[-1]) - kappa(one[-1]) * kappa(other[-1])
+        return float(of_configs + gamma**2 * resources)
+
+    matrix = [[covariance(one, other) for other in features] for one in features]
+    mean = [point[-1] + gamma * kappa(resource) for resource in features[:, -1]]
+    likelihood = stats.multivariate_normal(mean, np.array(matrix) + noise * np.eye(len(features))).logpdf(
+        targets
+    )
+    priors = stats.gamma(0.1, scale=1).logpdf(noise) + stats.lognorm(1).logpdf(scale)
+    priors += stats.norm().logpdf(point[-1]) + math.log(2 * math.pi)  # whose constants Syne Tune leaves out
+    return float(-likelihood - priors + len(bandwidths) * math.log(100 - 1e-4))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_model_of_curves_is_the_one_that_is_written_down(seed: int) -> None:
+    exp_decay = benchmark("exp_decay")
+    features, targets = curves_of(6, seed)
+    likelihood = exp_decay.Likelihood(features, targets)
+    point = np.random.default_rng(seed).normal(scale=0.7, size=9) - [3, 0, 0, 0, 0, 0, 0, 0, 0]
+    value, gradient = likelihood(point)
+    assert value == pytest.approx(by_definition(features, targets, list(point)), rel=1e-9)
+
+    def value_at(at: NDArray[np.float64]) -> float:
+        return float(likelihood(at)[0])
+
+    differences = approx_fprime(point, value_at, 1e-6)
+    assert gradient == pytest.approx(differences, rel=1e-3, abs=1e-3)
+
+
+def test_the_model_of_curves_takes_as_little_jitter_as_it_can() -> None:
+    exp_decay = benchmark("exp_decay")
+    singular = np.ones((3, 3))
+    factor = exp_decay.cholesky(singular.copy(), 0.0)
+    added = (factor @ factor.T - singular).diagonal()
+    assert added == pytest.approx(np.full(3, 1e-9), rel=1e-3)
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        exp_decay.cholesky(-1e6 * np.eye(2), 0.0)
+
+
+@pytest.mark.skipif(not SYNE_TUNE, reason="Syne Tune is not installed")
+def test_the_model_of_curves_is_that_of_syne_tune(
+    search: Any, curves: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exp_decay = importlib.import_module("exp_decay")
+    model = importlib.import_module(f"{exp_decay.PACKAGE}.bayesopt.gpautograd.gp_model")
+    theirs, by_hand, asked = model.create_lbfgs_arguments, exp_decay.objective, []
+
+    def both(criterion: Any, crit_args: list[Any], verbose: bool = False) -> Any:
+        ours, _ = by_hand(criterion, crit_args)
+        fits, parameters = theirs(criterion, crit_args, verbose)
+
+        def compared(point: Any) -> Any:
+            value, gradient = fits(point)
+            asked.append(point)
+            assert ours(point)[0] == pytest.approx(value, rel=1e-6)
+            assert ours(point)[1] == pytest.approx(gradient, rel=1e-3, abs=1e-3)
+            return value, gradient
+
+        return compared, parameters
+
+    monkeypatch.setattr(exp_decay, "objective", both)
+    search.run(search.Plan("syne-dyhpo", "near", 0, 1, False, 3), curves)
+    assert len(asked) > 100
+    assert model.create_lbfgs_arguments is theirs
 
 
 # Chaos: what it finds in order, and that it would find what is not.
