@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from optuna.trial import FrozenTrial
 
 from ..objectives.catalog import interval_of
-from ..spaces import Choice, End, Limits, Range, Spec, describe, is_ordered, line, widened
+from ..spaces import (
+    Choice,
+    End,
+    Limits,
+    Range,
+    Space,
+    SpaceError,
+    Spec,
+    describe,
+    is_ordered,
+    line,
+    widened,
+)
 from .api import StudyResult
-from .cube import Axis
+from .cube import Axis, Cube
 from .rung_view import compared
 
 FEWEST = 10  # trials that compare, of those that have the parameter
@@ -19,6 +32,7 @@ SHARE = 0.1  # of them that are the best
 FEWEST_BEST = 3
 OUTERMOST = 0.05  # of a range
 FEW_VALUES = 3  # of so few most are ends, so that values at an end say nothing of themselves
+LOOKED_AT = 64  # values of a wider range, of which those beyond the end are tried
 BY_CHANCE = 0.05  # at most, that the values of trials at an end of so few are as much better as they are
 
 
@@ -81,9 +95,38 @@ def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial)
         return None
     interval = interval_of(spec.objective_words, name)
     wider = widened(parameter, end, Limits(interval) if interval else None)
-    if wider is None:
+    if wider is None or not _is_allowed(spec.space, name, parameter, wider, best):
         return None
     return Edge(name, describe(parameter), end, ends.count(end), len(best), winners == end, line(name, wider))
+
+
+def _is_allowed(
+    space: Space,
+    name: str,
+    parameter: Range | Choice,
+    wider: Range | Choice,
+    best: Sequence[FrozenTrial],
+) -> bool:
+    """Whether the constraints let any of the best go beyond the end, all else as it is."""
+    cube, axis = Cube(space), Axis(wider)
+    values = {axis.value(place / LOOKED_AT) for place in range(LOOKED_AT + 1)}
+    beyond = [value for value in values if not _has(parameter, value)]
+
+    def allowed(trial: FrozenTrial, value: Any) -> bool:
+        try:
+            return (
+                space.violated(cube.config(cube.point(trial.params), {**trial.params, name: value})) is None
+            )
+        except SpaceError:  # an expression has no value there
+            return False
+
+    return any(allowed(trial, value) for trial in best for value in beyond)
+
+
+def _has(parameter: Range | Choice, value: Any) -> bool:
+    if isinstance(parameter, Choice):
+        return value in parameter.choices
+    return bool(parameter.min <= value <= parameter.max)
 
 
 def _is_better(there: list[bool]) -> bool:

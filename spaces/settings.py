@@ -117,6 +117,9 @@ def _memory(value: Any) -> int:
         value = float(match[1]) * _UNITS[match[2].upper()]
     if number(value) < 1:
         raise refuse(("", "must be more than no memory"))
+    if value < _UNITS["M"]:
+        meant = f'; did you mean "{int(value)}{"GiB" if value < 128 else "MiB"}"?' if value < 1024 else ""
+        raise refuse(("", f"must be at least 1MiB, not {int(value):,} bytes{meant}"))
     return int(number(int(value)))  # the space is kept as JSON, whose integers have 64 bits here
 
 
@@ -189,8 +192,9 @@ class Execution(Model):
             WithJsonSchema(
                 {
                     "type": ["string", "number"],
-                    "pattern": r"^(?=.*[1-9])[0-9]+(\.[0-9]+)?\s*[KMGTkmgt]?([Ii]?[Bb])?$",
-                    "minimum": 1,
+                    "pattern": r"^(?=.*[1-9])([0-9]{7,}(\.[0-9]+)?\s*|[0-9]{4,}(\.[0-9]+)?\s*[Kk]"
+                    r"|[0-9]+(\.[0-9]+)?\s*[MGTmgt])([Ii]?[Bb])?$",
+                    "minimum": _UNITS["M"],
                 }
             ),
         ]

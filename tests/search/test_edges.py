@@ -21,6 +21,7 @@ objective: {objective}
 metric: val_loss
 goal: {goal}
 parameters: {{{parameters}}}
+constraints: [{constraints}]
 budget: {{trials: 100}}
 """
 
@@ -32,9 +33,11 @@ def study(
     goal: Goal = "minimize",
     objective: str = '"m:f"',
     name: str = "x",
+    constraints: str = "",
 ) -> StudyResult:
     """A study with a complete trial for each value, the best first."""
-    spec = loads(SPACE.format(parameters=f"{name}: {parameter}", goal=goal, objective=objective))
+    own = {"parameters": f"{name}: {parameter}", "constraints": constraints}
+    spec = loads(SPACE.format(goal=goal, objective=objective, **own))
     found = optuna.create_study(direction=goal)
     for rank, value in enumerate(values):
         found.add_trial(
@@ -95,6 +98,20 @@ def test_what_the_objective_takes_is_its_limit() -> None:
     assert own is not None and own.line == "layer.lora_dropout: {min: 0.0, max: 0.95}", "the name says it"
     free = edge_of("{min: 0.0, max: 0.9}", best)
     assert free is not None and free.line == "x: {min: 0.0, max: 1.4}"
+
+
+@pytest.mark.parametrize(
+    ("constraint", "wanted"),
+    [
+        ("x <= 2", None),
+        ("x <= 2.2", "x: {min: 1.0, max: 2.5}"),  # some of what is beyond
+        ("sqrt(2.0 - x) >= 0", None),  # has no value beyond
+        ("x >= 1", "x: {min: 1.0, max: 2.5}"),
+    ],
+)
+def test_what_the_constraints_refuse_is_not_proposed(constraint: str, wanted: str | None) -> None:
+    edge = edge_of(UNIT, [1.99, 1.98, 1.97, *MIDDLE], constraints=f'"{constraint}"')
+    assert (None if edge is None else edge.line) == wanted
 
 
 def test_where_all_are_alike_nothing_is_best() -> None:

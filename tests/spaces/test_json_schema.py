@@ -84,10 +84,11 @@ def test_a_good_line_is_valid(line: str) -> None:
         "execution: {cpus_per_trial: 1, gpus_per_trial: 1, max_memory: 500 MB}",
         "execution: {cpus_per_trial: 2.0, gpus_per_trial: 2.0, max_memory: 1.5t}",
         "execution: {cpus_per_trial: null, gpus_per_trial: null, max_memory: null}",
-        "execution: {max_memory: '500'}",
+        "execution: {max_memory: '5000000'}",
         "execution: {max_memory: 4GIB}",
         "execution: {max_memory: 4e9}",
-        "execution: {max_memory: 1000.5}",
+        "execution: {max_memory: 5000000.5}",
+        "execution: {max_memory: 2048k}",
     ],
 )
 def test_an_amount_that_the_loader_takes_is_valid(line: str) -> None:
@@ -142,6 +143,9 @@ def test_an_amount_that_the_loader_takes_is_valid(line: str) -> None:
         "execution: {gpus_per_trial: true}": "execution.gpus_per_trial",
         "execution: {max_memory: 0}": "execution.max_memory",
         "execution: {max_memory: 0GiB}": "execution.max_memory",
+        "execution: {max_memory: 5}": "execution.max_memory",
+        "execution: {max_memory: '500'}": "execution.max_memory",
+        "execution: {max_memory: 100k}": "execution.max_memory",
         "execution: {max_memory: 4 gigabytes}": "execution.max_memory",
         "execution: {max_memory: 4\N{KELVIN SIGN}}": "execution.max_memory",
         "execution: {max_memory: [4]}": "execution.max_memory",
