@@ -15,7 +15,6 @@ from ..spaces import (
     End,
     Limits,
     Range,
-    Space,
     SpaceError,
     Spec,
     describe,
@@ -25,6 +24,7 @@ from ..spaces import (
 )
 from .api import StudyResult
 from .cube import Axis, Cube
+from .export import config_of, has_config
 from .rung_view import compared
 
 FEWEST = 10  # trials that compare, of those that have the parameter
@@ -95,32 +95,25 @@ def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial)
         return None
     interval = interval_of(spec.objective_words, name)
     wider = widened(parameter, end, Limits(interval) if interval else None)
-    if wider is None or not _is_allowed(spec.space, name, parameter, wider, best):
+    if wider is None or not _is_allowed(spec, name, wider, best):
         return None
     return Edge(name, describe(parameter), end, ends.count(end), len(best), winners == end, line(name, wider))
 
 
-def _is_allowed(
-    space: Space,
-    name: str,
-    parameter: Range | Choice,
-    wider: Range | Choice,
-    best: Sequence[FrozenTrial],
-) -> bool:
+def _is_allowed(spec: Spec, name: str, wider: Range | Choice, best: Sequence[FrozenTrial]) -> bool:
     """Whether the constraints let any of the best go beyond the end, all else as it is."""
-    cube, axis = Cube(space), Axis(wider)
-    values = {axis.value(place / LOOKED_AT) for place in range(LOOKED_AT + 1)}
+    parameter, cube, axis = spec.space.searched_parameter(name), Cube(spec.space), Axis(wider)
+    values = (axis.value(place / LOOKED_AT) for place in range(LOOKED_AT + 1))
     beyond = [value for value in values if not _has(parameter, value)]
 
-    def allowed(trial: FrozenTrial, value: Any) -> bool:
+    def allowed(config: dict[str, Any], value: Any) -> bool:
         try:
-            return (
-                space.violated(cube.config(cube.point(trial.params), {**trial.params, name: value})) is None
-            )
+            return spec.space.violated(cube.config(cube.point(config), {**config, name: value})) is None
         except SpaceError:  # an expression has no value there
             return False
 
-    return any(allowed(trial, value) for trial in best for value in beyond)
+    configs = [config_of(spec, trial) for trial in best if has_config(spec, trial)]
+    return any(allowed(config, value) for config in configs for value in beyond)
 
 
 def _has(parameter: Range | Choice, value: Any) -> bool:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...storage.studies import StudySummary
+from ..advice import ENDINGS
 from ..durations import duration
 from ..edges import FEWEST as FEWEST_FOR_EDGES
 from ..edges import Edges
@@ -100,12 +101,16 @@ def next_steps(report: StudyReport, options: Sequence[str]) -> list[tuple[str, s
         return [going, step("end it tidily", "stop", report.name)]
     steps = []
     failed = [number for ending in report.endings if ending.state == "fail" for number in ending.trials]
+    lost = [number for ending in report.endings if ending.why in ENDINGS for number in ending.trials]
     if failed:
         steps.append(step("see why it failed", "show", report.name, "--trial", str(failed[-1])))
+    elif lost and report.best is None:
+        steps.append(step("see why it ended", "show", report.name, "--trial", str(lost[-1])))
     if report.best is not None:
         steps.append(step("take the winner", "export", report.name, "-o", "best.yaml"))
         steps.append(("hpsearch train best.yaml", "train it"))
-    if report.exhausted:
+    all_lost = len(failed) + len(lost) == sum(report.states.values())  # and more of them would be too
+    if report.exhausted or (steps and all_lost):
         return steps
     why = "go on: the command of this search again"
     if report.extension:

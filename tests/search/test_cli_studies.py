@@ -14,6 +14,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.trial import TrialState, create_trial
 from rich.console import Console
 from ruamel.yaml import YAML
 from typer.testing import CliRunner, Result
@@ -321,6 +322,20 @@ def test_a_study_without_winner_says_so(tmp_path: Path) -> None:
         call(database, "export", "empty", "--trial", "0")
     assert "waits for its turn" in call(database, "show", "empty", "--trial", "0").stdout
     assert "no trial has run to its end" in call(database, "show", "empty").stdout
+
+
+@pytest.mark.parametrize(("ended", "further"), [("diverged: the loss is nan", False), ("pruned at 3", True)])
+def test_a_study_whose_trials_were_all_lost_is_looked_into_before_it_is_longer(
+    tmp_path: Path, ended: str, further: bool
+) -> None:
+    database = tmp_path / "lost.db"
+    lost = optuna.create_study(study_name="lost", storage=f"sqlite:///{database}")
+    lost.set_user_attr(studies.SPEC, loads(SPACE.format(folder=tmp_path)).to_json())
+    for number in range(12):
+        attrs = {"reason": ended if number else "diverged: the loss is nan"}
+        lost.add_trial(create_trial(state=TrialState.PRUNED, user_attrs=attrs))
+    shown = call(database, "show", "lost").stdout
+    assert "see why it ended" in shown and ("twice the budget" in shown) is further
 
 
 def test_stop_asks_the_driver(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
