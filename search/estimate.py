@@ -22,6 +22,7 @@ import numpy as np
 
 from ..spaces import Constant, Spec, nested
 from ..spaces.stopping import LENGTHS
+from ..storage.files import has_checkpoint
 from .algorithms import derived_seed
 from .backends.base import setup_of
 from .backends.optuna import devices_of
@@ -54,6 +55,7 @@ class Probe:
     error: str | None = None
     first: int | None = None  # the step of its first report
     last: int = 0  # and of its last one
+    grid: int = 1  # units from one report to the next
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Measured:
     share: Share
     seconds: float  # that it took
     driver: Rehearsal  # what the search itself costs
+    keeps: bool = True  # whether trials were seen to leave checkpoints with their reports
 
     @property
     def slots(self) -> int:
@@ -163,6 +166,7 @@ def measure(
         share=mine,
         seconds=time.monotonic() - began,
         driver=driver,
+        keeps=bench.keeps,
     )
     if not found.known:
         raise SearchError(_nothing(spec, found, seconds))
@@ -215,6 +219,7 @@ class _Bench:
         self.startups: list[float] = []
         self.leaving = 0.0
         self.memory = 0
+        self.keeps = False
 
     def run(self, on_probe: Callable[[int], None]) -> list[Probe]:
         """The probes, in the order of the configurations."""
@@ -296,6 +301,7 @@ class _Bench:
             if running.first and running.attempt.heard == 0:
                 self.startups.append(time.monotonic() - running.given - message["seconds"])
             running.attempt.report(message["step"], message["seconds"])
+            self.keeps |= has_checkpoint(self._folder / str(number))
             running.heard_at = time.monotonic()
             if not self._seen(running):
                 worker.go_on(message)
@@ -331,7 +337,8 @@ class _Bench:
         if cost is not None and cost.seen is not None and silent > cost.per_unit * cost.seen:
             cost = None  # its first report came sooner than others do: it told no more than its start
         first, last = (attempt.reports[0][0], attempt.reports[-1][0]) if attempt.reports else (None, 0)
-        self._probes[number] = Probe(config, cost, attempt.every or 0.0, units, first=first, last=last)
+        every, grid = attempt.every or 0.0, attempt.grid
+        self._probes[number] = Probe(config, cost, every, units, first=first, last=last, grid=grid)
 
 
 def _configs(spec: Spec) -> Iterator[dict[str, Any]]:

@@ -53,6 +53,7 @@ class Training:
     per_unit: float
     units: int
     every: float = math.inf  # from one report to the next
+    grid: int = 1  # units from one report to the next
 
     @property
     def seconds(self) -> float:
@@ -69,6 +70,7 @@ class Costs:
     slots: int  # trials at a time
     startup: float  # seconds until the first worker trains
     leaving: float = 0.0  # seconds from the last training to the end of the command
+    keeps: bool = True  # whether trials leave checkpoints, from which those that paused go on
     ask: Callable[[int], float] = lambda number: 0.0  # seconds that the proposal of a trial takes
 
 
@@ -135,6 +137,11 @@ def assumed(spec: Spec) -> str:
     return f"nobody knows whom {stopping.method} stops, so here every trial runs to its end"
 
 
+def _told(training: Training, step: int) -> int:
+    """When a training tells that it has come to a step: at its next report, or at its end."""
+    return min(math.ceil(step / training.grid) * training.grid, training.units)
+
+
 @dataclass(order=True)
 class _Move:
     """A trial on its way from one step to another, where it is at a time."""
@@ -169,10 +176,11 @@ class _Simulation:
         rungs = {rung for bracket in self._brackets for rung in bracket.rungs}
         steps = sorted(rung for rung in rungs if rung < self._units)
         first = min([*steps, self._units])
-        to_first = (each.setup + each.per_unit * first for each in costs.trainings)
+        to_first = (each.setup + each.per_unit * _told(each, first) for each in costs.trainings)
         self._first = statistics.fmean(to_first)  # seconds until a new trial is at its first rung
         self._reached = {step: Reached(step) for step in (*steps, self._units)}
         self._of: dict[int, Training] = {}
+        self._at: dict[int, int] = {}  # the units that a trial had when it was last compared
         self._losses: dict[int, float] = {}
         self._audit = Draw.of(spec).within(self._trainings_in_time)
         self._audited: set[int] = set()  # who was to stop and went on
@@ -224,7 +232,7 @@ class _Simulation:
         auditing = self._audit_paused() * self._times
         for number in self._paused:
             for step, reached in self._reached.items():
-                if self._at(number) < step <= self._of[number].units:
+                if self._at[number] < step <= self._of[number].units:
                     reached.add(now + auditing, round(self._times))
             insort(self._complete, (self._losses[number], number))
         return self._concluded(now, by, auditing)
@@ -301,7 +309,7 @@ class _Simulation:
         if promoted is not None and self._promotion is not None:
             self._promotion.go_on(promoted)
             self._paused.discard(promoted)
-            self._go(promoted, self._at(promoted), now + self._of[promoted].setup)
+            self._go(promoted, self._at[promoted], now + self._of[promoted].setup)
             return True
         if len(self._of) >= self._most or (self._of and now + self._first > self._over(now)):
             return False
@@ -344,7 +352,7 @@ class _Simulation:
                 found = unbeaten
         if found is None:
             return None
-        comes = now + self._seconds_until(found, self._next(found, self._at(found)))
+        comes = now + self._seconds_until(found, self._next(found, self._at[found]))
         return found if comes <= self._over(now) else None
 
     def _is_last_chance(self, number: int, other: int | None, now: float) -> bool:
@@ -353,9 +361,9 @@ class _Simulation:
             return True
         if self._samples is None:
             return False
-        at = 0 if other is None else self._at(other)
+        at = 0 if other is None else self._at[other]
         units = self._next(number if other is None else other, at) - at
-        mine = self._of[number].units - self._at(number)
+        mine = self._of[number].units - self._at[number]
         return self._samples - self._consumed - units * self._costs.slots < mine * self._costs.slots
 
     def _has_no_time_to_wait(
@@ -369,13 +377,13 @@ class _Simulation:
         rest = again if begins else again - self._of[number].setup
         after = left - self._first
         if other is not None:
-            after = left - self._seconds_until(other, self._next(other, self._at(other)))
+            after = left - self._seconds_until(other, self._next(other, self._at[other]))
         return rest <= left and after < SPARE * again
 
     def _seconds_until(self, number: int, step: int) -> float:
         """What a trial that waits takes until it is at a later step."""
         training = self._of[number]
-        return training.setup + training.per_unit * (step - self._at(number))
+        return training.setup + training.per_unit * (step - self._at[number])
 
     def _wait(self, seconds: float) -> None:
         """Let the driver think, and those that report meanwhile wait for it."""
@@ -392,10 +400,6 @@ class _Simulation:
     def _bracket(self, number: int) -> int:
         return bracket_of_trial(self._brackets, self._spec.name, number)
 
-    def _at(self, number: int) -> int:
-        assert self._promotion is not None
-        return self._promotion.standing(number).step
-
     def _stops(self, number: int) -> Sequence[int]:
         """Where a trial is compared."""
         stopping, end = self._spec.early_stopping, self._of[number].units
@@ -408,8 +412,8 @@ class _Simulation:
 
     def _next(self, number: int, at: int) -> int:
         """The next step at which a trial is compared, or its end."""
-        end = self._of[number].units
-        return next((stop for stop in self._stops(number) if at < stop < end), end)
+        training = self._of[number]
+        return next((_told(training, stop) for stop in self._stops(number) if at < stop), training.units)
 
     def _go(self, number: int, at: int, now: float) -> None:
         """Let a trial train to the next step at which it is compared, or to its end."""
@@ -419,6 +423,7 @@ class _Simulation:
 
     def _arrive(self, move: _Move, now: float) -> None:
         ended = move.step >= move.training.units
+        self._at[move.number] = move.step
         if move.number not in self._audit:
             self._consumed += move.step - move.begun
         for step, reached in self._reached.items():
@@ -441,20 +446,25 @@ class _Simulation:
             self._promotion.report(number, self._bracket(number), move.step, loss, self._kinds[number])
             self._promotion.pause(number)
             first = self._promotion.next()
-            goes_on = first == number or (
+            goes_on = first == number if self._costs.keeps else self._promotion.passes(number)
+            if goes_on or (
                 self._promotion.unbeaten() == number and self._has_no_time_to_wait(number, first, now)
-            )
-            if not goes_on:
+            ):
+                self._promotion.go_on(number)
+                return True
+            if self._costs.keeps:
                 if number in self._audit:
                     self._paused.add(number)
                 return False
-            self._promotion.go_on(number)
-            return True
+            self._promotion.end(number)
+            return self._is_audited(number)
         bracket = self._bracket(number) if self._brackets else 0
         ranked = self._ranked[bracket, move.step]
         insort(ranked, loss)
-        if self._is_baseline(number) or self._passes(loss, ranked):
-            return True
+        return self._is_baseline(number) or self._passes(loss, ranked) or self._is_audited(number)
+
+    def _is_audited(self, number: int) -> bool:
+        """Whether a trial that is to stop goes on in the audit."""
         if number in self._audit:
             self._audited.add(number)
         return number in self._audit

@@ -14,6 +14,7 @@ from .durations import duration, option
 from .estimate import Measured
 from .forecast import MODEL_AFTER, Costs, Forecast, Training, assumed, forecast
 from .memory import Expected
+from .scheduling import promotes
 
 FEWEST_TRAININGS = 5  # whole ones, that compare anything
 SLOW_START = 0.2  # of a search, that its workers may take to start
@@ -97,7 +98,7 @@ def costs_of(measured: Measured, before: float) -> Costs:
             return Training(probe.cost.setup, 0.0, 1)
         every = probe.every or probe.cost.seconds(units)
         slower = 1 + measured.driver.report / every  # for each report waits for the driver
-        return Training(probe.cost.setup, probe.cost.per_unit * slower, units, every)
+        return Training(probe.cost.setup, probe.cost.per_unit * slower, units, every, probe.grid)
 
     known = [training(index) for index in range(len(measured.known))]
     own = measured.baseline is not None and measured.baseline.cost is not None
@@ -108,6 +109,7 @@ def costs_of(measured: Measured, before: float) -> Costs:
         startup=before + measured.driver.begin + measured.startup,
         leaving=measured.leaving,
         ask=measured.driver.ask,
+        keeps=measured.keeps,
     )
 
 
@@ -146,6 +148,11 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
     last, end = spec.early_stopping.max, max(measured.lengths)
     if last is not None and end + max(p.first or 0 for p in measured.known) <= last:  # it leaves out a report
         yield f"trainings end at {end:,} {spec.resource}: early_stopping.max is {last:,}"
+    if promotes(spec) and not measured.keeps:
+        yield (
+            "trials leave no checkpoint with their reports, so none can pause and go on: "
+            "each is judged once, as by type: stopping"
+        )
     yield from _about_memory(spec, measured)
     if measured.errors:
         count = len(measured.errors)

@@ -73,6 +73,14 @@ class Attempt:
         return (seconds[-1] - seconds[-2]) / max(1, self.heard - 1)
 
     @property
+    def grid(self) -> int:
+        """Units from one report to the next; 1 before the first."""
+        if not self.reports:
+            return 1
+        steps = [self.begun_at, *(step for step, _ in self.reports)]
+        return max(1, round((steps[-1] - steps[-2]) / max(1, self.heard - 1)))
+
+    @property
     def cost(self) -> Cost | None:
         """What it tells; None where it has not reported."""
         if not self.reports:

@@ -55,6 +55,16 @@ def short(trial):
     return trial.params["x"]
 
 
+def sparse(trial):
+    for step in range(1, 10):
+        time.sleep(0.05)
+        if step % 4 == 0:
+            if trial.params["keeps"]:
+                (trial.checkpoint / "step").write_text(str(step))
+            trial.report(trial.params["x"], step=step)
+    return trial.params["x"]
+
+
 def diverges(trial):
     trial.report(float("nan"), step=1)
 
@@ -150,6 +160,23 @@ def test_trainings_that_end_sooner_than_their_space_says_are_foreseen_so(tmp_pat
     assert [each["step"] for each in found["rungs"]] == [1, 3, 5]
     assert 0.25 < found["measured"]["training"] < 0.4, "five times 0.05 seconds, and not nine"
     assert "trainings end at 5 steps: early_stopping.max is 9" in found["remarks"]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_reports_sparser_than_rungs_and_trials_without_checkpoints_are_foreseen(
+    tmp_path: Path, keeps: bool
+) -> None:
+    told = command(
+        tmp_path,
+        *("plan", "space.yaml", "--measure", "60", "--json"),
+        objective="function.py:sparse",
+        parameters=SPACE["parameters"] | {"keeps": keeps},
+        early_stopping=SPACE["early_stopping"] | {"type": "promotion"},
+    )
+    found = json.loads(told.stdout)
+    assert [each["trials"] for each in found["rungs"][:2]] == [30, 30], "one report brings them to both"
+    once = "trials leave no checkpoint with their reports, so none can pause and go on: each is judged once, "
+    assert (once + "as by type: stopping" in found["remarks"]) is not keeps
 
 
 def test_the_budget_that_binds_is_the_one_to_raise(tmp_path: Path) -> None:

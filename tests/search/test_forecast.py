@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -200,6 +201,24 @@ def test_the_best_of_those_that_wait_comes_to_its_end(budget: dict[str, Any]) ->
     found = forecast(asked, costs(27.0))
     assert found.reached[-1].step == 9
     assert found.complete == 1
+
+
+def test_a_trial_is_compared_when_it_next_reports() -> None:
+    """Every trial comes to both rungs with its report at 4 of 9 units, and two of six go on from there."""
+    asked = spec(budget={"trials": 6}, early_stopping=ASHA | {"type": "promotion"})
+    sparse = Costs([Training(0.0, 1.0, 9, grid=4)], None, 1, 0.0)
+    found = forecast(asked, sparse)
+    assert [each.trials for each in found.reached] == [6, 6, 2]
+    assert found.search == pytest.approx(6 * 4 + 2 * 5)
+
+
+def test_trials_without_checkpoints_are_judged_once() -> None:
+    asked = spec(budget={"trials": 60}, early_stopping=ASHA | {"type": "promotion"}, audit=0.0)
+    waiting = forecast(asked, costs(9.0))
+    once = forecast(asked, replace(costs(9.0), keeps=False))
+    assert once.complete > waiting.complete, "the first of all is always the best so far"
+    audited = forecast(asked.override(audit=0.2), replace(costs(9.0), keeps=False))
+    assert audited.audited > 0 == audited.auditing, "who cannot wait goes on meanwhile"
 
 
 def test_each_kind_has_its_turn_at_a_rung() -> None:
