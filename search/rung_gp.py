@@ -28,6 +28,7 @@ from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import ThreadpoolController
 
 from ..spaces import Choice, Spec
+from ..storage.states import unusable
 from .algorithms import AGAIN, ATTEMPTS, WholeSampler, all_refused, derived_seed, labelled
 from .cube import Cube
 from .explain import SUGGESTED
@@ -197,16 +198,14 @@ class RungGPSampler(WholeSampler):
     def _table(self, trials: Sequence[FrozenTrial]) -> Array:
         """The loss of each trial at each place [trials, places].
 
-        NaN where it has not been, and of a trial that failed; infinite where it cannot be trained, also at
-        rungs where it still looked good: or models would go on to propose the like.
+        NaN where it has not been; infinite where it cannot be trained, also at rungs where it still looked
+        good: or models would go on to propose the like.
         """
         sign = 1 if self._spec.goal == "minimize" else -1
         found = np.full((len(trials), max(1, len(self._places))), np.nan)
         for row, trial in enumerate(trials):
-            if any(trial.constraints.values()):
+            if unusable(trial):
                 found[row] = np.inf
-                continue
-            if trial.state == TrialState.FAIL:
                 continue
             if self._places:
                 values = [value_at(trial, place) for place in self._places]

@@ -55,9 +55,9 @@ def as_samplers_see_it(study: optuna.Study, spec: Spec, dimensions: int) -> optu
     if promotes(spec):
         return at_best_rung(study, spec, enough=dimensions + 2)
     trials = study._get_trials(deepcopy=False, use_cache=True)  # as Optuna's samplers get them
-    if not any(CONFIRMS in trial.user_attrs or AUDITED in trial.user_attrs for trial in trials):
+    if not any(t.state == TrialState.FAIL or t.user_attrs.keys() & {CONFIRMS, AUDITED} for t in trials):
         return study
-    return RungView(study, decided(trials))
+    return RungView(study, [_avoided(trial) for trial in decided(trials)])
 
 
 def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> RungView:
@@ -71,7 +71,7 @@ def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> RungView:
         if len(seen) >= enough:
             break
     there = {trial.number for trial in seen}
-    others = [trial for trial in trials if trial.number not in there]
+    others = [_avoided(trial) for trial in trials if trial.number not in there]
     # Samplers keep away from what cannot be trained (but `gp`, which knows complete trials alone), and some
     # from what runs.
     others = [t for t in others if t.state == TrialState.RUNNING or any(t.constraints.values())]
@@ -107,6 +107,15 @@ def as_decided(trial: FrozenTrial) -> FrozenTrial:
     seen.state, seen.value = TrialState.PRUNED, seen.intermediate_values[step]
     attrs = trial.system_attrs.items()
     seen.system_attrs = {k: v for k, v in attrs if not k.startswith("constraints")}  # of what came later
+    return seen
+
+
+def _avoided(trial: FrozenTrial) -> FrozenTrial:
+    """A trial; one that failed as if it broke a constraint, since Optuna's samplers see no failed ones."""
+    if trial.state != TrialState.FAIL or not trial.params:
+        return trial
+    seen = copy.copy(trial)
+    seen.state, seen.system_attrs = TrialState.PRUNED, trial.system_attrs | {"constraints": [1.0]}
     return seen
 
 

@@ -7,6 +7,7 @@ of the resource from the beginning on.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cached_property
 
 from optuna.trial import FrozenTrial, TrialState
@@ -14,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Spec
 from ..storage.states import confirms
 from .auditing import Draw
-from .confirming import Wish, at_target, missing, searched
+from .confirming import Wish, at_target, cut_short, missing, searched
 from .lives import Lives
 from .pace import Pace
 from .scheduling import expected_cost
@@ -79,10 +80,17 @@ class Spending:
         return [] if self._spec.budget.time is None else self._timing.in_the_way(self._wish())
 
     def kept(self) -> tuple[int, int]:
-        """The resource that is kept back for the confirmation and for the audit."""
+        """The resource that is kept back for the confirmation and for the audit.
+
+        Each training that confirms is counted whole, whatever it took: a search that was over stays so. One
+        that has confirmed before and goes on may find a new best.
+        """
         last, wish, trials = self._spec.early_stopping.max or 0, self._wish(), self._lives.trials
-        trainings = max(wish.trainings(self._spec), len(missing(self._spec, wish, trials)))
-        return trainings * last, self.audit.rest(trials, last)
+        again = [trial for trial in trials if confirms(trial) is not None]
+        further = max(len(missing(self._spec, wish, trials)), wish.seeds if again else 0)
+        trainings = max(wish.trainings(self._spec), self._put_up + further)
+        confirming = trainings * last - sum(spent_on(self._spec, trial) for trial in again)
+        return max(0, confirming), self.audit.rest(trials, last)
 
     def is_last_chance(self, number: int, other: int | None, left: float) -> bool:
         """Whether a trial that waits will not come to its end if another, or a new one, goes first.
@@ -104,9 +112,31 @@ class Spending:
 
         `ended_early`: before all its trials were asked. Then its time is used up.
         """
-        self._confirms = self._wish()  # who is compared is not changed under way
+        self._confirms = self._affordable(self._wish())  # who is compared is not changed under way
         more = ended_early and self._spec.budget.time is not None and self._at_target() is None
         return self._timing.next_round(self._confirms, more=more)
+
+    @property
+    def _put_up(self) -> int:
+        """How many trainings that confirm there are."""
+        return sum(confirms(trial) is not None and not cut_short(trial) for trial in self._lives.trials)
+
+    def _affordable(self, wish: Wish) -> Wish:
+        """As many of the best as the resource has room for: a search that was extended may find several."""
+        last, samples, trials = (
+            self._spec.early_stopping.max or 0,
+            self._spec.budget.samples,
+            self._lives.trials,
+        )
+        if samples is None:
+            return wish
+        left = samples - sum(spent_on(self._spec, trial) for trial in searched(trials))
+        while wish.top:
+            trainings = self._put_up + len(missing(self._spec, wish, trials))
+            if trainings <= wish.trainings(self._spec) or trainings * last < left + last:
+                break
+            wish = replace(wish, top=wish.top - 1)
+        return wish
 
     def _wish(self) -> Wish:
         """Who is to be confirmed, as far as the budget allows."""

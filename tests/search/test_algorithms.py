@@ -19,6 +19,7 @@ from hpsearch.search.algorithms import (
     make_pruner,
     make_sampler,
     sampler_of,
+    suggest,
 )
 from hpsearch.search.driver import Driver
 from hpsearch.spaces import Spec
@@ -230,6 +231,28 @@ def test_trials_that_diverge_are_learnt_from_and_warned_of_by_nobody(
     assert all(t.state == TrialState.PRUNED for t in trials if t.number in infeasible)
     if sampler == "tpe":
         assert sum(n >= 12 for n in infeasible) < sum(n < 12 for n in infeasible)
+
+
+@pytest.mark.parametrize(
+    "stopping",
+    [{"method": "none"}, {"method": "asha", "type": "promotion", "min": 1, "max": 9}],
+    ids=["whole", "at rungs"],
+)
+def test_tpe_keeps_away_from_where_trials_fail(make_spec: Any, stopping: dict[str, Any]) -> None:
+    """Optuna's own sees no failed trial, and so proposes the like again and again."""
+    spec = make_spec(search={"sampler": "tpe", "seed": 3}, early_stopping=stopping)
+    study = optuna.create_study(sampler=sampler_of(spec))
+    for _ in range(60):
+        trial = study.ask()
+        x = spec.space.resolve(lambda name, parameter: suggest(trial, name, parameter))["x"]  # noqa: B023
+        if x > 0.75:
+            study.tell(trial, state=TrialState.FAIL)
+            continue
+        for step in (1, 3, 9):
+            trial.report((x - 0.3) ** 2, step)
+        study.tell(trial, (x - 0.3) ** 2)
+    failed = [t.number for t in study.get_trials() if t.state == TrialState.FAIL]
+    assert sum(number >= 20 for number in failed) <= 4
 
 
 def test_a_gaussian_process_is_asked_once_for_a_proposal(

@@ -994,6 +994,41 @@ def test_the_confirmation_is_kept_back_of_a_budget_of_samples(table: Table, make
 
 
 @pytest.mark.parametrize(
+    ("samples", "found", "confirmed"),
+    [
+        (99, [], []),  # two trainings are kept back for a further winner
+        (126, [0.9, 0.8], []),
+        (126, [0.9, -0.1], [11, 11]),
+        (126, [-0.1, -0.2], [11, 11]),  # of two new ones the better, as there is no room for both
+        (162, [0.9, 0.8, -0.1, -0.2], [13, 12, 13, 12]),
+    ],
+)
+def test_a_budget_of_samples_that_is_extended_has_the_rest_for_its_search_and_for_a_new_winner(
+    table: Table, make_spec: Any, samples: int, found: list[float], confirmed: list[int]
+) -> None:
+    stopping = {"method": "none", "max": 9, "resource": "samples"}
+    fields: dict[str, Any] = {"early_stopping": stopping, "confirm": {"top": 2, "seeds": 2}, "baseline": None}
+    driver = table.driver(make_spec(budget={"samples": 90}, **fields))
+    for number in range(10):
+        trained(driver, 0.1 * number)
+    assert driver.ask() is None
+    driver.close()
+    values = iter(found)
+    for _ in range(2):  # the second time there is nothing left to do
+        driver = table.driver(make_spec(budget={"samples": samples}, **fields))
+        while (given := driver.ask()) is not None:
+            confirms = "confirms" in driver.trials[given.number].user_attrs
+            value = 0.0 if confirms else next(values)
+            driver.report(given.number, value, 9, {})
+            driver.complete(given.number, value)
+        driver.close()
+    added = table.read()[10:]
+    assert [t.value for t in added if "confirms" not in t.user_attrs] == found
+    assert [t.user_attrs["confirms"] for t in added if "confirms" in t.user_attrs] == confirmed
+    assert driver.consumed <= samples
+
+
+@pytest.mark.parametrize(
     ("budget", "options"),
     [
         ({"trials": 2}, "--trials 4"),

@@ -127,8 +127,9 @@ def test_constraints_and_conditions_hold_for_every_proposal(make_spec: Any) -> N
     assert late["b"] > 3 * late["a"]
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["diverges", "fails"])
 @pytest.mark.parametrize("breaks_at", [1, 3], ids=["at once", "after it looked best at a rung"])
-def test_it_keeps_away_from_what_cannot_be_trained(make_spec: Any, breaks_at: int) -> None:
+def test_it_keeps_away_from_what_cannot_be_trained(make_spec: Any, breaks_at: int, fails: bool) -> None:
     spec = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp"})
     study = optuna.create_study(sampler=sampler_of(spec))
     for _ in range(60):
@@ -140,6 +141,8 @@ def test_it_keeps_away_from_what_cannot_be_trained(make_spec: Any, breaks_at: in
                 trial.report(1 - config["x0"] + 1 / step, step)
         if trainable:
             study.tell(trial, 1 - config["x0"])
+        elif fails:
+            study.tell(trial, state=TrialState.FAIL)
         else:
             trial.set_constraint("diverged", 1.0)
             study.tell(trial, state=TrialState.PRUNED)
