@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..storage.states import audited_at, confirms, state_of
+from .console import PlainConsole
 from .driver import Driver
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -34,7 +35,7 @@ STYLES = {  # of the states of trials, in the order in which they are told
 SAY_AGAIN_SECONDS = 10.0  # between two sayings of the same thing
 
 
-class SteadyConsole(Console):
+class SteadyConsole(PlainConsole):
     """A console whose reader, or terminal, may go: the search goes on, and says no more."""
 
     def print(self, *objects: Any, **options: Any) -> None:
@@ -56,7 +57,7 @@ class LineProgress:
     """A line for each trial that ends."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or SteadyConsole(highlight=False)
+        self.console = console or SteadyConsole()
         self._said: dict[str, float] = {}
 
     def __enter__(self) -> LineProgress:

@@ -121,14 +121,13 @@ def _default() -> Spec:
 
 
 def _look(spec: Spec | None, backend: str, storage: str | None, runs: Path | None, as_json: bool) -> None:
-    from rich.console import Console
-
     from ...storage import database, files
+    from ..console import PlainConsole
     from ..doctor import machine_checks
 
     url = database.resolve_url(storage)
     found = []
-    console = Console(highlight=False)
+    console = PlainConsole()
     for check in machine_checks(url, runs=files.runs_folder(url, runs), spec=spec, ray=backend == "ray"):
         found.append(check)
         if not as_json:
@@ -150,17 +149,16 @@ def _print(console: Console, check: Check) -> None:
 
 
 def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as_json: bool) -> None:
-    from rich.console import Console
-
+    from ..console import PlainConsole
     from ..kill_test import kill_test, small
 
     seed = asked.get("seed", random.randrange(2**32))
     kills = asked.get("kills", DEFAULT_KILLS)
     cut = small(spec, asked.get("trials", DEFAULT_TRIALS))
-    console = Console(highlight=False)
+    console = PlainConsole()
     again = ["doctor", *([space] if space else []), "--kill-test"]
     again += common.options(backend=backend, trials=cut.budget.trials, kills=kills, seed=seed)
-    aside = Console(stderr=True, highlight=False) if as_json else console
+    aside = PlainConsole(stderr=True) if as_json else console
     aside.print(
         f'kill test of "{cut.name}" on {backend}: {cut.budget.trials} trials, one worker, '
         f"{kills} kills, seed {seed}",
@@ -179,8 +177,7 @@ def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as
 
 
 def _test_packs(spec: Spec, space: str | None, asked: dict[str, Any], as_json: bool) -> None:
-    from rich.console import Console
-
+    from ..console import PlainConsole
     from ..pack_test import pack_test
 
     seed = asked.get("seed", random.randrange(2**32))
@@ -188,8 +185,8 @@ def _test_packs(spec: Spec, space: str | None, asked: dict[str, Any], as_json: b
     again = common.command(
         *["doctor", *([space] if space else []), "--pack-test"], *common.options(trials=trials, seed=seed)
     )
-    console = Console(highlight=False)
-    aside = Console(stderr=True, highlight=False) if as_json else console
+    console = PlainConsole()
+    aside = PlainConsole(stderr=True) if as_json else console
     aside.print(
         f'pack test of "{spec.name}": {trials} random configurations and one that diverges, seed {seed}',
         markup=False,
@@ -217,7 +214,7 @@ class LineWatch:
     def __call__(self, what: str, done: int, total: int | None) -> None:
         if what != self._said:
             self._said = what
-            self._console.print(what, markup=False, soft_wrap=True)
+            self._console.print(what, soft_wrap=True)
 
 
 class LiveWatch:
@@ -280,12 +277,12 @@ def conclude(console: Console, outcome: Outcome, again: str) -> None:
     console.print(_verdict(outcome), soft_wrap=True)
     if outcome.not_compared:
         names = ", ".join(outcome.not_compared)
-        console.print(f"not compared, for no two runs have the same: {names}", markup=False, soft_wrap=True)
+        console.print(f"not compared, for no two runs have the same: {names}", soft_wrap=True)
     if outcome.passed:
-        console.print(f"the same kills again: {again}", markup=False, soft_wrap=True)
+        console.print(f"the same kills again: {again}", soft_wrap=True)
     else:
-        console.print(f"all of it is kept in {outcome.folder}", markup=False, soft_wrap=True)
-        console.print(f"to repeat: {again}", markup=False, soft_wrap=True)
+        console.print(f"all of it is kept in {outcome.folder}", soft_wrap=True)
+        console.print(f"to repeat: {again}", soft_wrap=True)
 
 
 def _verdict(outcome: Outcome) -> Any:
@@ -334,7 +331,7 @@ def conclude_packs(console: Console, outcome: Packed, again: str) -> None:
             "rounding: a learning rate that is too hot makes something big of it",
             soft_wrap=True,
         )
-    console.print(f"the same trials again: {again}", markup=False, soft_wrap=True)
+    console.print(f"the same trials again: {again}", soft_wrap=True)
 
 
 def _packed_note(each: Trained) -> str:

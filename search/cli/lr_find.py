@@ -73,10 +73,11 @@ def lr_find(
 @contextmanager
 def _progress(steps: int) -> Iterator[Callable[[Point], None]]:
     """A bar on a terminal's stderr, while the test runs."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    from ..console import PlainConsole
+
+    console = PlainConsole(stderr=True)
     text = TextColumn("{task.description}")
     with Progress(
         text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True,
@@ -92,12 +93,12 @@ def _progress(steps: int) -> Iterator[Callable[[Point], None]]:
 
 
 def _show(found: Found, space: str, html: Path | None, write: bool) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from ...spaces import log_range
+    from ..console import PlainConsole
 
-    console = Console(highlight=False)
+    console = PlainConsole()
     fixed = "  ".join(f"{name} {common.brief(value)}" for name, value in found.parameters.items())
     console.print(Text.assemble((found.space, "bold"), ": training loss by learning rate, at"))
     console.print(Text(fixed, style="dim"))
@@ -139,7 +140,7 @@ def _curve(console: Console, found: Found) -> None:
         marked=found.range,
         label="range",
     )
-    console.print("\n".join(["", *lines, ""]), markup=False, soft_wrap=True)
+    console.print("\n".join(["", *lines, ""]), soft_wrap=True)
     if max(point.smoothed for point in points) > top:
         said = f"it rises on to {max(point.smoothed for point in points):.3g}"
         said += f", and the test ended at {points[-1].learning_rate:.1e}" if found.test.diverged else ""

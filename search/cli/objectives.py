@@ -84,9 +84,9 @@ def init(
 
 
 def _show_all(found: list[Described]) -> None:
-    from rich.console import Console
     from rich.text import Text
 
+    from ..console import PlainConsole
     from .screens import grid
 
     rows = []
@@ -95,7 +95,7 @@ def _show_all(found: list[Described]) -> None:
         if each.missing:
             line.append(f"\n{each.missing}", "yellow")
         rows.append((each.name, line))
-    console = Console(highlight=False)
+    console = PlainConsole()
     console.print(grid(rows))
     console.print(
         Text("your own: module:function, path/to/file.py:function or {command: [...]}", "dim"), soft_wrap=True
@@ -103,11 +103,12 @@ def _show_all(found: list[Described]) -> None:
 
 
 def _show_one(found: Described) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    from ..console import PlainConsole
+
+    console = PlainConsole()
     console.print(Text.assemble((found.name, "bold"), f": {found.summary}"), soft_wrap=True)
     if found.missing:
         console.print(Text(found.missing, "yellow"), soft_wrap=True)

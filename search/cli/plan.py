@@ -102,10 +102,11 @@ def plan(
 @contextmanager
 def _progress(seconds: float) -> Iterator[Callable[[int], None]]:
     """What is measured, on a terminal's stderr."""
-    from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    from ..console import PlainConsole
+
+    console = PlainConsole(stderr=True)
     text = TextColumn("{task.description}")
     with Progress(
         SpinnerColumn(), text, TimeElapsedColumn(), console=console, transient=True,

@@ -72,7 +72,7 @@ def run(
         audit=common.auditing(spec, audit),
         report_to=common.names(report_to),
     )
-    console = SteadyConsole(highlight=False)
+    console = SteadyConsole()
     live = console.is_terminal and not plain
     with LiveProgress(console) if live else LineProgress(console) as watcher:
         result = search(
@@ -93,32 +93,35 @@ def run(
 
 def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> None:
     """The winner, what it beat, and the next commands, which find the study by these options."""
+    from rich.text import Text
+
     from ..report import against, audit_of, confirmation
 
     if not result.ran and not result.stopped:
-        console.print(_finished(result), soft_wrap=True, markup=False)
+        console.print(_finished(result), soft_wrap=True)
     elif result.stop_reason is not None:
-        console.print(f"stopped: {result.stop_reason}", soft_wrap=True, markup=False)
+        console.print(f"stopped: {result.stop_reason}", soft_wrap=True)
     best = result.best_trial
     if best is None:
-        console.print(f'no trial of "{result.name}" ran to its end, so there is no winner', markup=False)
+        console.print(f'no trial of "{result.name}" ran to its end, so there is no winner')
     else:
         assert best.value is not None
-        console.print(f"best {result.spec.metric} [bold green]{best.value:.6g}[/] by trial {best.number}")
+        value = (f"{best.value:.6g}", "bold green")
+        console.print(Text.assemble(f"best {result.spec.metric} ", value, f" by trial {best.number}"))
         for name, value in result.best.params.items():
-            console.print(f"  {name}: {common.text(value)}", markup=False, soft_wrap=True)
+            console.print(f"  {name}: {common.text(value)}", soft_wrap=True)
         for line in confirmation(result):
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
         told = against(result.baseline, best, result.spec.goal, result.confirmed)
-        console.print(told, soft_wrap=True, markup=False)
+        console.print(told, soft_wrap=True)
         if _may_confirm(result) and not confirmation(result):
-            console.print(_to_confirm(result), soft_wrap=True, markup=False)
+            console.print(_to_confirm(result), soft_wrap=True)
     for line in audit_of(result):
-        console.print(f"audit: {line}", markup=False, soft_wrap=True)
+        console.print(f"audit: {line}", soft_wrap=True)
     if result.stopped:
         renamed = result.name != result.spec.name and "--name" not in sys.argv  # by somebody, meanwhile
         again = [*sys.argv[1:], *(["--name", result.name] if renamed else [])]
-        console.print(f"continue with: {common.command(*again)}", soft_wrap=True, markup=False)
+        console.print(f"continue with: {common.command(*again)}", soft_wrap=True)
     elif best is not None:
         console.print("next:")
         name = result.name
@@ -129,10 +132,10 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
             ("export", name, "-o", "best.yaml", *options),
             ("train", "best.yaml"),
         ):
-            console.print(f"  {common.command(*words)}", soft_wrap=True, markup=False)
+            console.print(f"  {common.command(*words)}", soft_wrap=True)
     about = common.about_password(sys.argv[1:])
     if about is not None:
-        console.print(about, soft_wrap=True, markup=False)
+        console.print(about, soft_wrap=True)
 
 
 def _may_confirm(result: StudyResult) -> bool:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from ...storage.studies import StudySummary
 from ..advice import ENDINGS
+from ..console import PlainConsole
 from ..durations import duration
 from ..edges import FEWEST as FEWEST_FOR_EDGES
 from ..edges import Edges
@@ -40,11 +41,11 @@ class Column(NamedTuple):
 
 def show(content: RenderableType) -> None:
     """Print to the terminal's width; to a pipe or a file as wide as it is."""
-    console = Console(highlight=False)
+    console = PlainConsole()
     if console.is_terminal:
         console.print(content, crop=False)  # what is too wide and may not be broken goes on in the next line
         return
-    wide = Console(highlight=False, width=PIPED_WIDTH)
+    wide = PlainConsole(width=PIPED_WIDTH)
     with wide.capture() as captured:
         wide.print(content)
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))

@@ -127,10 +127,11 @@ def content(spec: Spec, file: str, samples: list[dict[str, Any]]) -> dict[str, A
 
 def show(spec: Spec, samples: list[dict[str, Any]]) -> None:
     """Print a space as understood."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    from ..console import PlainConsole
+
+    console = PlainConsole()
     objective = spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command)
     head = Text.assemble((spec.name, "bold"), f": {spec.goal} {spec.metric} of {objective}")
     if spec.preset:
@@ -228,12 +229,12 @@ def _refuse(error: SpaceError, as_json: bool) -> None:
 
 
 def _title(console: Console, text: str) -> None:
-    console.print(f"\n[dim]{text}[/]")
+    console.print(f"\n{text}", style="dim")
 
 
 def _lines(console: Console, lines: Iterable[str]) -> None:
     for line in lines:
-        console.print(f"  {line}", markup=False, soft_wrap=True)
+        console.print(f"  {line}", soft_wrap=True)
 
 
 def _parameters(spec: Spec) -> RenderableType:
@@ -257,8 +258,9 @@ def _configurations(
     spec: Spec, baseline: dict[str, Any] | None, samples: list[dict[str, Any]], width: int
 ) -> RenderableType:
     """A row for each configuration; a column where rows are too wide for the terminal."""
-    from rich.console import Console
     from rich.padding import Padding
+
+    from ..console import PlainConsole
 
     named = {} if baseline is None else {"baseline": baseline}
     named |= {str(number): config for number, config in enumerate(samples, start=1)}
@@ -268,7 +270,7 @@ def _configurations(
     for label, config in named.items():
         values = (common.brief(config[name]) if name in config else "-" for name in names)
         cells.append([label, *values])
-    if Console(width=10_000).measure(_grid(cells)).maximum + 2 > width:
+    if PlainConsole(width=10_000).measure(_grid(cells)).maximum + 2 > width:
         cells = [list(column) for column in zip(*cells, strict=True)]
     return Padding(_grid(cells), (0, 0, 0, 2), expand=False)
 

@@ -267,11 +267,10 @@ def _cell(values: dict[str, Any], name: str) -> str:
 
 
 def _print_trials(rows: list[TrialRow], spec: Any) -> None:
-    from rich.console import Console
-
+    from ..console import PlainConsole
     from . import screens
 
-    width = Console().width if _on_terminal() else screens.PIPED_WIDTH
+    width = PlainConsole().width if _on_terminal() else screens.PIPED_WIDTH
     names = list(spec.space.searched)
     table, left_out = screens.trials_table(rows, spec.metric, spec.resource, names, width)
     screens.show(table)

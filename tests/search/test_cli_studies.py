@@ -15,13 +15,13 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
-from rich.console import Console
 from ruamel.yaml import YAML
 from typer.testing import CliRunner, Result
 
 from hpsearch.search import open_study, run
 from hpsearch.search.cli import screens
 from hpsearch.search.cli.app import app
+from hpsearch.search.console import PlainConsole
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.report import study_report, trial_rows
 from hpsearch.spaces import loads
@@ -269,7 +269,7 @@ def test_a_narrow_terminal_leaves_out_whole_parameters(
 def test_no_number_is_broken(database: Path, width: int) -> None:
     report = study_report(open_study("curves", storage=str(database)))
     assert report.best is not None
-    console = Console(file=io.StringIO(), width=width)
+    console = PlainConsole(file=io.StringIO(), width=width)
     console.print(screens.study_screen(report, ()))
     assert isinstance(console.file, io.StringIO)
     assert f" {report.best.params['x']:.3g} " in console.file.getvalue()
@@ -322,6 +322,28 @@ def test_a_study_without_winner_says_so(tmp_path: Path) -> None:
         call(database, "export", "empty", "--trial", "0")
     assert "waits for its turn" in call(database, "show", "empty", "--trial", "0").stdout
     assert "no trial has run to its end" in call(database, "show", "empty").stdout
+
+
+def test_what_a_user_wrote_is_shown_as_it_is(tmp_path: Path) -> None:
+    """None of it is markup for colours, nor the name of an emoji."""
+    (tmp_path / "objective.py").write_text(
+        "def train(trial):\n"
+        "    if trial.number:\n"
+        "        raise ValueError('no [/data] in [red] :fire: now')\n"
+        "    return 1.0\n"
+    )
+    space = (
+        SPACE.format(folder=tmp_path).replace("val_loss", '"acc[/top1]"').replace("[3]", '"[/b]", ":fire:"')
+    )
+    (tmp_path / "space.yaml").write_text(space)
+    made = process("run", str(tmp_path / "space.yaml"), "--storage", str(tmp_path / "studies.db"))
+    assert "best acc[/top1] 1 by trial 0" in made.stdout
+    database = tmp_path / "studies.db"
+    shown = call(database, "show", "curves").stdout
+    assert "for the lowest acc[/top1]" in shown and "| [/b] | :fire:" in shown
+    assert "acc[/top1]" in call(database, "trials", "curves").stdout
+    assert "no [/data] in [red] :fire: now" in call(database, "show", "curves", "--why", "1").stdout
+    assert "no [/data] in [red] :fire: now" in call(database, "show", "curves", "--trial", "1").stdout
 
 
 @pytest.mark.parametrize(("ended", "further"), [("diverged: the loss is nan", False), ("pruned at 3", True)])

@@ -17,12 +17,12 @@ from typing import Any
 import psutil
 import pytest
 from optuna.trial import create_trial
-from rich.console import Console
 
 from hpsearch.search import doctor
 from hpsearch.search import pack_test as packs
 from hpsearch.search.cli import main
 from hpsearch.search.cli.doctor import conclude, conclude_packs
+from hpsearch.search.console import PlainConsole
 from hpsearch.search.kill_test import Kill, Outcome, exact, facts, first_difference, moments, small
 from hpsearch.spaces import load, loads
 from hpsearch.spaces.samplers import TPE
@@ -314,7 +314,7 @@ def outcome(**fields: Any) -> Outcome:
 
 
 def said(found: Outcome) -> list[str]:
-    console = Console(width=80, record=True, file=io.StringIO())
+    console = PlainConsole(width=80, record=True, file=io.StringIO())
     conclude(console, found, "hpsearch doctor --kill-test --seed 3")
     return [" ".join(line.split()) for line in console.export_text().splitlines()]
 
@@ -462,7 +462,7 @@ def packed(**fields: Any) -> packs.Trained:
 
 
 def told(*trials: packs.Trained) -> list[str]:
-    console = Console(width=120, record=True, file=io.StringIO())
+    console = PlainConsole(width=120, record=True, file=io.StringIO())
     conclude_packs(console, packs.Outcome(3, 1, list(trials)), "hpsearch doctor --pack-test --seed 3")
     return [" ".join(line.split()) for line in console.export_text().splitlines()]
 

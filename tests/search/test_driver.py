@@ -17,13 +17,13 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import FrozenTrial
-from rich.console import Console
 
 from hpsearch.search import clock, lives
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.api import open_study
 from hpsearch.search.cli.run import _conclude, _finished
 from hpsearch.search.confirming import Wish, outcome, overlooked
+from hpsearch.search.console import PlainConsole
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
 from hpsearch.search.explain import rung_results
@@ -1082,7 +1082,7 @@ def test_how_to_confirm_a_winner_is_told_where_the_budget_had_no_room_for_it(
         driver.complete(given.number, 0.5, 40.0)
     driver.close()
     result = open_study("study", storage=str(table.file), runs=table.runs)
-    console = Console(record=True, width=200)
+    console = PlainConsole(record=True, width=200)
     _conclude(console, dataclasses.replace(result, ran=2), ())
     assert [line for line in console.export_text().splitlines() if "to confirm" in line] == told
 
@@ -1235,7 +1235,7 @@ def test_a_confirmation_that_failed_is_told(table: Table, make_spec: Any) -> Non
     driver.close()
     result = open_study("study", storage=str(table.file), runs=table.runs)
     assert confirmation(result) == ["not confirmed, 6 trainings failed: ValueError: no"]
-    console = Console(record=True, width=200)
+    console = PlainConsole(record=True, width=200)
     _conclude(console, dataclasses.replace(result, ran=4), ())
     assert "next:\n  hpsearch retry study --failed\n" in console.export_text()
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from hpsearch.search.algorithms import make_pruner
+from hpsearch.search.console import PlainConsole
 from hpsearch.search.driver import Driver
 from hpsearch.search.progress import LineProgress, ending_line, picture, sparkline
 from hpsearch.spaces import Spec
@@ -21,7 +21,7 @@ WIDE = {f"a_parameter_with_a_long_name_{i}": {"min": 0.0, "max": 1.0} for i in r
 
 @pytest.fixture
 def lines() -> LineProgress:
-    return LineProgress(Console(file=io.StringIO(), width=60))
+    return LineProgress(PlainConsole(file=io.StringIO(), width=60))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def driver(make_spec: Callable[..., Spec], lines: LineProgress, tmp_path: Path) 
 
 
 def drawn(driver: Driver, width: int) -> list[str]:
-    console = Console(file=io.StringIO(), width=width)
+    console = PlainConsole(file=io.StringIO(), width=width)
     console.print(picture(driver))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
