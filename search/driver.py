@@ -255,7 +255,7 @@ class Driver:
                 f"trial {number} cannot write: {failure.message}; make room, and the same command goes on"
             )
             self.request_stop(self.fatal)
-        elif failure.kind == "checkpoint":  # a kill in the middle of writing leaves one such
+        elif failure.kind == "checkpoint" and not self._is_known(failure):
             told = f"{STARTED_OVER} ({failure.message}); it starts over"
             self.say(f"trial {number} {told}")
             self._storage.add_event(self.trials[number], told)
@@ -272,6 +272,10 @@ class Driver:
                 running.trial.set_user_attr("traceback", failure.traceback)
             self._lives.fail(running, failure.message)
             self._check_same_failures()
+
+    def _is_known(self, failure: Failure) -> bool:
+        """Whether a trial has failed like this that had no checkpoint to blame."""
+        return any(trial.user_attrs.get("error") == failure.message for trial in self.trials)
 
     def suspend(self, number: int) -> None:
         """Put a trial back: it waits, with its reports and checkpoint, for this or a later search."""

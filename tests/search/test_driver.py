@@ -196,6 +196,22 @@ def test_attempts_are_counted_over_resumes(table: Table, make_spec: Any) -> None
     assert table.states() == ["FAIL"]
 
 
+def test_a_checkpoint_is_not_blamed_for_what_fails_without_one_too(table: Table, make_spec: Any) -> None:
+    """A trial that fails right after it was taken up starts over; once it is known why it fails, none does."""
+    driver = table.driver(make_spec(execution={"workers": 1, "retries": 0}))
+    blamed = dataclasses.replace(ERROR, kind="checkpoint")
+    asked(driver)
+    driver.fail(0, blamed)
+    assert table.states() == ["WAITING"]
+    assert asked(driver).number == 0
+    driver.fail(0, ERROR)
+    asked(driver)
+    driver.fail(1, blamed)
+    asked(driver)
+    driver.fail(2, dataclasses.replace(blamed, message="EOFError: no more of it"))
+    assert table.states() == ["FAIL", "FAIL", "WAITING"]
+
+
 def test_a_trial_that_fails_while_the_search_is_stopping_keeps_its_retry(
     table: Table, make_spec: Any
 ) -> None:
