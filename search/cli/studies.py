@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,6 +15,7 @@ from ..errors import SearchError, UsageError
 from . import common
 
 if TYPE_CHECKING:
+    from ...storage.studies import StudySummary
     from ..report import TrialRow
 
 Study = Annotated[str, typer.Argument(help="The name of a study.")]
@@ -39,7 +40,8 @@ def list_studies(
     from ...storage.passwords import hidden
 
     url = database.resolve_url(storage)
-    found = studies.summaries(database.open_storage(url))
+    summaries = studies.summaries(database.open_storage(url))
+    found = [_with_winner(study, storage, runs) if study.confirming else study for study in summaries]
     folder = files.runs_folder(url, runs)
     searching = {study.name: files.driver_running(url, folder, study.folder) for study in found}
     if as_json:
@@ -52,6 +54,14 @@ def list_studies(
         common.say(f"no studies in {hidden(url)}; a search makes one (hpsearch run SPACE)")
         return
     print_screen(studies_table(found, searching))
+
+
+def _with_winner(study: StudySummary, storage: str | None, runs: Path | None) -> StudySummary:
+    """With the value of the winner, which was confirmed, rather than with the luckiest."""
+    from ..api import open_study
+
+    winner = open_study(study.name, storage=storage, runs=runs).best_trial
+    return study if winner is None else replace(study, best=winner.value)
 
 
 def show(

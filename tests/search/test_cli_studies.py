@@ -113,6 +113,22 @@ def test_list_counts_no_training_that_confirms_as_a_trial_of_the_budget(tmp_path
     assert "12/12" in shown and "4 of them confirm" in shown
 
 
+def test_list_shows_the_winner_that_was_confirmed(tmp_path: Path) -> None:
+    """Trial 1 has the better value in the search, and none of those of its trainings with new seeds."""
+    (tmp_path / "objective.py").write_text(
+        "def train(trial):\n    return 0.1 if trial.number == 1 else 0.2 + 0.1 * (trial.params['x'] == 2)\n"
+    )
+    space = "version: 1\nname: lucky\nobjective: '{folder}/objective.py:train'\nmetric: loss\n"
+    space += "parameters: {{x: [1, 2]}}\nsearch: {{sampler: grid}}\nbudget: {{trials: 2}}\n"
+    (tmp_path / "space.yaml").write_text(
+        (space + "execution: {{workers: 1}}\nconfirm: {{top: 2, seeds: 2}}\n").format(folder=tmp_path)
+    )
+    run(tmp_path / "space.yaml", storage=str(tmp_path / "studies.db"))
+    assert read(tmp_path / "studies.db", "best", "lucky")["number"] == 0
+    (found,) = read(tmp_path / "studies.db", "list")
+    assert (found["best"], found["confirming"]) == (0.2, 4)
+
+
 def test_list_shows_studies_of_other_tools(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/other.db"
     two = optuna.create_study(storage=url, study_name="two", directions=["minimize", "maximize"])
