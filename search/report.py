@@ -242,9 +242,7 @@ def audit(found: Audited) -> list[str]:
     stopped = "1 trial that was to stop" if found.ended == 1 else f"{found.ended} trials that were to stop"
     lost = found.lost
     if lost is None:
-        told = (
-            f"{stopped} ran to the end, beside {found.let_through} let through: too few to say what is lost"
-        )
+        told = f"{stopped} went on, beside {found.let_through} let through: too few to say what is lost"
     else:
         told = (
             f"of {stopped}, {lost.count} ended as good as the best one in {found.one_in} of the "

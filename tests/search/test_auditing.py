@@ -226,7 +226,7 @@ def test_a_trial_that_can_not_be_trained_to_its_end_was_stopped_rightly(search: 
     assert found is not None
     assert (found.ended, found.lost, found.better_than_all) == (1, None, 0)
     assert not any(decided(driver.trials)[number].constraints), "to samplers it only stopped"
-    assert audit(found)[0].startswith("1 trial that was to stop ran to the end, beside ")
+    assert audit(found)[0].startswith("1 trial that was to stop went on, beside ")
 
 
 def test_one_of_so_many_costs_the_share(make_spec: Any) -> None:
