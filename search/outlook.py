@@ -156,7 +156,8 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
     yield from _about_memory(spec, measured)
     if measured.errors:
         count = len(measured.errors)
-        yield f"{count} of {count + len(measured.known)} configurations failed: {measured.errors[0]}"
+        of = count + len(measured.known)
+        yield f"{count} of {of} configurations failed, and are left out here: {measured.errors[0]}"
 
 
 def _runs_out(spec: Spec, found: Forecast) -> bool:

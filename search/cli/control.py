@@ -6,6 +6,7 @@ another try in the study itself.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -83,7 +84,10 @@ def kill(
         raise SearchError(f"trial {trial} has not begun")
     if state not in ("running", "waiting"):
         raise SearchError(f"trial {trial} has ended already: it is {state}")
-    if not _told(found, "kill", trial):
+    if _told(found, "kill", trial):
+        if (state := _state_after(found, trial)) != "fail":
+            raise SearchError(f"trial {trial} was not killed: it is {state}")
+    else:
         _alone(found, lambda live: _fail(live, trial))
     again = common.command("retry", study, str(trial), *common.finding(storage, runs))
     common.say(f"killed trial {trial}; to try it again: {again}")
@@ -148,6 +152,16 @@ def _told(found: Found, what: str, trial: int | None = None) -> bool:
     if here is None:  # of a server's study, the search could have been another machine's
         return False
     raise SearchError(f"process {here} searches the study but does not answer; the command stays for it")
+
+
+def _state_after(found: Found, number: int) -> str:
+    """What has become of a trial that a search was told to end; it may have ended by itself."""
+    from ...storage.studies import ANSWER_SECONDS
+
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while not _trial(found, number).state.is_finished() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return _trial(found, number).state.name.lower()
 
 
 def _nobody(found: Found) -> str:

@@ -393,6 +393,28 @@ def test_stop_asks_the_driver(copied: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert asked == [{"do": "stop", "driver": os.getpid()}]
 
 
+@pytest.mark.parametrize("state", [TrialState.FAIL, TrialState.PRUNED])
+def test_a_trial_that_ended_by_itself_was_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: TrialState
+) -> None:
+    """It waited at a rung when it was looked at, and the search ended it before it was told."""
+    database = tmp_path / "one.db"
+    study = optuna.create_study(study_name="one", storage=f"sqlite:///{database}")
+    study.set_user_attr(studies.SPEC, loads(SPACE.format(folder=tmp_path)).to_json())
+    trial = study.ask()
+
+    def told(*_: Any) -> bool:
+        study.tell(trial, state=state)
+        return True
+
+    monkeypatch.setattr("hpsearch.search.cli.control._told", told)
+    if state == TrialState.FAIL:
+        assert "killed trial 0; to try it again" in call(database, "kill", "one", "0").output
+        return
+    with pytest.raises(SearchError, match="trial 0 was not killed: it is pruned"):
+        call(database, "kill", "one", "0")
+
+
 def test_a_killed_driver_is_not_running(copied: Path) -> None:
     url, runs = f"sqlite:///{copied}", copied.parent / "runs"
     with files.driver_lock(url, runs, "curves"):
