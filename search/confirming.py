@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState
@@ -19,6 +19,7 @@ from .confirmation import Confirmed, confirmed
 
 SHARE = 1 / 3  # of a search, or of its time, for its confirmation where the space leaves that open
 CHOICES = ((3, 3), (3, 2), (2, 2))  # of the best and of seeds, where the space leaves them open
+LEAST_SHARE = 1 / 2  # of the time, for the least of them, where only the time ends a search
 LEAST_SEEDS = 2  # with which each of the best trains again: one alone says nothing
 
 
@@ -30,11 +31,18 @@ class Wish:
     seeds: int
 
     @classmethod
-    def of(cls, spec: Spec, cost: float | None, time: float | None = None) -> Wish:
+    def of(
+        cls,
+        spec: Spec,
+        cost: float | None,
+        time: float | None = None,
+        price: Callable[[Wish], float] | None = None,
+    ) -> Wish:
         """What a space asks for, or what suits a search that costs so many whole trainings.
 
         `time`: as many as its time has room for; what its trials leave of that is the confirmation's too.
-        Nobody where that would cost too much.
+        `price`: what a confirmation costs, in whole trainings, where the best cost more or less than others.
+        Nobody where that would cost too much; where only the time ends a search, the least may take half.
         """
         known = [limit for limit in (cost, time) if limit is not None]
         most = SHARE * min(known, default=0.0)
@@ -43,7 +51,10 @@ class Wish:
         asked = spec.confirm
         for top, seeds in CHOICES:
             wish = cls(top if asked.top is None else asked.top, seeds if asked.seeds is None else asked.seeds)
-            if asked.top is not None or wish.trainings(spec) <= most:
+            if cost is None and time is not None and (top, seeds) == CHOICES[-1]:
+                most = LEAST_SHARE * time
+            costs = wish.trainings(spec) if price is None else price(wish)
+            if asked.top is not None or costs <= most:
                 return wish
         return cls(0, 0)
 

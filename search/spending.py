@@ -148,7 +148,7 @@ class Spending:
         time = None if seconds is None else self._pace.trainings_in(seconds)
         if cost is None and time is None:
             cost = self._cost
-        return Wish.of(self._spec, cost, time)
+        return Wish.of(self._spec, cost, time, None if time is None else self._timing.price)
 
     @property
     def _cost(self) -> float:

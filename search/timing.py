@@ -76,6 +76,22 @@ class Timing:
                 break
         return left - reserve
 
+    def price(self, wish: Wish) -> float:
+        """What a confirmation costs, in whole trainings such as the search has seen.
+
+        The best may cost more than others or less, and the baseline too.
+        """
+        whole = self._pace.whole
+        if not whole:
+            return wish.trainings(self._spec)
+        few = chosen(self._spec, wish, self._lives.trials)
+        known = [self._pace.seconds_of(trial.number) for trial in few]
+        baseline = self._baseline
+        if baseline is not None and baseline.number not in {trial.number for trial in few}:
+            known.append(self._pace.seconds_of(baseline.number))
+        trials = wish.trainings(self._spec) // wish.seeds  # others that may be among them cost what most do
+        return wish.seeds * (sum(known) / whole + max(0, trials - len(known)))
+
     def begins(self, number: int | None, step: int) -> float:
         """Seconds until a trial, or a new one, that goes on from a step has brought anything.
 

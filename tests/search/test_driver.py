@@ -961,6 +961,26 @@ def test_a_confirmation_may_have_what_trials_leave_of_the_time(
     assert Wish.of(both, 8.0, time) == Wish(0, 0), "the trainings that confirm are counted there"
 
 
+@pytest.mark.parametrize(("time", "wish"), [(7.0, (0, 0)), (8.0, (2, 2)), (18.0, (3, 2)), (27.0, (3, 3))])
+def test_a_search_that_only_its_time_ends_gives_up_to_half_of_it_to_the_least_confirmation(
+    make_spec: Any, time: float, wish: tuple[int, int]
+) -> None:
+    spec = make_spec(budget={"time": 60.0}, confirm={})
+    assert Wish.of(spec, None, time) == Wish(*wish)
+    cheaper = Wish.of(spec, None, time, lambda asked: 0.4 * asked.trainings(spec))
+    assert cheaper.top == (2 if time < 7.5 else 3)
+
+
+def test_what_a_confirmation_costs_is_what_the_best_do(table: Table, make_spec: Any) -> None:
+    """Of twelve trainings of ten seconds a third is four; the best take one second each."""
+    spec = make_spec(budget={"time": 130.0}, execution={"workers": 1}, confirm={}, baseline={"x": 0.5})
+    driver = table.driver(spec)
+    for value, seconds in ((0.5, 10.0), (0.1, 1.0), (0.9, 10.0), (0.2, 1.0), (0.8, 10.0)):
+        given = asked(driver)
+        driver.complete(given.number, value, seconds)
+    assert driver._spending._wish() == Wish(3, 2), "24 seconds, where all alike would take 80"
+
+
 def test_a_search_that_reached_its_target_confirms_no_more_than_it_cost(table: Table, make_spec: Any) -> None:
     driver = table.driver(make_spec(budget={"trials": 60, "target": 0.2}, confirm={}))
     trained(driver, 0.5)
