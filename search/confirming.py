@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -99,17 +100,28 @@ def at_target(spec: Spec, trials: Iterable[FrozenTrial]) -> FrozenTrial | None:
 def chosen(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Who is to be confirmed, by what is known now: the best, those that were confirmed before, the baseline.
 
-    A search that was extended may confirm with more seeds than before: all that compare have the same.
+    A search that was extended may confirm with more seeds than before: all that compare have the same. Once
+    they train again nobody else takes the place of one: in the audit a better trial may end meanwhile.
     """
     if not wish.top:
         return []
     complete = [t for t in searched(trials) if t.state == TrialState.COMPLETE]
     own = [t for t in complete if "baseline" not in t.user_attrs]
-    best = best_of(spec, own, wish.top)
+    under_way = _under_way(wish, trials)
+    best = best_of(spec, [t for t in own if not under_way or t.number in under_way], wish.top)
     there = {trial.number for trial in best}
     before = {n for n, row in _confirming_values(trials).items() if all(map(math.isfinite, row))} - there
     baseline = [t for t in complete if best and "baseline" in t.user_attrs]
     return [*best, *(t for t in own if t.number in before), *baseline]
+
+
+def _under_way(wish: Wish, trials: Sequence[FrozenTrial]) -> set[int]:
+    """Who trains again since the search ended, where some of them have not all their seeds yet."""
+    last = max((trial.number for trial in searched(trials)), default=-1)
+    again = [(number, t) for t in trials if (number := confirms(t)) is not None]
+    seeds = Counter(number for number, trial in again if not cut_short(trial))
+    found = {number for number, trial in again if trial.number > last}
+    return found if any(seeds[number] < wish.seeds for number in found) else set()
 
 
 def missing(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[tuple[FrozenTrial, int]]:

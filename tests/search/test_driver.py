@@ -22,7 +22,7 @@ from hpsearch.search import clock, lives
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.api import open_study
 from hpsearch.search.cli.run import _conclude, _finished
-from hpsearch.search.confirming import Wish, outcome, overlooked
+from hpsearch.search.confirming import Wish, missing, outcome, overlooked
 from hpsearch.search.console import PlainConsole
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
@@ -969,6 +969,33 @@ def test_a_search_that_only_its_time_ends_gives_up_to_half_of_it_to_the_least_co
     assert Wish.of(spec, None, time) == Wish(*wish)
     cheaper = Wish.of(spec, None, time, lambda asked: 0.4 * asked.trainings(spec))
     assert cheaper.top == (2 if time < 7.5 else 3)
+
+
+def test_who_trains_again_keeps_that_place(make_spec: Any) -> None:
+    """A trial of the audit that ends better meanwhile has its turn when they have all their seeds."""
+    spec, study, wish = make_spec(), optuna.create_study(), Wish(2, 2)
+
+    def end(value: float, **attrs: int) -> None:
+        study.add_trial(optuna.trial.create_trial(value=value, user_attrs=attrs))
+
+    for value in (0.1, 0.2, 0.3):
+        end(value)
+    audited = study.ask()
+    for number in (0, 1):
+        end(0.5, confirms=number, confirms_seed=0)
+    study.tell(audited, 0.0)
+    seen = [(trial.number, seed) for trial, seed in missing(spec, wish, study.get_trials())]
+    assert seen == [(0, 1), (1, 1)]
+    for number in (0, 1):
+        end(0.5, confirms=number, confirms_seed=1)
+    seen = [(trial.number, seed) for trial, seed in missing(spec, wish, study.get_trials())]
+    assert seen == [(3, 0), (3, 1)]
+    for seed in (0, 1):
+        end(0.4, confirms=3, confirms_seed=seed)
+    assert not missing(spec, wish, study.get_trials())
+    end(-0.1)  # of a search that was extended
+    seen = [(trial.number, seed) for trial, seed in missing(spec, wish, study.get_trials())]
+    assert seen == [(10, 0), (10, 1)]
 
 
 def test_what_a_confirmation_costs_is_what_the_best_do(table: Table, make_spec: Any) -> None:
