@@ -102,7 +102,7 @@ def test_a_run_that_another_brings_down_is_found_out(monkeypatch: pytest.MonkeyP
 
 def test_a_learning_rate_that_is_too_hot_may_make_much_of_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     scaled_in_company(monkeypatch, 1 + 2**-23)  # the next number after 1
-    hot = dataclasses.replace(CONFIGS[0], learning_rate=0.3, max_steps=30, eval_every=10)
+    hot = dataclasses.replace(CONFIGS[0], learning_rate=0.1, max_steps=10, eval_every=10)
     each, _ = found([hot, dataclasses.replace(hot, seed=2)])
     assert each.passed and not each.identical
     assert each.difference is not None and each.sensitivity is not None
