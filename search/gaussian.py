@@ -94,12 +94,17 @@ def log_expected_improvement(mean: Array, deviation: Array, best: float) -> Arra
     return found
 
 
+HUGE = 1e150  # whose square is hardly a float
+
+
 def standardised(y: Array) -> Array:
     """Values of mean 0 and deviation 1.
 
     What is farther above the median than twice the best is below it is cut off there: one training that
     diverged is not to make all others look alike.
     """
+    if (largest := np.abs(y).max()) > HUGE:
+        y = y / largest
     middle = float(np.median(y))
     cut = np.minimum(y, middle + 2 * (middle - y.min()))
     found: Array = (cut - cut.mean()) / (cut.std() + 1e-12)

@@ -90,6 +90,14 @@ def test_where_nothing_is_expected_less_is_still_less() -> None:
     assert np.isfinite(found).all() and (np.diff(found) < 0).all()
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e160, 1.7e308 / 4])
+def test_values_of_any_size_are_standardised(scale: float) -> None:
+    """Warnings are errors here, as of an overflow."""
+    found = standardised(scale * np.array([-4.0, 1.0, 2.0, 4.0]))
+    assert np.isfinite(found).all() and found.mean() == pytest.approx(0.0, abs=1e-12)
+    assert found.std() == pytest.approx(float(scale > 1e-300))
+
+
 def test_one_that_diverged_does_not_make_the_others_alike() -> None:
     found = standardised(np.array([1.0, 2.0, 3.0, 4.0, 1e30]))
     assert found.mean() == pytest.approx(0) and found.std() == pytest.approx(1)
