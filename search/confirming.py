@@ -124,11 +124,15 @@ def _under_way(wish: Wish, trials: Sequence[FrozenTrial]) -> set[int]:
     return found if any(seeds[number] < wish.seeds for number in found) else set()
 
 
-def missing(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[tuple[FrozenTrial, int]]:
-    """What is still to be put up: a trial and the number of the seed, one seed of all after the other."""
+def missing(
+    few: Sequence[FrozenTrial], wish: Wish, trials: Sequence[FrozenTrial]
+) -> list[tuple[FrozenTrial, int]]:
+    """What is still to be put up of the few that are chosen: a trial and the number of the seed.
+
+    One seed of all after the other.
+    """
     again = [t for t in trials if confirms(t) is not None and not cut_short(t)]
     there = {(confirms(t), t.user_attrs[CONFIRMS_SEED]) for t in again}
-    few = chosen(spec, wish, trials)
     return [(t, k) for k in range(wish.seeds) for t in few if (t.number, k) not in there]
 
 

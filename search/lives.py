@@ -34,7 +34,7 @@ from ..storage.studies import PROVENANCE, folder_in
 from .advice import when_worse, with_advice
 from .algorithms import labelled, suggest
 from .clock import Clock
-from .confirming import best_of, most_confirmed, searched
+from .confirming import Wish, best_of, chosen, missing, most_confirmed, searched
 from .errors import SearchError
 from .export import document, render, seed_of, write
 from .pace import COST
@@ -81,6 +81,7 @@ class Lives:
         self._say = say
         self._on_end = on_end
         self._summary: tuple[int, tuple[FrozenTrial | None, int]] | None = None  # as of so many changes
+        self._chosen: tuple[int, dict[Wish, list[FrozenTrial]]] | None = None  # the same
         self.running: dict[int, Running] = {}
         self.dropped: list[int] = []  # trials that ended while their workers do not know
 
@@ -107,6 +108,20 @@ class Lives:
             ended = sum(trial.state.is_finished() for trial in searched(self.trials))
             self._summary = changes, (best, ended)
         return self._summary[1]
+
+    def chosen(self, wish: Wish) -> list[FrozenTrial]:
+        """Who is to be confirmed: looked for once, where a report asks several times."""
+        changes = self._storage.changes
+        if self._chosen is None or self._chosen[0] != changes:
+            self._chosen = changes, {}
+        known = self._chosen[1]
+        if wish not in known:
+            known[wish] = chosen(self._spec, wish, self.trials)
+        return known[wish]
+
+    def missing(self, wish: Wish) -> list[tuple[FrozenTrial, int]]:
+        """What is still to be put up to confirm the best: a trial and the number of the seed."""
+        return missing(self.chosen(wish), wish, self.trials)
 
     def folder(self, number: int) -> Path:
         """Where a trial has its files."""

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Spec
 from ..storage.states import confirms
 from .auditing import Draw
-from .confirming import Wish, at_target, cut_short, missing, searched
+from .confirming import Wish, at_target, cut_short, searched
 from .lives import Lives
 from .pace import Pace
 from .scheduling import expected_cost
@@ -87,7 +87,7 @@ class Spending:
         """
         last, wish, trials = self._spec.early_stopping.max or 0, self._wish(), self._lives.trials
         again = [trial for trial in trials if confirms(trial) is not None]
-        further = max(len(missing(self._spec, wish, trials)), wish.seeds if again else 0)
+        further = max(len(self._lives.missing(wish)), wish.seeds if again else 0)
         trainings = max(wish.trainings(self._spec), self._put_up + further)
         confirming = trainings * last - sum(spent_on(self._spec, trial) for trial in again)
         return max(0, confirming), self.audit.rest(trials, last)
@@ -118,21 +118,17 @@ class Spending:
 
     @property
     def _put_up(self) -> int:
-        """How many trainings that confirm there are."""
+        """How many trainings that confirm there are by now."""
         return sum(confirms(trial) is not None and not cut_short(trial) for trial in self._lives.trials)
 
     def _affordable(self, wish: Wish) -> Wish:
         """As many of the best as the resource has room for: a search that was extended may find several."""
-        last, samples, trials = (
-            self._spec.early_stopping.max or 0,
-            self._spec.budget.samples,
-            self._lives.trials,
-        )
+        last, samples = self._spec.early_stopping.max or 0, self._spec.budget.samples
         if samples is None:
             return wish
-        left = samples - sum(spent_on(self._spec, trial) for trial in searched(trials))
+        left = samples - sum(spent_on(self._spec, trial) for trial in searched(self._lives.trials))
         while wish.top:
-            trainings = self._put_up + len(missing(self._spec, wish, trials))
+            trainings = self._put_up + len(self._lives.missing(wish))
             if trainings <= wish.trainings(self._spec) or trainings * last < left + last:
                 break
             wish = replace(wish, top=wish.top - 1)

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Spec
 from ..storage.states import CONFIRMS_SEED, confirms
 from .clock import Clock
-from .confirming import LEAST_SEEDS, Wish, chosen, cut_short, missing
+from .confirming import LEAST_SEEDS, Wish, cut_short
 from .lives import Lives
 from .pace import Pace
 from .running import Running
@@ -84,7 +84,7 @@ class Timing:
         whole = self._pace.whole
         if not whole:
             return wish.trainings(self._spec)
-        few = chosen(self._spec, wish, self._lives.trials)
+        few = self._lives.chosen(wish)
         known = [self._pace.seconds_of(trial.number) for trial in few]
         baseline = self._baseline
         if baseline is not None and baseline.number not in {trial.number for trial in few}:
@@ -148,7 +148,7 @@ class Timing:
         `more`: whether the time is to be used up, by more seeds than were wished for.
         """
         trials = self._lives.trials
-        few = chosen(self._spec, wish, trials)
+        few = self._lives.chosen(wish)
         todo = self._missing(wish)
         first = self._in_time(few, [(trial, k) for trial, k in todo if k < LEAST_SEEDS])
         if first:
@@ -203,7 +203,7 @@ class Timing:
 
         One of the best is meant where there is none, and the baseline.
         """
-        few, baseline = chosen(self._spec, wish, self._lives.trials), self._baseline
+        few, baseline = self._lives.chosen(wish), self._baseline
         found = [] if few or not wish.top else [self._pace.whole or 0.0]
         if wish.top and baseline is not None and baseline not in few:
             found.append(self._pace.seconds_of(baseline.number))
@@ -214,7 +214,7 @@ class Timing:
 
         Without a limit of time the best come first, as what the clock tells is not to change a search.
         """
-        todo = missing(self._spec, wish, self._lives.trials)
+        todo = self._lives.missing(wish)
         if self._time == math.inf:
             return todo
         return sorted(todo, key=lambda each: (each[1], -self._pace.seconds_of(each[0].number)))
@@ -236,7 +236,7 @@ class Timing:
         """Seconds until there is somebody to be confirmed, and the baseline to compare it with."""
         baseline = self._baseline
         rest = 0.0 if baseline is None or baseline.state.is_finished() else self._rest(baseline.number)
-        somebody = chosen(self._spec, Wish(1, 1), self._lives.trials)
+        somebody = self._lives.chosen(Wish(1, 1))
         return max(rest, 0.0 if somebody else self._pace.whole or 0.0)
 
     def _rest(self, number: int) -> float:

@@ -162,7 +162,6 @@ def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as
     aside.print(
         f'kill test of "{cut.name}" on {backend}: {cut.budget.trials} trials, one worker, '
         f"{kills} kills, seed {seed}",
-        markup=False,
         soft_wrap=True,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the searches end with the test
@@ -189,7 +188,6 @@ def _test_packs(spec: Spec, space: str | None, asked: dict[str, Any], as_json: b
     aside = PlainConsole(stderr=True) if as_json else console
     aside.print(
         f'pack test of "{spec.name}": {trials} random configurations and one that diverges, seed {seed}',
-        markup=False,
         soft_wrap=True,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what trains ends with the test

@@ -106,8 +106,8 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
         console.print(f'no trial of "{result.name}" ran to its end, so there is no winner')
     else:
         assert best.value is not None
-        value = (f"{best.value:.6g}", "bold green")
-        console.print(Text.assemble(f"best {result.spec.metric} ", value, f" by trial {best.number}"))
+        found = (f"{best.value:.6g}", "bold green")
+        console.print(Text.assemble(f"best {result.spec.metric} ", found, f" by trial {best.number}"))
         for name, value in result.best.params.items():
             console.print(f"  {name}: {common.text(value)}", soft_wrap=True)
         for line in confirmation(result):

@@ -22,7 +22,7 @@ from hpsearch.search import clock, lives
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.api import open_study
 from hpsearch.search.cli.run import _conclude, _finished
-from hpsearch.search.confirming import Wish, missing, outcome, overlooked
+from hpsearch.search.confirming import Wish, chosen, missing, outcome, overlooked
 from hpsearch.search.console import PlainConsole
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
@@ -978,23 +978,27 @@ def test_who_trains_again_keeps_that_place(make_spec: Any) -> None:
     def end(value: float, **attrs: int) -> None:
         study.add_trial(optuna.trial.create_trial(value=value, user_attrs=attrs))
 
+    def still_missing() -> list[tuple[int, int]]:
+        trials = study.get_trials()
+        return [(trial.number, seed) for trial, seed in missing(chosen(spec, wish, trials), wish, trials)]
+
     for value in (0.1, 0.2, 0.3):
         end(value)
     audited = study.ask()
     for number in (0, 1):
         end(0.5, confirms=number, confirms_seed=0)
     study.tell(audited, 0.0)
-    seen = [(trial.number, seed) for trial, seed in missing(spec, wish, study.get_trials())]
+    seen = still_missing()
     assert seen == [(0, 1), (1, 1)]
     for number in (0, 1):
         end(0.5, confirms=number, confirms_seed=1)
-    seen = [(trial.number, seed) for trial, seed in missing(spec, wish, study.get_trials())]
+    seen = still_missing()
     assert seen == [(3, 0), (3, 1)]
     for seed in (0, 1):
         end(0.4, confirms=3, confirms_seed=seed)
-    assert not missing(spec, wish, study.get_trials())
+    assert not still_missing()
     end(-0.1)  # of a search that was extended
-    seen = [(trial.number, seed) for trial, seed in missing(spec, wish, study.get_trials())]
+    seen = still_missing()
     assert seen == [(10, 0), (10, 1)]
 
 
