@@ -100,7 +100,8 @@ def test_a_database_file_that_goes_is_saved_under_another_name(bench: Any, recor
             file_of(bench).write_text("something else")
 
     with pytest.raises(SearchError, match=f"was {what} while it was searched; nothing is lost") as raised:
-        bench.search(space(bench), watcher=recorder(at_tick=once(halfway, go)))
+        # Long enough that none comes to its end before the driver looks.
+        bench.search(space(bench, pause=0.6), watcher=recorder(at_tick=once(halfway, go)))
     rescued = file_of(bench).with_name("studies.db.rescued")
     assert f"all of it is in {rescued}" in str(raised.value)
     for left in file_of(bench).parent.glob("studies.db-*"):
@@ -109,7 +110,7 @@ def test_a_database_file_that_goes_is_saved_under_another_name(bench: Any, recor
     with closing(sqlite3.connect(file_of(bench))) as found:
         assert found.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert "RUNNING" not in bench.states() and any(t.intermediate_values for t in bench.trials())
-    bench.search(space(bench))
+    bench.search(space(bench, pause=0.6))
     assert complete(bench) and complete(bench, "earlier", 1)
     begins = [[n["begins"] for n in bench.notes(t.number) if "begins" in n] for t in bench.trials()]
     assert any(len(found) == 2 and found[1] > 0 for found in begins), "taken up from a checkpoint"
