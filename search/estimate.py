@@ -301,7 +301,7 @@ class _Bench:
             if running.first and running.attempt.heard == 0:
                 self.startups.append(time.monotonic() - running.given - message["seconds"])
             running.attempt.report(message["step"], message["seconds"])
-            self.keeps |= has_checkpoint(self._folder / str(number))
+            self.keeps = self.keeps or has_checkpoint(self._folder / str(number))
             running.heard_at = time.monotonic()
             if not self._seen(running):
                 worker.go_on(message)

@@ -293,7 +293,7 @@ def test_a_search_is_judged_after_each_budget_by_the_run_that_had_it(search: Any
 def curves_of(configs: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Configurations of three parameters that have come to some of four rungs, out of order, and their values."""
     random = np.random.default_rng(seed)
-    reports = [(*random.random(3), rung / 4) for _ in range(configs) for rung in (1, 2, 3, 4)]
+    reports = [(*config, rung / 4) for config in random.random((configs, 3)) for rung in (1, 2, 3, 4)]
     reports = [reports[place] for place in random.permutation(len(reports))[: 3 * configs]]
     features = np.array(reports)
     return features, np.exp(-features[:, -1]) + features[:, 0] + 0.1 * random.normal(size=len(features))

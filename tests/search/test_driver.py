@@ -988,18 +988,15 @@ def test_who_trains_again_keeps_that_place(make_spec: Any) -> None:
     for number in (0, 1):
         end(0.5, confirms=number, confirms_seed=0)
     study.tell(audited, 0.0)
-    seen = still_missing()
-    assert seen == [(0, 1), (1, 1)]
+    assert still_missing() == [(0, 1), (1, 1)]
     for number in (0, 1):
         end(0.5, confirms=number, confirms_seed=1)
-    seen = still_missing()
-    assert seen == [(3, 0), (3, 1)]
+    assert still_missing() == [(3, 0), (3, 1)]
     for seed in (0, 1):
         end(0.4, confirms=3, confirms_seed=seed)
     assert not still_missing()
     end(-0.1)  # of a search that was extended
-    seen = still_missing()
-    assert seen == [(10, 0), (10, 1)]
+    assert still_missing() == [(10, 0), (10, 1)]
 
 
 def test_what_a_confirmation_costs_is_what_the_best_do(table: Table, make_spec: Any) -> None:
