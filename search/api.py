@@ -278,7 +278,7 @@ def _memory(spec: Spec, backend: Backend, attrs: Mapping[str, Any], watcher: Wat
     memory = Memory.of(spec, backend.room, attrs.get(studies.MEMORY))
     if memory is None:
         return None
-    failed = memory.measure(backend.threads)
+    failed = memory.measure(backend.threads, watcher.say)
     memory.check(begins=studies.SPEC not in attrs)
     for told in (failed, memory.told()):
         if told is not None:

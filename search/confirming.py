@@ -9,70 +9,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
 from ..storage.states import CONFIRMS, CONFIRMS_SEED, confirms
 from .confirmation import Confirmed, confirmed
-
-SHARE = 1 / 3  # of a search, or of its time, for its confirmation where the space leaves that open
-CHOICES = ((3, 3), (3, 2), (2, 2))  # of the best and of seeds, where the space leaves them open
-LEAST_SHARE = 1 / 2  # of the time, for the least of them, where only the time ends a search
-LEAST_SEEDS = 2  # with which each of the best trains again: one alone says nothing
-
-
-@dataclass(frozen=True)
-class Wish:
-    """How many of the best are trained again, and how often."""
-
-    top: int
-    seeds: int
-
-    @classmethod
-    def of(
-        cls,
-        spec: Spec,
-        cost: float | None,
-        time: float | None = None,
-        price: Callable[[Wish], float] | None = None,
-    ) -> Wish:
-        """What a space asks for, or what suits a search that costs so many whole trainings.
-
-        `time`: as many as its time has room for; what its trials leave of that is the confirmation's too.
-        `price`: what a confirmation costs, in whole trainings, where the best cost more or less than others.
-        Nobody where that would cost too much; where only the time ends a search, the least may take half.
-        """
-        known = [limit for limit in (cost, time) if limit is not None]
-        most = SHARE * min(known, default=0.0)
-        if cost is not None and time is not None and spec.budget.samples is None:  # else they are all spent
-            most = max(most, min(SHARE * time, time - cost))
-        asked = spec.confirm
-        for top, seeds in CHOICES:
-            wish = cls(top if asked.top is None else asked.top, seeds if asked.seeds is None else asked.seeds)
-            if cost is None and time is not None and (top, seeds) == CHOICES[-1]:
-                most = LEAST_SHARE * time
-            costs = wish.trainings(spec) if price is None else price(wish)
-            if asked.top is not None or costs <= most:
-                return wish
-        return cls(0, 0)
-
-    def trainings(self, spec: Spec) -> int:
-        """How many that is; the baseline is trained as often as the best."""
-        return (self.top + (spec.baseline is not None)) * self.seeds if self.top else 0
-
-    @property
-    def shrinking(self) -> list[Wish]:
-        """It, and what may be done in less time: fewer seeds, then fewer trials, at last nothing."""
-        fewer = [Wish(top, min(self.seeds, LEAST_SEEDS)) for top in range(self.top, -1, -1)]
-        return fewer if self == fewer[0] else [self, *fewer]
-
-
-def most_confirmed(spec: Spec) -> int:
-    """How many of the best may be trained again, whatever the search comes to cost."""
-    return CHOICES[0][0] if spec.confirm.top is None else spec.confirm.top
+from .wish import Wish
 
 
 def searched(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:

@@ -100,6 +100,7 @@ class Driver:
         self._spending = Spending(spec, self._lives, self._pace, self._timing)
         self._others = Others(self, storage, self._lives)
         self._untried = Untried(spec)
+        self._exhausted = False  # whether it was said that all were tried
         self._stop: str | None = None  # why no more trials are asked
         self.fatal: str | None = None  # why the search failed
         if memory is not None and memory.line is not None:
@@ -386,10 +387,12 @@ class Driver:
             return True
         if isinstance(sampler, GridSampler):
             return sampler.next(self.study) is None
-        exhausted = self._untried.exhausted(self.trials)
-        if exhausted:
+        if not self._untried.exhausted(self.trials):
+            return False
+        if not self._exhausted:
+            self._exhausted = True
             self.say("every configuration of the space has been tried")
-        return exhausted
+        return True
 
     def _goes_on(self, waiting: FrozenTrial, left: float) -> bool:
         """Whether a trial that waits may go on, where those of the search have so many seconds left.
@@ -479,7 +482,7 @@ class Driver:
         assert self._promoting is not None
         number = running.number
         if not has_checkpoint(self._lives.folder(number)):
-            reason = self._promoting.why_not(number) + "; it left no checkpoint to go on from"
+            reason = self._promoting.why_not(number, "stopped") + "; it left no checkpoint to go on from"
             self._promoting.leave(self.trials[number])
             if self._audits(number, reason):
                 return None

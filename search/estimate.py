@@ -169,7 +169,7 @@ def measure(
         keeps=bench.keeps,
     )
     if not found.known:
-        raise SearchError(_nothing(spec, found, seconds))
+        raise SearchError(_nothing(spec, found, (1 - REHEARSAL) * seconds))
     return found
 
 

@@ -25,7 +25,6 @@ from ..spaces import Choice, Spec
 from ..spaces.samplers import CMAES, GP, TPE, HyperoptAnneal, HyperoptATPE, HyperoptTPE, RungGP
 from ..spaces.stopping import Median, NoStopping, Percentile, Rungs
 from .auditing import Draw
-from .confirming import Wish
 from .pace import span
 from .scheduling import (
     Promotion,
@@ -37,6 +36,7 @@ from .scheduling import (
     promotes,
 )
 from .timing import CLOSING, LATE, SPARE
+from .wish import Wish
 
 RUNS = 15
 LONGEST = 3.0  # seconds that all of them may take, after the first

@@ -34,13 +34,14 @@ from ..storage.studies import PROVENANCE, folder_in
 from .advice import when_worse, with_advice
 from .algorithms import labelled, suggest
 from .clock import Clock
-from .confirming import Wish, best_of, chosen, missing, most_confirmed, searched
+from .confirming import best_of, chosen, missing, searched
 from .errors import SearchError
 from .export import document, render, seed_of, write
 from .pace import COST
 from .promoting import Promoting
 from .running import Assignment, Running
 from .trial import recorded
+from .wish import Wish, most_confirmed
 
 OWN_ATTRS = frozenset(
     {"baseline", "error", "reason", "retries", "traceback", AT_RUNG, AUDITED, EVENTS, CONFIRMS, CONFIRMS_SEED}

@@ -19,7 +19,7 @@ import math
 import random
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -39,7 +39,8 @@ NEAR = 0.5  # of the limit: a space that stays below is not measured
 OWN, SCALE = 300e6, 1.3  # of a worker that was not measured
 FAR = 40e6  # bytes at least between the footprints of two configurations that tell a scale,
 FARTHEST = 500e6  # and at most on a CPU, or three steps take minutes
-SECONDS = 120.0  # for a measurement
+SECONDS = 120.0  # for each of two measurements,
+SHARE = 0.1  # and no more of the time of a search
 SURE = 1.08  # times what is expected: so much may a trial take more (`benchmarks/memory.py`)
 OUT_OF_MEMORY = "out_of_memory"  # the constraint of a trial that was
 
@@ -113,23 +114,25 @@ class Memory:
             return f"{takes}; {self._room.told}"
         return None
 
-    def measure(self, threads: int) -> str | None:
-        """Measure the space where it may come near the limit; why that failed, if it did."""
+    def measure(self, threads: int, say: Callable[[str], None]) -> str | None:
+        """Measure the space where it may come near the limit, and say so; why that failed, if it did."""
         room, largest = self._room, self.peak(self._drawn[-1]) or 0.0
         if room is None or self.line is not None or largest <= NEAR * room.limit:
             return None
+        say("trials may come near the limit of memory: measuring what they take")
+        time = self._spec.budget.time
         try:
-            self.line = self.measured(threads)
+            self.line = self.measured(threads, SECONDS if time is None else min(SECONDS, SHARE * time))
         except SearchError as error:
             return f"what trials take of memory cannot be measured ({error}); none is left out for it"
         return None
 
-    def measured(self, threads: int) -> Line:
+    def measured(self, threads: int, seconds: float = SECONDS) -> Line:
         """What the least of the space and the largest that may fit tell, trained with so many threads.
 
-        Raises `SearchError` where the least cannot be trained.
+        Raises `SearchError` where the least cannot be trained in so many seconds.
         """
-        found = [self._trained(self._drawn[0], threads)]
+        found = [self._trained(self._drawn[0], threads, seconds)]
         room, least = self._room, found[0][0]
         far = [config for config in self._drawn if (self._counted(config) or 0) - least > FAR]
         if room is None or room.kind == "host":
@@ -137,7 +140,7 @@ class Memory:
         fitting = [config for config in far if room is None or (self.peak(config) or 0.0) <= room.limit]
         if fitting:
             with suppress(SearchError):  # one tells enough, with the scale of others
-                found.append(self._trained(fitting[-1], threads))
+                found.append(self._trained(fitting[-1], threads, seconds))
         return _through(found)
 
     def check(self, *, begins: bool) -> None:
@@ -214,7 +217,7 @@ class Memory:
             self._trials[trial.number] = self._counted(config_of(self._spec, trial)) if has else None
         return self._trials[trial.number]
 
-    def _trained(self, config: Mapping[str, Any], threads: int) -> tuple[int, float]:
+    def _trained(self, config: Mapping[str, Any], threads: int, seconds: float) -> tuple[int, float]:
         """What is counted of a configuration, and the bytes that a process of its own takes for it."""
         surroundings = environment(threads)
         kind = "host" if self._room is None else self._room.kind
@@ -227,16 +230,16 @@ class Memory:
                 env=surroundings,
                 capture_output=True,
                 text=True,
-                timeout=SECONDS,
+                timeout=seconds,
             )
         except subprocess.TimeoutExpired:
-            raise SearchError(f"three steps took longer than {SECONDS:.0f} s") from None
+            raise SearchError(f"three steps took longer than {seconds:.3g} s") from None
         if done.returncode != 0:
             raise SearchError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
         return self._counted(config) or 0, json.loads(done.stdout)[kind]
 
 
-def expected_memory(spec: Spec, share: Share) -> Expected | None:
+def expected_memory(spec: Spec, share: Share, seconds: float = 2 * SECONDS) -> Expected | None:
     """What a search's trials will take of memory here, measured; None where nobody knows it beforehand.
 
     Raises as `Memory.check` where the search would not begin.
@@ -245,7 +248,7 @@ def expected_memory(spec: Spec, share: Share) -> Expected | None:
     if memory is None:
         return None
     with suppress(SearchError):  # of a text that is not there; then it is what others take
-        memory.line = memory.measured(share.threads)
+        memory.line = memory.measured(share.threads, seconds / 2)
     memory.check(begins=True)
     return memory.expected()
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from ..spaces import Spec
 from .backends.resources import gibibytes, this_machine
-from .confirming import SHARE
 from .durations import duration, option
 from .estimate import Measured
 from .forecast import MODEL_AFTER, Costs, Forecast, Training, assumed, forecast
 from .memory import Expected
 from .scheduling import promotes
+from .wish import SHARE
 
 FEWEST_TRAININGS = 5  # whole ones, that compare anything
 SLOW_START = 0.2  # of a search, that its workers may take to start

@@ -34,6 +34,7 @@ from ..spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
 from ..spaces.expressions import Expression
 from ..spaces.stopping import Rungs
 from .scheduling import FEWEST_AUDITED, Bracket, audited_one_in, brackets_of, expected_saving
+from .wish import Wish
 
 MOST_BRACKETS = 5
 TO_FILL = "FILL_IN"  # stands in a proposed space for a value that nobody but the user knows
@@ -283,6 +284,17 @@ def warnings(spec: Spec) -> list[Issue]:
                 "audit",
                 f"draws one of {drawn} trials, and a rate needs {FEWEST_AUDITED} of them: "
                 f"a larger share, or {FEWEST_AUDITED * drawn} trials instead of {plan.trials}",
+            )
+        )
+    asked = Wish.asked(spec)
+    wish, needs = asked.within(spec), asked.needs(spec)
+    if spec.confirm.top is not None and wish != asked:
+        enough = f"{wish.top} x {wish.seeds}" if wish.top else "none"
+        found.append(
+            spec.issue(
+                "confirm",
+                f"{asked.top} x {asked.seeds} trainings need budget.samples: {needs}, as trials are to come "
+                f"to their ends before; {spec.budget.samples} are enough for {enough}",
             )
         )
     return found + _refused_at_times(spec) + _idle(spec) + _ranks_beyond_their_base(spec) + _unread(spec)

@@ -112,13 +112,13 @@ class Promoting:
         """Those that will never be taken up."""
         return self._promotion.hopeless()
 
-    def why_not(self, number: int) -> str:
-        """Why a trial that waited ends."""
+    def why_not(self, number: int, came: str = "paused") -> str:
+        """Why a trial ends that waited at its rung, or came there and could not wait."""
         trial = self._storage.get_all_trials(0, deepcopy=False)[number]
         step, eta = self._promotion.standing(number).step, self._promotion.eta
         gone, reached = self._promotion.gone(number)
         return (
-            f"paused at {step} {self._spec.resource}: {self._standing(trial)}, "
+            f"{came} at {step} {self._spec.resource}: {self._standing(trial)}, "
             f"one in {eta} goes on and {gone} of {reached} have"
         )
 

@@ -29,6 +29,7 @@ from .lives import OWN_ATTRS
 from .scheduling import brackets_of
 from .spending import spent_on
 from .untried import Untried
+from .wish import Wish
 
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
 Amount = TypeVar("Amount", int, float)
@@ -204,10 +205,11 @@ def confirmation(result: StudyResult) -> list[str]:
         told = [f"{len(failed)} training{'s' * (len(failed) > 1)} failed: {failed[-1]}"] if failed else []
         return [f"not confirmed, {line}" for line in told + out]
     value, off = confirmed.value, confirmed.optimism
+    was = f"{abs(off):.3g} too {'good' if off > 0 else 'bad'}" if off else "no better and no worse"
     lines = [
         f"trained again with {confirmed.seeds} new seeds: expect {value.value:.6g} "
         f"({value.low:.6g} to {value.high:.6g}); its value in the search, {best.value:.6g}, "
-        f"was {abs(off):.3g} too {'good' if off >= 0 else 'bad'}"
+        f"was {was}"
     ]
     if confirmed.seedless:
         lines.append(
@@ -234,7 +236,7 @@ def audit_of(result: StudyResult) -> list[str]:
     if not result.spec.audit:
         return []
     goes_on = any(not trial.state.is_finished() for trial in result.study.get_trials(deepcopy=False))
-    return ["none of the trials that it drew was to stop" + " so far" * goes_on]
+    return ["it drew none of the trials that were to stop" + " so far" * goes_on]
 
 
 def audit(found: Audited) -> list[str]:
@@ -401,6 +403,14 @@ def more_time(result: StudyResult) -> list[str]:
     """The option that gives a search twice its time; none where that has no limit."""
     time = result.spec.budget.time
     return [] if time is None else ["--time", f"{_doubled(time, _elapsed(result)):g}s"]
+
+
+def more_samples(result: StudyResult) -> list[str]:
+    """The option that gives a search the samples to confirm its winner; none where it has them."""
+    asked = Wish.asked(result.spec)
+    if not asked.top or asked.within(result.spec).top:
+        return []
+    return ["--samples", str(asked.needs(result.spec))]
 
 
 def _elapsed(result: StudyResult) -> float:

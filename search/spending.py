@@ -15,11 +15,12 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Spec
 from ..storage.states import confirms
 from .auditing import Draw
-from .confirming import Wish, at_target, cut_short, searched
+from .confirming import at_target, cut_short, searched
 from .lives import Lives
 from .pace import Pace
 from .scheduling import expected_cost
 from .timing import Timing, Todo
+from .wish import Wish
 
 
 class Spending:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -94,11 +95,15 @@ def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -
         return f"drawn at random{near}"
     if sampler == "grid":
         return "the next point of the grid"
-    if not isinstance(search, TPE | GP) or promotes(spec):  # there a model counts those at a rung, who change
+    if not isinstance(search, TPE | GP):
         return f"proposed by the sampler {sampler}"
     least = search.n_startup_trials
     if least is None:
         least = signature(type(make_sampler(spec, 0))).parameters["n_startup_trials"].default
+    if promotes(spec):  # there a model counts those at a rung, who change
+        if trial.number < least:
+            return f"drawn at random{near}: {sampler} begins its model with {least} trials"
+        return f"proposed by the sampler {sampler}"
     known = sum(
         other.state in COUNTED[sampler]
         and other.datetime_complete is not None
@@ -126,7 +131,8 @@ def _waits(result: StudyResult, trials: Sequence[FrozenTrial], trial: FrozenTria
     """What a trial waits for, if it does."""
     spec = result.spec
     if at_rung(trial) and promotes(spec):
-        lines = _at_rung(spec, promotion_of(spec, trials).waiting(trial.number))
+        waiting = promotion_of(spec, trials).waiting(trial.number)
+        lines = _at_rung(spec, waiting, _may_come(spec, trials, waiting.step))
     elif trial.state == TrialState.WAITING:
         at = "" if trial.last_step is None else f": put back at {trial.last_step:,} {spec.resource}"
         lines = [f"for a worker that is free{at}"]
@@ -148,7 +154,14 @@ def _rank(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str:
     return f", ranked {1 + sum(value < sign * trial.value for value in values)} of {len(values)} complete"
 
 
-def _at_rung(spec: Spec, waiting: Waiting) -> list[str]:
+def _may_come(spec: Spec, trials: Sequence[FrozenTrial], step: int) -> float:
+    """How many more trials may get to a step, at most: those on their way, and those that have not begun."""
+    own, asked = searched(trials), spec.budget.trials
+    under_way = sum(not trial.state.is_finished() and (trial.last_step or 0) < step for trial in own)
+    return math.inf if asked is None else under_way + max(0, asked - len(own))
+
+
+def _at_rung(spec: Spec, waiting: Waiting, may_come: float) -> list[str]:
     """What would let a paused trial go on."""
     stopping = spec.early_stopping
     assert isinstance(stopping, Rungs)
@@ -157,6 +170,8 @@ def _at_rung(spec: Spec, waiting: Waiting) -> list[str]:
     if more > 0:
         come = "one more has" if more == 1 else f"{more} more have"
         goes_on = f"it goes on when {come} got there, if none of them is better"
+        if more > may_come:
+            goes_on += f"; at most {may_come:.0f} will, so it goes on only as the best that waits in the end"
     return [
         f"at {waiting.step:,} {spec.resource}, number {waiting.place} of {waiting.waiting} that wait there",
         f"{waiting.gone} of the {waiting.reached} that got there have gone on, one in {stopping.eta} may",

@@ -18,11 +18,12 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Spec
 from ..storage.states import CONFIRMS_SEED, confirms
 from .clock import Clock
-from .confirming import LEAST_SEEDS, Wish, cut_short
+from .confirming import cut_short
 from .lives import Lives
 from .pace import Pace
 from .running import Running
 from .scheduling import places_of
+from .wish import LEAST_SEEDS, Wish
 
 CLOSING = 0.003  # seconds that it takes to end one that waits at a rung
 LATE = 1.03  # of the time: no training goes on for longer

@@ -258,7 +258,7 @@ def scalar(text: str) -> Any:
     if INTEGER.fullmatch(text):
         integer = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)) if len(text) < 100 else LARGEST_INTEGER
         if abs(integer) >= LARGEST_INTEGER:
-            raise ValueError("an integer of more than 64 bits; write it as a text or with an exponent")
+            raise ValueError("an integer of more than 64 bits; larger numbers have an exponent, such as 1e20")
         return integer
     if NOT_FINITE.fullmatch(text):
         raise ValueError(f"{text} is no finite number")

@@ -33,7 +33,10 @@ def relations(
         yield "parameters", "nothing is searched; a parameter needs {min, max} or a list of choices"
     for index, text in enumerate(constraints):
         if text is not None:
-            yield from _known(f"constraints[{index}]", Expression.parse(text).names, parameters)
+            names = Expression.parse(text).names
+            if not names:
+                yield f"constraints[{index}]", f"`{text}` names no parameter, so it holds for all or for none"
+            yield from _known(f"constraints[{index}]", names, parameters)
     for name, value in (baseline or {}).items():
         yield from _given(name, value, parameters)
 

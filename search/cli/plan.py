@@ -90,7 +90,8 @@ def plan(
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)
     with _progress(seconds) as on_probe:
-        expected = expected_memory(spec, share(spec.execution, [this_machine()], "this machine"))
+        mine = share(spec.execution, [this_machine()], "this machine")
+        expected = expected_memory(spec, mine, seconds)
         measured = measure(spec, objective, seconds=seconds, on_probe=on_probe, say=common.say)
     found = outlook(spec, measured, before, expected)
     if as_json:
@@ -178,7 +179,10 @@ def _costs(found: Outlook) -> list[tuple[str, str | Text]]:
         whose = "a trial" if measured.pack == 1 else f"a worker with its {measured.pack} trials"
         rows.append(("memory", f"{gibibytes(measured.memory)} for {whose}, at its peak in this measurement"))
     if found.expected is not None:
-        rows.append(("", _expected(found.expected)))
+        told = _expected(found.expected)
+        if found.memory is not None and found.memory > found.expected.largest:
+            told += "; a worker holds more that has trained several"
+        rows.append(("", told))
     return rows
 
 

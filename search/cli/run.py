@@ -139,14 +139,16 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
 
 
 def _may_confirm(result: StudyResult) -> bool:
-    """Whether somebody could be confirmed in a search that is over, which was not asked whether to."""
+    """Whether somebody could be confirmed in a search that is over, which was not asked or had no room."""
     from optuna.trial import TrialState
 
     from ..confirming import searched
+    from ..report import more_samples
 
     own = searched(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     others = any("baseline" not in trial.user_attrs for trial in own)
-    return others and not result.stopped and result.spec.confirm.top is None
+    asked = result.spec.confirm.top is not None
+    return others and not result.stopped and (not asked or bool(more_samples(result)))
 
 
 def _failed_to_confirm(result: StudyResult) -> bool:
@@ -161,9 +163,9 @@ def _failed_to_confirm(result: StudyResult) -> bool:
 
 def _to_confirm(result: StudyResult) -> str:
     """The same command, so that a winner is confirmed where the budget left no room for it."""
-    from ..report import more_time
+    from ..report import more_samples, more_time
 
-    return f"to confirm it: {_again(*more_time(result), '--confirm')}"
+    return f"to confirm it: {_again(*more_time(result), *more_samples(result), '--confirm')}"
 
 
 def _again(*options: str) -> str:

@@ -22,7 +22,7 @@ from hpsearch.search import clock, lives
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.api import open_study
 from hpsearch.search.cli.run import _conclude, _finished
-from hpsearch.search.confirming import Wish, chosen, missing, outcome, overlooked
+from hpsearch.search.confirming import chosen, missing, outcome, overlooked
 from hpsearch.search.console import PlainConsole
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
@@ -31,6 +31,7 @@ from hpsearch.search.report import confirmation, study_report
 from hpsearch.search.rung_view import as_samplers_see_it
 from hpsearch.search.running import Assignment, Failure
 from hpsearch.search.scheduling import expected_cost
+from hpsearch.search.wish import Wish
 from hpsearch.spaces import Spec
 from hpsearch.storage import connection, database
 from hpsearch.storage.database import open_storage
@@ -709,7 +710,7 @@ def test_a_trial_without_a_checkpoint_is_judged_once_at_its_rung(table: Table, m
     answers = [to_rung(driver, 1, value, checkpoint=False)[1] for value in (5.0, 6.0, 7.0, 4.0, 4.5, 3.0)]
     assert [answer is None for answer in answers] == [True, False, False, True, False, True]
     assert answers[1] == (
-        "paused at 1 steps: ranked 2 of 2, one in 3 goes on and 1 of 2 have; "
+        "stopped at 1 steps: ranked 2 of 2, one in 3 goes on and 1 of 2 have; "
         "it left no checkpoint to go on from"
     )
     states = table.states()
@@ -927,6 +928,26 @@ def test_a_confirmation_that_nobody_asked_for_takes_a_third_of_the_search(
     assert Wish.of(spec.override(confirm={"top": 5}), 1.0) == Wish(5, 3)
 
 
+@pytest.mark.parametrize(
+    ("samples", "wish"),
+    [(144, (3, 3)), (143, (3, 2)), (108, (3, 2)), (107, (2, 2)), (81, (2, 2)), (54, (1, 2)), (53, (0, 2))],
+)
+def test_a_confirmation_that_the_samples_have_no_room_for_is_a_smaller_one(
+    table: Table, make_spec: Any, samples: int, wish: tuple[int, int]
+) -> None:
+    """Beside the baseline, after a whole training of each; the search has what it does not need."""
+    fields = {"budget": {"samples": samples}, "baseline": {"x": 0.5}, "confirm": {"top": 3, "seeds": 3}}
+    spec = make_spec(**fields, early_stopping={"method": "none", "max": 9}, search={"sampler": "random"})
+    assert Wish.of(spec, None) == Wish(*wish)
+    driver = table.driver(spec)
+    while (given := driver.ask()) is not None:
+        driver.report(given.number, given.params["x"], 9, {})
+        driver.complete(given.number, given.params["x"])
+    confirming = [trial for trial in table.read() if "confirms" in trial.user_attrs]
+    assert len(confirming) == Wish(*wish).trainings(spec)
+    assert samples - 9 < driver.consumed < samples + 9, "all of it is used"
+
+
 def test_a_trial_that_reports_nothing_takes_its_whole_of_a_budget_of_the_resource(
     table: Table, make_spec: Any
 ) -> None:
@@ -1132,8 +1153,16 @@ def test_what_extends_a_search_that_is_over_is_told(
         ({"budget": {"trials": 1}, "baseline": {"x": 0.5}}, []),
         ({"budget": {"trials": 2}, "confirm": {"top": 0}}, []),
         ({"budget": {"trials": 2}, "confirm": {"top": 1, "seeds": 2}}, []),
+        (
+            {
+                "budget": {"samples": 18},
+                "confirm": {"top": 1, "seeds": 2},
+                "early_stopping": {"method": "none", "max": 9},
+            },
+            ["to confirm it: hpsearch run a.yaml --seed 5 --samples 27 --confirm"],
+        ),
     ],
-    ids=["trials", "time", "nobody", "not wished", "done"],
+    ids=["trials", "time", "nobody", "not wished", "done", "samples"],
 )
 def test_how_to_confirm_a_winner_is_told_where_the_budget_had_no_room_for_it(
     table: Table, make_spec: Any, fields: dict[str, Any], told: list[str], monkeypatch: pytest.MonkeyPatch
@@ -1345,7 +1374,8 @@ def test_no_configuration_is_tried_twice_and_a_search_ends_with_the_last(
         driver.complete(given.number, float(given.params["x"]))
     tried = [tuple(sorted(t.params.items())) for t in table.read()]
     assert len(tried) == len(set(tried)) == 10
-    assert "every configuration of the space has been tried" in table.listener.said
+    assert driver.ask() is None
+    assert table.listener.said.count("every configuration of the space has been tried") == 1
     driver.close()
     result = open_study("study", storage=str(table.file), runs=table.runs)
     assert study_report(result).exhausted

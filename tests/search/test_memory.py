@@ -134,7 +134,8 @@ def test_a_grid_is_as_long_as_what_fits(models: Spec) -> None:
 def test_a_space_far_below_its_limit_is_not_measured(models: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Memory, "measured", None)
     memory = Memory(models, room(1e6))
-    assert memory.measure(1) is None
+    said: list[str] = []
+    assert memory.measure(1, said.append) is None and not said
     assert (memory.line, memory.told(), memory.to_json()) == (None, None, None)
     memory.check(begins=True)
     assert memory.problem(models.space.corners()[-1]) is None
@@ -172,8 +173,22 @@ def test_a_measurement_that_fails_leaves_nothing_out(
     monkeypatch.setattr(sys, "executable", str(python))
     memory = Memory(models, room(400))
     told = "what trials take of memory cannot be measured (DataError: no such file); none is left out for it"
-    assert memory.measure(1) == told
+    said: list[str] = []
+    assert memory.measure(1, said.append) == told
+    assert said == ["trials may come near the limit of memory: measuring what they take"]
     assert memory.problem(models.space.corners()[-1]) is None
+
+
+def test_a_measurement_takes_a_part_of_the_time_of_a_search(
+    models: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    memory = Memory(models.override(budget={"time": 2}), room(400))
+    failed = memory.measure(1, lambda message: None) or ""
+    assert "three steps took longer than 0.2 s" in failed
 
 
 def test_what_ran_out_of_memory_is_left_out_with_all_that_takes_more(table: Table, models: Spec) -> None:
@@ -270,7 +285,7 @@ def test_a_search_with_too_large_configurations_runs_out_of_memory_nowhere(
     actual = max(trial.user_attrs["host_memory_mb"] for trial in bench.trials())
     assert max(peaks(memory, spec, bench.trials())) == pytest.approx(actual * 1e6, rel=0.15)
 
-    def twice(self: Memory, threads: int) -> Line:
+    def twice(self: Memory, threads: int, seconds: float) -> Line:
         raise SearchError("it was measured already")
 
     monkeypatch.setattr(Memory, "measured", twice)

@@ -130,6 +130,11 @@ WARNED: dict[str, tuple[dict[str, Any], str, str]] = {
         "7 brackets",
     ),
     "an audit that tells nothing": ({"audit": 0.03}, "audit", "and a rate needs 5 of them"),
+    "a confirmation that does not fit": (
+        {"confirm": {"top": 3, "seeds": 3}, "budget": {"samples": 8100}},
+        "confirm",
+        "need budget.samples: 10800, as trials are to come to their ends before; 8100 are enough for 3 x 2",
+    ),
     "brackets that starve": ({"budget": {"trials": 5}}, "budget.trials", "fewer than two"),
     "an option of another scheduler": (
         {"parameters": parameters(lr_scheduler="cosine", lr_cycles=3)},

@@ -102,6 +102,16 @@ def test_the_best_at_a_rung_tells_who_went_on_before_it(search: Callable[..., Ha
     assert end == "paused at 1 steps: ranked 1 of 4, one in 3 goes on and 1 of 4 have"
 
 
+def test_what_cannot_come_any_more_is_not_told_to_be_waited_for(search: Callable[..., Hand]) -> None:
+    hand = search(early_stopping=PROMOTION, budget={"trials": 5})
+    for value in (5.0, 6.0, 4.0):
+        hand.to(1, value)
+    assert hand.story(0).waits[2] == (
+        "it goes on when 3 more have got there, if none of them is better; "
+        "at most 2 will, so it goes on only as the best that waits in the end"
+    )
+
+
 def test_what_is_told_comes_true(search: Callable[..., Hand]) -> None:
     """As many come as the story says, none of them better, and the trial is taken up, and not before."""
     hand = search(early_stopping=PROMOTION, budget={"trials": 30})
@@ -131,6 +141,14 @@ def test_who_suggested_it(search: Callable[..., Hand]) -> None:
     assert hand.story(3).suggested == "proposed by the model of tpe, from 3 trials that had ended"
     assert hand.story(4).suggested == "put up by somebody, with its parameters"
     assert hand.story(2).end == "ran to its end: loss 1, ranked 1 of 5 complete"
+
+
+def test_who_suggested_it_where_trials_pause(search: Callable[..., Hand]) -> None:
+    hand = search(search={"sampler": "tpe", "n_startup_trials": 2}, early_stopping=PROMOTION)
+    for value in (3.0, 2.0, 1.0):
+        hand.to(1, value)
+    assert hand.story(1).suggested == "drawn at random: tpe begins its model with 2 trials"
+    assert hand.story(2).suggested == "proposed by the sampler tpe"
 
 
 def test_our_own_sampler_says_by_what(search: Callable[..., Hand]) -> None:

@@ -43,7 +43,7 @@ PARAMETERS = {
     "x: {min: .nan, max: 1}": "6:12 parameters.x.min: .nan is no finite number",
     "x: {min: 1, max: +.inf}": "6:20 parameters.x.max: +.inf is no finite number",
     "x: {min: 1, max: 1e999}": "6:20 parameters.x.max: 1e999 is too large for a number",
-    "x: {min: 1, max: 99999999999999999999}": "6:20 parameters.x.max: an integer of more than 64 bits; write it as a text or with an exponent",
+    "x: {min: 1, max: 99999999999999999999}": "6:20 parameters.x.max: an integer of more than 64 bits; larger numbers have an exponent, such as 1e20",
     'x: {min: "1e-4", max: 1e-2}': '6:12 parameters.x.min: must be a number, not "1e-4"; write it without quotes and without _',
     "x: {min: 1_000, max: 2000}": '6:12 parameters.x.min: must be a number, not "1_000"; write it without quotes and without _',
     "x: {min: 1:30, max: 200}": '6:12 parameters.x.min: must be a number, not "1:30"',
@@ -85,6 +85,7 @@ SETTINGS = {
     'constraints: ["x * y < 3"]': '7:15 constraints[0]: "y" is no parameter; there is "x"',
     'constraints: ["x * 3"]': "7:15 constraints[0]: `x * 3` is neither true nor false but 0.0",
     "constraints: x < 3": '7:14 constraints: must be a list, not "x < 3"',
+    'constraints: ["1 < 0"]': "7:15 constraints[0]: `1 < 0` names no parameter, so it holds for all or for none",
     'constraints: ["x < "]': "7:15 constraints[0]: `x < ` is no expression: invalid syntax",
     'constraints: ["1 / x > 0"]': "7:15 constraints[0]: `1 / x > 0` divides by zero where x: 0.0",
     "baseline: {y: 1}": '7:15 baseline.y: "y" is no parameter; there is "x"',
@@ -276,6 +277,12 @@ def test_another_tools_key_says_what_to_write() -> None:
         'f.yaml:5:19 parameters.lr.distribution: "distribution" is W&B\'s; '
         "here write {min: ..., max: ..., log: true}"
     )
+
+
+@pytest.mark.parametrize("value", ["1e400", ".inf", "99999999999999999999"])
+def test_a_value_that_cannot_be_read_is_not_said_to_be_missing(value: str) -> None:
+    said = issues(HEAD + f"parameters: {{a: [1, 2]}}\nbudget: {{time: {value}}}")
+    assert len(said) == 1 and "6:16 budget.time: " in said[0]
 
 
 def test_every_issue_is_said_at_once_in_the_order_of_the_file() -> None:
