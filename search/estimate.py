@@ -13,8 +13,8 @@ import selectors
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ REHEARSAL = 0.2  # of them, at most, to see what the driver costs
 MOST = 5  # the binary logarithm of the most configurations
 FEWEST = 8  # configurations, before it may end early
 PRECISE = 0.03  # standard error of the mean, as a share of it, with which it ends early
+SIGNIFICANT = 0.05  # the chance of a correlation where there is none
 TRIAL_SECONDS = 2.0  # of a configuration that reports often
 LOOK_SECONDS = 0.1  # between two looks at the memory
 
@@ -56,6 +57,7 @@ class Probe:
     first: int | None = None  # the step of its first report
     last: int = 0  # and of its last one
     grid: int = 1  # units from one report to the next
+    losses: Mapping[int, float] = field(default_factory=dict)  # that it reported, by step; lower is better
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,24 @@ class Measured:
     def known(self) -> list[Probe]:
         """Configurations whose cost is known, the baseline among them."""
         return [p for p in (self.baseline, *self.probes) if p is not None and p.cost is not None]
+
+    @property
+    def ranked(self) -> list[Probe] | None:
+        """What the sampler may draw, the best first by the last loss that all have reported.
+
+        None where what they cost has nothing to do with it, as far as the measurement tells: Spearman's rank
+        correlation of the two is not significant.
+        """
+        from scipy.stats import spearmanr
+
+        probes = [p for p in self.probes if p.cost is not None]
+        step = max(set.intersection(*(set(p.losses) for p in probes)), default=None) if probes else None
+        if step is None or len(probes) < FEWEST:
+            return None
+        losses, costs = [p.losses[step] for p in probes], [self.whole(p) for p in probes]
+        if len(set(losses)) == 1 or len(set(costs)) == 1 or spearmanr(losses, costs).pvalue > SIGNIFICANT:
+            return None
+        return sorted(probes, key=lambda p: p.losses[step])
 
     @property
     def errors(self) -> list[str]:
@@ -196,6 +216,7 @@ class _Running:
     attempt: Attempt
     first: bool  # of its worker
     heard_at: float = 0.0  # its last report, by the monotonic clock
+    losses: dict[int, float] = field(default_factory=dict)
 
 
 class _Bench:
@@ -301,6 +322,8 @@ class _Bench:
             if running.first and running.attempt.heard == 0:
                 self.startups.append(time.monotonic() - running.given - message["seconds"])
             running.attempt.report(message["step"], message["seconds"])
+            sign = 1 if self._spec.goal == "minimize" else -1
+            running.losses[message["step"]] = sign * message["value"]
             self.keeps = self.keeps or has_checkpoint(self._folder / str(number))
             running.heard_at = time.monotonic()
             if not self._seen(running):
@@ -338,7 +361,9 @@ class _Bench:
             cost = None  # its first report came sooner than others do: it told no more than its start
         first, last = (attempt.reports[0][0], attempt.reports[-1][0]) if attempt.reports else (None, 0)
         every, grid = attempt.every or 0.0, attempt.grid
-        self._probes[number] = Probe(config, cost, every, units, first=first, last=last, grid=grid)
+        self._probes[number] = Probe(
+            config, cost, every, units, first=first, last=last, grid=grid, losses=running.losses
+        )
 
 
 def _configs(spec: Spec) -> Iterator[dict[str, Any]]:

@@ -2,9 +2,10 @@
 
 The clock is simulated; the brackets, rungs and promotions are the search's own, and so are the trials of its
 audit and what it keeps back for its end. Nobody knows the losses, so they are drawn, and a trial has the same
-at all rungs. Models propose better trials as they learn, which pass rungs that others would not: a proposal
-of a model counts as the better of two random ones. Of `RUNS` such searches the one in the middle is shown,
-from those that come least far to those that are over first.
+at all rungs; where better configurations cost more than others, or less, they do so here. Models propose
+better trials as they learn, which pass rungs that others would not: a proposal of a model counts as the
+better of two random ones. Of `RUNS` such searches the one in the middle is shown, from those that come least
+far to those that are over first.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class Costs:
     startup: float  # seconds until the first worker trains
     leaving: float = 0.0  # seconds from the last training to the end of the command
     keeps: bool = True  # whether trials leave checkpoints, from which those that paused go on
+    ranked: bool = False  # whether the best trainings come first, for what they cost has to do with it
     ask: Callable[[int], float] = lambda number: 0.0  # seconds that the proposal of a trial takes
 
 
@@ -225,6 +227,7 @@ class _Simulation:
             move = heapq.heappop(self._heap)
             now = max(self._now, move.at)
             self._arrive(move, now)
+        now = self._with_a_winner(now)
         if len(self._of) == self._most < self._asked:
             now, by, self._times = self._extended(now)
         else:
@@ -236,6 +239,14 @@ class _Simulation:
                     reached.add(now + auditing, round(self._times))
             insort(self._complete, (self._losses[number], number))
         return self._concluded(now, by, auditing)
+
+    def _with_a_winner(self, now: float) -> float:
+        """When the baseline has come to its end, which it does in any case where nobody else has."""
+        while not self._complete and (its := [move for move in self._heap if self._is_baseline(move.number)]):
+            self._heap.remove(its[0])
+            now = max(now, its[0].at)
+            self._arrive(its[0], now)
+        return now
 
     def _over(self, now: float) -> float:
         """When the trials of the search are to have ended; what the audit takes then is kept back."""
@@ -316,16 +327,24 @@ class _Simulation:
         number = len(self._of)
         baseline = self._is_baseline(number)
         own = self._costs.baseline if baseline else None
-        self._of[number] = own or self._rng.choice(list(self._costs.trainings))
-        self._losses[number] = self._rng.random()
+        self._losses[number], training = self._drawn()
         self._kinds[number] = tuple(self._rng.choice(choices) for choices in self._choices)
+        if self._model_after is not None and number >= self._model_after:
+            self._losses[number], training = min(
+                (self._losses[number], training), self._drawn(), key=lambda drawn: drawn[0]
+            )
+        self._of[number] = own or training
         if number in self._audit:
             self._consumed += self._of[number].units  # which are kept back for it
-        if self._model_after is not None and number >= self._model_after:
-            self._losses[number] = min(self._losses[number], self._rng.random())
         self._wait(self._costs.ask(number))
         self._go(number, 0, self._now + self._of[number].setup)
         return True
+
+    def _drawn(self) -> tuple[float, Training]:
+        """A loss, from 0 to 1, and a training of such a configuration."""
+        trainings, loss = self._costs.trainings, self._rng.random()
+        index = int(loss * len(trainings)) if self._costs.ranked else self._rng.randrange(len(trainings))
+        return loss, trainings[index]
 
     def _spent_at(self, now: float) -> float:
         """When all samples are used up, if those that train go on as they do."""

@@ -10,13 +10,14 @@ from typing import Any
 from ..spaces import Spec
 from .backends.resources import gibibytes, this_machine
 from .durations import duration, option
-from .estimate import Measured
+from .estimate import Measured, Probe
 from .forecast import MODEL_AFTER, Costs, Forecast, Training, assumed, forecast
 from .memory import Expected
 from .scheduling import promotes
 from .wish import SHARE
 
 FEWEST_TRAININGS = 5  # whole ones, that compare anything
+ALONE = "one trial comes to its end, and there is nothing to compare it with"
 SLOW_START = 0.2  # of a search, that its workers may take to start
 
 
@@ -84,14 +85,26 @@ def outlook(spec: Spec, measured: Measured, before: float = 0.0, expected: Expec
     if silent and spec.early_stopping.method != "none":
         told = "the objective reports nothing before its end, so early stopping has nothing to judge by"
         remarks.insert(0, told)
-    return Outlook(spec, measured, found, assumed(ahead), remarks, expected)
+    return Outlook(spec, measured, found, assumed(ahead) + _of_the_best(costs), remarks, expected)
+
+
+def _of_the_best(costs: Costs) -> str:
+    """What is assumed of the costs of better trials; nothing where they have nothing to do with it."""
+    if not costs.ranked:
+        return ""
+    half = len(costs.trainings) // 2
+    best, worst = (
+        statistics.fmean(each.seconds for each in some)
+        for some in (costs.trainings[:half], costs.trainings[half:])
+    )
+    most = "longer" if best > worst else "less time"
+    return f", and better trials take {most}, as those did that looked better in the measurement"
 
 
 def costs_of(measured: Measured, before: float) -> Costs:
     """What a measurement says of a search."""
 
-    def training(index: int) -> Training:
-        probe = measured.known[index]
+    def training(probe: Probe) -> Training:
         assert probe.cost is not None
         units = measured.length(probe)
         if units == 0:  # it never reports
@@ -100,16 +113,17 @@ def costs_of(measured: Measured, before: float) -> Costs:
         slower = 1 + measured.driver.report / every  # for each report waits for the driver
         return Training(probe.cost.setup, probe.cost.per_unit * slower, units, every, probe.grid)
 
-    known = [training(index) for index in range(len(measured.known))]
-    own = measured.baseline is not None and measured.baseline.cost is not None
+    baseline, ranked = measured.baseline, measured.ranked
+    drawn = [probe for probe in measured.probes if probe.cost is not None]
     return Costs(
-        trainings=known[own:] or known,
-        baseline=known[0] if own else None,
+        trainings=[training(probe) for probe in ranked or drawn or measured.known],
+        baseline=None if baseline is None or baseline.cost is None else training(baseline),
         slots=measured.slots,
         startup=before + measured.driver.begin + measured.startup,
         leaving=measured.leaving,
         ask=measured.driver.ask,
         keeps=measured.keeps,
+        ranked=ranked is not None,
     )
 
 
@@ -122,11 +136,12 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
             f"the time is enough for {fit:.1f} whole trainings, and {FEWEST_TRAININGS} are the least that "
             f"compare anything: --time {option(enough)}"
         )
-    elif found.complete == 0:
+    elif found.complete == 0 or (found.complete == 1 and found.by != "trials"):
         needed = f"--time {option(2 * enough)}"
         if found.by == "samples":
             needed = f"--samples {2 * FEWEST_TRAININGS * max(measured.lengths)}"
-        yield f"no trial comes to its end, so there will be no winner: {needed}"
+        told = ALONE if found.complete else "no trial comes to its end, so there will be no winner"
+        yield f"{told}: {needed}"
     else:
         yield from _about_trials(spec, costs, found)
         yield from _about_confirmation(spec, found)
@@ -181,7 +196,7 @@ def _about_trials(spec: Spec, costs: Costs, found: Forecast) -> Iterator[str]:
             f"{sensible} trials take about {duration(seconds)}"
         )
     if found.complete < 2:
-        yield "one trial comes to its end: there is nothing to compare it with"
+        yield ALONE
 
 
 def _about_confirmation(spec: Spec, found: Forecast) -> Iterator[str]:

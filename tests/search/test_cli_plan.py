@@ -132,7 +132,7 @@ def test_a_search_is_foreseen(tmp_path: Path) -> None:
     ("function", "message"),
     [("broken", "every configuration that was tried failed: ValueError: no such file"),
      ("silent", "no training reported within 2 s"),
-     ("starts", "no training reported twice within 20 s"),
+     ("starts", "no training reported twice within 16 s"),
      ("diverges", "every configuration that was tried failed: diverged: loss at 1 was nan")],
 )  # fmt: skip
 def test_what_cannot_be_measured_is_said(tmp_path: Path, function: str, message: str) -> None:
@@ -182,7 +182,7 @@ def test_reports_sparser_than_rungs_and_trials_without_checkpoints_are_foreseen(
 def test_the_budget_that_binds_is_the_one_to_raise(tmp_path: Path) -> None:
     words = ("plan", "space.yaml", "--measure", "60", "--samples", "5", "--trials", "50", "--json")
     remarks = json.loads(command(tmp_path, *words).stdout)["remarks"]
-    assert "no trial comes to its end, so there will be no winner: --samples 90" in remarks
+    assert "one trial comes to its end, and there is nothing to compare it with: --samples 90" in remarks
 
 
 @pytest.mark.slow

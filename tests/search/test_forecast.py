@@ -183,6 +183,64 @@ def test_a_training_that_was_cut_off_is_as_long_as_others_that_came_further(
     assert measured.whole(cut) == pytest.approx(0.1 * length)
 
 
+def measured_with(losses: list[float], seconds: list[float]) -> Measured:
+    """Configurations with these losses at step 2, whose trainings of 9 units take so long."""
+    probes = [
+        Probe({}, Cost(0.0, each / 9), each / 9, None, first=1, last=2, losses={1: 5.0, 2: loss})
+        for loss, each in zip(losses, seconds, strict=True)
+    ]
+    return Measured(None, probes, 9, 0.0, 0.0, None, 1, Share(1, 1.0, 0.0, None), 10.0, driver=Rehearsal())
+
+
+@pytest.mark.parametrize(("sign", "more"), [(-1, "longer"), (1, "less time")])
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_better_trials_cost_what_they_did_in_the_measurement(sampler: str, sign: int, more: str) -> None:
+    seconds = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    asked = spec(
+        budget={"trials": 100}, early_stopping=ASHA | {"type": "promotion"}, search={"sampler": sampler}
+    )
+    found = outlook(asked, measured_with([sign * each for each in seconds], seconds))
+    assert found.assumed.endswith(
+        f"better trials take {more}, as those did that looked better in the measurement"
+    )
+    others = outlook(asked, measured_with([0.0] * 8, seconds))
+    assert "better trials" not in others.assumed
+    if sign < 0:
+        assert found.forecast.end > 1.2 * others.forecast.end
+    else:
+        assert found.forecast.end < 0.8 * others.forecast.end
+
+
+@pytest.mark.parametrize(
+    ("losses", "seconds"),
+    [
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]),
+        ([4.0, 1.0, 6.0, 3.0, 8.0, 2.0, 5.0, 7.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [4.0] * 8),
+    ],
+    ids=["too few", "chance", "alike"],
+)
+def test_costs_that_tell_nothing_of_losses_are_drawn_apart(losses: list[float], seconds: list[float]) -> None:
+    assert measured_with(losses, seconds).ranked is None
+
+
+def test_losses_are_compared_where_all_have_reported() -> None:
+    known = measured_with([8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+    further = replace(known.probes[0], losses={1: 5.0, 2: 8.0, 4: 0.0})
+    ranked = replace(known, probes=[further, *known.probes[1:]]).ranked
+    assert ranked is not None and [probe.losses[2] for probe in ranked] == sorted(range(1, 9))
+    apart = [replace(further, losses={3: 0.0}), *known.probes[1:]]
+    assert replace(known, probes=apart).ranked is None
+
+
+@pytest.mark.parametrize("budget", [{"time": 2.0}, {"samples": 3}], ids=lambda budget: next(iter(budget)))
+def test_the_baseline_comes_to_its_end_where_nobody_else_does(budget: dict[str, Any]) -> None:
+    own = Costs([Training(0.0, 1.0, 9)], Training(0.0, 1.0, 9), 2, 0.0)
+    found = forecast(spec(budget=budget, baseline={"x": 0.5}, early_stopping=ASHA), own)
+    assert found.complete == 1 and found.end == pytest.approx(9.0)
+    assert forecast(spec(budget=budget, early_stopping=ASHA), own).complete == 0
+
+
 def test_the_audit_of_a_long_search_is_in_its_time() -> None:
     """Nobody goes on for it before the end, when as many more do as there are more trials."""
     asked = spec(budget={"time": 5000.0}, early_stopping=ASHA | {"type": "promotion"}, audit=0.1)
