@@ -2,7 +2,7 @@
 
     python benchmarks/plan.py [--only foreseen timed] [--spaces NAME ...] [--rounds 1]
 
-For each of three spaces: what `hpsearch plan` says of the end, then `hpsearch run` with the same budget of
+For each of four spaces: what `hpsearch plan` says of the end, then `hpsearch run` with the same budget of
 trials, by the clock on the wall from the start of the process to its exit. Then each with `--time` and more
 trials than fit: asked and actual. `confirmed` are the trainings that confirmed the winner. Each round's
 searches have its number as their seed: which trials of a short search are the slow ones is luck.
@@ -10,6 +10,7 @@ searches have its number as their seed: which trials of a short search are the s
     lora_quick  the space that ships
     lora        the same, with fewer trials
     function    a function of Python that sleeps; its trainings take from half a second to two
+    costly      the same, where those that take longer, up to five seconds, are better
 
 A plan measures for a minute at most and the search begins right after. A machine that is busy with something
 else then is not the machine that was measured: CPU seconds of all processes in each second, told for the plan
@@ -34,12 +35,12 @@ import time
 
 
 def train(trial):
-    x, pace, done = trial.params["x"], trial.params["pace"], 0
+    x, pace, gain, done = trial.params["x"], trial.params["pace"], trial.params["gain"], 0
     if trial.resume_from is not None:
         done = int((trial.resume_from / "step").read_text())
     for step in range(done + 1, 10):
         time.sleep(pace)
-        value = (x - 0.3) ** 2 + 1 / step
+        value = (x - 0.3) ** 2 + 1 / step - gain * pace
         (trial.checkpoint / "step").write_text(str(step))
         trial.report(value, step=step)
     return value
@@ -52,11 +53,17 @@ metric: loss
 parameters:
   x: {min: 0.0, max: 1.0}
   pace: [0.05, 0.1, 0.2]
+  gain: 0
 baseline: {x: 0.9, pace: 0.1}
 early_stopping: {method: asha, min: 1, max: 9, eta: 3, resource: steps, type: promotion}
 budget: {trials: 40}
 execution: {workers: 2}
 """
+COSTLY = (
+    SPACE.replace("name: function", "name: costly")
+    .replace("[0.05, 0.1, 0.2]", "{min: 0.02, max: 0.5, log: true}")
+    .replace("gain: 0", "gain: 1")
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ CASES = {
     "lora_quick": Case("lora_quick", 24, 120),
     "lora": Case("lora", 12, 240),
     "function": Case("function.yaml", 40, 60),
+    "costly": Case("costly.yaml", 60, 60),
 }
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
 
@@ -140,6 +148,7 @@ def main() -> None:
                 with tempfile.TemporaryDirectory(prefix="plan-", ignore_cleanup_errors=True) as folder:
                     Path(folder, "function.py").write_text(FUNCTION)
                     Path(folder, "function.yaml").write_text(SPACE)
+                    Path(folder, "costly.yaml").write_text(COSTLY)
                     print(f"{space:12}{measure(CASES[space], seed, Path(folder))}", flush=True)
 
 
