@@ -231,6 +231,12 @@ class Runs:
             self._write(self._header)
         self._longest = longest
 
+    @property
+    def contestants(self) -> list[str]:
+        """Those that have run."""
+        made = {plan.contestant for plan in self._made}
+        return [name for name in CONTESTANTS if name in made]
+
     def find(self, plan: Plan) -> Run | None:
         """The run that was planned; of a contestant that is not told its budget also a longer one."""
         longest = plan.budget if CONTESTANTS[plan.contestant].told else self._longest
@@ -386,9 +392,9 @@ def made_by(runs: Runs, plans: Sequence[Plan]) -> list[Run]:
 
 def compare(options: argparse.Namespace, data: Any) -> int:
     """Make the runs that are missing and print a table for each number of workers; how many runs failed."""
-    names, tasks = present(options.only), chosen(options.tasks, data)
-    budgets = sorted(options.budgets)
+    tasks, budgets = chosen(options.tasks, data), sorted(options.budgets)
     runs = Runs(options.out, budgets[-1])
+    names = (options.only or runs.contestants) if options.show else present(options.only)
     plans = [
         Plan(name, task, seed, workers, not options.no_default, budget)
         for workers in options.workers

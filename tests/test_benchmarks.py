@@ -257,6 +257,15 @@ def test_searches_that_are_not_installed_are_left_out_loudly(
     with pytest.raises(SystemExit, match="2"):
         search.main()
     said = capsys.readouterr().err
+    (curves / "runs.csv").write_text(
+        "contestant,task,seed,workers,default,budget,seconds,trials,finished,best_1\n"
+        "syne-asha,near,0,1,False,1,0.1,1,1,0.5\n"
+    )
+    shown = [*sys.argv[:3], "--show", "--out", str(curves / "runs.csv"), "--budgets", "1", "--seeds", "1"]
+    monkeypatch.setattr(sys, "argv", [*shown, "--tasks", "near", "--workers", "1", "--no-default"])
+    with pytest.raises(SystemExit, match="0"):
+        search.main()
+    assert "syne-asha" in capsys.readouterr().out, "what others have run is shown"
     assert said.endswith("--only: syne-asha: syne_tune is not installed (--help says how to install it)\n")
 
 
