@@ -41,12 +41,11 @@ def loads(text: str, filename: str = "<string>", presets: Presets | None = None)
         spec = Spec.check(data, places, presets)
     except SpaceError as error:
         told = {(fault.line, fault.column) for fault in faults}  # nothing is told twice
-        within = tuple(fault.path for fault in faults)  # what holds a fault lacks no more than that
+        lacking = {parent for fault in faults if (parent := fault.path.rpartition(".")[0])}
         others = (
             issue
             for issue in error.issues
-            if (issue.line, issue.column) not in told
-            and not (issue.path and any(path.startswith(f"{issue.path}.") for path in within))
+            if (issue.line, issue.column) not in told and issue.path not in lacking
         )
         raise SpaceError([*faults, *others]) from None
     if faults:
