@@ -327,13 +327,11 @@ class _Simulation:
         number = len(self._of)
         baseline = self._is_baseline(number)
         own = self._costs.baseline if baseline else None
-        self._losses[number], training = self._drawn()
+        loss, training = self._drawn()
         self._kinds[number] = tuple(self._rng.choice(choices) for choices in self._choices)
         if self._model_after is not None and number >= self._model_after:
-            self._losses[number], training = min(
-                (self._losses[number], training), self._drawn(), key=lambda drawn: drawn[0]
-            )
-        self._of[number] = own or training
+            loss, training = min((loss, training), self._drawn(), key=lambda drawn: drawn[0])
+        self._losses[number], self._of[number] = loss, own or training
         if number in self._audit:
             self._consumed += self._of[number].units  # which are kept back for it
         self._wait(self._costs.ask(number))

@@ -41,7 +41,7 @@ from .pace import COST
 from .promoting import Promoting
 from .running import Assignment, Running
 from .trial import recorded
-from .wish import Wish, most_confirmed
+from .wish import Wish
 
 OWN_ATTRS = frozenset(
     {"baseline", "error", "reason", "retries", "traceback", AT_RUNG, AUDITED, EVENTS, CONFIRMS, CONFIRMS_SEED}
@@ -384,7 +384,7 @@ class Lives:
     def _keeps(self, trials: Iterable[FrozenTrial]) -> set[int]:
         """The trials whose checkpoints are kept: the best few, and who may be confirmed the winner."""
         known = list(trials)
-        confirms = most_confirmed(self._spec)
+        confirms = Wish.asked(self._spec).top
         best = best_of(self._spec, known, self._spec.execution.keep)
         if self._spec.execution.keep and confirms:
             best += best_of(self._spec, (t for t in known if "baseline" not in t.user_attrs), confirms)

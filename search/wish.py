@@ -39,21 +39,19 @@ class Wish:
         most = SHARE * min(known, default=0.0)
         if cost is not None and time is not None and spec.budget.samples is None:  # else they are all spent
             most = max(most, min(SHARE * time, time - cost))
-        asked = spec.confirm
-        for top, seeds in CHOICES:
-            wish = cls(top if asked.top is None else asked.top, seeds if asked.seeds is None else asked.seeds)
-            if cost is None and time is not None and (top, seeds) == CHOICES[-1]:
+        for choice in CHOICES:
+            wish = cls.asked(spec, choice)
+            if cost is None and time is not None and choice == CHOICES[-1]:
                 most = LEAST_SHARE * time
             costs = wish.trainings(spec) if price is None else price(wish)
-            if asked.top is not None or costs <= most:
+            if spec.confirm.top is not None or costs <= most:
                 return wish.within(spec)
         return cls(0, 0)
 
     @classmethod
-    def asked(cls, spec: Spec) -> Wish:
-        """What a space asks for, as far as it says that, or the most that is chosen for it."""
-        top, seeds = CHOICES[0]
-        asked = spec.confirm
+    def asked(cls, spec: Spec, choice: tuple[int, int] = CHOICES[0]) -> Wish:
+        """What a space asks for; a choice, or the most that is chosen, where it leaves that open."""
+        (top, seeds), asked = choice, spec.confirm
         return cls(top if asked.top is None else asked.top, seeds if asked.seeds is None else asked.seeds)
 
     def within(self, spec: Spec) -> Wish:
@@ -76,8 +74,3 @@ class Wish:
         """It, and what may be done in less time: fewer seeds, then fewer trials, at last nothing."""
         fewer = [Wish(top, min(self.seeds, LEAST_SEEDS)) for top in range(self.top, -1, -1)]
         return fewer if self == fewer[0] else [self, *fewer]
-
-
-def most_confirmed(spec: Spec) -> int:
-    """How many of the best may be trained again, whatever the search comes to cost."""
-    return CHOICES[0][0] if spec.confirm.top is None else spec.confirm.top

@@ -164,13 +164,18 @@ def test_of_an_objective_of_the_users_nothing_is_known(models: Spec, changes: di
     assert Memory.of(models.override(**changes), room(1)) is None
 
 
+def program(folder: Path, commands: str) -> str:
+    """A program in the place of Python that does something else."""
+    file = folder / "python"
+    file.write_text(f"#!/bin/sh\n{commands}\n")
+    file.chmod(0o700)
+    return str(file)
+
+
 def test_a_measurement_that_fails_leaves_nothing_out(
     models: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho DataError: no such file >&2; exit 1\n")
-    python.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(sys, "executable", program(tmp_path, "echo DataError: no such file >&2; exit 1"))
     memory = Memory(models, room(400))
     told = "what trials take of memory cannot be measured (DataError: no such file); none is left out for it"
     said: list[str] = []
@@ -182,10 +187,7 @@ def test_a_measurement_that_fails_leaves_nothing_out(
 def test_a_measurement_takes_a_part_of_the_time_of_a_search(
     models: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nexec sleep 60\n")
-    python.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(sys, "executable", program(tmp_path, "exec sleep 60"))
     memory = Memory(models.override(budget={"time": 2}), room(400))
     failed = memory.measure(1, lambda message: None) or ""
     assert "three steps took longer than 0.2 s" in failed
