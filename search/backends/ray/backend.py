@@ -37,6 +37,7 @@ from .files import Home
 from .idle import KeepingScheduler
 from .lost import how_it_ended, lost_actors_are_errors
 from .packs import PackScheduler
+from .places import places_are_kept
 from .stopping import tune_pruner
 
 WAIT_SECONDS = 30.0  # for a trial to find its place, before the user hears that it waits
@@ -76,7 +77,8 @@ class RayBackend:
         # Tune counts its callbacks for the usage report, which is off, and loads wandb and mlflow to do so.
         uncounted = replaced(usage, "tag_callbacks", lambda callbacks: False)
         tidy = lost_actors_are_errors()
-        with connected(self._address, self._machine) as own, scratch() as folder, tidy, uncounted:
+        kept = places_are_kept()
+        with connected(self._address, self._machine) as own, scratch() as folder, tidy, kept, uncounted:
             mine = self._share or share(self._execution, nodes(), "the cluster")
             if not own:
                 check_importable()

@@ -17,9 +17,13 @@ import pytest
 import ray
 from ray._common.utils import get_default_ray_temp_dir
 from ray._private.state import jobs
+from ray.air.execution.resources import placement_group
+from ray.air.execution.resources.request import ResourceRequest
+from ray.util import placement_group_table
 
 from hpsearch.search import run
 from hpsearch.search.backends.ray import backend, lost
+from hpsearch.search.backends.ray.places import places_are_kept
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
 
@@ -278,6 +282,27 @@ def test_as_many_actors_start_as_may_train_and_the_search_hears_of_them(bench: A
     fields: dict[str, Any] = {"budget": {"trials": 3000}, "execution": {"workers": 4}}
     bench.search(**fields, watcher=recorder(at_end=look))
     assert seen == sorted(seen) and seen[-1] == 4
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_place_is_given_up_when_it_is_there_or_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In between Ray may lose its cores, once in some thousand times."""
+    given_up: list[str] = []
+    remove = ray.util.remove_placement_group
+
+    def look(group: Any) -> None:
+        given_up.append(placement_group_table(group)["stats"]["scheduling_state"])
+        remove(group)
+
+    monkeypatch.setattr(ray.util, "remove_placement_group", look)
+    manager, core = placement_group.PlacementGroupResourceManager(), ResourceRequest([{"CPU": 1}])
+    with places_are_kept():
+        for places in (1, 1, 1, 3):  # there are two
+            for _ in range(places):
+                manager.request_resources(core)
+            for _ in range(places):
+                manager.cancel_resource_request(core)
+    assert len(given_up) == 6 and set(given_up) <= {"FINISHED", "NO_RESOURCES"}
 
 
 def test_a_trial_that_is_over_before_its_actor_starts_never_trains(bench: Any, recorder: Any) -> None:
