@@ -14,7 +14,7 @@ from .estimate import Measured, Probe
 from .forecast import MODEL_AFTER, Costs, Forecast, Training, assumed, forecast
 from .memory import Expected
 from .scheduling import promotes
-from .wish import SHARE
+from .wish import SHARE, Wish
 
 FEWEST_TRAININGS = 5  # whole ones, that compare anything
 ALONE = "one trial comes to its end, and there is nothing to compare it with"
@@ -139,7 +139,7 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
     elif found.complete == 0 or (found.complete == 1 and found.by != "trials"):
         needed = f"--time {option(2 * enough)}"
         if found.by == "samples":
-            needed = f"--samples {2 * FEWEST_TRAININGS * max(measured.lengths)}"
+            needed = f"--samples {_sensible_samples(spec, max(measured.lengths))}"
         told = ALONE if found.complete else "no trial comes to its end, so there will be no winner"
         yield f"{told}: {needed}"
     else:
@@ -173,6 +173,13 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
         count = len(measured.errors)
         of = count + len(measured.known)
         yield f"{count} of {of} configurations failed, and are left out here: {measured.errors[0]}"
+
+
+def _sensible_samples(spec: Spec, whole: int) -> int:
+    """For a search that compares a few trials, and the confirmation that it asks for; more than it has."""
+    confirming = 0 if spec.confirm.top is None else Wish.asked(spec).trainings(spec)
+    sensible, given = (2 * FEWEST_TRAININGS + confirming) * whole, spec.budget.samples or 0
+    return sensible if sensible > given else 2 * given
 
 
 def _runs_out(spec: Spec, found: Forecast) -> bool:

@@ -279,11 +279,12 @@ def warnings(spec: Spec) -> list[Issue]:
         )
     drawn = audited_one_in(spec, spec.audit or 0) or 0
     if plan.trials is not None and plan.trials < FEWEST_AUDITED * drawn:
+        larger = "a larger share, or " if drawn > 1 else ""
         found.append(
             spec.issue(
                 "audit",
                 f"draws one of {drawn} trials, and a rate needs {FEWEST_AUDITED} of them: "
-                f"a larger share, or {FEWEST_AUDITED * drawn} trials instead of {plan.trials}",
+                f"{larger}{FEWEST_AUDITED * drawn} trials instead of {plan.trials}",
             )
         )
     asked = Wish.asked(spec)

@@ -277,8 +277,9 @@ def against(
     if baseline.value is None or baseline.state != TrialState.COMPLETE:
         return f"the baseline (trial {baseline.number}) is {state}, so nothing compares{luck}"
     if baseline.number == best.number:
-        again = ", which is not confirmed" if confirmed is None else " when it was trained again"
-        return f"the baseline itself: nothing was better{again}"
+        if confirmed is None:
+            return "the baseline itself, which is not confirmed: nothing else that came to its end was better"
+        return "the baseline itself: nothing was better when it was trained again"
     gain = baseline.value - best.value if goal == "minimize" else best.value - baseline.value
     than = f"than the baseline ({baseline.value:.6g})"
     told = f"better {than} by {gain:.4g}" if gain > 0 else f"no better {than}"
@@ -394,8 +395,7 @@ def extension(result: StudyResult) -> list[str]:
         found += ["--trials", str(_doubled(budget.trials, len(searched(trials))))]
     found += more_time(result)
     if budget.samples is not None:
-        consumed = sum(spent_on(result.spec, trial) for trial in trials)
-        found += ["--samples", str(_doubled(budget.samples, consumed))]
+        found += ["--samples", str(_doubled(budget.samples, _consumed(result)))]
     return found
 
 
@@ -407,10 +407,17 @@ def more_time(result: StudyResult) -> list[str]:
 
 def more_samples(result: StudyResult) -> list[str]:
     """The option that gives a search the samples to confirm its winner; none where it has them."""
-    asked = Wish.asked(result.spec)
-    if not asked.top or asked.within(result.spec).top:
+    spec, asked = result.spec, Wish.asked(result.spec)
+    samples, last = spec.budget.samples, spec.early_stopping.max
+    if samples is None or last is None or not asked.top:
         return []
-    return ["--samples", str(asked.needs(result.spec))]
+    needed = max(asked.needs(spec), _consumed(result) + asked.trainings(spec) * last)
+    return ["--samples", str(needed)] if needed > samples else []
+
+
+def _consumed(result: StudyResult) -> int:
+    """The resource that all trials took."""
+    return sum(spent_on(result.spec, trial) for trial in result.study.get_trials(deepcopy=False))
 
 
 def _elapsed(result: StudyResult) -> float:

@@ -67,15 +67,17 @@ class Timing:
         kept back as far as it fits, else fewer of the best, less often: no search ends for what it has no
         time for.
         """
-        left, known = self._end - self._clock.elapsed, list(audited)
+        known = list(audited)
+        return self._end - self._clock.elapsed - self._reserve(self.fitting(wish, known), known)
+
+    def fitting(self, wish: Wish, audited: Sequence[int] = ()) -> Wish:
+        """As much of a confirmation as the time is kept back for; all of it once that has begun."""
         if any(confirms(trial) is not None for trial in self._lives.trials):
-            return left - self._reserve(wish, known)
-        before = self._until_confirming()
+            return wish
+        left, before = self._end - self._clock.elapsed, self._until_confirming()
         room = left - before if before else left + (LATE - 1) * self._time
-        for each in wish.shrinking:
-            if (reserve := self._reserve(each, known)) <= room:
-                break
-        return left - reserve
+        fits = (each for each in wish.shrinking if self._reserve(each, audited) <= room)
+        return next(fits, wish.shrinking[-1])
 
     def price(self, wish: Wish) -> float:
         """What a confirmation costs, in whole trainings such as the search has seen.

@@ -143,12 +143,15 @@ def _may_confirm(result: StudyResult) -> bool:
     from optuna.trial import TrialState
 
     from ..confirming import searched
-    from ..report import more_samples
+    from ..report import more_samples, more_time
+    from ..wish import Wish
 
     own = searched(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     others = any("baseline" not in trial.user_attrs for trial in own)
-    asked = result.spec.confirm.top is not None
-    return others and not result.stopped and (not asked or bool(more_samples(result)))
+    wished = Wish.asked(result.spec).top > 0
+    if result.stopped or not others or not wished or _failed_to_confirm(result):
+        return False
+    return result.spec.confirm.top is None or bool(more_time(result) or more_samples(result))
 
 
 def _failed_to_confirm(result: StudyResult) -> bool:

@@ -183,6 +183,9 @@ def test_the_budget_that_binds_is_the_one_to_raise(tmp_path: Path) -> None:
     words = ("plan", "space.yaml", "--measure", "60", "--samples", "5", "--trials", "50", "--json")
     remarks = json.loads(command(tmp_path, *words).stdout)["remarks"]
     assert "one trial comes to its end, and there is nothing to compare it with: --samples 90" in remarks
+    remarks = json.loads(command(tmp_path, *words, "--confirm").stdout)["remarks"]
+    alone = next(remark for remark in remarks if "comes to its end" in remark)
+    assert alone.endswith("--samples 198"), "and twelve trainings that confirm"
 
 
 @pytest.mark.slow

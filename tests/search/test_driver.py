@@ -1159,10 +1159,19 @@ def test_what_extends_a_search_that_is_over_is_told(
                 "confirm": {"top": 1, "seeds": 2},
                 "early_stopping": {"method": "none", "max": 9},
             },
-            ["to confirm it: hpsearch run a.yaml --seed 5 --samples 27 --confirm"],
+            ["to confirm it: hpsearch run a.yaml --seed 5 --samples 36 --confirm"],
         ),
+        (
+            {"budget": {"samples": 36}, "early_stopping": {"method": "none", "max": 9}},
+            ["to confirm it: hpsearch run a.yaml --seed 5 --samples 117 --confirm"],
+        ),
+        (
+            {"budget": {"trials": 2, "time": 41.0}, "confirm": {"top": 1, "seeds": 2}},
+            ["to confirm it: hpsearch run a.yaml --seed 5 --time 82s --confirm"],
+        ),
+        ({"budget": {"trials": 2, "time": 41.0}, "confirm": {"top": 0}}, []),
     ],
-    ids=["trials", "time", "nobody", "not wished", "done", "samples"],
+    ids=["trials", "time", "nobody", "not wished", "done", "samples", "used up", "late", "not in time"],
 )
 def test_how_to_confirm_a_winner_is_told_where_the_budget_had_no_room_for_it(
     table: Table, make_spec: Any, fields: dict[str, Any], told: list[str], monkeypatch: pytest.MonkeyPatch

@@ -86,7 +86,7 @@ def test_best_and_baseline(searched: StudyResult) -> None:
 def test_a_best_trial_that_is_not_confirmed_is_said_to_be_so(searched: StudyResult) -> None:
     baseline, failed, best = searched.study.trials[0], searched.study.trials[2], searched.study.best_trial
     assert against(baseline, baseline, "minimize") == (
-        "the baseline itself: nothing was better, which is not confirmed"
+        "the baseline itself, which is not confirmed: nothing else that came to its end was better"
     )
     luck = ", and the best trial is not confirmed"
     assert against(None, best, "minimize") == f"the space has no baseline to compare with{luck}"

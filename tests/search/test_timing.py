@@ -153,6 +153,21 @@ def test_a_search_ends_on_time_with_a_winner_that_is_confirmed(
 
 
 @pytest.mark.parametrize("stopping", KINDS, ids=["none", "stopping", "promotion"])
+def test_what_has_no_room_is_not_kept_back_nor_said_to_be(
+    clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any]
+) -> None:
+    budget, confirm = {"time": 50.0}, {"top": 1, "seeds": 2}
+    table = clock(2, lambda x: 4.0)  # two whole trainings take 36 seconds
+    driver = table.search(
+        make_spec(**SPACE | {"early_stopping": stopping, "budget": budget, "confirm": confirm})
+    )
+    assert outcome(driver.spec, driver.trials) is None
+    assert driver.stop_reason == "the time budget of 50 s is spent"
+    told = {trial.user_attrs.get("reason") for trial in driver.trials}
+    assert not any("but for" in (reason or "") for reason in told)
+
+
+@pytest.mark.parametrize("stopping", KINDS, ids=["none", "stopping", "promotion"])
 def test_a_search_ends_on_time_whose_trials_wait_long_for_their_workers(
     clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any]
 ) -> None:
