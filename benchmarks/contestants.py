@@ -128,9 +128,9 @@ class Ours:
         live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
         self._driver = Driver(spec, live, runs=folder / "runs", watcher=Silence(), pruner=make_pruner(spec))
 
-    def put_up(self, params: Config) -> None:
-        """Let these be the parameters of a trial, before others are proposed."""
-        self._driver.study.enqueue_trial(params)
+    def propose_by(self, sampler: BaseSampler) -> None:
+        """Let this propose new trials."""
+        self._driver.study.sampler = sampler
 
     def next(self) -> Job | None:
         given = self._driver.ask()

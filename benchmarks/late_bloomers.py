@@ -36,7 +36,10 @@ from typing import Any
 
 import optuna
 from contestants import Ours, Silence, quiet
+from optuna import Study
+from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search import run
@@ -111,6 +114,26 @@ def record(options: argparse.Namespace, folder: Path) -> Recorded:
     return Recorded(spec, stopping.min, budget, options.alike, complete)
 
 
+class InOrder(BaseSampler):
+    """Proposes what was recorded, one trial after the other."""
+
+    def __init__(self, recorded: Recorded, order: Sequence[int]) -> None:
+        self._trials = [recorded.trials[number] for number in order]
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return {}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return {}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self._trials[trial.number].params[param_name]
+
+
 def ours(recorded: Recorded, order: Sequence[int], name: str, **stopping: Any) -> Played:
     """Promotion in our driver."""
     spec = recorded.spec.override(
@@ -122,8 +145,7 @@ def ours(recorded: Recorded, order: Sequence[int], name: str, **stopping: Any) -
         baseline=None,
     )
     search = Ours(spec)
-    for number in order:
-        search.put_up(recorded.trials[number].params)
+    search.propose_by(InOrder(recorded, order))  # who is put up would begin before any trial goes on
     begun, spent, ended = 0, 0, set()
     while spent < recorded.budget and (job := search.next()) is not None:
         begun += job.done == 0
