@@ -11,7 +11,6 @@ import math
 import os
 import selectors
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ import numpy as np
 
 from ..spaces import Constant, Spec, nested
 from ..spaces.stopping import LENGTHS
-from ..storage.files import has_checkpoint
+from ..storage.files import has_checkpoint, passing_folder
 from .algorithms import derived_seed
 from .backends.base import setup_of
 from .backends.optuna import devices_of
@@ -170,8 +169,8 @@ def measure(
     pack, told = pack_size(spec, mine, this_machine().memory)
     if told is not None:
         say(told)
-    with tempfile.TemporaryDirectory(prefix="hpsearch-plan-", ignore_cleanup_errors=True) as folder:
-        bench = _Bench(spec, objective, mine, pack, Path(folder), began + (1 - REHEARSAL) * seconds)
+    with passing_folder("hpsearch-plan-") as folder:
+        bench = _Bench(spec, objective, mine, pack, folder, began + (1 - REHEARSAL) * seconds)
         probes = bench.run(on_probe)
     driver = rehearse(spec, mine.workers * pack, REHEARSAL * seconds)
     baseline = probes.pop(0) if spec.baseline is not None and probes else None

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-import tempfile
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
 from ..spaces import Spec
 from ..storage import database, studies
-from ..storage.files import CHECKPOINT
+from ..storage.files import CHECKPOINT, passing_folder
 from .algorithms import make_pruner
 from .driver import Driver
 from .running import Assignment
@@ -60,8 +58,7 @@ def rehearse(spec: Spec, slots: int, seconds: float) -> Rehearsal:
     trials = min(MOST, spec.budget.trials or MOST)
     spec = spec.override(budget={"trials": trials, "time": None, "samples": None}, confirm={"top": 0})
     found, began = Rehearsal(), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="hpsearch-plan-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with passing_folder("hpsearch-plan-") as folder:
         opened = database.open_storage(f"sqlite:///{folder / 'rehearsal.db'}", create=True)
         attrs = {studies.SPEC: spec.to_json()}
         with closing(studies.open_live(opened, spec.name, goal=spec.goal, attrs=attrs)) as live:

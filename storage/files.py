@@ -13,7 +13,9 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
+import tempfile
 import time
 import zlib
 from collections import defaultdict
@@ -84,6 +86,20 @@ def has_checkpoint(folder: Path) -> bool:
     """Whether a trial left something to go on from."""
     checkpoint = folder / CHECKPOINT
     return checkpoint.is_dir() and any(checkpoint.iterdir())
+
+
+@contextmanager
+def passing_folder(prefix: str) -> Iterator[Path]:
+    """A new folder that goes in the end, also where an interrupt comes while it is made.
+
+    `tempfile.TemporaryDirectory` knows of its folder a moment after that is there.
+    """
+    folder = Path(tempfile.gettempdir(), f"{prefix}{secrets.token_hex(8)}")
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_folder(folder: Path) -> None:

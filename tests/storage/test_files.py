@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from hpsearch.storage.files import (
     artifact_attrs,
     driver_lock,
     drop_checkpoint,
+    passing_folder,
     remove_folder,
     runs_folder,
     study_folder,
@@ -89,6 +91,7 @@ def test_a_folder_is_removed_with_all_in_it_and_nothing_beside_it(tmp_path: Path
 HOLDER = """\
 import sys, time
 from pathlib import Path
+from typing import Any
 from hpsearch.storage.files import driver_lock
 with driver_lock(sys.argv[1], Path(sys.argv[2]), "study"):
     print("held", flush=True)
@@ -179,3 +182,23 @@ def test_a_worker_loads_neither_optuna_nor_sqlalchemy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_an_interrupt_that_comes_while_a_folder_is_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    make = Path.mkdir
+
+    def interrupted(path: Path, *args: Any, **options: Any) -> None:
+        make(path, *args, **options)
+        raise KeyboardInterrupt
+
+    with passing_folder("a-") as folder:
+        (folder / "file").touch()
+        assert folder.parent == tmp_path and folder.stat().st_mode & 0o777 == 0o700
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "mkdir", interrupted)
+        with passing_folder("a-"):
+            pass
+    assert not any(tmp_path.iterdir())
