@@ -64,8 +64,8 @@ class Spending:
         """Why a search is over that has no time for a further trial."""
         audited = self.audit.unfinished(self._lives.trials)
         spent = f"the time budget of {self._spec.budget.time:g} s is spent"
-        confirms_by = self._timing.fitting(self._wish(), audited)
-        return spent + _but_for(confirms_by.trainings(self._spec), len(audited))
+        fitting = self._timing.fitting(self._wish(), audited)
+        return spent + _but_for(fitting.trainings(self._spec), len(audited))
 
     def time_left(self) -> float:
         """Seconds that trials of the search may still take; what its end takes is kept back."""
