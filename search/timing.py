@@ -67,17 +67,22 @@ class Timing:
         kept back as far as it fits, else fewer of the best, less often: no search ends for what it has no
         time for.
         """
-        known = list(audited)
-        return self._end - self._clock.elapsed - self._reserve(self.fitting(wish, known), known)
+        return self._end - self._clock.elapsed - self._kept(wish, list(audited))[1]
 
     def fitting(self, wish: Wish, audited: Sequence[int] = ()) -> Wish:
         """As much of a confirmation as the time is kept back for; all of it once that has begun."""
+        return self._kept(wish, audited)[0]
+
+    def _kept(self, wish: Wish, audited: Sequence[int]) -> tuple[Wish, float]:
+        """The confirmation that time is kept back for, and the seconds for it and for the audit."""
         if any(confirms(trial) is not None for trial in self._lives.trials):
-            return wish
+            return wish, self._reserve(wish, audited)
         left, before = self._end - self._clock.elapsed, self._until_confirming()
         room = left - before if before else left + (LATE - 1) * self._time
-        fits = (each for each in wish.shrinking if self._reserve(each, audited) <= room)
-        return next(fits, wish.shrinking[-1])
+        for each in wish.shrinking:
+            if (reserve := self._reserve(each, audited)) <= room:
+                break
+        return each, reserve
 
     def price(self, wish: Wish) -> float:
         """What a confirmation costs, in whole trainings such as the search has seen.

@@ -14,7 +14,7 @@ from ray.util.placement_group import PlacementGroup
 from .cluster import replaced
 
 SETTLE_SECONDS = 5.0  # for Ray to reserve a place, or to find that it has none
-LOOK_SECONDS = 0.01
+LOOK_SECONDS = 0.01  # Ray tells when a place is there, but not when it finds that it has none
 UNSETTLED = {"QUEUED", "SCHEDULING_STARTED", "FAILED_TO_COMMIT_RESOURCES"}  # who waits for room is settled
 
 
