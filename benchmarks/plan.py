@@ -106,13 +106,15 @@ def ran(folder: Path, *words: str) -> Ran:
 
 
 def foreseen(case: Case, seed: int, folder: Path) -> str:
-    """The end that a plan says, and the one that came."""
+    """The end that a plan says, with its earliest and latest by luck, and the one that came."""
     words = (case.space, "--trials", str(case.trials))
     plan = ran(folder, "plan", *words, "--json")
-    predicted: float = json.loads(plan.output)["end"]
+    told = json.loads(plan.output)
+    predicted, (earliest, latest) = told["end"], told["ends"]
     run = ran(folder, "run", *words, "--seed", str(seed), "--plain")
     ratio = predicted / run.seconds
-    return f"{predicted:10.1f}{run.seconds:10.1f}{ratio:8.2f}{plan.busy:11.1f}{run.busy:10.1f}"
+    luck = f"{earliest:.1f} to {latest:.1f}"
+    return f"{predicted:10.1f}{luck:>17}{run.seconds:10.1f}{ratio:8.2f}{plan.busy:11.1f}{run.busy:10.1f}"
 
 
 def timed(case: Case, seed: int, folder: Path) -> str:
@@ -127,7 +129,10 @@ def timed(case: Case, seed: int, folder: Path) -> str:
 
 
 TABLES = {
-    "foreseen": (foreseen, f"{'planned':>10}{'actual':>10}{'ratio':>8}{'CPU, plan':>11}{'CPU, run':>10}"),
+    "foreseen": (
+        foreseen,
+        f"{'planned':>10}{'by luck':>17}{'actual':>10}{'ratio':>8}{'CPU, plan':>11}{'CPU, run':>10}",
+    ),
     "timed": (timed, f"{'--time':>10}{'actual':>10}{'ratio':>8}{'trials':>11}{'confirmed':>10}"),
 }
 

@@ -5,7 +5,7 @@ audit and what it keeps back for its end. Nobody knows the losses, so they are d
 at all rungs; where better configurations cost more than others, or less, they do so here. Models propose
 better trials as they learn, which pass rungs that others would not: a proposal of a model counts as the
 better of two random ones. Of `RUNS` such searches the one in the middle is shown, from those that come least
-far to those that are over first.
+far to those that are over first, and when the first and the last of them end: so much is luck.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ class Forecast:
     seeds: int  # with which each of them trains
     confirmation: float  # seconds of it
     end: float  # of all
+    ends: tuple[float, float]  # the earliest and the latest of the searches that were simulated
 
     @property
     def complete(self) -> int:
@@ -120,7 +121,9 @@ def forecast(spec: Spec, costs: Costs, seed: int = 0) -> Forecast:
         found.append(_Simulation(spec, costs, random.Random(f"{seed}:{run}")).run())
         if time.monotonic() - began > LONGEST:
             break
-    return sorted(found, key=lambda each: (each.trials, -each.end))[len(found) // 2]
+    middle = sorted(found, key=lambda each: (each.trials, -each.end))[len(found) // 2]
+    ends = [each.end for each in found]
+    return replace(middle, ends=(min(ends), max(ends)))
 
 
 def assumed(spec: Spec) -> str:
@@ -545,4 +548,6 @@ class _Simulation:
         )
         end = ended + confirmation + self._closing * self._times + self._costs.leaving
         confirms, seeds = len(again) * wish.seeds, wish.seeds if again else 0
-        return Forecast(trials, reached, now, by, audited, auditing, confirms, seeds, confirmation, end)
+        return Forecast(
+            trials, reached, now, by, audited, auditing, confirms, seeds, confirmation, end, (end, end)
+        )

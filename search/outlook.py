@@ -70,6 +70,7 @@ class Outlook:
                 "seconds": found.confirmation,
             },
             "end": found.end,
+            "ends": found.ends,
             "assumed": self.assumed,
             "remarks": self.remarks,
         }

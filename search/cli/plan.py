@@ -146,6 +146,9 @@ def plan_screen(found: Outlook) -> Group:
         those = f"{several} configuration{'' if several == 1 else 's'} with {ahead.seeds} new seeds each"
         confirmation = f"{duration(ahead.confirmation)}, {those}"
     end = Text.assemble(("after ", ""), (duration(ahead.end), "bold green"))
+    earliest, latest = ahead.ends
+    if latest > 1.1 * earliest:
+        end.append(f"; by luck {duration(earliest)} to {duration(latest)}")
     parts.append(grid([*rows, ("confirmation", confirmation), ("the end", end)]))
     lines = [Text(f"- {remark}", style="yellow") for remark in found.remarks]
     parts.append("")

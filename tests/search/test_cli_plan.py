@@ -122,6 +122,7 @@ def test_a_search_is_foreseen(tmp_path: Path) -> None:
     found = json.loads(told.stdout)
     assert [each["step"] for each in found["rungs"]] == [1, 3, 9]
     assert (found["trials"], found["workers"], found["ends_by"]) == (9, 1, "trials")
+    assert found["ends"][0] <= found["end"] <= found["ends"][1]
     assert found["measured"]["training"] > 0.18, "nine times 0.02 seconds of sleep"
     assert found["measured"]["memory"] > 10_000_000, "a process of Python"
     assert any("no room to confirm" in remark for remark in found["remarks"])

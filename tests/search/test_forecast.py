@@ -50,6 +50,15 @@ def test_without_early_stopping_trials_follow_each_other(slots: int, end: float)
     assert found.reached[-1].first == pytest.approx(12.0)
 
 
+def test_how_much_of_the_end_is_luck_is_told() -> None:
+    """Four trials of ten seconds, or of two or eighteen as it happens."""
+    alike = forecast(spec(budget={"trials": 4}), costs(10.0))
+    assert alike.ends == (alike.end, alike.end)
+    mixed = forecast(spec(budget={"trials": 4}), costs(2.0, 18.0))
+    earliest, latest = mixed.ends
+    assert 8.0 - 1e-6 <= earliest < mixed.end < latest <= 72.0 + 1e-6
+
+
 @pytest.mark.parametrize("constraints", [[], ["y < 2 or x == 'a'"]])
 def test_a_small_space_runs_out(constraints: list[str]) -> None:
     parameters = {"x": ["a", "b"], "y": [1, 2]}
