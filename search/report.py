@@ -197,13 +197,14 @@ def confirmation(result: StudyResult) -> list[str]:
         f"trial {number} {_became(trial)} when it was trained again"
         for number, trial in unusable(trials).items()
     ]
+    failed: dict[int, list[str]] = {}  # errors of the trainings that were to confirm a trial
+    for trial in trials:
+        if (number := confirms(trial)) is not None and trial.state == TrialState.FAIL:
+            failed.setdefault(number, []).append(trial.user_attrs.get("error", "by another program"))
     if best is None or confirmed is None:
-        again = [t for t in trials if confirms(t) is not None]
-        failed = [
-            t.user_attrs.get("error", "by another program") for t in again if t.state == TrialState.FAIL
-        ]
-        told = [f"{len(failed)} training{'s' * (len(failed) > 1)} failed: {failed[-1]}"] if failed else []
+        told = [_failures([error for errors in failed.values() for error in errors])] if failed else []
         return [f"not confirmed, {line}" for line in told + out]
+    out += [f"trial {n} is not among those compared: {_failures(errors)}" for n, errors in failed.items()]
     value, off = confirmed.value, confirmed.optimism
     was = f"{abs(off):.3g} too {'good' if off > 0 else 'bad'}" if off else "no better and no worse"
     lines = [
@@ -223,6 +224,10 @@ def confirmation(result: StudyResult) -> list[str]:
     if later is not None:
         lines.append(f"trial {later.number} has {later.value:.6g}, which was not confirmed")
     return lines + out
+
+
+def _failures(errors: Sequence[str]) -> str:
+    return f"{len(errors)} training{'s' * (len(errors) > 1)} failed: {errors[-1]}"
 
 
 def _became(unusable: FrozenTrial) -> str:

@@ -143,8 +143,10 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         trial_id = self.trial_id(number)
         trial = copy.copy(self._get_trial(trial_id))
         trial.state, trial.values, trial.datetime_complete = TrialState.WAITING, None, None
+        reason = trial.user_attrs.get("reason", "by another program")
         trial.user_attrs = {k: v for k, v in trial.user_attrs.items() if k not in set(forget)}
         self._set_trial(trial_id, trial)
+        self.add_event(trial, f"tried again, as was asked; it had failed: {reason}")
         self._open.add(number)
         self._expect_waiting()
         self.set_study_user_attr(self._study, REVIVED, self.attrs.get(REVIVED, 0) + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -161,6 +162,9 @@ def _at_its_option(issue: Issue, changes: dict[str, Any]) -> Issue:
 def process_began() -> float:
     """When this process began, by the monotonic clock: what Python took to start is part of a command."""
     began: float = psutil.Process().create_time()
+    if sys.platform == "linux":  # it counts from the boot, whose own time it knows in whole seconds
+        began -= psutil.boot_time()
+        return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began)
     return time.monotonic() - (time.time() - began)
 
 

@@ -155,13 +155,13 @@ def _may_confirm(result: StudyResult) -> bool:
 
 
 def _failed_to_confirm(result: StudyResult) -> bool:
-    """Whether nobody is confirmed, and trainings that were to failed."""
+    """Whether trainings failed that were to confirm somebody."""
     from optuna.trial import TrialState
 
     from ...storage.states import confirms
 
     failed = result.study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
-    return result.confirmed is None and any(confirms(trial) is not None for trial in failed)
+    return any(confirms(trial) is not None for trial in failed)
 
 
 def _to_confirm(result: StudyResult) -> str:

@@ -207,6 +207,14 @@ def test_a_confirmation_is_done_where_it_is_asked_for(tmp_path: Path) -> None:
     assert "no seed changed a value" in done.stdout
 
 
+def test_when_a_process_began_is_known_to_a_tick() -> None:
+    """Also where the time of the boot is known in whole seconds alone."""
+    told = "from hpsearch.search.cli.common import process_began; print(process_began())"
+    before = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert before - 0.02 <= float(done.stdout) <= time.monotonic()
+
+
 @pytest.mark.parametrize(
     ("top", "audit", "asked", "changed"),
     [

@@ -37,6 +37,7 @@ from hpsearch.storage import connection, database
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT, CONFIG, METRICS, trial_folder
 from hpsearch.storage.live import COMMAND
+from hpsearch.storage.states import EVENTS
 from hpsearch.storage.studies import ELAPSED, SPEC, open_live
 
 HYPERBAND = {"method": "hyperband", "min": 1, "max": 9, "eta": 3}
@@ -818,6 +819,8 @@ def test_who_is_tried_again_at_a_rung_has_gone_on_from_there(
     driver = table.driver(spec) if killed else driver
     assert asked(driver).number == 0
     assert to_rung(driver, 1, 4.0) == (1, "paused at 1 steps, ranked 1 of 2"), "one of two may go on"
+    told = "tried again, as was asked; it had failed: killed by hpsearch kill"
+    assert table.read()[0].user_attrs[EVENTS][-1] == told
 
 
 def trained(driver: Driver, value: float) -> Assignment:
@@ -1337,6 +1340,28 @@ def test_a_confirmation_that_failed_is_told(table: Table, make_spec: Any) -> Non
     driver.close()
     result = open_study("study", storage=str(table.file), runs=table.runs)
     assert confirmation(result) == ["not confirmed, 6 trainings failed: ValueError: no"]
+    console = PlainConsole(record=True, width=200)
+    _conclude(console, dataclasses.replace(result, ran=4), ())
+    assert "next:\n  hpsearch retry study --failed\n" in console.export_text()
+
+
+def test_who_dropped_out_of_a_confirmation_is_told(table: Table, make_spec: Any) -> None:
+    spec = make_spec(**CONFIRM, execution={"retries": 0, "workers": 1})
+    driver = table.driver(spec)
+    for value in (0.9, 0.3, 0.1, 0.2):
+        trained(driver, value)
+    for _ in range(6):
+        given = asked(driver)
+        confirmed = driver.trials[given.number].user_attrs["confirms"]
+        if confirmed == 2:
+            driver.fail(given.number, ERROR)
+        else:
+            driver.complete(given.number, 0.9 if confirmed == 0 else 0.25)
+    driver.close()
+    result = open_study("study", storage=str(table.file), runs=table.runs)
+    assert result.best_trial is not None and result.best_trial.number == 3
+    dropped = "trial 2 is not among those compared: 2 trainings failed: ValueError: no"
+    assert confirmation(result)[-1] == dropped
     console = PlainConsole(record=True, width=200)
     _conclude(console, dataclasses.replace(result, ran=4), ())
     assert "next:\n  hpsearch retry study --failed\n" in console.export_text()

@@ -57,6 +57,9 @@ def test_how_much_of_the_end_is_luck_is_told() -> None:
     mixed = forecast(spec(budget={"trials": 4}), costs(2.0, 18.0))
     earliest, latest = mixed.ends
     assert 8.0 - 1e-6 <= earliest < mixed.end < latest <= 72.0 + 1e-6
+    several = (forecast(spec(budget={"trials": 1000 * k}), costs(2.0, 18.0)) for k in (1, 100))
+    short, long = ((found.ends[1] - found.ends[0]) / found.end for found in several)
+    assert long == pytest.approx(short / 10), "luck evens out, in those also that are not simulated"
 
 
 @pytest.mark.parametrize("constraints", [[], ["y < 2 or x == 'a'"]])
