@@ -176,7 +176,7 @@ def study_report(result: StudyResult) -> StudyReport:
         confirming=len(trials) - len(searched(trials)),
         trials=Spent(ended, budget.trials),
         seconds=Spent(elapsed, budget.time),
-        consumed=Spent(sum(spent_on(spec, t) for t in trials), budget.samples),
+        consumed=Spent(_consumed(result), budget.samples),
         exhausted=Untried(spec).exhausted(searched(trials)),
         extension=extension(result) if _is_over(spec, trials, elapsed) else [],
         without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),

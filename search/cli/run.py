@@ -110,11 +110,12 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
         console.print(Text.assemble(f"best {result.spec.metric} ", found, f" by trial {best.number}"))
         for name, value in result.best.params.items():
             console.print(f"  {name}: {common.text(value)}", soft_wrap=True)
-        for line in confirmation(result):
+        confirming = confirmation(result)
+        for line in confirming:
             console.print(line, soft_wrap=True)
         told = against(result.baseline, best, result.spec.goal, result.confirmed)
         console.print(told, soft_wrap=True)
-        if _may_confirm(result) and not confirmation(result):
+        if not confirming and _may_confirm(result):
             console.print(_to_confirm(result), soft_wrap=True)
     for line in audit_of(result):
         console.print(f"audit: {line}", soft_wrap=True)
@@ -149,7 +150,7 @@ def _may_confirm(result: StudyResult) -> bool:
     own = searched(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     others = any("baseline" not in trial.user_attrs for trial in own)
     wished = Wish.asked(result.spec).top > 0
-    if result.stopped or not others or not wished or _failed_to_confirm(result):
+    if result.stopped or not others or not wished:
         return False
     return result.spec.confirm.top is None or bool(more_time(result) or more_samples(result))
 

@@ -1330,22 +1330,10 @@ def test_a_baseline_that_wins_has_won_among_those_that_were_trained_again(
     assert report.comparison == "the baseline itself: nothing was better when it was trained again"
 
 
-def test_a_confirmation_that_failed_is_told(table: Table, make_spec: Any) -> None:
-    spec = make_spec(**CONFIRM, execution={"retries": 0, "workers": 1})
-    driver = table.driver(spec)
-    for value in (0.9, 0.3, 0.1, 0.2):
-        trained(driver, value)
-    for _ in range(6):
-        driver.fail(asked(driver).number, ERROR)
-    driver.close()
-    result = open_study("study", storage=str(table.file), runs=table.runs)
-    assert confirmation(result) == ["not confirmed, 6 trainings failed: ValueError: no"]
-    console = PlainConsole(record=True, width=200)
-    _conclude(console, dataclasses.replace(result, ran=4), ())
-    assert "next:\n  hpsearch retry study --failed\n" in console.export_text()
-
-
-def test_who_dropped_out_of_a_confirmation_is_told(table: Table, make_spec: Any) -> None:
+@pytest.mark.parametrize("failing", [{0, 2, 3}, {2}], ids=["all", "one"])
+def test_who_cannot_be_confirmed_as_trainings_failed_is_told(
+    table: Table, make_spec: Any, failing: set[int]
+) -> None:
     spec = make_spec(**CONFIRM, execution={"retries": 0, "workers": 1})
     driver = table.driver(spec)
     for value in (0.9, 0.3, 0.1, 0.2):
@@ -1353,15 +1341,18 @@ def test_who_dropped_out_of_a_confirmation_is_told(table: Table, make_spec: Any)
     for _ in range(6):
         given = asked(driver)
         confirmed = driver.trials[given.number].user_attrs["confirms"]
-        if confirmed == 2:
+        if confirmed in failing:
             driver.fail(given.number, ERROR)
         else:
             driver.complete(given.number, 0.9 if confirmed == 0 else 0.25)
     driver.close()
     result = open_study("study", storage=str(table.file), runs=table.runs)
-    assert result.best_trial is not None and result.best_trial.number == 3
-    dropped = "trial 2 is not among those compared: 2 trainings failed: ValueError: no"
-    assert confirmation(result)[-1] == dropped
+    if failing == {2}:
+        dropped = "trial 2 is not among those compared: 2 trainings failed: ValueError: no"
+        assert confirmation(result)[-1] == dropped
+        assert result.best_trial is not None and result.best_trial.number == 3
+    else:
+        assert confirmation(result) == ["not confirmed, 6 trainings failed: ValueError: no"]
     console = PlainConsole(record=True, width=200)
     _conclude(console, dataclasses.replace(result, ran=4), ())
     assert "next:\n  hpsearch retry study --failed\n" in console.export_text()
