@@ -8,12 +8,28 @@ Optuna or Ray, and runs unchanged on every backend.
 from __future__ import annotations
 
 import json
+import operator
 from pathlib import Path
 from typing import Any, Protocol
+
+MARK = "hpsearch"  # the key by which a printed line is known for one of `report`
 
 
 class ObjectiveError(Exception):
     """An objective cannot be found, loaded or called; the message says what to change."""
+
+
+class ScriptError(ObjectiveError):
+    """A script has failed; `detail` is what it printed of that."""
+
+    def __init__(self, message: str, *, detail: str = "") -> None:
+        super().__init__(f"{message}; {detail}" if detail else message)
+        self.message = message
+        self.detail = detail
+
+
+class NothingReported(ScriptError):
+    """A script has ended well and has told no value."""
 
 
 class TrialStopped(BaseException):
@@ -34,9 +50,12 @@ class Trial(Protocol):
     | `seed` | an integer of this trial's own, the same when it is run again |
     | `checkpoint` | a folder of this trial's own; what is in it at a report survives the process |
     | `resume_from` | the same folder, as it was at the last report of an earlier attempt; None without one |
+    | `trained` | the step that the training has come to, for who reports late; what it spent goes by that |
 
     That report may have been the last one: an attempt that goes on from there has only its value to return.
     """
+
+    trained: int
 
     @property
     def number(self) -> int: ...
@@ -54,14 +73,31 @@ class Trial(Protocol):
     def resume_from(self) -> Path | None: ...
 
     def report(self, value: float, *, step: int, **metrics: float) -> None:
-        """Record `value` of the study's metric at `step` (a positive integer in the study's resource unit).
+        """Record `value` of the study's metric at `step` (a whole number in the study's resource unit).
 
         Of several processes of a trial all report, and the value of rank 0 counts.
-        Steps rise from report to report. `metrics` are further numbers to keep beside the value.
+        Steps rise from report to report; one that is reported again is left out. Step 0 is what there is
+        before any training. `metrics` are further numbers to keep beside the value.
         Raises `TrialStopped` when the search ends this trial here; the report itself is recorded.
-        Raises `ValueError` where the value is no number or the step does not rise.
+        Raises `TypeError` where the value is no number or the step not whole, `ValueError` where it falls.
         """
         ...
+
+    def remark(self, kind: str, text: str) -> None:
+        """Tell whoever watches the search something about this trial: of each kind once in a search."""
+        ...
+
+
+def as_step(step: Any) -> int:
+    """A whole number, such as 1.0 is too; `TypeError` for anything else, `ValueError` below 0."""
+    whole = int(step) if isinstance(step, float) and step.is_integer() else step
+    try:
+        whole = operator.index(whole)
+    except TypeError:
+        raise TypeError(f"the step is {step!r}; it must be a whole number") from None
+    if whole < 0 or isinstance(step, bool):
+        raise ValueError(f"the step is {step!r}; steps are whole numbers from 0 on")
+    return whole
 
 
 class Objective(Protocol):
@@ -76,5 +112,6 @@ def report(value: float, *, step: int, **metrics: float) -> None:
     For scripts that run as `objective: {command: [...]}`. `value` is the study's metric. The search ends the
     script with SIGTERM, then SIGKILL, when its trial is over.
     """
-    line = json.dumps({"step": step, "value": float(value), **{k: float(v) for k, v in metrics.items()}})
+    numbers = {name: float(metric) for name, metric in metrics.items()}
+    line = json.dumps({MARK: "report", "step": as_step(step), "value": float(value), **numbers})
     print(f"\n{line}", flush=True)  # on a line of its own, whatever was printed before

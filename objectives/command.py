@@ -1,10 +1,6 @@
-"""Any script, in any language, as an objective: started once per trial, read line by line.
+"""Any script, in any language, as an objective: started once per trial, and read as it prints (`reports`).
 
-The script learns its parameters from its arguments and reports by printing JSON lines:
-
-    {"step": 100, "val_loss": 1.84, "train_loss": 1.79}
-
-where the metric stands under its own name or under "value". Its last report is the trial's value.
+The script learns its parameters from its arguments. Its last report is the trial's value.
 
 Where a trial has several processes the script is started in each, with torchrun's variables (`ranks`). The
 reports of rank 0 count; what the others print is in the trial's output. They end together: when one of them
@@ -16,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import selectors
 import shlex
 import signal
 import subprocess
@@ -27,18 +22,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .base import ObjectiveError, Trial
+from .base import NothingReported, ObjectiveError, ScriptError, Trial
 from .config_file import write_config
+from .output import LOOK_SECONDS, SILENCE_SECONDS, Output, Process
 from .ranks import meeting
+from .reports import Lines, Printed, Reports
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
-SILENCE_SECONDS = 0.5  # of a script that has ended, before its output counts as read
-LOOK_SECONDS = 0.05  # between two looks at the ranks that have not ended yet
+LATE_SECONDS = 1.0  # of silence, after which several reports at once are late
+UNBUFFERED = {
+    "PYTHONUNBUFFERED": "1",
+    "GFORTRAN_UNBUFFERED_PRECONNECTED": "y",
+}  # print at once, into pipes too
 MACROS = "${env}, ${interpreter}, ${args}, ${args_no_hyphens}, ${args_no_boolean_flags}, ${args_json}"
-
-
-Process = subprocess.Popen[bytes]
-_TAKEN = ("self", "step", "value")  # the names of `report`'s own parameters
 
 
 class CommandObjective:
@@ -55,7 +51,8 @@ class CommandObjective:
 
     def __call__(self, trial: Trial, /) -> float:
         words = expand(self._command, flat(trial.params), trial.checkpoint.parent)
-        environment = os.environ | {
+        environment = os.environ | UNBUFFERED
+        environment |= {
             "HPSEARCH_TRIAL": str(trial.number),
             "HPSEARCH_SEED": str(trial.seed),
             "HPSEARCH_CHECKPOINT": str(trial.checkpoint),
@@ -66,33 +63,78 @@ class CommandObjective:
             try:
                 for rank, its in enumerate(variables):
                     ranks.append(_started(words, environment | its, leads=rank == 0))
-                value = self._follow(ranks, trial)
-                _wait(words[0], ranks)
-            except BaseException:
-                _terminate(ranks)
-                raise
+                with Output(ranks) as output:
+                    try:
+                        return self._follow(words[0], ranks, output, trial)
+                    except BaseException:
+                        _terminate(ranks, output)
+                        raise
             finally:
                 _kill_groups(ranks)  # what the script started and left behind
-        if value is None:
-            raise ObjectiveError(
-                f'the command ended without reporting "{self._metric}"; it prints lines such as '
-                + json.dumps({"step": 1, self._metric: 0.5})
-            )
-        return value
 
-    def _follow(self, ranks: Sequence[Process], trial: Trial) -> float | None:
-        """Pass the reports of rank 0 on as they come; the last value."""
-        value, last = None, 0
-        for line in _lines(ranks):
-            sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
-            found = parse_report(line, self._metric)
-            if found is None:
+    def _follow(self, name: str, ranks: Sequence[Process], output: Output, trial: Trial) -> float:
+        """Pass the reports of rank 0 on as they come, until all ranks have ended; the last value."""
+        lines, reports, delivery = Lines(), Reports(self._metric), _Delivery(trial)
+        for piece in output.pieces():
+            found = [report for line in lines.feed(piece.text) for report in reports.read(line)]
+            delivery.add(found, piece.waited)
+        delivery.add([report for line in lines.end() for report in reports.read(line)])
+        _wait(name, ranks, output)
+        if delivery.value is None:
+            raise NothingReported(
+                f'the command ended without reporting "{self._metric}"; it prints lines such as '
+                + json.dumps({"step": 1, self._metric: 0.5}),
+                detail=_in_words(reports.near_misses, output.last_errors(0)),
+            )
+        for line in reports.unusable:
+            trial.remark("unusable", f"what it printed is no report: {line}")
+        return delivery.value
+
+
+class _Delivery:
+    """The reports of one attempt on their way to its trial."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.value: float | None = None  # of the last report
+        self._trial = trial
+        self._last: int | None = None  # step
+
+    def add(self, found: Sequence[Printed], waited: float = 0.0) -> None:
+        """Report what was found at once after so many seconds of silence.
+
+        Several reports after a long silence were printed one by one, and lay in a buffer: the training is at
+        the last of them.
+        """
+        numbered = list(self._numbered(found))
+        if len(numbered) > 1 and waited >= LATE_SECONDS:
+            (first, _), *_, (last, _) = numbered
+            self._trial.trained = last
+            self._trial.remark(
+                "late",
+                f"its reports of steps {first} to {last} came together after {waited:.1f} s, too late for "
+                "early stopping: its output lies in a buffer; flush it after each report",
+            )
+        for step, report in numbered:
+            self.value = report.value
+            self._trial.report(report.value, step=step, **report.metrics)
+
+    def _numbered(self, found: Sequence[Printed]) -> Iterator[tuple[int, Printed]]:
+        """Each with its step; who tells none counts its reports. Steps that do not rise are left out."""
+        for report in found:
+            step = (self._last or 0) + 1 if report.step is None else report.step
+            if self._last is not None and step <= self._last:
+                self._trial.remark(
+                    "repeated", f"it reported step {step} after step {self._last}, which is left out"
+                )
                 continue
-            value, step, metrics = found
-            last = last + 1 if step is None else step
-            trial.report(value, step=last, **metrics)
-        return value
+            self._last = step
+            yield step, report
+
+
+def _in_words(near_misses: Sequence[str], errors: str) -> str:
+    """What a script printed that tells why it has failed."""
+    told = [f"it printed {' and '.join(near_misses)}"] if near_misses else []
+    return "; ".join(told + ([f"standard error ends with {errors}"] if errors else []))
 
 
 def _started(words: list[str], environment: dict[str, str], *, leads: bool) -> Process:
@@ -100,43 +142,25 @@ def _started(words: list[str], environment: dict[str, str], *, leads: bool) -> P
     output = subprocess.PIPE if leads else None
     try:
         return subprocess.Popen(
-            words, stdout=output, stdin=subprocess.DEVNULL, env=environment, process_group=0
+            words,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            process_group=0,
         )
     except OSError as error:
         raise ObjectiveError(f"cannot start {shlex.join(words)}: {error.strerror}") from error
 
 
-def _lines(ranks: Sequence[Process]) -> Iterator[bytes]:
-    """The output of rank 0 line by line, until it ends, or another rank fails.
-
-    What it started and left behind may keep its output open; that does not hold the trial.
-    """
-    rest = b""
-    process, *others = ranks
-    assert process.stdout is not None
-    with process.stdout as output, selectors.DefaultSelector() as selector:
-        selector.register(output, selectors.EVENT_READ)
-        while not any(other.poll() for other in others):
-            if selector.select(SILENCE_SECONDS):
-                read = os.read(output.fileno(), 1 << 16)
-                if not read:
-                    break
-                *lines, rest = (rest + read).split(b"\n")
-                yield from (line + b"\n" for line in lines)
-            elif process.poll() is not None:
-                break
-    if rest:
-        yield rest
-
-
-def _wait(name: str, ranks: Sequence[Process]) -> None:
-    """Wait until all ranks have ended. Raises `ChildProcessError` as soon as one has failed."""
+def _wait(name: str, ranks: Sequence[Process], output: Output) -> None:
+    """Wait until all ranks have ended. Raises `ScriptError` as soon as one has failed."""
     if len(ranks) == 1:
         ranks[0].wait()
     while not any(process.poll() for process in ranks) and None in [process.poll() for process in ranks]:
         time.sleep(LOOK_SECONDS)
     if None in [process.returncode for process in ranks]:
-        time.sleep(SILENCE_SECONDS)  # for whoever fails with the one that has, or failed first
+        output.drain(SILENCE_SECONDS)  # for whoever fails with the one that has, or failed first
     failed = {rank: process.returncode for rank, process in enumerate(ranks) if process.poll()}
     if not failed:
         return
@@ -145,30 +169,7 @@ def _wait(name: str, ranks: Sequence[Process]) -> None:
     code = failed[rank]
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
     of = f", rank {rank}," if len(ranks) > 1 else ""
-    raise ChildProcessError(f"{name}{of} {how}; its output is in output.log")
-
-
-def parse_report(line: bytes, metric: str) -> tuple[float, int | None, dict[str, float]] | None:
-    """The value, step and further metrics of a printed report; None where the line is none."""
-    if not line.lstrip().startswith(b"{"):
-        return None
-    try:
-        return _report_in(json.loads(line), metric)
-    except (ValueError, RecursionError, OverflowError):
-        return None  # some other output that starts with a brace
-
-
-def _report_in(record: dict[str, Any], metric: str) -> tuple[float, int | None, dict[str, float]] | None:
-    key = metric if metric in record else "value"
-    if not isinstance(record.get(key), (int, float)) or isinstance(record[key], bool):
-        return None
-    step = record.get("step")
-    metrics = {
-        name: float(number)
-        for name, number in record.items()
-        if name not in (key, *_TAKEN) and isinstance(number, (int, float)) and name.isidentifier()
-    }
-    return float(record[key]), step, metrics
+    raise ScriptError(f"{name}{of} {how}", detail=_in_words((), output.last_errors(rank)))
 
 
 def expand(command: list[str], params: dict[str, Any], folder: Path = Path()) -> list[str]:
@@ -238,15 +239,12 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _terminate(ranks: Sequence[Process]) -> None:
+def _terminate(ranks: Sequence[Process], output: Output) -> None:
     """Ask the script and what it started to end, and give all ranks some time."""
-    until = time.monotonic() + TERM_SECONDS
     for process in ranks:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
-    for process in ranks:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, until - time.monotonic()))
+    output.drain(TERM_SECONDS)
 
 
 def _kill_groups(ranks: Sequence[Process]) -> None:

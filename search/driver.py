@@ -20,9 +20,9 @@ from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
-from ..storage.files import drop_checkpoint, has_checkpoint
+from ..storage.files import OUTPUT, drop_checkpoint, has_checkpoint
 from ..storage.live import LiveStorage
-from ..storage.states import AUDITED, CONFIRMS, STARTED_OVER, confirms
+from ..storage.states import AUDITED, CONFIRMS, STARTED_OVER, confirms, has_told
 from ..storage.studies import MEMORY
 from .algorithms import GridSampler, sampler_of
 from .auditing import mark
@@ -100,6 +100,7 @@ class Driver:
         self._spending = Spending(spec, self._lives, self._pace, self._timing)
         self._others = Others(self, storage, self._lives)
         self._untried = Untried(spec)
+        self._remarked: set[str] = set()  # kinds of remarks that were said
         self._exhausted = False  # whether it was said that all were tried
         self._stop: str | None = None  # why no more trials are asked
         self.fatal: str | None = None  # why the search failed
@@ -195,23 +196,30 @@ class Driver:
         value: float,
         step: int,
         metrics: Mapping[str, float],
+        *,
         seconds: float | None = None,
+        trained: int = 0,
     ) -> str | None:
         """Record a report. Returns None to go on, or why the trial ends here; it has then ended.
 
         `seconds`: since the objective was called, by the worker's clock; else since the trial was asked.
+        `trained`: the step that the training has come to, where its reports come late.
         """
         running = self.running[number]
         running.metrics.update(metrics)
         if not math.isfinite(value):
             what = f"diverged: {self.spec.metric} was {value} at {step} {self.spec.resource}"
             return self._lives.prune_unusable(running, "diverged", what)
+        if step == 0 and 0 not in self.trials[number].intermediate_values:
+            running.trial.report(value, 0)  # before any training: nothing is decided by it
         if step <= running.reported:
             return None  # an attempt that started again; the study has this report
         running.trial.report(value, step)
-        self._spending.consumed += step - running.reported
         running.reported = step
-        running.attempt.report(step, running.seconds if seconds is None else seconds)
+        if (come_to := max(step, trained)) > running.trained:
+            self._spending.consumed += come_to - running.trained
+            running.trained = come_to
+            running.attempt.report(come_to, running.seconds if seconds is None else seconds)
         self._timing.learn(running)
         pauses = self._promoting is not None and self._promoting.pauses(
             self.trials[number],
@@ -240,7 +248,7 @@ class Driver:
             self._lives.prune_unusable(running, "diverged", f"diverged: the objective returned {value}")
             return
         running.attempt.ended = running.seconds if seconds is None else seconds
-        self._timing.learn(running, running.reported)
+        self._timing.learn(running, running.trained)
         self._lives.complete(running, value)
         if not running.reported:
             self._spending.consumed += spent_on(self.spec, self.trials[number])
@@ -262,6 +270,10 @@ class Driver:
             self._storage.add_event(self.trials[number], told)
             drop_checkpoint(self._lives.folder(number))
             self.suspend(number)
+        elif failure.kind == "silent" and not any(map(has_told, self.trials)):
+            self._lives.fail(running, failure.message, self._whole_reason(failure, number))
+            self.fatal = f"trial {number}: {self.trials[number].user_attrs['reason']}"
+            self.request_stop(self.fatal)
         elif failure.kind == "memory":
             self._lives.prune_unusable(running, "out_of_memory", f"out of memory: {failure.message}")
         elif running.attempts <= self.spec.execution.retries and asks_on:
@@ -271,8 +283,21 @@ class Driver:
         else:
             if failure.traceback:
                 running.trial.set_user_attr("traceback", failure.traceback)
-            self._lives.fail(running, failure.message)
+            self._lives.fail(running, failure.message, self._whole_reason(failure, number))
             self._check_same_failures()
+
+    def _whole_reason(self, failure: Failure, number: int) -> str:
+        """Why a trial has failed, with what a script printed of it, and where the rest of that is."""
+        output = self._lives.folder(number) / OUTPUT
+        told = [failure.message, failure.detail, f"its output is in {output}" if output.exists() else ""]
+        return "; ".join(filter(None, told)) if failure.detail else failure.message
+
+    def remark(self, number: int, kind: str, text: str) -> None:
+        """Somebody noticed something about a trial; whoever watches hears the first of each kind."""
+        self._storage.add_event(self.trials[number], text)
+        if kind not in self._remarked:
+            self._remarked.add(kind)
+            self.say(f"trial {number}: {text}")
 
     def _is_known(self, failure: Failure) -> bool:
         """Whether a trial has failed like this that had no checkpoint to blame."""
@@ -510,5 +535,6 @@ class Driver:
         ended = [t for t in self.trials if t.state.is_finished()]
         errors = {t.user_attrs.get("error") if t.state == TrialState.FAIL else None for t in ended}
         if len(ended) >= SAME_FAILURES and len(errors) == 1 and None not in errors:
-            self.fatal = f"the first {len(ended)} trials all failed alike: {errors.pop()}"
+            reason = ended[-1].user_attrs["reason"]
+            self.fatal = f"the first {len(ended)} trials all failed alike: {reason}"
             self.request_stop(self.fatal)

@@ -29,7 +29,7 @@ from ..storage.files import (
     trial_folder,
 )
 from ..storage.live import LiveStorage
-from ..storage.states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, at_rung
+from ..storage.states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, TRAINED, at_rung, trained_to
 from ..storage.studies import PROVENANCE, folder_in
 from .advice import when_worse, with_advice
 from .algorithms import labelled, suggest
@@ -226,6 +226,7 @@ class Lives:
         """With what earlier attempts came to."""
         folder = self.folder(waiting.number)
         running.reported = waiting.last_step or 0
+        running.trained = trained_to(waiting)
         running.attempt.begun_at = running.reported if has_checkpoint(folder) else 0
         running.attempts = 1 + int(waiting.user_attrs.get("retries", 0))
         for report in recorded(folder / METRICS):
@@ -279,6 +280,8 @@ class Lives:
         cost = running.attempt.cost
         if cost is not None:
             self._storage.set_trial_system_attr(running.trial._trial_id, COST, cost.to_json())
+        if running.trained > running.reported:
+            self._storage.set_trial_system_attr(running.trial._trial_id, TRAINED, running.trained)
 
     # Ending
 

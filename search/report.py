@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Choice, Derived, Parameter, Range, Spec, describe
 from ..storage.files import driver_running, trial_folder
-from ..storage.states import EVENTS, confirms, state_of
+from ..storage.states import EVENTS, confirms, state_of, trained_to
 from ..storage.studies import ELAPSED, PAUSED, trial_of
 from .advice import advice_after
 from .api import StudyResult
@@ -44,7 +44,8 @@ class TrialRow:
     value: float | None
     baseline: bool
     confirms: int | None  # the trial whose configuration it trains again
-    last_step: int | None
+    last_step: int | None  # that it reported
+    trained: int | None  # the step that it had come to by then: reports may come late
     seconds: float | None  # of its last attempt
     started: str | None
     ended: str | None
@@ -329,6 +330,7 @@ def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
         baseline="baseline" in attrs,
         confirms=confirms(trial),
         last_step=trial.last_step,
+        trained=None if trial.last_step is None else trained_to(trial),
         seconds=round((until - start).total_seconds(), 3) if until and start else None,
         started=_moment(start),
         ended=_moment(trial.datetime_complete),

@@ -13,7 +13,7 @@ import optuna
 from ..storage.states import CONFIRMS
 from .pace import Attempt
 
-FailureKind = Literal["error", "memory", "lost", "timeout", "disk", "checkpoint"]
+FailureKind = Literal["error", "silent", "memory", "lost", "timeout", "disk", "checkpoint"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Failure:
     kind: FailureKind
     message: str  # "ValueError: no such file", "the worker was killed (SIGKILL)"
     traceback: str = ""  # its tail
+    detail: str = ""  # what a script printed last; failures with the same message are alike whatever this is
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Running:
     trial: optuna.Trial
     config: dict[str, Any]
     reported: int = 0  # the last step in the study; what an attempt reports again up to here is known
+    trained: int = 0  # the last step that was trained, as far as known: reports may come late
     attempt: Attempt = field(default_factory=Attempt)
     attempts: int = 1
     metrics: dict[str, float] = field(default_factory=dict)

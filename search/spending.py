@@ -13,7 +13,7 @@ from functools import cached_property
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
-from ..storage.states import confirms
+from ..storage.states import confirms, trained_to
 from .auditing import Draw
 from .confirming import at_target, cut_short, searched
 from .lives import Lives
@@ -154,7 +154,7 @@ class Spending:
         last, own = self._spec.early_stopping.max, searched(self._lives.trials)
         if last is None:
             return float(sum(trial.state.is_finished() for trial in own))
-        return sum(1.0 if t.state == TrialState.COMPLETE else (t.last_step or 0) / last for t in own)
+        return sum(1.0 if t.state == TrialState.COMPLETE else trained_to(t) / last for t in own)
 
     @cached_property
     def _expected_cost(self) -> float | None:
@@ -174,7 +174,7 @@ def spent_on(spec: Spec, trial: FrozenTrial) -> int:
     """What a trial took of the resource: all of it where it came to its end without a report."""
     if trial.last_step is None and trial.state == TrialState.COMPLETE:
         return spec.early_stopping.max or 0
-    return trial.last_step or 0
+    return trained_to(trial)
 
 
 def _but_for(confirming: int, auditing: int) -> str:

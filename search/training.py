@@ -120,6 +120,7 @@ def train(
                 folder=where,
                 sealed=not reports_again(describe(document.objective)),
                 on_report=reported,
+                say=say,
             )
             on_begin(trial.resumed_at)
             began = time.monotonic()

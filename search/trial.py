@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..objectives.base import ObjectiveError, TrialStopped
+from ..objectives.base import NothingReported, ObjectiveError, ScriptError, TrialStopped, as_step
 from ..storage.files import CHECKPOINT, METRICS, has_checkpoint
 from .seal import Seal
 
@@ -50,15 +50,16 @@ class FolderTrial(ABC):
         self.resume_from = self.checkpoint if has_checkpoint(folder) else None
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         self.stopped = False
+        self.trained = 0
         self._metrics_file = folder / METRICS
-        self._recorded = max((report.step for report in recorded(self._metrics_file)), default=0)
-        self._last_step = 0
+        self._recorded = max((report.step for report in recorded(self._metrics_file)), default=-1)
+        self._last_step: int | None = None
         self._lock = threading.Lock()  # an objective may report from a thread of its own
 
     @property
     def stuck(self) -> bool:
         """Whether it was to go on from a checkpoint and has not reported since."""
-        return self.resume_from is not None and self._last_step == 0
+        return self.resume_from is not None and self._last_step is None
 
     def report(self, value: float, *, step: int, **metrics: float) -> None:
         with self._lock:
@@ -67,7 +68,12 @@ class FolderTrial(ABC):
     def _report(self, value: float, step: int, metrics: dict[str, float]) -> None:
         if self.stopped:
             raise TrialStopped
-        step = _checked_step(step, self._last_step)
+        step = as_step(step)
+        if self._last_step is not None and step < self._last_step:
+            raise ValueError(f"report() was given step={step} after step {self._last_step}; steps rise")
+        if step == self._last_step:
+            self.remark("repeated", f"it reported step {step} again, which is left out")
+            return
         value = as_number(value, "report() was given")
         numbers = {name: as_number(metric, f"report() was given {name}=") for name, metric in metrics.items()}
         self._last_step = step
@@ -100,6 +106,10 @@ class FolderTrial(ABC):
             stream.write(json.dumps(record) + "\n")
 
     @abstractmethod
+    def remark(self, kind: str, text: str) -> None:
+        """Tell whoever watches something about this trial."""
+
+    @abstractmethod
     def _ends(self, report: Report) -> bool:
         """Deliver the report; whether the trial ends with it."""
 
@@ -115,12 +125,20 @@ class LocalTrial(FolderTrial):
         folder: Path,
         sealed: bool,
         on_report: Callable[[Report], None],
+        say: Callable[[str], None],
     ) -> None:
         super().__init__(number=0, params=params, seed=seed, folder=folder, sealed=sealed)
         self.last: Report | None = None
         # The last step of an earlier attempt with a checkpoint.
-        self.resumed_at = self._recorded if self.resume_from is not None else None
+        self.resumed_at = max(0, self._recorded) if self.resume_from is not None else None
         self._on_report = on_report
+        self._say = say
+        self._said: set[str] = set()  # kinds of remarks
+
+    def remark(self, kind: str, text: str) -> None:
+        if kind not in self._said:
+            self._said.add(kind)
+            self._say(text)
 
     def hear(self, report: Report) -> bool:
         """Take in what another process reported and recorded for this trial; whether the run ends with it."""
@@ -150,7 +168,10 @@ def failure_of(error: BaseException) -> dict[str, str]:
     message = f"{name}: {error}".strip().rstrip(":")
     no_memory = isinstance(error, MemoryError) or name == "OutOfMemoryError"
     no_memory = no_memory or "can't allocate memory" in message  # torch's words on CPU
-    if isinstance(error, (ObjectiveError, ChildProcessError)):  # our own sentence says it all
+    if isinstance(error, ScriptError):
+        kind = "silent" if isinstance(error, NothingReported) else "error"
+        return {"kind": kind, "message": error.message, "traceback": "", "detail": error.detail}
+    if isinstance(error, ObjectiveError):  # our own sentence says it all
         return {"kind": "error", "message": str(error), "traceback": ""}
     kind = "memory" if no_memory else "disk" if is_full(error) else "error"
     first = message.splitlines()[0][:LONGEST_MESSAGE]
@@ -160,16 +181,6 @@ def failure_of(error: BaseException) -> dict[str, str]:
 def is_full(error: BaseException) -> bool:
     """Whether it says that there is no room on a disk."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def _checked_step(step: Any, last: int) -> int:
-    try:
-        whole = operator.index(step)
-    except TypeError:
-        raise TypeError(f"report() was given step={step!r}; it must be a whole number") from None
-    if whole <= 0 or whole <= last:
-        raise ValueError(f"report() was given step={whole} after step {last}; steps are positive and rise")
-    return whole
 
 
 def recorded(path: Path) -> list[Report]:

@@ -11,6 +11,10 @@ EVENTS = "events"  # the user attribute of a trial that tells in words what happ
 STARTED_OVER = "could not go on from its checkpoint"  # an event that only a kill or a fault brings begins so
 AT_RUNG = "paused"  # the user attribute of a trial that waits at a rung; its value is the step
 
+TRAINED = (
+    "hpsearch:trained"  # the system attribute of a trial that trained further than it had reported: the step
+)
+
 
 def at_rung(trial: FrozenTrial) -> bool:
     """Whether a trial waits at a rung to go on from there. To Optuna it runs."""
@@ -32,6 +36,16 @@ def audited_at(trial: FrozenTrial) -> int | None:
 def unusable(trial: FrozenTrial) -> bool:
     """Whether a trial ended without having been trained: it diverged, ran out of memory or failed."""
     return trial.state == TrialState.FAIL or any(trial.constraints.values())
+
+
+def has_told(trial: FrozenTrial) -> bool:
+    """Whether a trial has ever told a value."""
+    return trial.last_step is not None or trial.state == TrialState.COMPLETE
+
+
+def trained_to(trial: FrozenTrial) -> int:
+    """The last step that a trial has trained, as far as known: that of its last report, or a later one."""
+    return max(trial.last_step or 0, int(trial.system_attrs.get(TRAINED, 0)))
 
 
 def state_of(trial: FrozenTrial) -> str:

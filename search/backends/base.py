@@ -55,10 +55,17 @@ def deliver(driver: Driver, message: Message) -> str | None:
     number: int = message["number"]
     if number not in driver.running:
         return "the trial has ended"  # by another's word, before its worker heard of it
+    for kind, text in message.get("remarks", ()):
+        driver.remark(number, kind, text)
     match message["kind"]:
         case "report":
             return driver.report(
-                number, message["value"], message["step"], message["metrics"], message["seconds"]
+                number,
+                message["value"],
+                message["step"],
+                message["metrics"],
+                seconds=message["seconds"],
+                trained=message["trained"],
             )
         case "done":
             driver.complete(number, message["value"], message["seconds"])

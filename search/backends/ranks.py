@@ -89,11 +89,16 @@ class SiblingTrial:
         self.checkpoint = Path(message["checkpoint"])
         self.resume_from = self.checkpoint if message["resumes"] else None
         self.stopped = False
+        self.trained = 0
+        self._last_step: int | None = None
         self._attempt = message["attempt"]
         self._answers = answers
 
     def report(self, value: float, *, step: int, **metrics: float) -> None:
         """Go on, or end, as rank 0 does at its report of this step; the value is rank 0's to tell."""
+        if not self.stopped and step == self._last_step:
+            return  # rank 0 leaves it out
+        self._last_step = step
         if not self.stopped:
             answer = self._answer()
             self.stopped = answer["stop"]
@@ -104,6 +109,9 @@ class SiblingTrial:
                 )
         if self.stopped:
             raise TrialStopped
+
+    def remark(self, kind: str, text: str) -> None:
+        """Rank 0 makes the same one."""
 
     def _answer(self) -> Message:
         while (answer := self._answers.get())["attempt"] != self._attempt:

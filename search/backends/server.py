@@ -36,6 +36,7 @@ class WorkerTrial(FolderTrial):
         self._channel = channel
         self._answers = answers
         self._begun = time.monotonic()
+        self._remarks: list[tuple[str, str]] = []  # which go with the next message
         self.on_answer: Callable[[int, bool], None] = lambda step, stop: None  # is told of the answers
 
     @property
@@ -43,9 +44,17 @@ class WorkerTrial(FolderTrial):
         """Since it began here: its worker was ready, and the objective loaded."""
         return time.monotonic() - self._begun
 
+    def remark(self, kind: str, text: str) -> None:
+        self._remarks.append((kind, text))
+
+    def take_remarks(self) -> list[tuple[str, str]]:
+        """Those that the driver has not been told."""
+        remarks, self._remarks = self._remarks, []
+        return remarks
+
     def _ends(self, report: Report) -> bool:
-        told = {"kind": "report", "number": self.number, "seconds": self.seconds}
-        self._channel.send(told | asdict(report))
+        told = {"kind": "report", "number": self.number, "seconds": self.seconds, "trained": self.trained}
+        self._channel.send(told | asdict(report) | {"remarks": self.take_remarks()})
         while True:
             answer = self._answers.get()
             if (answer["number"], answer["step"]) == (self.number, report.step):  # to no other's report
@@ -68,14 +77,17 @@ def how_it_ended(trial: WorkerTrial, outcome: float | BaseException) -> Message:
     trial.stopped = True  # a thread of the objective's that goes on reports to nobody
     if stopped:  # an objective's own trouble on its way out changes nothing
         return {"kind": "stopped", "number": trial.number}
+    told = {"number": trial.number, "remarks": trial.take_remarks()}
     if not isinstance(outcome, BaseException):
-        return {"kind": "done", "number": trial.number, "value": outcome, "seconds": trial.seconds}
-    return {"kind": "failed", "number": trial.number, "failure": blamed(failure_of(outcome), trial)}
+        return {"kind": "done", **told, "value": outcome, "seconds": trial.seconds}
+    return {"kind": "failed", **told, "failure": blamed(failure_of(outcome), trial)}
 
 
 def blamed(failure: dict[str, str], trial: WorkerTrial) -> dict[str, str]:
     """The failure of a trial, with its checkpoint to blame where the trial did not go on from it."""
-    return failure | ({"kind": "checkpoint"} if failure["kind"] == "error" and trial.stuck else {})
+    return failure | (
+        {"kind": "checkpoint"} if failure["kind"] in ("error", "silent") and trial.stuck else {}
+    )
 
 
 @contextmanager

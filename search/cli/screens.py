@@ -217,7 +217,7 @@ def trials_table(
         Column("trial", [f"{row.number}" for row in rows], right=True),
         Column("state", [Text(row.state, style=STYLES.get(row.state, "")) for row in rows]),
         Column(metric, [number(row.value) for row in rows], right=True),
-        Column(resource, [f"{row.last_step or ''}" for row in rows], right=True),
+        Column(resource, [f"{row.trained or ''}" for row in rows], right=True),
         Column("seconds", ["" if row.seconds is None else f"{row.seconds:.4g}" for row in rows], right=True),
     ]
     params = [

@@ -86,7 +86,9 @@ class Clock:
                 if number in driver.running and step > UNITS:
                     driver.complete(number, (x - 0.3) ** 2, self.now - since)
                 elif number in driver.running:
-                    ended = driver.report(number, (x - 0.3) ** 2 + 1 / step, step, {}, self.now - since)
+                    ended = driver.report(
+                        number, (x - 0.3) ** 2 + 1 / step, step, {}, seconds=self.now - since
+                    )
                     if ended is None:
                         seconds = self.returns(x) if step == UNITS else self.seconds(x)
                         heapq.heappush(reports, (self.now + seconds, number, step + 1, x, since))

@@ -340,16 +340,22 @@ def test_anything_else_that_is_returned_is_an_error(bench: Any) -> None:
 def test_a_wrong_report_fails_its_trial_and_says_what_was_wrong(bench: Any) -> None:
     said = {
         "text": "report() was given '0.5'",
-        "float step": "step=4.5",
-        "same step": "step=3 after step 3",
+        "float step": "the step is 4.5; it must be a whole number",
         "falling step": "step=2 after step 3",
         "metric": "accuracy= 'high'",
     }
     each_of(bench, "reports", "what", list(said))
-    assert bench.states() == ["FAIL"] * 5
+    assert bench.states() == ["FAIL"] * 4
     for trial in bench.trials():
         assert said[trial.params["what"]] in trial.user_attrs["error"]
         assert trial.intermediate_values == {3: 1.0}
+
+
+def test_the_last_step_again_is_left_out(bench: Any) -> None:
+    each_of(bench, "reports", "what", ["same step"])
+    (trial,) = bench.trials()
+    assert (trial.state.name, trial.value, trial.intermediate_values) == ("COMPLETE", 1.0, {3: 1.0})
+    assert trial.user_attrs["events"] == ["it reported step 3 again, which is left out"]
 
 
 def test_three_failures_alike_from_the_start_end_the_search(bench: Any) -> None:

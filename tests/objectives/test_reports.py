@@ -1,0 +1,123 @@
+"""Reports in what a script prints: told from all other output, whatever stands around them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpsearch.objectives.reports import LONGEST_LINE, Lines, Printed, Reports
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b'{"step": 3, "loss": 0.5, "acc": 1}', Printed(0.5, 3, {"acc": 1.0})),
+        (b'{"step": 0, "loss": 1}', Printed(1.0, 0, {})),
+        (b'{"step": 1.0, "loss": 1}', Printed(1.0, 1, {})),
+        (b'{"step": null, "loss": 1}', Printed(1.0, None, {})),
+        (b'  {"loss": 1}', Printed(1.0, None, {})),
+        (b'{"loss": 1, "value": 2, "self": 3, "step": 4, "t": "x", "": 5}', Printed(1.0, 4, {})),
+        (
+            b'{"loss": 1, "train/loss": 2, "grad-norm": 3, "metrics/mAP50-95(B)": 4}',
+            Printed(1.0, None, {"train/loss": 2.0, "grad-norm": 3.0, "metrics/mAP50-95(B)": 4.0}),
+        ),
+        (b'###{"step": 2, "loss": 0.5}', Printed(0.5, 2, {})),
+        (b'INFO {eval}: {"a": {"b": {}}} {"step": 2, "loss": 0.5} 50%|##', Printed(0.5, 2, {})),
+        (b'{"step": 1, "value": 2, "hpsearch": "report", "acc": 1}', Printed(2.0, 1, {"acc": 1.0})),
+        (b'\xff {"loss": 1, "\xff": 1}', Printed(1.0, None, {"\ufffd": 1.0})),
+    ],
+)
+def test_a_report_names_the_metric(line: bytes, found: Printed) -> None:
+    assert Reports("loss").read(line) == [found]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"value": 1}',
+        b'{"event": "memory_mb", "value": -812.5}',
+        b'{"step": 1, "value": 2, "hpsearch": true}',
+        b'{"other": 1}',
+        b'{"log": {"loss": 1}}',
+        b"{'loss': 1}",
+        b"{",
+        b"[1]",
+        b"loss: 1",
+        b'{"a":' * 100_000,
+        b"{" * 1_000_000,
+    ],
+)
+def test_other_output_is_no_report(line: bytes) -> None:
+    reports = Reports("loss")
+    assert reports.read(line) == []
+    assert reports.unusable == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ('"loss": "0.5"', '"loss" is "0.5", no number'),
+        ('"loss": true', '"loss" is true, no number'),
+        ('"loss": null', '"loss" is null, no number'),
+        ('"loss": 1' + "0" * 400, "no number"),
+        ('"loss": 1, "step": "4"', "the step is '4'; it must be a whole number"),
+        ('"loss": 1, "step": 1.5', "the step is 1.5"),
+        ('"loss": 1, "step": -1', "the step is -1"),
+        ('"loss": 1, "step": true', "the step is True"),
+        ('"loss": 1, "step": NaN', "the step is nan"),
+    ],
+)
+def test_what_cannot_be_used_is_told_with_its_line(fields: str, said: str) -> None:
+    reports = Reports("loss")
+    assert reports.read(f"{{{fields}}}".encode()) == []
+    (told,) = reports.unusable
+    assert said in told and fields[:20] in told
+
+
+def test_a_number_that_is_none_is_a_report() -> None:
+    (report,) = Reports("loss").read(b'{"loss": NaN, "step": 1}')
+    assert report.value != report.value
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "epoch 3 val_loss 0.4123",
+        "{'val_loss': 0.5, 'epoch': 1.0}",
+        "eval/loss: 0.5",
+        '{"eval_loss": 0.5}',
+        "valloss=0.5",
+    ],
+)
+def test_what_looks_like_a_report_is_remembered(line: str) -> None:
+    reports = Reports("val_loss")
+    for each in ("loading 3 files", line, "step 3 of 4", "done in 3 s"):
+        assert reports.read(each.encode()) == []
+    assert reports.near_misses == [f'"{line}"']
+
+
+@given(st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b"{}"]), max_size=30), st.integers(1, 5))
+def test_lines_are_the_same_however_they_come(parts: list[bytes], size: int) -> None:
+    text, lines = b"".join(parts), Lines()
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    found = [line for piece in pieces for line in lines.feed(piece)] + lines.end()
+    assert found == [line for line in text.replace(b"\r", b"\n").split(b"\n") if line]
+
+
+def test_a_line_without_an_end_is_not_kept() -> None:
+    lines = Lines()
+    for _ in range(64):
+        assert lines.feed(b"." * (1 << 16)) == []
+    assert sum(map(len, lines._rest)) <= LONGEST_LINE
+    assert lines.feed(b'\n{"loss": 1}\n') == [b'{"loss": 1}']
+    assert lines.end() == []
+
+
+@given(st.dictionaries(st.text(), st.floats() | st.integers() | st.text() | st.none() | st.lists(st.none())))
+def test_whatever_json_a_script_prints_is_read(record: dict[str, Any]) -> None:
+    found = Reports("loss").read(json.dumps(record | {"loss": 0.5, "step": 3}).encode())
+    assert [(report.value, report.step) for report in found] == [(0.5, 3)]
