@@ -6,7 +6,7 @@ import math
 import random
 import warnings
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +22,8 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Choice, Range, Space, Spec
+from ..spaces.model import show
+from ..spaces.relations import given_problems
 from ..spaces.samplers import TPE
 from ..spaces.stopping import Hyperband, SuccessiveHalving
 from .errors import SearchError
@@ -87,6 +89,30 @@ def is_conditional(spec: Spec) -> bool:
     return any(parameter.when is not None for parameter in spec.parameters.values())
 
 
+def put_up_with(spec: Spec, labels: Mapping[str, Any]) -> dict[str, Any]:
+    """The labels that another program put a trial up with, as the space spells them.
+
+    Raises `ValueError` with all that is wrong with them, as it would be told of a baseline.
+    """
+    parameters, problems, values = spec.parameters, [], {}
+    for name, label in labels.items():
+        parameter = parameters.get(name)
+        is_label = isinstance(parameter, Choice) and isinstance(label, str) and label in parameter.labels()
+        value = parameter.value_of(label) if isinstance(parameter, Choice) and is_label else label
+        told = list(given_problems(name, value, parameters, "trial"))
+        problems += [(name, each) for each in told]
+        if not told and isinstance(parameter, Range | Choice):
+            values[name] = parameter.accept(value)
+    if problems:
+        raise ValueError(in_words(problems))
+    return labelled(spec.space, parameters, values)
+
+
+def in_words(problems: Iterable[tuple[str, str]]) -> str:
+    """Problems of parameters, each with its name where it is one's, in one line."""
+    return "; ".join(f"{show(name)[1:-1]}: {told}" if name else told for name, told in problems)
+
+
 class WholeSampler(BaseSampler):
     """Proposes whole configurations: with the values, if any, that another program put a trial up with."""
 
@@ -101,20 +127,22 @@ class WholeSampler(BaseSampler):
         return self._distributions
 
     def given(self, trial: FrozenTrial) -> dict[str, Any]:
-        """The values that a trial was put up with; Optuna tells of those that are none."""
-        found: dict[str, Any] = {}
-        for name, label in trial.system_attrs.get(FIXED, {}).items():
-            parameter = self._spec.parameters.get(name)
-            if isinstance(parameter, Choice) and label in parameter.labels():
-                found[name] = parameter.value_of(label)
-            elif isinstance(parameter, Range) and isinstance(label, int | float):
-                found[name] = label
-        return found
+        """The values that a trial was put up with, which `put_up_with` has checked."""
+        parameters = self._spec.parameters
+        return {
+            name: p.value_of(label) if isinstance(p := parameters[name], Choice) else label
+            for name, label in trial.system_attrs.get(FIXED, {}).items()
+        }
+
+    def broken(self, config: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
+        """What keeps a proposal from being one: a constraint, or that it has no place for what is given."""
+        lost = next((name for name in given if name not in config), None)
+        return self._space.violated(config) if lost is None else f"{lost} does not exist"
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A value for a trial that was put up with such as no point of the grid has that is left."""
+        """A value for a trial that was put up with such as no point of the grid has."""
         seed = derived_seed(self._spec.search.seed, "sampler", trial.number, param_name)
         parameter = self._space.searched_parameter(param_name)
         return _label(parameter, parameter.sample(random.Random(seed)))
@@ -152,7 +180,7 @@ class SpaceSampler(WholeSampler):
                 self._inner = self._make(seed)
             config = self._space.resolve(self._suggester(study, trial, random.Random(seed), given))
             labels = labelled(self._space, self._spec.parameters, config)
-            broken = self._space.violated(config)
+            broken = self.broken(config, given)
             if broken is None:
                 if key_of(labels) not in taken:
                     return labels
@@ -160,7 +188,7 @@ class SpaceSampler(WholeSampler):
                 if again > AGAIN:
                     break
         if given:
-            return known or labels  # whoever put it up wants it so
+            return known or labels  # what is wrong with it is told as it begins
         if left := self._untried.left(taken):
             return random.Random(seed).choice(left)
         if known is not None:  # a small space may have no other
@@ -232,7 +260,8 @@ class GridSampler(WholeSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
-        return self.next(study, self.given(trial)) or {}
+        given = self.given(trial)
+        return self.next(study, given) or next(self._points(given), {})
 
     def next(
         self, study: optuna.Study, given: Mapping[str, Any] = MappingProxyType({})
@@ -242,13 +271,13 @@ class GridSampler(WholeSampler):
         None where all are taken.
         """
         taken = [t.params for t in study.get_trials(deepcopy=False) if t.params]
+        return next((labels for labels in self._points(given) if labels not in taken), None)
+
+    def _points(self, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The labels of all points with the given values."""
         for config in self._space.grid():
-            if any(config.get(name, value) != value for name, value in given.items()):
-                continue
-            labels = labelled(self._space, self._spec.parameters, config)
-            if labels not in taken:
-                return labels
-        return None
+            if all(name in config and config[name] == value for name, value in given.items()):
+                yield labelled(self._space, self._spec.parameters, config)
 
 
 def _tried_but(study: optuna.Study, trial: FrozenTrial) -> set[Key]:

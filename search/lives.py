@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
@@ -32,10 +33,11 @@ from ..storage.live import LiveStorage
 from ..storage.states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, TRAINED, at_rung, trained_to
 from ..storage.studies import PROVENANCE, folder_in
 from .advice import when_worse, with_advice
-from .algorithms import labelled, suggest
+from .algorithms import in_words, labelled, put_up_with, suggest
 from .clock import Clock
 from .confirming import best_of, chosen, missing, searched
 from .errors import SearchError
+from .explain import FIXED
 from .export import document, render, seed_of, write
 from .pace import COST
 from .promoting import Promoting
@@ -178,14 +180,14 @@ class Lives:
         else:
             trial_id = put_up._trial_id
             self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
-        return self._configured(optuna.Trial(self._study, trial_id))
+        return self._configured(trial_id)
 
     def take_up(self, waiting: FrozenTrial, *, promoted: bool = False) -> Running:
         """Go on with a trial of an earlier search or attempt, in place: same number, parameters, reports."""
         if self._promoting is not None and at_rung(waiting):
             self._promoting.leave(waiting, promoted=promoted)
         self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
-        return self._gone_on(self._configured(optuna.Trial(self._study, waiting._trial_id)), waiting)
+        return self._gone_on(self._configured(waiting._trial_id), waiting)
 
     def assignment(self, running: Running) -> Assignment:
         """What the worker of a trial is to be told."""
@@ -197,13 +199,19 @@ class Lives:
             reported=running.reported,
         )
 
-    def _configured(self, trial: optuna.Trial) -> Running:
+    def _configured(self, trial_id: int) -> Running:
         """The trial with its whole configuration, as far as it has none yet, in the study and its folder."""
+        space = self._spec.space
         try:
+            given = self._checked_labels(trial_id)
+            trial = optuna.Trial(self._study, trial_id)
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always", UserWarning)
-                config = self._spec.space.resolve(lambda name, parameter: suggest(trial, name, parameter))
-        except ValueError as error:  # another program put it up, with a value that is none
+                config = space.resolve(lambda name, parameter: suggest(trial, name, parameter))
+            if misfits := list(space.misfits(config, given, "trial") if given else ()):
+                raise ValueError(in_words(misfits))
+        except ValueError as error:  # another program put it up, with what is none of the space
+            trial = optuna.Trial(self._study, trial_id)
             raise Unusable(self._runs_now(Running(trial, {})), str(error)) from error
         except SearchError:  # nothing satisfies the constraints: it waits for other ones
             self._storage.suspend(trial.number)
@@ -221,6 +229,18 @@ class Lives:
         except OSError as error:
             raise SearchError(f"cannot write {path}: {error.strerror}; the same command goes on") from error
         return self._runs_now(Running(trial, config))
+
+    def _checked_labels(self, trial_id: int) -> dict[str, Any]:
+        """What another program put a trial up with; raises `ValueError` where that is none of the space."""
+        trial = self._storage.get_trial(trial_id)
+        fixed = trial.system_attrs.get(FIXED, {})
+        if CONFIRMS in trial.user_attrs or trial.last_step is not None:
+            return {}  # ours, or let begin before
+        labels = put_up_with(self._spec, {**trial.params, **fixed})
+        spelled = {name: labels[name] for name in fixed}
+        if str(spelled) != str(fixed):  # 5.0 where the space has 5, a list where Optuna has a text
+            self._storage.set_trial_system_attr(trial_id, FIXED, spelled)
+        return labels
 
     def _gone_on(self, running: Running, waiting: FrozenTrial) -> Running:
         """With what earlier attempts came to."""

@@ -232,7 +232,7 @@ class RungGPSampler(WholeSampler):
         for _ in range(ATTEMPTS):
             config = self._cube.config(point, given)
             labels = labelled(self._space, self._spec.parameters, config)
-            broken = self._space.violated(config)
+            broken = self.broken(config, given)
             if broken is None:
                 if key_of(labels) not in taken:
                     return labels
@@ -241,7 +241,7 @@ class RungGPSampler(WholeSampler):
                     break
             point = rng.random(self._cube.dimensions)
         if given:
-            return known or labels  # whoever put it up wants it so
+            return known or labels  # what is wrong with it is told as it begins
         if left := self._untried.left(taken):
             return left[rng.integers(len(left))]
         if known is not None:  # a small space may have no other

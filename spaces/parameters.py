@@ -136,12 +136,18 @@ def describe(parameter: Conditional) -> str:
     text = parameter.text()
     if isinstance(parameter, Range | Choice) and parameter.prior is not None:
         text += f", prior {brief(parameter.prior.at)}"
+    return text if parameter.when is None else f"{text}, {describe_condition(parameter)}"
+
+
+def describe_condition(parameter: Conditional) -> str:
+    """When a parameter exists, as `when kind is warm or hot`; nothing where it always does."""
     if isinstance(parameter.when, str):
-        return f"{text}, when {parameter.when}"
-    for index, (name, wanted) in enumerate((parameter.when or {}).items()):
+        return f"when {parameter.when}"
+    conditions = []
+    for name, wanted in (parameter.when or {}).items():
         values = wanted if isinstance(wanted, list) else [wanted]
-        text += f"{' and' if index else ', when'} {name} is {' or '.join(map(brief, values))}"
-    return text
+        conditions.append(f"{name} is {' or '.join(map(brief, values))}")
+    return f"when {' and '.join(conditions)}" if conditions else ""
 
 
 def _label(choice: Any) -> Label:

@@ -17,6 +17,11 @@ from .model import Model, Number, Plain, expression, plain, raise_all, refuse, s
 
 MOST_VALUES = 10_000  # a range of more values than this is not listed
 LARGEST_EXPONENT = math.log(1e308)
+LARGEST_INTEGER = 2**53  # studies store what is searched as floats, which hold no larger integers exactly
+_TOO_LARGE = (
+    f"is beyond 2^53 = {LARGEST_INTEGER}: a study stores what is searched as floats, which round larger "
+    "integers; list such values as choices, or give the bounds an exponent (1e16) for real numbers"
+)
 Problems = Iterator[tuple[str, str]]
 
 
@@ -84,6 +89,10 @@ class Range(Conditional):
         if self.min >= self.max:
             other = "a constant is written `name: value`" if self.min == self.max else "are they swapped?"
             yield "min", f"min {self.min} must be below max {self.max}; {other}"
+        for name in ("min", "max") if self.is_int else ():
+            if abs(value := getattr(self, name)) > LARGEST_INTEGER:
+                yield name, f"{name} {value} {_TOO_LARGE}"
+                break  # one is enough where both are
         if self.min <= 0 and (self.log or self.factor is not None):
             yield "min", f"{'log' if self.log else 'factor'} needs min above 0, not {self.min}"
         if self.log and self.step is not None:
@@ -175,12 +184,15 @@ class Range(Conditional):
 
     def accept(self, value: Any) -> int | float:
         """The value as the range holds it; raises `ValueError` where it is none of its values."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             raise ValueError(f"must be a number in {self.text()}, not {show(value)}")
         if not self.min <= value <= self.max:
             raise ValueError(f"{brief(value)} is outside {self.text()}")
         nearest = self.snap(value)
-        if not math.isclose(nearest, value, rel_tol=1e-9, abs_tol=1e-9 * float(self.step or 0)):
+        tolerance = 1e-9 * (
+            not self.is_int
+        )  # none between integers, where a seed is another in its last digit
+        if not math.isclose(nearest, value, rel_tol=tolerance, abs_tol=tolerance * float(self.step or 0)):
             raise ValueError(f"{brief(value)} is no value of {self.text()}; the nearest is {brief(nearest)}")
         return nearest
 

@@ -38,7 +38,8 @@ def relations(
                 yield f"constraints[{index}]", f"`{text}` names no parameter, so it holds for all or for none"
             yield from _known(f"constraints[{index}]", names, parameters)
     for name, value in (baseline or {}).items():
-        yield from _given(name, value, parameters)
+        for told in given_problems(name, value, parameters, "baseline"):
+            yield f"baseline.{name}", told
 
 
 def reads(parameter: Parameter) -> list[str]:
@@ -118,7 +119,7 @@ def _circles(parameters: Known) -> Iterator[Problem]:
 def _known(path: str, names: Iterable[str], parameters: Known) -> Iterator[Problem]:
     for name in sorted(names):
         if name not in parameters:
-            yield path, f'"{name}" is no parameter; {hint(name, parameters)}'
+            yield path, f"{show(name)} is no parameter; {hint(name, parameters)}"
 
 
 def kinds(names: Iterable[str], parameters: Known) -> Iterator[Problem]:
@@ -133,16 +134,15 @@ def kinds(names: Iterable[str], parameters: Known) -> Iterator[Problem]:
             yield from _known(path, [name], parameters)
 
 
-def _given(name: str, value: Any, parameters: Known) -> Iterator[Problem]:
-    """Whether the baseline may give a parameter this value."""
-    path = f"baseline.{name}"
-    yield from _known(path, [name], parameters)
+def given_problems(name: str, value: Any, parameters: Known, what: str) -> Iterator[str]:
+    """Why a `what`, such as the baseline, may not give a parameter this value."""
+    yield from (told for _, told in _known("", [name], parameters))
     parameter = parameters.get(name)
     if isinstance(parameter, Constant | Derived):
         kind = "a constant" if isinstance(parameter, Constant) else "derived"
-        yield path, f'"{name}" is {kind}; a baseline gives values of what is searched'
+        yield f'"{name}" is {kind}; a {what} gives values of what is searched'
     elif parameter is not None:
         try:
             parameter.accept(value)
         except ValueError as error:
-            yield path, str(error)
+            yield str(error)

@@ -11,7 +11,7 @@ from typing import Any
 from .errors import Issue, SpaceError
 from .expressions import Expression, ExpressionError
 from .model import show
-from .parameters import Choice, Constant, Derived, Parameter
+from .parameters import Choice, Constant, Derived, Parameter, describe_condition
 from .ranges import Range
 from .relations import Problem, order
 
@@ -78,11 +78,27 @@ class Space:
 
         A constraint that names an inactive parameter holds.
         """
+        for broken in self._broken(config):
+            return broken.text
+        return None if self._limit is None else self._limit(config)
+
+    def _broken(self, config: Mapping[str, Any]) -> Iterator[Expression]:
         for index, constraint in enumerate(self._constraints):
             known = constraint.names <= config.keys()
             if known and not self._truth(f"constraints[{index}]", constraint, config):
-                return constraint.text
-        return None if self._limit is None else self._limit(config)
+                yield constraint
+
+    def misfits(self, config: Mapping[str, Any], given: Mapping[str, Any], what: str) -> Iterator[Problem]:
+        """Why a configuration cannot be the `what` that was given with values: the name, or none, and why."""
+        for name in given:
+            if name not in config:
+                condition = describe_condition(self.parameters[name])
+                yield name, f'"{name}" does not exist in the {what}: its condition is not met ({condition})'
+        # What the given values break alone is what somebody can mend.
+        broken = min(self._broken(config), key=lambda each: len(each.names - given.keys()), default=None)
+        if broken is not None:
+            shown = ", ".join(f"{name}: {show(config[name])}" for name in sorted(broken.names))
+            yield "", f"breaks the constraint `{broken.text}` ({shown})"
 
     def sample(self, rng: random.Random) -> dict[str, Any]:
         """A random configuration that satisfies the constraints; raises `SpaceError` where none is found."""
@@ -206,18 +222,11 @@ class Space:
     def _baseline_problems(self) -> Iterator[Problem]:
         try:
             config = self.baseline()
-            broken = None if config is None else self.violated(config)
+            found = [] if config is None else list(self.misfits(config, self._baseline or {}, "baseline"))
         except SpaceError as error:
             yield from ((issue.path, issue.message) for issue in error.issues)
             return
-        if config is None:
-            return
-        for name in self._baseline or ():
-            if name not in config:
-                yield f"baseline.{name}", f'"{name}" does not exist in the baseline: its condition is not met'
-        if broken is not None:
-            shown = ", ".join(f"{name}: {config[name]}" for name in sorted(Expression.parse(broken).names))
-            yield "baseline", f"breaks the constraint `{broken}` ({shown})"
+        yield from ((f"baseline.{name}" if name else "baseline", message) for name, message in found)
 
     def _central(self, given: Mapping[str, Any]) -> dict[str, Any]:
         def suggest(name: str, parameter: Range | Choice) -> Any:

@@ -24,11 +24,10 @@ from typing import Any, Literal
 
 from .model import Plain
 from .parameters import Choice
-from .ranges import Range
+from .ranges import LARGEST_INTEGER, Range
 
 End = Literal["lower", "upper"]
 LARGEST = 1e300  # of a new end
-LARGEST_INTEGER = 2**62
 PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NO_WORDS = ("true", "false", "null")
 
@@ -108,7 +107,7 @@ def _further(parameter: Range, end: End, limits: Limits) -> int | float | None:
     wanted = _within(wanted, float(old), limits, whole=parameter.is_int)
     found = wanted if wanted in (0, 1, *limits.ends) else _rounded(wanted, float(old), log=parameter.log)
     if parameter.is_int:
-        if not -LARGEST_INTEGER < found < LARGEST_INTEGER:
+        if abs(found) > LARGEST_INTEGER:
             return None
         found = round(found)
     beyond = found < old if end == "lower" else found > old
@@ -163,7 +162,7 @@ def _further_value(parameter: Range, end: End, limits: Limits) -> int | float | 
         if not parameter.is_int:
             return False
         exact = end == "upper" or parameter.factor is None or _divides(parameter, index)
-        return not exact or abs(value) >= LARGEST_INTEGER
+        return not exact or abs(value) > LARGEST_INTEGER
 
     wanted = max(1, round((count - 1) / 2))
     allowed = bisect_left(range(1, wanted + 1), True, key=refused)
@@ -200,7 +199,7 @@ def _next(numbers: Sequence[Any]) -> int | float | None:
     found = last * last / before if ratio else 2 * last - before
     if whole:
         found = Fraction(round(found))
-        return int(found) if abs(found) < LARGEST_INTEGER and (found >= 1 or min(numbers) < 1) else None
+        return int(found) if abs(found) <= LARGEST_INTEGER and (found >= 1 or min(numbers) < 1) else None
     return _rounded(float(found), float(last), log=ratio) if abs(found) < LARGEST else None
 
 

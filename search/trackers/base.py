@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ...spaces.ranges import LARGEST_INTEGER
 from ..trial import Report
 
 OVER = ("complete", "pruned", "fail")  # states that a run ends in
@@ -99,6 +100,8 @@ def near(path: Path) -> str:
 
 
 def _cell(value: Any) -> str | bool | int | float | None:
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        return str(value)  # their tables hold floats, which would round it
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float) and math.isfinite(value):

@@ -27,12 +27,14 @@ from hpsearch.search.console import PlainConsole
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
 from hpsearch.search.explain import rung_results
+from hpsearch.search.export import config_of, document, render
 from hpsearch.search.report import confirmation, study_report
 from hpsearch.search.rung_view import as_samplers_see_it
 from hpsearch.search.running import Assignment, Failure
 from hpsearch.search.scheduling import expected_cost
 from hpsearch.search.wish import Wish
 from hpsearch.spaces import Spec
+from hpsearch.spaces.document import read
 from hpsearch.storage import connection, database
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT, CONFIG, METRICS, trial_folder
@@ -498,19 +500,125 @@ def test_the_spec_of_a_study_reads_back(table: Table, make_spec: Callable[..., S
     assert Spec.from_json(driver.study.user_attrs[SPEC]) == spec
 
 
-def test_what_another_program_puts_up_wrongly_fails_and_the_search_goes_on(
-    table: Table, make_spec: Any
+PUT_UP = {
+    "parameters": {
+        "x": {"min": 0.0, "max": 1.0},
+        "seed": {"min": 0, "max": 2**53},
+        "rank": {"min": 2, "max": 32, "factor": 2},
+        "drop": {"min": 0.0, "max": 0.2, "step": 0.05},
+        "targets": [["q", "v"], "all", None, "1"],
+        "kind": ["plain", "warm"],
+        "rate": {"min": 1, "max": 4, "when": {"kind": "warm"}},
+        "fixed": 3,
+        "twice": {"expr": "2 * rank"},
+    },
+    "constraints": ["x < 0.9"],
+    "baseline": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"x": "abc"}, 'x: must be a number in float 0 .. 1, not "abc"'),
+        ({"x": 7.5}, "x: 7.5 is outside float 0 .. 1"),
+        ({"x": float("nan")}, "x: must be a number in float 0 .. 1, not NaN"),
+        ({"x": float("inf")}, "x: inf is outside float 0 .. 1"),
+        ({"x": True}, "x: must be a number in float 0 .. 1, not true"),
+        ({"x": 10**400}, "x: 1"),
+        ({"seed": 2**53 + 1}, "seed: 9007199254740993 is outside int 0 .. 9007199254740992"),
+        ({"seed": 2**51 + 0.5}, "seed: 2251799813685248.5 is no value of int 0 .. 9007199254740992"),
+        ({"rank": 7}, "rank: 7 is no value of int 2 4 8 16 32; the nearest is 8"),
+        ({"drop": 0.07}, "drop: 0.07 is no value of float 0 0.05 0.1 0.15 0.2; the nearest is 0.05"),
+        ({"targets": "none"}, 'targets: "none" is none of ["q", "v"], "all", null, "1"'),
+        ({"targets": 1}, 'targets: 1 is none of ["q", "v"], "all", null, "1"'),
+        ({"x": 0.95}, "breaks the constraint `x < 0.9` (x: 0.95)"),
+        ({"kind": "plain", "rate": 2}, 'rate: "rate" does not exist in the trial: its condition is not met'),
+        ({"ranc": 4}, 'ranc: "ranc" is no parameter; did you mean "rank"?'),
+        ({"fixed": 3}, 'fixed: "fixed" is a constant; a trial gives values of what is searched'),
+        ({"x": 2.0, "rank": 3}, "x: 2 is outside float 0 .. 1; rank: 3 is no value of"),
+    ],
+)
+def test_what_another_program_puts_up_wrongly_fails_with_the_reason_and_the_search_goes_on(
+    table: Table, make_spec: Any, given: dict[str, Any], reason: str
 ) -> None:
-    driver = table.driver(make_spec(budget={"trials": 3}))
-    driver.study.enqueue_trial({"x": "abc"})
-    driver.study.enqueue_trial({"x": 7.5})
-    first = asked(driver)
-    assert first.number == 1 and first.params["x"] == 7.5
-    assert any("out of range" in said for said in table.listener.said)
-    failed = driver.trials[0]
-    assert failed.state.name == "FAIL" and failed.user_attrs["reason"].startswith("cannot begin: ")
-    assert 0 <= asked(driver).params["x"] <= 1
+    spec = make_spec(**PUT_UP, search={"sampler": "random"}, budget={"trials": 2})
+    driver = table.driver(spec)
+    driver.study.enqueue_trial(given)
+    assert asked(driver).number == 1, "it goes on"
     assert driver.ask() is None, "it counts"
+    failed = driver.trials[0]
+    assert failed.state.name == "FAIL"
+    assert failed.user_attrs["reason"].startswith(f"cannot begin: {reason}")
+    driver.complete(1, 0.5)
+    driver = table.driver(spec)
+    table.command(do="retry", number=0)
+    driver.tick()
+    assert driver.ask() is None, "nor does it begin when it is tried again"
+    assert driver.trials[0].user_attrs["reason"] == failed.user_attrs["reason"]
+
+
+@pytest.mark.parametrize(
+    ("given", "trained"),
+    [
+        ({"seed": 2**53}, {"seed": 2**53}),
+        ({"seed": 5.0}, {"seed": 5}),
+        ({"x": 0}, {"x": 0.0}),
+        ({"drop": 0.1 + 0.05}, {"drop": 0.15}),
+        ({"targets": ["q", "v"]}, {"targets": ["q", "v"]}),
+        ({"targets": '["q","v"]'}, {"targets": ["q", "v"]}),
+        ({"targets": None}, {"targets": None}),
+        ({"rate": 3}, {"rate": 3, "kind": "warm"}),
+    ],
+)
+@pytest.mark.parametrize("sampler", ["tpe", "rung_gp"])
+def test_what_another_program_puts_up_is_trained_and_recorded_as_the_space_spells_it(
+    table: Table, make_spec: Any, given: dict[str, Any], trained: dict[str, Any], sampler: str
+) -> None:
+    spec = make_spec(**PUT_UP, search={"sampler": sampler}, budget={"trials": 2})
+    driver = table.driver(spec)
+    driver.study.enqueue_trial(given)
+    first = asked(driver)
+    assert first.number == 0
+    assert repr({name: first.params[name] for name in trained}) == repr(trained)
+    assert repr(config_of(spec, table.read()[0])) == repr(first.params)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "gp", "cmaes", "qmc", "nsgaii", "rung_gp"])
+def test_large_integers_are_recorded_and_exported_as_they_were_trained(
+    table: Table, make_spec: Any, sampler: str
+) -> None:
+    parameters = {
+        "near": {"min": 2**53 - 5, "max": 2**53},
+        "wide": {"min": -(2**53), "max": 2**53},
+        "log": {"min": 1, "max": 2**53, "log": True},
+        "listed": [2**53 + 1, 2**53 + 2, 2**63 - 1],
+        "fixed": 2**62 + 1,
+        "derived": {"expr": "2 * near + 1"},
+    }
+    spec = make_spec(parameters=parameters, baseline=None, search={"sampler": sampler}, budget={"trials": 9})
+    driver = table.driver(spec)
+    for number in range(9):
+        trained = asked(driver).params
+        driver.complete(number, float(number))
+        stored = table.read()[number]
+        assert repr(config_of(spec, stored)) == repr(trained), "retrained and confirmed by the same"
+        content = document(spec, stored, {})
+        assert json.loads(render(content, "json"))["parameters"] == trained
+        assert read(render(content, "yaml"), "a.yaml")[0]["parameters"] == trained
+        assert f"--derived={2 * trained['near'] + 1}" in render(content, "flags")
+        assert stored.user_attrs["derived"] == 2 * trained["near"] + 1
+
+
+def test_a_whole_trial_that_another_program_adds_is_checked_too(table: Table, make_spec: Any) -> None:
+    driver = table.driver(make_spec(budget={"trials": 2}))
+    wide = optuna.distributions.FloatDistribution(0, 10)
+    waits = optuna.trial.TrialState.WAITING
+    driver.study.add_trial(
+        optuna.trial.create_trial(state=waits, params={"x": 7.5}, distributions={"x": wide})
+    )
+    assert asked(driver).number == 1
+    assert driver.trials[0].user_attrs["reason"] == "cannot begin: x: 7.5 is outside float 0 .. 1"
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "rung_gp", "grid"])
@@ -524,8 +632,8 @@ def test_what_another_program_puts_up_in_part_gets_all_that_its_values_call_for(
     spec = make_spec(parameters=parameters, search={"sampler": sampler}, budget={"trials": 9})
     driver = table.driver(spec)
     for _ in range(2):  # before the first proposal, and after the last that is left
-        driver.study.enqueue_trial({"kind": "warm"})
-        driver.study.enqueue_trial({"kind": "plain", "rate": 2})
+        driver.study.enqueue_trial({"rate": 2})
+        driver.study.enqueue_trial({"kind": "plain"})
         while (given := driver.ask()) is not None:
             assert set(given.params) == ({"kind", "rate"} if given.params["kind"] == "warm" else {"kind"})
             assert given.params.get("rate", 1) in (1, 2, 4)
@@ -544,11 +652,15 @@ def test_what_another_program_puts_up_in_part_keeps_the_constraints_that_it_can(
     driver = table.driver(make_spec(**fields, search={"sampler": sampler}, budget={"trials": 9}))
     for _ in range(3):
         driver.study.enqueue_trial({"r": 64})
+    found = [asked(driver).params for _ in range(3)]
+    assert [params["r"] for params in found] == [64] * 3
+    assert {params["n"] for params in found} == {1, 2, 3}
+    driver.study.enqueue_trial({"r": 64})
+    again = asked(driver).params
+    assert again["r"] == 64 and again["n"] in {1, 2, 3}, "one that was tried, where no other is left"
     driver.study.enqueue_trial({"n": 9})
-    found = [asked(driver).params for _ in range(4)]
-    assert [params["r"] for params in found[:3]] == [64] * 3
-    assert {params["n"] for params in found[:3]} == {1, 2, 3}
-    assert found[3]["n"] == 9, "whoever put it up wants it so"
+    assert asked(driver).number == 5
+    assert driver.trials[4].user_attrs["reason"] == "cannot begin: breaks the constraint `n != 9` (n: 9)"
 
 
 def test_a_budget_of_the_resource_counts_each_step_once_over_attempts_and_resumes(
