@@ -145,7 +145,7 @@ def units_of(spec: Spec) -> int | None:
     if spec.early_stopping.max is not None:
         return spec.early_stopping.max
     for name in (*LENGTHS, "max_steps"):
-        parameter = spec.parameters.get(name)
+        parameter = spec.passed.get(name)
         if isinstance(parameter, Constant) and isinstance(parameter.value, int):
             return parameter.value
     return None
@@ -288,7 +288,7 @@ class _Bench:
         worker.give(
             {
                 "number": number,
-                "params": nested(config),
+                "params": nested(self._spec.space.passed(config)),
                 "seed": derived_seed(self._spec.search.seed, "plan", number),
                 "folder": str(self._folder / str(number)),
                 "reported": 0,

@@ -55,7 +55,7 @@ def document(spec: Spec, trial: FrozenTrial, provenance: dict[str, Any]) -> dict
     return {
         "objective": objective,
         "metric": spec.metric,
-        "parameters": config_of(spec, trial),
+        "parameters": spec.space.passed(config_of(spec, trial)),
         "seed": seed_of(spec, trial),
         "provenance": {
             "study": spec.name,

@@ -193,7 +193,7 @@ class Lives:
         """What the worker of a trial is to be told."""
         return Assignment(
             number=running.number,
-            params=nested(running.config),
+            params=nested(self._spec.space.passed(running.config)),
             seed=seed_of(self._spec, self.trials[running.number]),
             folder=self.folder(running.number),
             reported=running.reported,

@@ -79,7 +79,7 @@ def lr_find(spec: Spec, *, low: float, high: float, steps: int, on_point: Callab
         raise SpaceError([spec.issue("objective", message)])
     from ..objectives.range_test import range_test
 
-    params = {"seed": spec.search.seed} | spec.space.central()
+    params = {"seed": spec.search.seed} | spec.space.passed(spec.space.central())
     test = range_test(objective, params, low=low, high=high, steps=steps, on_point=on_point)
     told = {name: value for name, value in params.items() if name not in NOT_TOLD}
     if test.proposal is None:

@@ -208,7 +208,7 @@ class Memory:
 
     def _counted(self, config: Mapping[str, Any]) -> int | None:
         cuda = self._room is not None and self._room.kind == "device"
-        return footprint(self._spec.objective_words, config, cuda=cuda)
+        return footprint(self._spec.objective_words, self._spec.space.passed(config), cuda=cuda)
 
     def _of(self, trial: FrozenTrial) -> int | None:
         """What is counted of a trial; None where it has no configuration of the space."""
@@ -219,14 +219,14 @@ class Memory:
 
     def _trained(self, config: Mapping[str, Any], threads: int, seconds: float) -> tuple[int, float]:
         """What is counted of a configuration, and the bytes that a process of its own takes for it."""
-        surroundings = environment(threads)
+        surroundings, params = environment(threads), self._spec.space.passed(config)
         kind = "host" if self._room is None else self._room.kind
         if kind == "host":
             surroundings["CUDA_VISIBLE_DEVICES"] = ""
         try:
             done = subprocess.run(
                 [sys.executable, "-P", "-m", "hpsearch.trainer.peak"],
-                input=json.dumps({"objective": self._spec.objective, "params": config}),
+                input=json.dumps({"objective": self._spec.objective, "params": params}),
                 env=surroundings,
                 capture_output=True,
                 text=True,

@@ -70,7 +70,8 @@ def configurations(spec: Spec, trials: int, seed: int) -> list[dict[str, Any]]:
     found = []
     rng = random.Random(seed)
     for number in range(trials):
-        drawn = {"seed": derived_seed(seed, "trial", number)} | spec.space.sample(rng)
+        drawn = spec.space.passed(spec.space.sample(rng))
+        drawn = {"seed": derived_seed(seed, "trial", number)} | drawn
         warmup = {"warmup_steps": min(drawn["warmup_steps"], STEPS // 4)} if "warmup_steps" in drawn else {}
         kept = {name: value for name, value in drawn.items() if name not in LENGTH}
         found.append(kept | warmup | {"max_steps": STEPS, "eval_every": STEPS // 4, "eval_samples": 8})

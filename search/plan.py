@@ -69,7 +69,7 @@ def plan_of(spec: Spec) -> Plan:
 def texts_of(spec: Spec) -> dict[str, str]:
     """The SHA-256 of each text that trials train on, by its path, as far as it is known."""
     values: dict[str, list[Any]] = {}
-    for name, parameter in spec.parameters.items():
+    for name, parameter in spec.passed.items():
         if isinstance(parameter, Constant):
             values[name] = [parameter.value]
         elif isinstance(parameter, Choice):
@@ -121,6 +121,8 @@ def check_objective(spec: Spec) -> None:
         raise SpaceError([told])
     if missing := list(_unfilled(spec)):
         raise SpaceError(missing)
+    if asked := list(_asked_for(spec)):
+        raise SpaceError(asked)
     if not isinstance(spec.objective, str):
         return
     known = known_parameters(spec.objective)
@@ -128,7 +130,7 @@ def check_objective(spec: Spec) -> None:
         return
     issues = [
         spec.issue(f"parameters.{name}", unknown_parameter(name, spec.objective, known))
-        for name in spec.parameters
+        for name in spec.passed
         if name not in known
     ]
     if not issues:
@@ -159,6 +161,15 @@ def _unfilled(spec: Spec) -> Iterator[Issue]:
             yield spec.issue(f"parameters.{name}", told)
 
 
+def _asked_for(spec: Spec) -> Iterator[Issue]:
+    """Helpers that the command names itself: it would not get them."""
+    words = [] if isinstance(spec.objective, str) else spec.objective.command
+    for name in spec.parameters.keys() - spec.passed.keys():
+        if asking := next((word for word in words if f"${{{name}}}" in word), None):
+            told = f'is false, and the command\'s "{asking}" asks for the parameter: leave one of them out'
+            yield spec.issue(f"parameters.{name}.pass", told)
+
+
 def unknown_parameter(name: str, objective: str, known: frozenset[str]) -> str:
     """Says that a built-in objective has no parameter of this name."""
     near = difflib.get_close_matches(name, known, 1)
@@ -168,13 +179,18 @@ def unknown_parameter(name: str, objective: str, known: frozenset[str]) -> str:
     return f'the objective "{objective}" knows no such parameter{hint}'
 
 
+def _passed(spec: Spec, rng: random.Random) -> dict[str, Any]:
+    """What an objective gets of a random configuration."""
+    return spec.space.passed(spec.space.sample(rng))
+
+
 def _refusals(spec: Spec) -> list[tuple[str, str, int]]:
     """What a built-in objective refuses of random configurations: a path, a message, and of how many."""
     rng = random.Random(0)
     told: dict[str, str] = {}
     counts = Counter[str]()
     for _ in range(TRIED):
-        found = dict(reversed(_problems(spec, spec.space.sample(rng))))  # the first of each path
+        found = dict(reversed(_problems(spec, _passed(spec, rng))))  # the first of each path
         counts.update(found.keys())
         told = found | told
     return [(path, told[path], count) for path, count in counts.items()]
@@ -196,7 +212,7 @@ def _problems(spec: Spec, config: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _missing_files(spec: Spec) -> Iterator[Issue]:
     """Data or a model that is nowhere: every trial would fail."""
     assert isinstance(spec.objective, str)
-    for name, parameter in spec.parameters.items():
+    for name, parameter in spec.passed.items():
         choices = parameter.choices if isinstance(parameter, Choice) else []
         for value in [parameter.value] if isinstance(parameter, Constant) else choices:
             if told := missing_file(spec.objective, name, value):
@@ -208,7 +224,7 @@ def _course_issues(spec: Spec) -> list[Issue]:
     config = config_class(spec.objective_words)
     assert config is not None
     rng = random.Random(0)
-    samples = [spec.space.sample(rng) for _ in range(TRIED)]
+    samples = [_passed(spec, rng) for _ in range(TRIED)]
     issues = []
     if told := metric_problem(spec.objective_words, spec.metric):
         issues.append(spec.issue("metric", told))
@@ -328,7 +344,7 @@ def _idle(spec: Spec) -> list[Issue]:
     unless: dict[str, tuple[str, str]] = {}
     used: set[str] = set()
     for _ in range(TRIED_FOR_IDLE):
-        config = spec.space.sample(rng)
+        config = _passed(spec, rng)
         idle = idle_parameters(spec.objective, config)
         unless |= idle
         used |= config.keys() - idle.keys()
@@ -347,10 +363,11 @@ def _idle(spec: Spec) -> list[Issue]:
 
 def _ranks_beyond_their_base(spec: Spec) -> list[Issue]:
     """Adapters that cost more than whole matrices, and learn no more."""
-    if not isinstance(spec.objective, str) or "lora_r" not in spec.parameters:
+    if not isinstance(spec.objective, str) or "lora_r" not in spec.passed:
         return []
     rng = random.Random(0)
-    configs = [*spec.space.corners(), *(spec.space.sample(rng) for _ in range(TRIED))]
+    corners = map(spec.space.passed, spec.space.corners())
+    configs = [*corners, *(_passed(spec, rng) for _ in range(TRIED))]
     beyond = [found for config in configs if (found := idle_rank(spec.objective, config))]
     if not beyond:
         return []
@@ -374,10 +391,18 @@ def _unread(spec: Spec) -> list[Issue]:
         if isinstance(parameter, Derived)
         for name in Expression.parse(parameter.expr).names
     }
-    return [
+    given = {name.split(".")[0] for name in spec.passed}
+    unread = [
         spec.issue(
             f"parameters.{name}", f'"{spec.objective}" never reads trial.params["{name.split(".")[0]}"]'
         )
-        for name in spec.parameters
+        for name in spec.passed
         if name.split(".")[0] not in read and name not in feeding
+    ]
+    return unread + [
+        spec.issue(
+            f"parameters.{name}.pass", f'is false, and "{spec.objective}" reads trial.params["{outer}"]'
+        )
+        for name in spec.parameters
+        if (outer := name.split(".")[0]) in read - given
     ]

@@ -104,7 +104,7 @@ def _unknown(location: Location, root: type[Model], path: str) -> str:
     *around, key = location
     allowed = _allowed(around, root)
     known = foreign_key(str(key), allowed)
-    if known is None and len(around) == 3 and any(key in model.model_fields for model in PARAMETERS.values()):
+    if known is None and len(around) == 3 and any(key in model.file_keys() for model in PARAMETERS.values()):
         known = f'does not go with "{TELLING[str(around[2])]}"'
     if len(around) == 2 and around[0] in UNIONS and meant(str(key), allowed) is None:
         models = UNIONS[str(around[0])][1]
@@ -165,7 +165,7 @@ def _allowed(around: Sequence[str | int], root: type[Model]) -> list[str]:
             model = SECTIONS[section]
         case _:
             model = root
-    return list(model.model_fields)
+    return model.file_keys()
 
 
 def _path(location: Location, places: Places) -> str:

@@ -20,8 +20,18 @@ class Model(BaseModel):
     """Checked on construction, never changed after; a field's docstring is its help in an editor."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        serialize_by_alias=True,
     )
+
+    @classmethod
+    def file_keys(cls) -> list[str]:
+        """What a file calls the fields."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
 
 
 def refuse(*problems: tuple[str, str]) -> PydanticCustomError:

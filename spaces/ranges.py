@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from .model import Model, Number, Plain, expression, plain, raise_all, refuse, show
 
@@ -46,6 +46,8 @@ class Conditional(Model):
 
     when: When | None = None
     """Where the parameter exists: {name: value or list of values}, or an expression."""
+    passed: bool = Field(default=True, alias="pass", exclude_if=lambda passed: bool(passed))
+    """false: a helper, which others are calculated from; it is recorded, and what trains does not get it."""
 
 
 class Prior(Model):

@@ -31,12 +31,16 @@ def relations(
     fixed = [parameter for parameter in parameters.values() if isinstance(parameter, Constant | Derived)]
     if parameters and len(fixed) == len(parameters):
         yield "parameters", "nothing is searched; a parameter needs {min, max} or a list of choices"
+    used = {read for parameter in parameters.values() if parameter is not None for read in reads(parameter)}
     for index, text in enumerate(constraints):
         if text is not None:
             names = Expression.parse(text).names
+            used |= names
             if not names:
                 yield f"constraints[{index}]", f"`{text}` names no parameter, so it holds for all or for none"
             yield from _known(f"constraints[{index}]", names, parameters)
+    if None not in parameters.values():  # what cannot be read might read others
+        yield from _helpers(parameters, used)
     for name, value in (baseline or {}).items():
         for told in given_problems(name, value, parameters, "baseline"):
             yield f"baseline.{name}", told
@@ -106,6 +110,14 @@ def _reachable(path: str, name: str, value: Any, parameter: Parameter | None) ->
             yield path, f'"{name}" can never be this: {error}{more}'
     elif isinstance(parameter, Constant) and parameter.value != value:
         yield path, f'"{name}" can never be this: it is {show(parameter.value)}'
+
+
+def _helpers(parameters: Known, used: set[str]) -> Iterator[Problem]:
+    """What is neither passed to what trains nor read by anything else."""
+    for name, parameter in parameters.items():
+        if parameter is not None and not parameter.passed and name not in used:
+            told = "is false, and no expr, when or constraint reads the parameter: it would change nothing"
+            yield f"parameters.{name}.pass", told
 
 
 def _circles(parameters: Known) -> Iterator[Problem]:

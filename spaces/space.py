@@ -73,6 +73,10 @@ class Space:
                 config[name] = self._evaluate(f"parameters.{name}.expr", expression, config)
         return {name: config[name] for name in self.parameters if name in config}
 
+    def passed(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What of a configuration is for what trains: all but the helpers, which have `pass: false`."""
+        return {name: value for name, value in config.items() if self.parameters[name].passed}
+
     def violated(self, config: Mapping[str, Any]) -> str | None:
         """The first constraint that the configuration breaks, or what the limit says against it.
 

@@ -125,6 +125,11 @@ class Spec(Model):
         return Space(self.parameters, self.constraints, self.baseline, self.issue, self._limit)
 
     @property
+    def passed(self) -> dict[str, Parameter]:
+        """The parameters that what trains gets: all but the helpers, which have `pass: false`."""
+        return {name: parameter for name, parameter in self.parameters.items() if parameter.passed}
+
+    @property
     def objective_words(self) -> str | list[str]:
         """The objective's name, or the words of its command."""
         return self.objective if isinstance(self.objective, str) else self.objective.command
@@ -132,7 +137,7 @@ class Spec(Model):
     @property
     def resource(self) -> Unit:
         """What a step of a trial counts."""
-        return self.early_stopping.resource or unit_of(self.parameters)
+        return self.early_stopping.resource or unit_of(self.passed)
 
     @property
     def from_preset(self) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def pack_size(spec: Spec, share: Share, memory: int) -> tuple[int, str | None]:
         return 1, None
     rng = random.Random(derived_seed(0, "pack"))
     sizes = GPU_SIZES if share.gpus else SIZES
-    configs = [spec.space.sample(rng) for _ in range(sizes[-1])]
+    configs = [spec.space.passed(spec.space.sample(rng)) for _ in range(sizes[-1])]
     found = _measured(configs, sizes, share)
     if "1" not in found["seconds"]:
         return 1, "each worker trains one trial at a time: some of them need all the memory of a GPU"

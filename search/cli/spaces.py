@@ -160,7 +160,7 @@ def show(spec: Spec, samples: list[dict[str, Any]]) -> None:
 
 
 def kind(parameter: Parameter) -> str:
-    """What a parameter is, in a word: searched, fixed or derived, and whether always."""
+    """What a parameter is, in a few words: searched, fixed or derived, and whether always and for all."""
     from ...spaces import Constant, Derived
 
     word = "searched"
@@ -168,7 +168,8 @@ def kind(parameter: Parameter) -> str:
         word = "fixed"
     elif isinstance(parameter, Derived):
         word = "derived"
-    return word if parameter.when is None else f"{word}, conditional"
+    word = word if parameter.when is None else f"{word}, conditional"
+    return word if parameter.passed else f"{word}, not passed"
 
 
 def stopping_lines(spec: Spec) -> list[str]:
@@ -260,11 +261,12 @@ def _configurations(
     """A row for each configuration; a column where rows are too wide for the terminal."""
     from rich.padding import Padding
 
+    from ...spaces import Constant
     from ..console import PlainConsole
 
     named = {} if baseline is None else {"baseline": baseline}
     named |= {str(number): config for number, config in enumerate(samples, start=1)}
-    fixed = {name for name, parameter in spec.parameters.items() if kind(parameter) == "fixed"}
+    fixed = {n for n, p in spec.parameters.items() if isinstance(p, Constant) and p.when is None}
     names = [name for name in spec.parameters if name not in fixed]
     cells = [["", *names]]
     for label, config in named.items():

@@ -423,3 +423,33 @@ def test_a_search_says_which_code_it_runs(make_spec: MakeSpec, tmp_path: Path, m
     said = f"each trial runs python 'a b.py' '${{args}}' in {tmp_path}, as {user}"
     assert plan.own_code(make_spec(objective=command)) == said
     assert plan.own_code(make_spec(**LORA)) is None
+
+
+HELPED = {
+    "k": {"min": 1, "max": 3, "pass": False},
+    "learning_rate": {"expr": "0.001 * k"},
+    "max_samples": 900,
+    "eval_every": 100,
+}
+
+
+def test_a_built_in_objective_need_not_know_a_helper(make_spec: MakeSpec) -> None:
+    plan.check_objective(make_spec(**LORA | {"parameters": HELPED}))
+
+
+def test_a_command_that_asks_for_a_helper_is_refused(make_spec: MakeSpec) -> None:
+    plan.check_objective(make_spec(objective={"command": ["./t", "${args}"]}, parameters=HELPED))
+    spec = make_spec(objective={"command": ["./t", "--k=${k}"]}, parameters=HELPED)
+    with pytest.raises(SpaceError, match=r'parameters\.k\.pass: is false, and .*"--k=\$\{k\}" asks for'):
+        plan.check_objective(spec)
+
+
+def test_a_function_that_reads_a_helper_is_warned_of(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = "def train(trial):\n    return trial.params['k'] + trial.params['learning_rate']\n"
+    Path("mine.py").write_text(source, encoding="utf-8")
+    values = {name: HELPED[name] for name in ("k", "learning_rate")}
+    spec = make_spec(objective="mine.py:train", parameters=values, budget={"trials": 3})
+    assert found(spec) == [("parameters.k.pass", 'is false, and "mine.py:train" reads trial.params["k"]')]

@@ -26,6 +26,9 @@ def issues(text: str) -> list[str]:
 
 # one parameter, on line 6 -> the only issue
 PARAMETERS = {
+    "a: {choices: [1, 2], pass: false}": "no expr, when or constraint reads the parameter",
+    "a: {choices: [1, 2], pass: 0}": "must be true or false, not 0",
+    "a: {choices: [1, 2], passed: false}": 'unknown key, did you mean "pass"?',
     "x: {mim: 1, max: 2}": '6:7 parameters.x.mim: unknown key, did you mean "min"?',
     "x: {min: 1, max: 2, Log: true}": '6:23 parameters.x.Log: unknown key, did you mean "log"?',
     "x: {min: 1, max: 1}": "6:12 parameters.x.min: min 1 must be below max 1; a constant is written `name: value`",

@@ -175,3 +175,41 @@ def test_dotted_names_become_mappings() -> None:
         "lr": 1,
         "model": {"width": 2, "depth": {"n": 3}},
     }
+
+
+HELPED = """\
+alpha_over_r: {choices: [1, 2, 4], pass: false}
+lora_r: {min: 2, max: 32, factor: 2}
+most: {value: 64, pass: false}
+lora_alpha: {expr: alpha_over_r * lora_r}
+half: {expr: lora_r / 2, pass: false}
+quarter: {expr: half / 2}
+max_samples: {value: 10, pass: false}
+max_steps: {expr: "max_samples // 2"}
+"""
+
+
+def test_a_helper_is_in_the_configuration_and_not_passed() -> None:
+    helped = space(HELPED, 'constraints: ["lora_alpha <= most"]\n')
+    config = helped.sample(random.Random(0))
+    assert set(config) == set(helped.parameters)
+    assert list(helped.passed(config)) == ["lora_r", "lora_alpha", "quarter", "max_steps"]
+    assert helped.passed(config)["lora_alpha"] == config["alpha_over_r"] * config["lora_r"]
+
+
+def test_a_spec_keeps_its_helpers_and_counts_by_what_it_passes() -> None:
+    spec = loads(
+        HEAD
+        + "".join(
+            f"  {line}\n" for line in HELPED.replace("most: {value: 64, pass: false}\n", "").splitlines()
+        )
+    )
+    assert (
+        Spec.from_json(spec.to_json())
+        == spec
+        == spec.override(budget={"trials": 3}).override(budget={"trials": 50})
+    )
+    assert list(spec.passed) == ["lora_r", "lora_alpha", "quarter", "max_steps"]
+    assert spec.resource == "steps"  # max_samples feeds max_steps alone
+    told = loads(HEAD + "  a: {choices: [1, 2], pass: true}\n")
+    assert told.fingerprint() == loads(HEAD + "  a: [1, 2]\n").fingerprint()
