@@ -17,9 +17,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from .base import NothingReported, ObjectiveError, ScriptError, Trial
@@ -30,18 +31,17 @@ from .reports import Lines, Printed, Reports
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
 LATE_SECONDS = 1.0  # of silence, after which several reports at once are late
-UNBUFFERED = {
-    "PYTHONUNBUFFERED": "1",
-    "GFORTRAN_UNBUFFERED_PRECONNECTED": "y",
-}  # print at once, into pipes too
+# Their programs print at once, into a pipe too.
+UNBUFFERED = {"PYTHONUNBUFFERED": "1", "GFORTRAN_UNBUFFERED_PRECONNECTED": "y"}
 MACROS = "${env}, ${interpreter}, ${args}, ${args_no_hyphens}, ${args_no_boolean_flags}, ${args_json}"
-
+CONFIG = re.compile(r"config:(?P<file>.+?)(?P<own>(\s+[\w.]+=\S*\$\S+)*)\s*", re.DOTALL)
 
 class CommandObjective:
     """Runs a command for each trial.
 
-    Macros are those of W&B sweeps, `${name}` for one parameter, and `${config:FILE}` for the path of a copy
-    of a configuration file that has the trial's values in it.
+    Macros are those of W&B sweeps, `${name}` for one parameter, `${seed}`, `${checkpoint}`, `${resume_from}`
+    and `${run}` for what is the trial's own, and `${config:FILE}` for the path of a copy of a configuration
+    file that has the trial's values in it.
     """
 
     def __init__(self, command: list[str], metric: str, processes: int = 1) -> None:
@@ -50,14 +50,10 @@ class CommandObjective:
         self._processes = processes
 
     def __call__(self, trial: Trial, /) -> float:
-        words = expand(self._command, flat(trial.params), trial.checkpoint.parent)
-        environment = os.environ | UNBUFFERED
-        environment |= {
-            "HPSEARCH_TRIAL": str(trial.number),
-            "HPSEARCH_SEED": str(trial.seed),
-            "HPSEARCH_CHECKPOINT": str(trial.checkpoint),
-            "HPSEARCH_RESUME_FROM": str(trial.resume_from or ""),
-        }
+        own = own_values(trial)
+        words = expand(self._command, flat(trial.params), own)
+        environment = os.environ | UNBUFFERED | {"HPSEARCH_TRIAL": str(trial.number)}
+        environment |= {f"HPSEARCH_{name.upper()}": _text(value) for name, value in own.items()}
         ranks: list[Process] = []
         with meeting(self._processes) as variables:
             try:
@@ -172,11 +168,25 @@ def _wait(name: str, ranks: Sequence[Process], output: Output) -> None:
     raise ScriptError(f"{name}{of} {how}", detail=_in_words((), output.last_errors(rank)))
 
 
-def expand(command: list[str], params: dict[str, Any], folder: Path = Path()) -> list[str]:
+def own_values(trial: Trial) -> dict[str, Any]:
+    """What is a trial's own: macros of these names give it, and variables of the environment."""
+    return {
+        "seed": trial.seed,
+        "checkpoint": str(trial.checkpoint),
+        "resume_from": str(trial.resume_from or ""),
+        "run": str(trial.checkpoint.parent),
+    }
+
+
+def expand(
+    command: list[str], params: dict[str, Any], own: Mapping[str, Any] = MappingProxyType({})
+) -> list[str]:
     """The command's words with their macros replaced.
 
-    A word that is a list macro alone becomes several words. `folder` is the trial's own, for a configuration
-    file that a word asks for. Raises `ObjectiveError` for an unknown macro, or where there is no such file.
+    A word that is a list macro alone becomes several words. `own` are the `own_values` of the trial; a
+    parameter of such a name is what its macro stands for. An option that is to have the checkpoint to go on
+    from falls away where there is none. Raises `ObjectiveError` for an unknown macro, or where there is no
+    such file.
     """
     lists: dict[str, list[str]] = {
         "${env}": ["/usr/bin/env"],
@@ -186,28 +196,53 @@ def expand(command: list[str], params: dict[str, Any], folder: Path = Path()) ->
         "${args_no_boolean_flags}": list(_without_boolean_flags(params)),
         "${args_json}": [json.dumps(params)],
     }
+    starts_over = {**own, **params}.get("resume_from") == ""
     words: list[str] = []
     for word in command:
-        words += lists[word] if word in lists else [_fill(word, params, folder)]
+        if word in lists:
+            words += lists[word]
+        elif not (starts_over and word.endswith("=${resume_from}")):
+            words.append(_fill(word, params, own))
     if command and command[0] in ("python", "python3"):
         words[0] = sys.executable  # the environment that the search runs in
     return words
 
 
-def _fill(word: str, params: dict[str, Any], folder: Path) -> str:
+def _fill(word: str, params: dict[str, Any], own: Mapping[str, Any]) -> str:
+    known = {**own, **params}
+
     def value_of(macro: re.Match[str]) -> str:
-        if macro[1].startswith("config:"):
-            source = Path(macro[1].removeprefix("config:")).expanduser()
-            write_config(source, params, target := folder / f"trial{source.suffix}")
+        if (config := CONFIG.fullmatch(macro[1])) is not None:
+            source = Path(config["file"]).expanduser()
+            target = Path(own.get("run", ""), f"trial{source.suffix}")
+            write_config(source, params | _assigned(config["own"], own), target)
             return str(target)
-        if macro[1] not in params:
+        if macro[1] not in known:
             raise ObjectiveError(
-                f'the command has an unknown macro in "{word}"; there is ${{PARAMETER}}, ${{config:FILE}}, '
-                f"and as words of their own {MACROS}"
+                f'the command has an unknown macro in "{word}"; there is ${{PARAMETER}}, '
+                + "".join(f"${{{name}}}, " for name in own)
+                + f"${{config:FILE}}, and as words of their own {MACROS}"
             )
-        return _text(params[macro[1]])
+        return _text(known[macro[1]])
 
     return re.sub(r"\$\{([^}]*)\}?", value_of, word)
+
+
+def _assigned(words: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """What `${config:FILE train.seed=$seed}` puts into the file beside the parameters."""
+    found: dict[str, Any] = {}
+    for word in words.split():
+        name, _, given = word.partition("=")
+        for macro in re.findall(r"\$(\w*)", given):
+            if macro not in own:
+                known = ", ".join(f"${each}" for each in own)
+                raise ObjectiveError(f'${{config:...}} has "${macro}" in "{word}"; there is {known}')
+        if given.removeprefix("$") in own:
+            value = own[given.removeprefix("$")]
+            found[name] = None if value == "" else value
+        else:
+            found[name] = re.sub(r"\$(\w+)", lambda macro: _text(own[macro[1]]), given)
+    return found
 
 
 def _without_boolean_flags(params: dict[str, Any]) -> Iterator[str]:

@@ -243,7 +243,8 @@ class Command(Model):
     command: Annotated[list[Text], Field(min_length=1)]
     """The program and its arguments; ${args} becomes --name=value for every parameter.
 
-    ${config:FILE} becomes the path of a copy of that file with the values of all parameters in it.
+    ${config:FILE} becomes the path of a copy of that file with the values of all parameters in it, ${seed},
+    ${checkpoint}, ${resume_from} and ${run} what is the trial's own.
     """
 
 

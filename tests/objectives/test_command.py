@@ -116,6 +116,43 @@ def test_an_unknown_macro_is_refused_with_the_known_ones(word: str) -> None:
     with pytest.raises(ObjectiveError, match="unknown macro") as caught:
         expand(["run", word], {"a": 1})
     assert "${args_json}" in str(caught.value)
+    with pytest.raises(ObjectiveError, match=r"\$\{seed\}, \$\{checkpoint\}, \$\{resume_from\}, \$\{run\}"):
+        expand(["run", word], {"a": 1}, OWN)
+
+
+OWN = {"seed": 7, "checkpoint": "/runs/s/3/checkpoint", "resume_from": "", "run": "/runs/s/3"}
+
+
+@pytest.mark.parametrize(
+    ("words", "params", "told"),
+    [
+        (["--seed=${seed}", "-s${seed}"], {}, ["--seed=7", "-s7"]),
+        (["--out=${run}/logs", "${checkpoint}"], {}, ["--out=/runs/s/3/logs", "/runs/s/3/checkpoint"]),
+        (["--seed=${seed}"], {"seed": 42}, ["--seed=42"]),  # a parameter's name is the parameter
+        (["${run}", "${seed}"], {"run": "a"}, ["a", "7"]),
+        (["--resume=${resume_from}", "a"], {}, ["a"]),  # there is nothing to go on from
+        (["${resume_from}", "a"], {}, ["", "a"]),
+        (["--resume=${resume_from}"], {"resume_from": "b"}, ["--resume=b"]),
+        (["--resume=${resume_from}"], {"resume_from": None}, ["--resume=null"]),
+    ],
+)
+def test_macros_for_what_is_the_trials_own(words: list[str], params: dict[str, Any], told: list[str]) -> None:
+    assert expand(["run", *words], params, OWN) == ["run", *told]
+    gone_on = expand(["run", "--resume=${resume_from}"], {}, OWN | {"resume_from": "/c"})
+    assert gone_on == ["run", "--resume=/c"]
+
+
+def test_a_configuration_file_is_given_what_is_the_trials_own(tmp_path: Path) -> None:
+    source = tmp_path / "my train.json"
+    source.write_text('{"seed": 1, "lr": 1, "train": {"out": "out", "resume": "x"}}')
+    own = OWN | {"run": str(tmp_path)}
+    word = f"${{config:{source} seed=$seed train.out=$checkpoint/m.pt train.resume=$resume_from}}"
+    for params in ({"lr": 2}, {"lr": 2, "seed": 3}):
+        [written] = expand([word], params, own)
+        train = {"out": "/runs/s/3/checkpoint/m.pt", "resume": None}
+        assert json.loads(Path(written).read_text()) == {"seed": 7, "lr": 2, "train": train}
+    with pytest.raises(ObjectiveError, match=r'has "\$sead" in "seed=\$sead"; there is \$seed, \$checkpoint'):
+        expand([f"${{config:{source} seed=$sead}}"], {}, own)
 
 
 def test_python_is_the_one_that_searches() -> None:
@@ -169,7 +206,7 @@ def test_a_script_learns_of_its_trial_from_its_arguments_and_environment(
     assert arguments == ["--x=0.5", "--name=a b; $(c)", "--deep.er=1"]
     assert read == ""
     checkpoint = str(trial.checkpoint)
-    assert told | {"HPSEARCH_TRIAL": "3", "HPSEARCH_SEED": "7"} == told
+    assert told | {"HPSEARCH_TRIAL": "3", "HPSEARCH_SEED": "7", "HPSEARCH_RUN": str(tmp_path)} == told
     assert told["HPSEARCH_CHECKPOINT"] == told["HPSEARCH_RESUME_FROM"] == checkpoint
 
 

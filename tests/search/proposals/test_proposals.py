@@ -260,7 +260,7 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
     words = spec.objective_words
     assert words == ["python", "train.py", "--config", "${config:train.yaml}"]
     params = first(spec) | {"optimizer.lr": 1e-05}
-    *_, written = expand(words, params, tmp_path)
+    *_, written = expand(words, params, {"run": str(tmp_path)})
     assert Path(written) == tmp_path / "trial.yaml"
     content = Path(written).read_text(encoding="utf-8")
     assert yaml.safe_load(content)["optimizer"]["lr"] == 1e-05, "a number for PyYAML too"
@@ -352,7 +352,7 @@ def test_any_configuration_gives_a_space_that_loads_or_an_error(
         return
     words = spec.objective_words
     assert isinstance(words, list)
-    written = Path(expand(words, first(spec), tmp_path)[-1])
+    written = Path(expand(words, first(spec), {"run": str(tmp_path)})[-1])
     assert json.loads(written.read_text()) == content, "the baseline is the file as it is"
 
 
