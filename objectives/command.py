@@ -36,6 +36,7 @@ UNBUFFERED = {"PYTHONUNBUFFERED": "1", "GFORTRAN_UNBUFFERED_PRECONNECTED": "y"}
 MACROS = "${env}, ${interpreter}, ${args}, ${args_no_hyphens}, ${args_no_boolean_flags}, ${args_json}"
 CONFIG = re.compile(r"config:(?P<file>.+?)(?P<own>(\s+[\w.]+=\S*\$\S+)*)\s*", re.DOTALL)
 
+
 class CommandObjective:
     """Runs a command for each trial.
 

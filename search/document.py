@@ -21,6 +21,7 @@ from ..objectives.base import ObjectiveError
 from ..objectives.catalog import (
     can_share,
     idle_parameters,
+    is_built_in,
     known_parameters,
     metric_problem,
     missing_file,
@@ -61,12 +62,12 @@ class Document:
     @property
     def unit(self) -> str:
         """What a step counts, by the same rule as in a space."""
-        return unit_of(self.parameters)
+        return unit_of(self.parameters, None, built_in=is_built_in(self.objective))
 
     @property
     def length(self) -> int | None:
         """The whole run in `unit`, where a parameter tells it."""
-        name = next((name for name, unit in LENGTHS.items() if unit == self.unit), "max_steps")
+        name = next(name for name, unit in LENGTHS.items() if unit == self.unit)
         found = self.parameters.get(name)
         return found if isinstance(found, int) else None
 

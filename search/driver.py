@@ -28,6 +28,7 @@ from .algorithms import GridSampler, sampler_of
 from .auditing import mark
 from .clock import Clock
 from .confirming import attrs_of, searched
+from .durations import counted
 from .explain import pruning_reason
 from .lives import Lives, Unusable
 from .others import Others
@@ -208,7 +209,7 @@ class Driver:
         running = self.running[number]
         running.metrics.update(metrics)
         if not math.isfinite(value):
-            what = f"diverged: {self.spec.metric} was {value} at {step} {self.spec.resource}"
+            what = f"diverged: {self.spec.metric} was {value} at {counted(step, self.spec.resource)}"
             return self._lives.prune_unusable(running, "diverged", what)
         if step == 0 and 0 not in self.trials[number].intermediate_values:
             running.trial.report(value, 0)  # before any training: nothing is decided by it

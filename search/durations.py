@@ -1,8 +1,9 @@
-"""Lengths of time in words."""
+"""Lengths of time, and numbers of things, in words."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def duration(seconds: float) -> str:
@@ -22,3 +23,10 @@ def option(seconds: float) -> str:
             whole = math.ceil(seconds / step)
             return f"{whole * 10 if unit == 's' else whole}{unit}"
     return f"{math.ceil(seconds / 3600)}h"
+
+
+def counted(numbers: int | Sequence[int], things: str, between: str = ", ") -> str:
+    """A number of things, or several: `1 step`, `1,200 steps`, `1, 3, 9 steps`."""
+    numbers = [numbers] if isinstance(numbers, int) else numbers
+    said = between.join(f"{number:,}" for number in numbers)
+    return f"{said} {things.removesuffix('s') if list(numbers) == [1] else things}"

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..spaces import Constant, Spec, nested
-from ..spaces.stopping import LENGTHS
+from ..spaces.stopping import LENGTHS, is_length
 from ..storage.files import has_checkpoint, passing_folder
 from .algorithms import derived_seed
 from .backends.base import setup_of
@@ -144,10 +144,10 @@ def units_of(spec: Spec) -> int | None:
     """The resource of a training to its end, as the space says it."""
     if spec.early_stopping.max is not None:
         return spec.early_stopping.max
-    for name in (*LENGTHS, "max_steps"):
+    for name in LENGTHS:
         parameter = spec.passed.get(name)
-        if isinstance(parameter, Constant) and isinstance(parameter.value, int):
-            return parameter.value
+        if isinstance(parameter, Constant) and is_length(parameter.value):
+            return int(parameter.value)
     return None
 
 

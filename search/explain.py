@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial
 from ..spaces import Spec
 from ..spaces.stopping import Rungs
 from ..storage.states import unusable
+from .durations import counted
 from .rung_view import as_decided
 from .scheduling import alike_of, bracket_of_trial, brackets_of, promotes
 
@@ -90,13 +91,13 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
 def pruning_reason(study: optuna.Study, spec: Spec, number: int, step: int) -> str:
     """Why the pruner ends trial `number` at `step`, in a sentence."""
     trial = study.get_trials(deepcopy=False)[number]
-    resource = spec.resource
+    at = f"at {counted(step, spec.resource)}"
     results = rung_results(study, spec, trial)
     if not results or not isinstance(spec.early_stopping, Rungs):
-        return f"pruned by {spec.early_stopping.method} at {step} {resource}"
+        return f"pruned by {spec.early_stopping.method} {at}"
     last, bracket = results[-1], bracket_of(study, spec, trial)
     rungs_there = brackets_of(spec)[bracket].rungs
     return (
-        f"pruned at {step} {resource}: rung {last.index + 1} of {len(rungs_there)} in bracket {bracket}, "
+        f"pruned {at}: rung {last.index + 1} of {len(rungs_there)} in bracket {bracket}, "
         f"ranked {last.rank} of {last.reached}, one in {spec.early_stopping.eta} goes on"
     )

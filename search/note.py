@@ -5,6 +5,7 @@ from __future__ import annotations
 import optuna
 
 from ..spaces import Spec, describe
+from .durations import counted
 from .explain import stopping_in_words
 from .plan import plan_of
 
@@ -43,8 +44,9 @@ def study_note(spec: Spec) -> str:
         f"- early stopping: {stopping_in_words(spec)}",
     ]
     for number, bracket in enumerate(plan_of(spec).brackets):
-        rungs = ", ".join(map(str, bracket.rungs)) or "none, runs to the end"
-        lines.append(f"  - bracket {number}: {bracket.share:.0%} of trials, rungs at {rungs} {spec.resource}")
+        rungs = f"rungs at {counted(bracket.rungs, spec.resource)}"
+        rungs = rungs if bracket.rungs else "no rungs, every trial runs to its end"
+        lines.append(f"  - bracket {number}: {bracket.share:.0%} of trials, {rungs}")
     lines += [
         "",
         "Trial 0 is the baseline where the space has one; it is never pruned. A trial's user attribute "

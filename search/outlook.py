@@ -9,7 +9,7 @@ from typing import Any
 
 from ..spaces import Spec
 from .backends.resources import gibibytes, this_machine
-from .durations import duration, option
+from .durations import counted, duration, option
 from .estimate import Measured, Probe
 from .forecast import MODEL_AFTER, Costs, Forecast, Training, assumed, forecast
 from .memory import Expected
@@ -163,7 +163,7 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
         )
     last, end = spec.early_stopping.max, max(measured.lengths)
     if last is not None and end + max(p.first or 0 for p in measured.known) <= last:  # it leaves out a report
-        yield f"trainings end at {end:,} {spec.resource}: early_stopping.max is {last:,}"
+        yield f"trainings end at {counted(end, spec.resource)}: early_stopping.max is {last:,}"
     if promotes(spec) and not measured.keeps:
         yield (
             "trials leave no checkpoint with their reports, so none can pause and go on: "

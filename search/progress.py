@@ -22,6 +22,7 @@ from rich.text import Text
 from ..storage.states import audited_at, confirms, state_of
 from .console import PlainConsole
 from .driver import Driver
+from .durations import counted
 
 _BARS = "▁▂▃▄▅▆▇█"
 STYLES = {  # of the states of trials, in the order in which they are told
@@ -123,7 +124,7 @@ def ending_line(driver: Driver, trial: FrozenTrial) -> Text:
     if (confirming := confirms(trial)) is not None:
         line.append(f"  trains trial {confirming} again", style="dim")
     if (step := audited_at(trial)) is not None:
-        line.append(f"  was to stop at {step:,} {driver.spec.resource}", style="dim")
+        line.append(f"  was to stop at {counted(step, driver.spec.resource)}", style="dim")
     if trial.state != TrialState.COMPLETE:
         line.append(f"  {trial.user_attrs.get('reason', '')}", style="dim")
     return line

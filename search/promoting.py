@@ -16,6 +16,7 @@ from ..spaces import Spec
 from ..spaces.stopping import Rungs
 from ..storage.live import LiveStorage
 from ..storage.states import AT_RUNG, at_rung, audited_at, confirms, unusable
+from .durations import counted
 from .explain import RUNG, kind_of
 from .rung_view import as_decided
 from .scheduling import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
@@ -118,12 +119,12 @@ class Promoting:
         step, eta = self._promotion.standing(number).step, self._promotion.eta
         gone, reached = self._promotion.gone(number)
         return (
-            f"{came} at {step} {self._spec.resource}: {self._standing(trial)}, "
+            f"{came} at {counted(step, self._spec.resource)}: {self._standing(trial)}, "
             f"one in {eta} goes on and {gone} of {reached} have"
         )
 
     def _note(self, trial: FrozenTrial, what: str) -> str:
-        event = f"{what} at {trial.last_step} {self._spec.resource}, {self._standing(trial)}"
+        event = f"{what} at {counted(trial.last_step or 0, self._spec.resource)}, {self._standing(trial)}"
         self._storage.add_event(trial, event)
         return event
 

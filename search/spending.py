@@ -16,6 +16,7 @@ from ..spaces import Spec
 from ..storage.states import confirms, trained_to
 from .auditing import Draw
 from .confirming import at_target, cut_short, searched
+from .durations import counted
 from .lives import Lives
 from .pace import Pace
 from .scheduling import expected_cost
@@ -48,7 +49,7 @@ class Spending:
         if budget.samples is not None and not self._is_confirming():
             confirming, auditing = self.kept()
             if self.consumed + confirming + auditing >= budget.samples:
-                spent = f"the budget of {budget.samples:,} {self._spec.resource} is spent"
+                spent = f"the budget of {counted(budget.samples, self._spec.resource)} is spent"
                 return spent + _but_for(confirming, auditing)
         if (best := self._at_target()) is not None:
             return f"trial {best.number} reached the target {budget.target:g}"

@@ -18,6 +18,7 @@ from ..storage.studies import trial_of
 from .algorithms import make_sampler
 from .api import StudyResult
 from .confirming import searched
+from .durations import counted
 from .explain import FIXED, SUGGESTED, RungResult, rung_results
 from .promoting import promotion_of
 from .scheduling import Waiting, promotes
@@ -134,7 +135,7 @@ def _waits(result: StudyResult, trials: Sequence[FrozenTrial], trial: FrozenTria
         waiting = promotion_of(spec, trials).waiting(trial.number)
         lines = _at_rung(spec, waiting, _may_come(spec, trials, waiting.step))
     elif trial.state == TrialState.WAITING:
-        at = "" if trial.last_step is None else f": put back at {trial.last_step:,} {spec.resource}"
+        at = "" if trial.last_step is None else f": put back at {counted(trial.last_step, spec.resource)}"
         lines = [f"for a worker that is free{at}"]
     else:
         return []
@@ -172,8 +173,9 @@ def _at_rung(spec: Spec, waiting: Waiting, may_come: float) -> list[str]:
         goes_on = f"it goes on when {come} got there, if none of them is better"
         if more > may_come:
             goes_on += f"; at most {may_come:.0f} will, so it goes on only as the best that waits in the end"
+    at = f"at {counted(waiting.step, spec.resource)}"
     return [
-        f"at {waiting.step:,} {spec.resource}, number {waiting.place} of {waiting.waiting} that wait there",
+        f"{at}, number {waiting.place} of {waiting.waiting} that wait there",
         f"{waiting.gone} of the {waiting.reached} that got there have gone on, one in {stopping.eta} may",
         goes_on,
     ]
@@ -181,4 +183,4 @@ def _at_rung(spec: Spec, waiting: Waiting, may_come: float) -> list[str]:
 
 def _standing(spec: Spec, rung: RungResult) -> str:
     ranked = f"ranked {rung.rank} of {rung.reached}"
-    return f"at {rung.step:,} {spec.resource} {ranked}, {spec.metric} {rung.value:.6g}"
+    return f"at {counted(rung.step, spec.resource)} {ranked}, {spec.metric} {rung.value:.6g}"

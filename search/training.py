@@ -25,6 +25,7 @@ from ..objectives.catalog import export, identifying, training_config
 from ..objectives.resolve import describe, reports_again, resolve
 from ..storage.files import file_name
 from .document import Document, check, load_document
+from .durations import counted
 from .errors import SearchError, UsageError
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _value(document: Document, trial: LocalTrial) -> float:
     last = trial.last
     if last is not None and not math.isfinite(last.value):
         raise _divergence(
-            document, trial, f"{document.metric} was {last.value} at {last.step:,} {document.unit}"
+            document, trial, f"{document.metric} was {last.value} at {counted(last.step, document.unit)}"
         )
     if not math.isfinite(value):
         raise _divergence(document, trial, f"the objective returned {value}")

@@ -150,6 +150,17 @@ def describe_condition(parameter: Conditional) -> str:
     return f"when {' and '.join(conditions)}" if conditions else ""
 
 
+def largest(parameter: Parameter) -> Any:
+    """The largest number that a parameter may be; None where it is no number, 1 where only a trial tells."""
+    if isinstance(parameter, Range):
+        return parameter.max
+    if isinstance(parameter, Derived):
+        return 1
+    values = parameter.choices if isinstance(parameter, Choice) else [parameter.value]
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    return max(numbers, default=None)
+
+
 def _label(choice: Any) -> Label:
     scalar = isinstance(choice, str | int | float | bool | None)
     return choice if scalar else json.dumps(choice, separators=(",", ":"), ensure_ascii=False)

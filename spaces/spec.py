@@ -24,7 +24,7 @@ from .document import Places, join
 from .errors import Issue, SpaceError
 from .messages import UNIONS, translate
 from .model import Formula, Model, Share, Text, plain, refuse, show
-from .parameters import Parameter
+from .parameters import Parameter, largest
 from .presets import PresetNames, Presets, from_preset
 from .relations import Known, Problem, kinds, relations
 from .samplers import TPE, Grid, Search
@@ -137,7 +137,10 @@ class Spec(Model):
     @property
     def resource(self) -> Unit:
         """What a step of a trial counts."""
-        return self.early_stopping.resource or unit_of(self.passed)
+        last, objective = self.early_stopping.max, self.objective
+        built_in = isinstance(objective, str) and ":" not in objective  # no function and no command
+        lengths = {name: largest(parameter) for name, parameter in self.passed.items()}
+        return self.early_stopping.resource or unit_of(lengths, last, built_in=built_in)
 
     @property
     def from_preset(self) -> tuple[str, ...]:

@@ -5,20 +5,36 @@ Options that are not given stay None and mean the default of the library that ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag, model_validator
 
 from .model import Model, NotNegative, Positive, Share, Text, members, named, refuse
 
 Unit = Literal["samples", "steps", "epochs"]
-LENGTHS: dict[str, Unit] = {"max_samples": "samples", "num_train_epochs": "epochs"}  # parameters that tell it
+# Parameters that tell it, where a training ends at one of them.
+LENGTHS: dict[str, Unit] = {"max_steps": "steps", "max_samples": "samples", "num_train_epochs": "epochs"}
 
 
-def unit_of(parameters: Iterable[str]) -> Unit:
-    """What a step of a trial with these parameters counts; where none of them tells it, steps."""
-    return next((LENGTHS[name] for name in parameters if name in LENGTHS), "steps")
+def unit_of(lengths: Mapping[str, Any], last: int | None, *, built_in: bool) -> Unit:
+    """What a step of a trial counts; where nothing tells it, steps, which may be anything.
+
+    `lengths` has parameters' values, the largest of those that are searched. A built-in objective has one of
+    `LENGTHS` and counts in its unit. What a user's own program counts, its parameters' names do not tell:
+    it is what comes to the same end as early stopping, `last`.
+    """
+    told = {
+        unit
+        for name, unit in LENGTHS.items()
+        if is_length(length := lengths.get(name)) and (built_in or length == last)
+    }
+    return told.pop() if len(told) == 1 else "steps"
+
+
+def is_length(value: Any) -> bool:
+    """Whether a run can have this length; null, and -1 in Hugging Face's Trainer, stand for none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 1 and value % 1 == 0
 
 
 class EarlyStopping(Model):
@@ -27,7 +43,7 @@ class EarlyStopping(Model):
     max: Positive | None = None
     """Resource of a trial that runs to its end."""
     resource: Unit | None = None
-    """What a step counts: samples or epochs where there is max_samples or num_train_epochs, else steps."""
+    """What a step counts; left out, what the objective counts where that is known, else steps."""
 
 
 class NoStopping(EarlyStopping):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..durations import counted
 from . import common
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def plan_screen(found: Outlook) -> Group:
     confirmation: str | Text = Text("none", style="yellow" if spec.confirm.top != 0 else "")
     if ahead.seeds:
         several = ahead.confirms // ahead.seeds
-        those = f"{several} configuration{'' if several == 1 else 's'} with {ahead.seeds} new seeds each"
+        those = f"{counted(several, 'configurations')} with {counted(ahead.seeds, 'new seeds')} each"
         confirmation = f"{duration(ahead.confirmation)}, {those}"
     end = Text.assemble(("after ", ""), (duration(ahead.end), "bold green"))
     earliest, latest = ahead.ends
@@ -169,9 +170,10 @@ def _costs(found: Outlook) -> list[tuple[str, str | Text]]:
     if max(wholes) > 1.1 * min(wholes):
         training += f", {duration(min(wholes))} to {duration(max(wholes))}"
     least, most = min(measured.lengths), max(measured.lengths)
-    steps = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-    units = f" for {steps} {found.spec.resource}" if most else ""
-    threads = f"{mine.threads} thread{'' if mine.threads == 1 else 's'}"
+    steps = counted(most, found.spec.resource)
+    steps = steps if least == most else f"{least:,} to {steps}"
+    units = f" for {steps}" if most else ""
+    threads = counted(mine.threads, "threads")
     at_a_time = f"{_trials(measured.slots)} at a time"
     packed = f", {measured.pack} in each worker" if measured.pack > 1 else ""
     rows: list[tuple[str, Any]] = [

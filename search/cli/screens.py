@@ -14,7 +14,7 @@ from rich.text import Text
 from ...storage.studies import StudySummary
 from ..advice import ENDINGS
 from ..console import PlainConsole
-from ..durations import duration
+from ..durations import counted, duration
 from ..edges import FEWEST as FEWEST_FOR_EDGES
 from ..edges import Edges
 from ..progress import STYLES, sparkline
@@ -130,7 +130,7 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
     if row.value is not None:
         head.append(f"  {report.metric} {number(row.value)}")
     if row.last_step is not None:
-        head.append(f"  at {row.last_step:,} {report.resource}", style="dim")
+        head.append(f"  at {counted(row.last_step, report.resource)}", style="dim")
     if row.seconds is not None:
         head.append(f"  {duration(row.seconds)}", style="dim")
     if marked := _marked(row):
@@ -178,7 +178,7 @@ def story_screen(story: Story) -> Group:
 
 def edges_screen(edges: Edges, options: Sequence[str]) -> Group:
     """The parameters whose best values press against an end, and wider ones to try."""
-    where = "complete trials" if edges.step is None else f"trials at {edges.step:,} {edges.resource}"
+    where = "complete trials" if edges.step is None else f"trials at {counted(edges.step, edges.resource)}"
     compared = f"{edges.compared} {where}"
     if edges.compared < FEWEST_FOR_EDGES:
         return Group(Text(f"{FEWEST_FOR_EDGES} trials have to compare; so far there are {compared}"))
@@ -340,8 +340,8 @@ def _curve(report: TrialReport, most: int | None) -> list[RenderableType]:
     )
     parts: list[RenderableType] = [head]
     if report.bracket is not None:
-        compared = ", ".join(f"{step:,}" for step in report.bracket_rungs)
-        said = f"compared at {compared} {report.resource}" if compared else "never compared, so never pruned"
+        compared = counted(report.bracket_rungs, report.resource) if report.bracket_rungs else ""
+        said = f"compared at {compared}" if compared else "never compared, so never pruned"
         said = "the baseline is never pruned" if report.row.baseline else said
         parts.append(Text(f"bracket {report.bracket}: {said}", style="dim"))
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..durations import counted
 from . import common
 
 if TYPE_CHECKING:
@@ -185,8 +186,8 @@ def stopping_lines(spec: Spec) -> list[str]:
         f"{stopping.method}: 1 in {stopping.eta} trials goes on at each rung, to {stopping.max:,} at most"
     ]
     for number, bracket in enumerate(plan.brackets):
-        rungs = " ".join(f"{rung:,}" for rung in bracket.rungs)
-        rungs = f"rungs at {rungs} {spec.resource}" if rungs else "no rungs, every trial runs to its end"
+        rungs = f"rungs at {counted(bracket.rungs, spec.resource, ' ')}"
+        rungs = rungs if bracket.rungs else "no rungs, every trial runs to its end"
         lines.append(f"bracket {number}: {bracket.share:4.0%} of trials, {rungs}")
     return lines + _outcome(plan, spec)
 
@@ -197,11 +198,11 @@ def budget_line(spec: Spec) -> str:
 
     budget, parts = spec.budget, []
     if budget.trials is not None:
-        parts.append(f"{budget.trials} trials")
+        parts.append(f"{counted(budget.trials, 'trials')}")
     if budget.time is not None:
         parts.append(duration(budget.time))
     if budget.samples is not None:
-        parts.append(f"{budget.samples:,} {spec.resource} in all")
+        parts.append(f"{counted(budget.samples, spec.resource)} in all")
     if budget.target is not None:
         parts.append(f"{spec.metric} of {budget.target:g}")
     return " or ".join(parts) + (", whichever comes first" if len(parts) > 1 else "")

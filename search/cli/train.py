@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..durations import duration
+from ..durations import counted, duration
 from . import common
 
 if TYPE_CHECKING:
@@ -152,7 +152,8 @@ class Progress:
         print(line, file=self._stream, flush=True)
 
     def begin(self, resumed_at: int | None) -> None:
-        verb = "training" if resumed_at is None else f"continuing at {resumed_at:,} {self._document.unit}:"
+        unit = self._document.unit
+        verb = "training" if resumed_at is None else f"continuing at {counted(resumed_at, unit)}:"
         self.say(f"{verb} {_what(self._document)} in {self._folder}")
 
     def report(self, report: Report) -> None:
@@ -161,7 +162,7 @@ class Progress:
 
     def place(self) -> str:
         """Where the run stands, to be read after a verb."""
-        return "" if self._last is None else f" at {self._last.step:,} {self._document.unit}"
+        return "" if self._last is None else f" at {counted(self._last.step, self._document.unit)}"
 
 
 def report_line(report: Report, document: Document) -> str:
@@ -180,7 +181,7 @@ def report_line(report: Report, document: Document) -> str:
 def _what(document: Document) -> str:
     """`lora for 1,600 samples (trial 12 of "lora", with learning_rate changed)`."""
     name = document.objective if isinstance(document.objective, str) else shlex.join(document.objective)
-    words = name if document.length is None else f"{name} for {document.length:,} {document.unit}"
+    words = name if document.length is None else f"{name} for {counted(document.length, document.unit)}"
     about = [document.origin] if document.origin else []
     if document.overridden:
         about.append(f"with {', '.join(document.overridden)} changed")

@@ -702,15 +702,15 @@ def to_rung(driver: Driver, step: int, value: float, *, checkpoint: bool = True)
 
 def test_a_trial_pauses_at_a_rung_and_goes_on_when_it_is_among_the_best(table: Table, make_spec: Any) -> None:
     driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
-    assert to_rung(driver, 1, 5.0) == (0, "paused at 1 steps, ranked 1 of 1")
-    assert to_rung(driver, 1, 6.0) == (1, "paused at 1 steps, ranked 2 of 2")
+    assert to_rung(driver, 1, 5.0) == (0, "paused at 1 step, ranked 1 of 1")
+    assert to_rung(driver, 1, 6.0) == (1, "paused at 1 step, ranked 2 of 2")
     assert to_rung(driver, 1, 4.0) == (2, None), "the best of three goes on at once"
     assert driver.report(2, 4.0, 3, {}) == "paused at 3 steps, ranked 1 of 1"
     paused = table.read()
     assert [t.state.name for t in paused] == ["RUNNING"] * 3
     assert [t.user_attrs["paused"] for t in paused] == [1, 1, 3]
     assert paused[2].user_attrs["events"] == [
-        "goes on at 1 steps, ranked 1 of 3",
+        "goes on at 1 step, ranked 1 of 3",
         "paused at 3 steps, ranked 1 of 1",
     ]
     for number in (3, 4, 5):
@@ -718,7 +718,7 @@ def test_a_trial_pauses_at_a_rung_and_goes_on_when_it_is_among_the_best(table: T
     given = asked(driver)  # before a new one: the second of six
     assert (given.number, given.reported) == (0, 1)
     assert "paused" not in table.read()[0].user_attrs
-    assert table.read()[0].user_attrs["events"][-1] == "taken up at 1 steps, ranked 2 of 6"
+    assert table.read()[0].user_attrs["events"][-1] == "taken up at 1 step, ranked 2 of 6"
 
 
 def test_a_search_of_a_few_trials_has_a_winner(table: Table, make_spec: Any) -> None:
@@ -744,7 +744,7 @@ def test_nobody_goes_on_at_last_while_trials_that_were_put_up_wait(table: Table,
     driver = table.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 2}))
     for value in (0.1, 0.2):
         driver.study.enqueue_trial({"x": value})
-    assert to_rung(driver, 1, 5.0) == (0, "paused at 1 steps, ranked 1 of 1")
+    assert to_rung(driver, 1, 5.0) == (0, "paused at 1 step, ranked 1 of 1")
     assert to_rung(driver, 1, 6.0)[0] == 1, "though there are as many trials as there will be"
     assert asked(driver).number == 0
 
@@ -757,7 +757,7 @@ def test_a_search_that_was_killed_knows_who_waits(table: Table, make_spec: Any) 
     asked(dead)
     driver = table.driver(spec)
     assert table.states() == ["RUNNING", "RUNNING", "WAITING"], "who waits at a rung is not put back"
-    assert to_rung(driver, 1, 7.0) == (2, "paused at 1 steps, ranked 3 of 3")
+    assert to_rung(driver, 1, 7.0) == (2, "paused at 1 step, ranked 3 of 3")
     assert asked(driver).number == 0
 
 
@@ -774,8 +774,8 @@ def test_those_who_wait_end_with_the_search_and_not_when_it_is_stopped(table: Ta
     assert driver.ask() is None
     driver.finish()
     assert [t.user_attrs["reason"] for t in table.read()] == [
-        "paused at 1 steps: ranked 1 of 2, one in 3 goes on and 0 of 2 have",
-        "paused at 1 steps: ranked 2 of 2, one in 3 goes on and 0 of 2 have",
+        "paused at 1 step: ranked 1 of 2, one in 3 goes on and 0 of 2 have",
+        "paused at 1 step: ranked 2 of 2, one in 3 goes on and 0 of 2 have",
     ]
 
 
@@ -823,7 +823,7 @@ def test_a_trial_without_a_checkpoint_is_judged_once_at_its_rung(table: Table, m
     answers = [to_rung(driver, 1, value, checkpoint=False)[1] for value in (5.0, 6.0, 7.0, 4.0, 4.5, 3.0)]
     assert [answer is None for answer in answers] == [True, False, False, True, False, True]
     assert answers[1] == (
-        "stopped at 1 steps: ranked 2 of 2, one in 3 goes on and 1 of 2 have; "
+        "stopped at 1 step: ranked 2 of 2, one in 3 goes on and 1 of 2 have; "
         "it left no checkpoint to go on from"
     )
     states = table.states()
@@ -848,7 +848,7 @@ def test_who_reports_at_its_end_alone_is_complete(table: Table, make_spec: Any) 
 def test_the_baseline_takes_nobodys_place_and_never_pauses(table: Table, make_spec: Any) -> None:
     driver = table.driver(make_spec(early_stopping=PROMOTION, baseline={"x": 0.5}, budget={"trials": 20}))
     assert to_rung(driver, 1, 9.0) == (0, None)
-    assert to_rung(driver, 1, 5.0) == (1, "paused at 1 steps, ranked 1 of 1")
+    assert to_rung(driver, 1, 5.0) == (1, "paused at 1 step, ranked 1 of 1")
     assert driver.report(0, 9.0, 3, {}) is None
 
 
@@ -887,7 +887,7 @@ def test_who_ends_at_a_rung_with_the_budget_does_not_wait_there(table: Table, ma
         (each.folder / CHECKPOINT / "weights").touch()
     assert driver.report(0, 5.0, 1, {}) == "the budget of 1 steps is spent"
     driver.request_stop("interrupted")
-    assert driver.report(1, 4.0, 1, {}) == "paused at 1 steps, ranked 1 of 2"
+    assert driver.report(1, 4.0, 1, {}) == "paused at 1 step, ranked 1 of 2"
     assert table.states() == ["PRUNED", "RUNNING"]
 
 
@@ -897,7 +897,7 @@ def test_who_came_first_is_ahead_of_its_equals_wherever_that_is_told(table: Tabl
         to_rung(driver, 1, 5.0)
     told = [rung_results(driver.study, driver.spec, trial)[0].rank for trial in driver.trials]
     assert told == [1, 2, 3]
-    assert driver.trials[1].user_attrs["events"] == ["paused at 1 steps, ranked 2 of 2"]
+    assert driver.trials[1].user_attrs["events"] == ["paused at 1 step, ranked 2 of 2"]
 
 
 HALVES = PROMOTION | {"eta": 2}
@@ -930,7 +930,7 @@ def test_who_is_tried_again_at_a_rung_has_gone_on_from_there(
         driver.tick()
     driver = table.driver(spec) if killed else driver
     assert asked(driver).number == 0
-    assert to_rung(driver, 1, 4.0) == (1, "paused at 1 steps, ranked 1 of 2"), "one of two may go on"
+    assert to_rung(driver, 1, 4.0) == (1, "paused at 1 step, ranked 1 of 2"), "one of two may go on"
     told = "tried again, as was asked; it had failed: killed by hpsearch kill"
     assert table.read()[0].user_attrs[EVENTS][-1] == told
 

@@ -78,15 +78,15 @@ def test_a_trial_that_waits_tells_what_would_let_it_go_on(search: Callable[..., 
     hand.driver.report(number, 4.0, 3, {})
     first, second, third = (hand.story(number) for number in range(3))
     assert first.state == "paused" and first.end is None
-    assert first.events == ["paused at 1 steps, ranked 1 of 1"]
-    assert first.by_now == ["at 1 steps ranked 2 of 3, loss 5"]
+    assert first.events == ["paused at 1 step, ranked 1 of 1"]
+    assert first.by_now == ["at 1 step ranked 2 of 3, loss 5"]
     assert first.waits[:3] == [
-        "at 1 steps, number 1 of 2 that wait there",
+        "at 1 step, number 1 of 2 that wait there",
         "1 of the 3 that got there have gone on, one in 3 may",
         "it goes on when 3 more have got there, if none of them is better",
     ]
     assert "when 6 more have" in second.waits[2]
-    assert third.events == ["goes on at 1 steps, ranked 1 of 3", "paused at 3 steps, ranked 1 of 1"]
+    assert third.events == ["goes on at 1 step, ranked 1 of 3", "paused at 3 steps, ranked 1 of 1"]
     assert third.waits[2] == "it goes on when 2 more have got there, if none of them is better"
     assert third.waits[-1].startswith("no search runs now")
 
@@ -99,7 +99,7 @@ def test_the_best_at_a_rung_tells_who_went_on_before_it(search: Callable[..., Ha
     best = hand.to(1, 1.0)
     hand.driver.finish()
     end = hand.story(best).end
-    assert end == "paused at 1 steps: ranked 1 of 4, one in 3 goes on and 1 of 4 have"
+    assert end == "paused at 1 step: ranked 1 of 4, one in 3 goes on and 1 of 4 have"
 
 
 def test_what_cannot_come_any_more_is_not_told_to_be_waited_for(search: Callable[..., Hand]) -> None:
@@ -126,7 +126,7 @@ def test_what_is_told_comes_true(search: Callable[..., Hand]) -> None:
     assert hand.ask().number == 0
     story = hand.story(0)
     assert (story.state, story.waits) == ("running", [])
-    assert story.events[-1] == "taken up at 1 steps, ranked 2 of 6"
+    assert story.events[-1] == "taken up at 1 step, ranked 2 of 6"
 
 
 def test_who_suggested_it(search: Callable[..., Hand]) -> None:
@@ -162,7 +162,7 @@ def test_attempts_and_failures(search: Callable[..., Hand]) -> None:
     hand.driver.fail(number, Failure("lost", "the worker was killed (SIGKILL)"))
     waiting = hand.story(number)
     assert waiting.state == "waiting" and waiting.end is None
-    assert waiting.waits[0] == "for a worker that is free: put back at 1 steps"
+    assert waiting.waits[0] == "for a worker that is free: put back at 1 step"
     hand.ask()
     hand.driver.fail(number, Failure("error", "ValueError: no"))
     failed = hand.story(number)

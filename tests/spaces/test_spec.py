@@ -131,10 +131,38 @@ def test_an_objective_is_a_name_or_a_command() -> None:
     assert loads(SMALL.replace("lora", "a/b.py:train")).objective == "a/b.py:train"
 
 
-def test_the_resource_follows_the_parameters() -> None:
-    assert loads(SMALL).resource == "steps"
-    assert loads(SMALL + "  max_samples: 100\n").resource == "samples"
-    assert loads(SMALL + "early_stopping: {method: none, resource: epochs}").resource == "epochs"
+TO_20, TO_3 = "{method: asha, min: 5, max: 20, eta: 2}", "{method: asha, min: 1, max: 3}"
+NONE = "{method: none}"
+
+
+@pytest.mark.parametrize(
+    ("objective", "lengths", "stopping", "unit"),
+    [
+        ("lora", "", NONE, "steps"),
+        ("lora", "max_samples: 100", NONE, "samples"),
+        ("lora", "max_samples: [100, 400]", TO_20, "samples"),
+        ("lora", "max_samples: {expr: 100 * a}", NONE, "samples"),
+        ("lora", "num_train_epochs: 3", NONE, "epochs"),
+        ("lora", "num_train_epochs: {value: null}, max_steps: 20", NONE, "steps"),
+        ("m.py:f", "num_train_epochs: 3", "{method: none, resource: epochs}", "epochs"),
+        # What a user's program reports, early stopping's end tells; names alone do not.
+        ("m.py:f", "num_train_epochs: 1, max_steps: 20", TO_20, "steps"),
+        ("m.py:f", "max_steps: 20, num_train_epochs: 3", TO_3, "epochs"),
+        ("m.py:f", "num_train_epochs: 3", TO_20, "steps"),
+        ("m.py:f", "num_train_epochs: [1, 3]", TO_3, "epochs"),
+        ("m.py:f", "num_train_epochs: {min: 1, max: 3}, max_steps: -1", TO_3, "epochs"),
+        ("m.py:f", "num_train_epochs: 3, max_samples: 3", TO_3, "steps"),
+        ("m.py:f", "max_samples: 20", TO_20, "samples"),
+        ("m.py:f", "num_train_epochs: 3", NONE, "steps"),
+        ("{command: [a]}", "num_train_epochs: 1, max_steps: 20", NONE, "steps"),
+    ],
+)
+def test_the_unit_is_what_is_counted_or_says_nothing(
+    objective: str, lengths: str, stopping: str, unit: str
+) -> None:
+    head, _, _ = SMALL.replace("objective: lora", f"objective: {objective}").partition("parameters:")
+    text = f"{head}parameters: {{a: [1, 2], {lengths}}}\nearly_stopping: {stopping}\n"
+    assert loads(text).resource == unit
 
 
 def test_json_round_trips(spec: Spec, text: str) -> None:

@@ -135,8 +135,8 @@ def test_the_baseline_is_trial_0_and_runs_to_its_end(bench: Any) -> None:
     assert result.best.number == 0
     assert [t.user_attrs.get("reason") for t in bench.trials()] == [
         None,
-        "pruned by threshold at 1 steps",
-        "pruned by threshold at 1 steps",
+        "pruned by threshold at 1 step",
+        "pruned by threshold at 1 step",
     ]
 
 
