@@ -885,7 +885,7 @@ def test_who_ends_at_a_rung_with_the_budget_does_not_wait_there(table: Table, ma
     for each in given:
         (each.folder / CHECKPOINT).mkdir(parents=True)
         (each.folder / CHECKPOINT / "weights").touch()
-    assert driver.report(0, 5.0, 1, {}) == "the budget of 1 steps is spent"
+    assert driver.report(0, 5.0, 1, {}) == "the budget of 1 step is spent"
     driver.request_stop("interrupted")
     assert driver.report(1, 4.0, 1, {}) == "paused at 1 step, ranked 1 of 2"
     assert table.states() == ["PRUNED", "RUNNING"]
