@@ -214,7 +214,7 @@ class Lives:
             trial = optuna.Trial(self._study, trial_id)
             raise Unusable(self._runs_now(Running(trial, {})), str(error)) from error
         except SearchError:  # nothing satisfies the constraints: it waits for other ones
-            self._storage.suspend(trial.number)
+            self._storage.suspend(self._storage.get_trial(trial_id).number)
             raise
         for warning in warned:
             self._say(f"trial {trial.number}: {warning.message}")

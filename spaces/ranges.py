@@ -191,9 +191,7 @@ class Range(Conditional):
         if not self.min <= value <= self.max:
             raise ValueError(f"{brief(value)} is outside {self.text()}")
         nearest = self.snap(value)
-        tolerance = 1e-9 * (
-            not self.is_int
-        )  # none between integers, where a seed is another in its last digit
+        tolerance = 0.0 if self.is_int else 1e-9  # an integer is another in its last digit
         if not math.isclose(nearest, value, rel_tol=tolerance, abs_tol=tolerance * float(self.step or 0)):
             raise ValueError(f"{brief(value)} is no value of {self.text()}; the nearest is {brief(nearest)}")
         return nearest
