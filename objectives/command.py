@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .base import NothingReported, ObjectiveError, ScriptError, Trial
-from .config_file import write_config
+from .config_file import CONFIG, copies, write_config
 from .output import LOOK_SECONDS, SILENCE_SECONDS, Output, Process
 from .ranks import meeting
 from .reports import Lines, Printed, Reports
@@ -34,7 +34,6 @@ LATE_SECONDS = 1.0  # of silence, after which several reports at once are late
 # Their programs print at once, into a pipe too.
 UNBUFFERED = {"PYTHONUNBUFFERED": "1", "GFORTRAN_UNBUFFERED_PRECONNECTED": "y"}
 MACROS = "${env}, ${interpreter}, ${args}, ${args_no_hyphens}, ${args_no_boolean_flags}, ${args_json}"
-CONFIG = re.compile(r"config:(?P<file>.+?)(?P<own>(\s+[\w.]+=\S*\$\S+)*)\s*", re.DOTALL)
 
 
 class CommandObjective:
@@ -198,25 +197,26 @@ def expand(
         "${args_json}": [json.dumps(params)],
     }
     starts_over = {**own, **params}.get("resume_from") == ""
+    copied = {file: Path(own.get("run", ""), name) for file, name in copies(command).items()}
     words: list[str] = []
     for word in command:
         if word in lists:
             words += lists[word]
         elif not (starts_over and word.endswith("=${resume_from}")):
-            words.append(_fill(word, params, own))
+            words.append(_fill(word, params, own, copied))
     if command and command[0] in ("python", "python3"):
         words[0] = sys.executable  # the environment that the search runs in
     return words
 
 
-def _fill(word: str, params: dict[str, Any], own: Mapping[str, Any]) -> str:
+def _fill(word: str, params: dict[str, Any], own: Mapping[str, Any], copied: Mapping[str, Path]) -> str:
     known = {**own, **params}
 
     def value_of(macro: re.Match[str]) -> str:
-        if (config := CONFIG.fullmatch(macro[1])) is not None:
-            source = Path(config["file"]).expanduser()
-            target = Path(own.get("run", ""), f"trial{source.suffix}")
-            write_config(source, params | _assigned(config["own"], own), target)
+        if (config := CONFIG.fullmatch(macro[0])) is not None:
+            target = copied[config["file"]]
+            values = params | _assigned(config["own"], own)
+            write_config(Path(config["file"]).expanduser(), values, target)
             return str(target)
         if macro[1] not in known:
             raise ObjectiveError(

@@ -10,16 +10,22 @@ from __future__ import annotations
 import copy
 import io
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from .base import ObjectiveError
+
+# The macro of a command: the file, and what of the trial's own goes into it.
+CONFIG = re.compile(r"\$\{config:(?P<file>[^}]+?)(?P<own>(?:\s+[\w.]+=[^\s}]*\$[^\s}]+)*)\s*(?:\}|$)")
 
 
 def write_config(source: Path, values: Mapping[str, Any], target: Path) -> None:
@@ -27,21 +33,32 @@ def write_config(source: Path, values: Mapping[str, Any], target: Path) -> None:
 
     Raises `ObjectiveError` where there is no such file, or none that can hold them.
     """
-    try:
-        text = source.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ObjectiveError(f"the configuration file {source} cannot be read: {error}") from error
-    is_json = source.suffix.lower() == ".json"
-    try:
-        content = json.loads(text) if is_json else _yaml().load(text)
-    except (ValueError, YAMLError) as error:
-        what = "JSON" if is_json else "YAML"
-        raise ObjectiveError(f"the configuration file {source} is no {what}: {error}") from error
+    content, is_json = _read(source, _yaml())
     if isinstance(content, dict | list):
         _part(content, set())
     for name, value in values.items():
         _put(content, name, value, source)
     target.write_text(json.dumps(content, indent=2) if is_json else _dumped(content), encoding="utf-8")
+
+
+def copies(command: Iterable[str]) -> dict[str, str]:
+    """The configuration files that a command asks for, and the names of their copies in a trial's folder."""
+    found: dict[str, str] = {}
+    for file in (macro["file"] for word in command for macro in CONFIG.finditer(word)):
+        suffix = Path(file).suffix
+        alike = [name for name in found.values() if Path(name).suffix == suffix]
+        found.setdefault(file, f"trial-{len(alike) + 1}{suffix}" if alike else f"trial{suffix}")
+    return found
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """What a YAML or JSON file holds. Raises `ObjectiveError` where that is no mapping."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor = _Constructor
+    content, _ = _read(file, yaml)
+    if not isinstance(content, dict):
+        raise ObjectiveError(f"the configuration file {file} holds no mapping")
+    return content
 
 
 def real(value: float) -> str:
@@ -51,6 +68,20 @@ def real(value: float) -> str:
         return mantissa
     sign = "-" if exponent.startswith("-") else "+"  # YAML 1.1 wants a point and a sign
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent.lstrip('+-')}"
+
+
+def _read(source: Path, yaml: YAML) -> tuple[Any, bool]:
+    """What a file holds, and whether it is JSON. Raises `ObjectiveError` where it cannot be read."""
+    try:
+        text = source.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ObjectiveError(f"the configuration file {source} cannot be read: {error}") from error
+    is_json = source.suffix.lower() == ".json"
+    try:
+        return json.loads(text) if is_json else yaml.load(text), is_json
+    except (ValueError, YAMLError) as error:
+        what = "JSON" if is_json else "YAML"
+        raise ObjectiveError(f"the configuration file {source} is no {what}: {error}") from error
 
 
 def _put(content: Any, name: str, value: Any, source: Path) -> None:
@@ -85,6 +116,21 @@ def _quoted(value: Any) -> Any:
     if isinstance(value, str):
         return DoubleQuotedScalarString(value)
     return [_quoted(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+class _Constructor(SafeConstructor):
+    """Reads what has a tag that only the script knows as if it had none."""
+
+    def untagged(self, _: str, node: Node) -> Any:
+        """The value of a node."""
+        if isinstance(node, MappingNode):
+            return self.construct_mapping(node, deep=True)
+        if isinstance(node, SequenceNode):
+            return self.construct_sequence(node, deep=True)
+        return self.construct_scalar(node)
+
+
+_Constructor.add_multi_constructor("", _Constructor.untagged)
 
 
 class _Representer(RoundTripRepresenter):

@@ -152,6 +152,16 @@ def _records(file: TextFile) -> Iterator[tuple[str, Any]]:
         yield str(file.path), text
 
 
+def first_fields(path: str) -> frozenset[str] | None:
+    """The fields of the first record of a file or folder; None where nobody can tell."""
+    try:
+        files, _ = read_files(list_files(Path(path)))
+        _, record = next(_records(files[0]))
+    except (DataError, LookupError, StopIteration):
+        return None
+    return frozenset(record) if isinstance(record, dict) else frozenset()
+
+
 def _list_items(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     """The items of a list in JSON, each with the line that it begins in."""
     decoder, begin, line = json.JSONDecoder(), _past_blanks(text, 0), 1

@@ -12,6 +12,8 @@ from typing import Any, Literal
 from optuna.trial import FrozenTrial, TrialState
 from ruamel.yaml import YAML
 
+from ..objectives.config_file import copies
+from ..objectives.told import changed, options
 from ..spaces import Choice, Range, Spec
 from ..storage.states import CONFIRMS_SEED
 from .algorithms import derived_seed
@@ -79,13 +81,36 @@ def _ranks(spec: Spec) -> dict[str, Any]:
 
 
 def render(content: dict[str, Any], form: Format) -> str:
-    """The document as YAML, JSON, or shell flags (parameters and seed alone)."""
+    """The document as YAML, JSON, or shell flags (what the trial told its script, or its parameters)."""
     if form == "json":
         return json.dumps(content, indent=2) + "\n"
     if form == "yaml":
         return to_yaml(content)
-    parameters = content["parameters"] | {"seed": content["seed"]}
-    return " ".join(shlex.quote(f"--{name}={_flag(value)}") for name, value in parameters.items()) + "\n"
+    return shlex.join(_flags(content)) + "\n"
+
+
+def beyond(content: dict[str, Any], form: Format, folder: Path) -> dict[str, str]:
+    """What a trial was told that its document in this form does not say, and why.
+
+    `folder` is the trial's, with the copies of its configuration files.
+    """
+    objective, found = content["objective"], {}
+    if isinstance(objective, str):
+        return {}
+    command, parameters = objective["command"], content["parameters"]
+    if form != "flags":
+        for file in changed(command, parameters, folder):
+            kept = folder / copies(command)[file]
+            found[file] = f"it is gone or says something else than it told the trial, which is in {kept}"
+        return found
+    own = any(name.rpartition(".")[2] == "seed" for name in parameters)
+    if not own and not any("${seed}" in word for word in command):
+        found[f"seed {content['seed']}"] = "the trial had it as HPSEARCH_SEED in its environment"
+    alone = options(command, parameters, content["seed"]) is None
+    for file in copies(command):
+        also = ", and no flags" if alone else " too"
+        found[file] = f"the trial had a copy of it with these values{also}"
+    return found
 
 
 def to_yaml(content: Any) -> str:
@@ -112,6 +137,16 @@ def write(path: Path, text: str) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def _flags(content: dict[str, Any]) -> list[str]:
+    """A command's words that say the parameters, as it had them; else a flag for each, and for the seed."""
+    objective, parameters = content["objective"], content["parameters"]
+    if isinstance(objective, str):
+        parameters = parameters | {"seed": parameters.get("seed", content["seed"])}
+    elif (found := options(objective["command"], parameters, content["seed"])) is not None:
+        return found
+    return [f"--{name}={_flag(value)}" for name, value in parameters.items()]
 
 
 def _flag(value: Any) -> str:

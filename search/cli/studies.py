@@ -189,9 +189,10 @@ def export(
 
     Example: hpsearch export lora -o best.yaml
     """
+    from ...storage.files import trial_folder
     from ...storage.studies import trial_of
     from ..api import open_study
-    from ..export import document, render
+    from ..export import beyond, document, render
     from ..frameworks import for_framework
 
     if output is not None and output.exists() and not force:
@@ -201,22 +202,23 @@ def export(
     if not chosen.params and result.spec.space.searched:
         raise SearchError(f"trial {chosen.number} has no parameters yet: it is {chosen.state.name.lower()}")
     content = document(result.spec, chosen, result.provenance)
+    folder = trial_folder(result.runs, result.folder_name, chosen.number)
+    to_fill: tuple[str, ...] = ()
     if form == "yaml" or form == "json" or form == "flags":
-        text, written = render(content, form), None
+        text, lost = render(content, form), beyond(content, form, folder)
     else:
-        written = for_framework(form, content, output)
-        text = written.text
+        written = for_framework(form, content, output, folder)
+        text, lost, to_fill = written.text, written.lost, written.to_fill
     if output is None:
         typer.echo(text, nl=False)
     else:
         common.write_file(output, text)
         value = f"{result.spec.metric} {chosen.value:.6g}" if chosen.value is not None else "no value"
         common.say(f"wrote {output}: trial {chosen.number} of {study}, {chosen.state.name.lower()}, {value}")
-    if written is not None:
-        for what, why in written.lost.items():
-            common.say(f"not in it: {what}: {why}")
-        if written.to_fill:
-            common.say(f"to fill in: {', '.join(written.to_fill)}")
+    for what, why in lost.items():
+        common.say(f"not in it: {what}: {why}")
+    if to_fill:
+        common.say(f"to fill in: {', '.join(to_fill)}")
 
 
 def delete(

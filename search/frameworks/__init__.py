@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...objectives.told import Told, beside
 from ..errors import UsageError
 from ..yaml_text import one_line, text_of
 from . import axolotl, llamafactory, trl
+from .names import OF_PEFT
 from .recipe import Recipe, recipe_of
 from .sheet import Sheet
 
@@ -50,14 +52,16 @@ class Written:
     values: dict[str, Any]
 
 
-def for_framework(name: str, content: dict[str, Any], file: Path | None) -> Written:
+def for_framework(name: str, content: dict[str, Any], file: Path | None, folder: Path = Path()) -> Written:
     """A configuration to train, as `export.document` gives it, in the words of a framework.
 
+    `folder` is the trial's, with the copies of its configuration files.
     Raises `UsageError` where the trial is no fine-tuning of a language model.
     """
     objective = content["objective"]
     words = objective if isinstance(objective, str) else objective["command"]
-    recipe = recipe_of(words, content["parameters"], content["seed"])
+    more = Told() if isinstance(words, str) else beside(words, folder)
+    recipe = recipe_of(words, content["parameters"], content["seed"], more)
     if name == PEFT:
         return _for_peft(recipe)
     framework = FRAMEWORKS[name]
@@ -85,17 +89,18 @@ def _for_peft(recipe: Recipe) -> Written:
     if not recipe.adapts:
         raise UsageError("the trial trains no adapters: there is no configuration of PEFT for it")
     take = recipe.values.pop
-    take("finetuning_type", None)
+    for name in ("finetuning_type", "last_answer"):
+        take(name, None)
     task = PEFT_TASKS.get(take("task", None), "CAUSAL_LM")
     values: dict[str, Any] = {"peft_type": "LORA", "task_type": task, "bias": "none"}
     for name, key in (("model", "base_model_name_or_path"), ("revision", "revision")):
         if (value := take(name, None)) is not None:
             values[key] = value
     renamed = {"lora_r": "r", "target_modules": "target_modules", "lora_alpha": "lora_alpha"}
-    for name in ("lora_dropout", "use_rslora", "use_dora"):
+    for name in ("lora_dropout", "use_rslora", "use_dora", *OF_PEFT):
         renamed[name] = name
     values |= {key: take(name) for name, key in renamed.items() if name in recipe.values}
-    told = {what.partition(" ")[0] for what in recipe.lost}
+    told = {what.partition(" ")[0].rpartition(".")[2] for what in recipe.lost}
     others = told.union(renamed, ("model", "revision", "task", "alpha_over_r", "finetuning_type"))
     if rest := [name for name in recipe.asked if name not in others or name in recipe.values]:
         recipe.lost[one_line(", ".join(rest))] = "of the training, not of the adapters; other formats have it"

@@ -6,7 +6,8 @@ from typing import Any
 
 from ..yaml_text import text_of
 from .keys import OPTIMIZER, adapters, keep_best, kind, model, tabs, warmup
-from .recipe import ALL_LINEAR
+from .names import OF_ALL, OF_TRL_AND_AXOLOTL
+from .recipe import ALL_LINEAR, EVERY_ANSWER
 from .sheet import Sheet
 
 KEYS = {
@@ -28,6 +29,7 @@ KEYS = {
     "per_device_eval_batch_size": "eval_batch_size",
     "eval_steps": "eval_steps",
     "save_total_limit": "save_total_limit",
+    **{name: name for name in (*OF_ALL, *OF_TRL_AND_AXOLOTL)},
 }
 
 
@@ -62,6 +64,7 @@ def fill(sheet: Sheet, output_dir: str) -> None:
         if (targets := sheet.take("target_modules")) is not None:
             linear = targets == ALL_LINEAR
             sheet.put(*(("lora_target_linear", True) if linear else ("lora_target_modules", targets)))
+        sheet.carry({name: f"lora_{name}" for name in ("modules_to_save", "target_parameters")})
         sheet.carry({"use_rslora": "peft_use_rslora", "use_dora": "peft_use_dora"})
         sheet.carry(("loraplus_lr_ratio",))
     sheet.section("The training")
@@ -82,6 +85,9 @@ def fill(sheet: Sheet, output_dir: str) -> None:
 
 def _type_of_records(sheet: Sheet) -> dict[str, Any]:
     """How Axolotl reads a record of these fields; empty where the trial names none."""
+    if sheet.take("last_answer"):
+        sheet.recipe.lose("messages", "the last answer", EVERY_ANSWER)
+        return {"type": "chat_template", "field_messages": "messages", "roles_to_train": ["assistant"]}
     text, prompt, completion = (sheet.take(f"{name}_field") for name in ("text", "prompt", "completion"))
     if prompt and completion:
         fields = {"field_instruction": prompt, "field_output": completion}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import PurePath
 
+from .names import SAME
 from .recipe import Recipe
 from .sheet import Sheet
 
@@ -24,6 +25,7 @@ OF_THE_TRAINER = (  # what transformers.TrainingArguments calls as a recipe does
     *("max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha", "lr_scheduler_type"),
     *("lr_scheduler_kwargs", "warmup_steps", "fp16", "bf16", "tf32", "torch_compile", "full_determinism"),
     *("seed", "per_device_eval_batch_size", "eval_strategy", "eval_steps", "save_total_limit"),
+    *SAME,
 )
 
 
@@ -94,6 +96,8 @@ def keep_best(sheet: Sheet, asked: bool = False) -> None:
         return
     sheet.put("load_best_model_at_end", True)
     written = sheet.values()
+    if "save_steps" in written or "save_strategy" in written:  # as the trial itself says
+        return
     if (steps := written.get("eval_steps")) is not None:
         if sheet.title != "Axolotl":
             sheet.put("save_strategy", "steps")

@@ -23,6 +23,8 @@ def fill(sheet: Sheet, output_dir: str) -> None:
     if split := sheet.take("validation_split"):
         sheet.put("val_size", split)
     sheet.carry({"max_length": "cutoff_len", "packing": "packing"})
+    if sheet.take("last_answer"):
+        sheet.put("mask_history", True, "the last answer is learned, as in the trial")
     sheet.put("stage", "sft", "pt where the data is plain text")
     sheet.put("do_train", True)
     adapts = adapters(sheet)
@@ -34,6 +36,8 @@ def fill(sheet: Sheet, output_dir: str) -> None:
                 recipe.lose("target_modules", targets, "LLaMA-Factory takes names, and no pattern")
             else:
                 sheet.put("lora_target", "all" if targets == ALL_LINEAR else ",".join(targets))
+        if modules := sheet.take("modules_to_save"):
+            sheet.put("additional_target", modules if isinstance(modules, str) else ",".join(modules))
         sheet.carry(("use_rslora", "use_dora", "loraplus_lr_ratio"))
         bits = [bits for bits in (4, 8) if sheet.take(f"load_in_{bits}bit")]
         if bits:

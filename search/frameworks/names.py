@@ -17,6 +17,47 @@ TRAINING = (
     *("gradient_checkpointing", "torch_compile", "full_determinism", "seed", "eval_steps", "eval_strategy"),
     *("early_stopping_patience", "load_best_model_at_end", "save_total_limit"),
 )
+# Of TrainingArguments, what all the frameworks call the same, and what Axolotl alone does not have.
+OF_ALL = (
+    *("accelerator_config", "auto_find_batch_size", "dataloader_drop_last", "dataloader_num_workers"),
+    *("dataloader_pin_memory", "dataloader_prefetch_factor", "ddp_broadcast_buffers", "ddp_bucket_cap_mb"),
+    *("ddp_find_unused_parameters", "ddp_timeout", "deepspeed", "fsdp", "fsdp_config"),
+    *("gradient_checkpointing_kwargs", "greater_is_better", "logging_steps", "metric_for_best_model"),
+    *("optim_target_modules", "remove_unused_columns", "save_only_model", "save_steps", "save_strategy"),
+    *("torch_compile_backend", "torch_compile_mode", "torch_empty_cache_steps", "trust_remote_code"),
+)
+SAME = (
+    *OF_ALL,
+    *("average_tokens_across_devices", "batch_eval_metrics", "bf16_full_eval", "data_seed", "ddp_backend"),
+    *("ddp_static_graph", "dataloader_persistent_workers", "disable_tqdm", "do_eval"),
+    *("eval_accumulation_steps", "eval_delay", "eval_do_concat_batches", "eval_on_start", "fp16_full_eval"),
+    *("ignore_data_skip", "include_for_metrics", "include_num_input_tokens_seen", "label_names"),
+    *("length_column_name", "liger_kernel_config", "log_level", "log_level_replica", "log_on_each_node"),
+    *("logging_first_step", "logging_nan_inf_filter", "logging_strategy", "prediction_loss_only"),
+    *("report_to", "run_name", "save_on_each_node", "train_sampling_strategy", "use_cpu"),
+    "use_liger_kernel",
+)
+OF_TRL = (  # what TRL's file has besides; of these, Axolotl calls the first ones the same
+    *("attn_implementation", "dataset_num_proc", "activation_offloading", "pad_to_multiple_of"),
+    *(
+        "assistant_only_loss",
+        "completion_only_loss",
+        "loss_type",
+        "dtype",
+        "padding_free",
+        "packing_strategy",
+    ),
+    *("eval_packing", "truncation_mode", "shuffle_dataset", "chat_template_path", "eos_token", "pad_token"),
+    *("bnb_4bit_quant_type", "bnb_4bit_quant_storage", "use_bnb_nested_quant", "router_aux_loss_coef"),
+    *("dataset_kwargs", "model_init_kwargs", "activation_checkpointing", "activation_checkpointing_kwargs"),
+)
+OF_TRL_AND_AXOLOTL = OF_TRL[:4]
+OF_PEFT = (  # of peft.LoraConfig, what it alone has, but for modules_to_save
+    *("modules_to_save", "alpha_pattern", "bias", "exclude_modules", "fan_in_fan_out", "init_lora_weights"),
+    *("layer_replication", "layers_pattern", "layers_to_transform", "loftq_config", "lora_bias"),
+    *("rank_pattern", "target_parameters", "trainable_token_indices"),
+)
+MAPPINGS = frozenset((*TRAINING, *SAME, *OF_TRL, *OF_PEFT))  # whose value may be a mapping
 DATA = (
     *("model", "revision", "task", "train_file", "validation_file", "validation_split"),
     *("text_field", "prompt_field", "completion_field"),
@@ -53,6 +94,9 @@ ALIASES = {
     "peft_use_dora": "use_dora",
     "peft_use_rslora": "use_rslora",
     "eval_batch_size": "per_device_eval_batch_size",
+    "random_seed": "seed",
+    "lora_modules_to_save": "modules_to_save",
+    "lora_target_parameters": "target_parameters",
 }
 # Values that change nothing: where a framework has no name for one, nothing is lost.
 NEUTRAL = {
@@ -65,6 +109,9 @@ NEUTRAL = {
     "loraplus_lr_ratio": 1,
     "device": "auto",
     "task": "causal_lm",
+    "bias": "none",
+    "init_lora_weights": True,
+    **dict.fromkeys(("fan_in_fan_out", "lora_bias"), False),
 }
 
 
@@ -75,8 +122,10 @@ def misfit(name: str, value: Any) -> str | None:
         return None if number and value >= 1 and value == int(value) else "whole number above 0"
     if name in REAL:
         return None if number else "number"
-    if name == "target_modules" and isinstance(value, list | tuple):
+    if name == "bias":
+        return None if value in ("none", "all", "lora_only") else "none, all or lora_only"
+    if name in ("target_modules", "modules_to_save") and isinstance(value, list | tuple):
         return None if value and all(isinstance(each, str) for each in value) else "list of names"
-    if name in TEXTS or name == "target_modules":
+    if name in (*TEXTS, "target_modules", "modules_to_save"):
         return None if isinstance(value, str) and value else "text"
     return None

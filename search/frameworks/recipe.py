@@ -15,9 +15,11 @@ from pathlib import PurePath
 from typing import Any
 
 from ...objectives.catalog import idle_parameters, is_bundled, known_parameters, with_defaults
+from ...objectives.told import Told
+from ...spaces import nested
 from ..errors import UsageError
 from ..yaml_text import one_line
-from .names import ALIASES, DATA, LORA, NEUTRAL, TRAINING, WHOLE, misfit
+from .names import ALIASES, DATA, LORA, MAPPINGS, NEUTRAL, OF_PEFT, OF_TRL, SAME, TRAINING, WHOLE, misfit
 from .schedules import OPTIONS, translated
 
 WHY = {
@@ -29,10 +31,12 @@ WHY = {
     "early_stopping_min_delta": "the callback EarlyStoppingCallback takes it, no file does",
     "max_samples": "a length in samples; max_steps or num_train_epochs say it there",
     "momentum": "the optimizer has its own there",
+    "output_dir": "the file has a folder of its own for the results",
 }
 OPTIMIZERS = {"adamw": "adamw_torch", "lion": "lion_32bit"}
 OUR_TARGETS = frozenset(("qkv", "out", "up", "down"))  # the linears of our GPT
 ALL_LINEAR = "all-linear"
+EVERY_ANSWER = "of a row with several answers all are learned here, of which the trial learned the last"
 
 
 @dataclass
@@ -61,22 +65,33 @@ class Recipe:
             self.lost[one_line(f"{name} {value if isinstance(value, str) else _brief(value)}")] = why
 
 
-def recipe_of(objective: str | list[str], parameters: Mapping[str, Any], seed: int) -> Recipe:
+def recipe_of(
+    objective: str | list[str], parameters: Mapping[str, Any], seed: int, told: Told | None = None
+) -> Recipe:
     """The recipe of a trial. `parameters` may be nested; the last part of a dotted name counts.
 
-    Raises `UsageError` where it is no fine-tuning of a language model, as far as its names tell.
+    `told` is what its script was told beside them. Raises `UsageError` where it is no fine-tuning of a
+    language model, as far as its names tell.
     """
-    given = _flat(parameters)
+    told = told or Told()
+    own = _flat(nested(parameters))
+    given = _merged(own, *map(_flat, reversed(told.layers)))
     known = known_parameters(objective)
     if known is not None and "lora_r" not in known:
         raise UsageError(f"{objective} fine-tunes no language model: there is no file of a framework for it")
     idle = idle_parameters(objective, given) if isinstance(objective, str) else {}
     recipe = Recipe()
     left: dict[str, tuple[str, Any]] = {}
-    everything = with_defaults(objective, {"seed": seed} | given)
-    for path in sorted(everything, key=lambda path: path.rpartition(".")[2] in ALIASES):  # theirs go first
-        value, name = everything[path], path.rpartition(".")[2]
-        name = ALIASES.get(name, name)
+    everything = with_defaults(objective, given)
+    if not any(_name(path) == "seed" for path in given):
+        everything["seed"] = seed
+        if not isinstance(objective, str):
+            recipe.remarks["seed"] = "HPSEARCH_SEED of the trial, if its script asked for it"
+    for file in told.unread:
+        recipe.lost[one_line(file)] = "it cannot be read now: nobody knows what stands in it alone"
+    # The trial's own go before what else its script was told, and the framework's names before others.
+    for path in sorted(everything, key=lambda path: (path not in own, path.rpartition(".")[2] in ALIASES)):
+        value, name = everything[path], _name(path)
         if path in idle:
             continue
         if is_bundled(objective, path, value):
@@ -100,14 +115,44 @@ def recipe_of(objective: str | list[str], parameters: Mapping[str, Any], seed: i
     of_texts = ".txt" in PurePath(file).suffixes or "text_field" in recipe.asked
     if objective == "hf_lora" and of_texts and recipe.values.get("task", "causal_lm") == "causal_lm":
         recipe.values["packing"], recipe.remarks["packing"] = True, "texts fill rows, as in the trial"
+    elif objective == "hf_lora" and ".json" in file.lower() and "prompt_field" not in recipe.asked:
+        _messages(recipe, file)
     return recipe
+
+
+def _messages(recipe: Recipe, file: str) -> None:
+    """Of rows with messages, `hf_lora` learns the last answer alone."""
+    from ...objectives.hf_rows import first_fields
+
+    fields = first_fields(file)
+    if fields is None:
+        why = "it cannot be read now; of rows with messages the trial learned the last answer alone"
+        recipe.lost[one_line(f"what is learned of {file}")] = why
+    elif "messages" in fields:
+        recipe.values["last_answer"] = True
+
+
+def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """All that the layers have, the first counting most; mappings that are values are one."""
+    found: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            both = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
+            found[name] = {**value, **found[name]} if both else found.get(name, value)
+    return found
+
+
+def _name(path: str) -> str:
+    """What Hugging Face calls a parameter, as far as it knows one of that name."""
+    name = path.rpartition(".")[2]
+    return ALIASES.get(name, name)
 
 
 def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested parameters under their dotted names; a mapping that is a value itself stays one."""
     found: dict[str, Any] = {}
     for name, value in parameters.items():
-        inner = isinstance(value, Mapping) and name not in TRAINING
+        inner = isinstance(value, Mapping) and name not in MAPPINGS
         found |= _flat(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
     return found
 
@@ -152,7 +197,7 @@ def _fill(recipe: Recipe, left: _Left, *, ours: bool) -> None:
     _precision(recipe, left.take("precision"))
     _optimizer(recipe, left, ours=ours)
     _schedule(recipe, left, ours=ours)
-    for name in TRAINING:
+    for name in (*TRAINING, *SAME, *OF_TRL, *OF_PEFT):
         found = left.take(name)
         if name in values and name in recipe.asked and found not in (None, values[name]):
             recipe.lose(name, found, f"{_brief(values[name])} is taken for it")

@@ -15,6 +15,8 @@ from .keys import (
     tabs,
     warmup,
 )
+from .names import OF_TRL
+from .recipe import EVERY_ANSWER
 from .sheet import Sheet
 
 
@@ -39,11 +41,15 @@ def fill(sheet: Sheet, output_dir: str) -> None:
     sheet.carry({"text_field": "dataset_text_field", "max_length": "max_length", "packing": "packing"})
     if "packing" in recipe.remarks:
         sheet.put("packing_strategy", "wrapped", "a text goes on in the next row")
+    if sheet.take("last_answer"):
+        sheet.put("assistant_only_loss", True, "needs {% generation %} in the chat template")
+        recipe.lose("messages", "the last answer", EVERY_ANSWER)
     if adapters(sheet):
         sheet.put("use_peft", True)
         sheet.carry(("lora_r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora"))
         if (targets := sheet.take("target_modules")) is not None:
             _targets(sheet, targets)
+        sheet.carry({name: f"lora_{name}" for name in ("modules_to_save", "target_parameters")})
         sheet.carry(("load_in_4bit", "load_in_8bit"))
         sheet.lose(
             "loraplus_lr_ratio", "a script of yours has it by peft.optimizers.create_loraplus_optimizer"
@@ -54,7 +60,7 @@ def fill(sheet: Sheet, output_dir: str) -> None:
     warmup(sheet, share="warmup_steps")
     known_optimizer(sheet)
     known_schedule(sheet)
-    sheet.carry(("gradient_checkpointing", *OF_THE_TRAINER))
+    sheet.carry(("gradient_checkpointing", *OF_THE_TRAINER, *OF_TRL))
     sheet.lose("early_stopping_patience", "the callback EarlyStoppingCallback takes it, in a script of yours")
     keep_best(sheet)
     sheet.put("output_dir", output_dir)

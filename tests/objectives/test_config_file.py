@@ -30,7 +30,7 @@ def test_only_the_values_change_and_every_reader_has_them(
     monkeypatch.chdir(tmp_path)
     Path("train.yaml").write_text(CONFIG)
     words = ["train", "--config=${config:train.yaml}", "${optimizer.lr}"]
-    found = expand(words, {"optimizer.lr": 1e-05, "train.new": True}, tmp_path)
+    found = expand(words, {"optimizer.lr": 1e-05, "train.new": True}, {"run": str(tmp_path)})
     assert found == ["train", f"--config={tmp_path / 'trial.yaml'}", "1e-05"]
     text = Path("trial.yaml").read_text()
     assert text == CONFIG.replace("1e-3", "1.0e-05").replace(' \\t"\n', ' \\t"\n  new: true\n')

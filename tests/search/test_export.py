@@ -3,6 +3,7 @@
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
@@ -10,7 +11,8 @@ from ruamel.yaml import YAML
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.algorithms import derived_seed
 from hpsearch.search.document import load_document
-from hpsearch.search.export import config_of, document, render
+from hpsearch.search.export import beyond, config_of, document, render
+from hpsearch.search.training import train
 
 OBJECTIVE = """
 def train(trial):
@@ -110,3 +112,69 @@ def test_the_worker_got_what_is_exported(searched: StudyResult) -> None:
     assert winner.params == config_of(searched.spec, trial)
     assert winner.value == winner.params["x"] ** 2
     assert winner.folder == Path(searched.runs) / "forms" / str(winner.number)
+
+
+SCRIPT = """
+import json, os, sys
+from pathlib import Path
+
+got = {"words": [word for word in sys.argv[1:] if "config" not in word], "seed": os.environ["HPSEARCH_SEED"]}
+file = next(word.partition("=")[2] for word in sys.argv if "config" in word)
+got["file"] = Path(file).read_text()
+(Path(os.environ["HPSEARCH_CHECKPOINT"]).parent / "got.json").write_text(json.dumps(got))
+print(json.dumps({"step": 1, "loss": 0.5}), flush=True)
+"""
+COMMAND = """
+version: 1
+name: told
+objective: {command: [python, told.py, "--config=${config:told.yaml}", "${args_no_boolean_flags}"]}
+metric: loss
+parameters:
+  k: {min: 1, max: 3, pass: false}
+  lr: {expr: "0.1 * k"}
+  amp: [true]
+  off: [false]
+  seed: 42
+budget: {trials: 1}
+execution: {workers: 1}
+"""
+
+
+def test_a_script_is_told_the_same_by_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("told.py").write_text(SCRIPT)
+    Path("told.yaml").write_text("lr: 1\nmodel: m\n")
+    Path("space.yaml").write_text(COMMAND)
+    result = run("space.yaml", storage="studies.db")
+    [trial] = result.study.trials
+    content = document(result.spec, trial, result.provenance)
+    folder = result.best.folder
+    got = json.loads((folder / "got.json").read_text())
+    assert shlex.split(render(content, "flags")) == got["words"]
+    assert got["words"] == [f"--lr={0.1 * trial.params['k']}", "--amp", "--seed=42"]
+    assert "k" not in content["parameters"] and "k:" not in got["file"]
+    assert list(beyond(content, "flags", folder)) == ["told.yaml"]
+    assert beyond(content, "yaml", folder) == {}
+    Path("best.yaml").write_text(render(content, "yaml"))
+    train(load_document("best.yaml"), "again")
+    again = json.loads(Path("again/got.json").read_text())
+    assert again == got
+    Path("told.yaml").write_text("lr: 1\nmodel: other\n")
+    assert str(folder / "trial.yaml") in beyond(content, "yaml", folder)["told.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("objective", "parameters", "flags"),
+    [
+        ("lora", {"lora_r": 8}, "--lora_r=8 --seed=7"),
+        ("lora", {"seed": 42, "lora_r": 8}, "--seed=42 --lora_r=8"),
+        ("a.py:train", {"seed": 42}, "--seed=42"),
+        ({"command": ["./t", "${args}"]}, {"lr": 0.1}, "--lr=0.1"),
+        ({"command": ["./t", "${config:t.yaml}"]}, {"lr": 0.1}, "--lr=0.1"),
+    ],
+)
+def test_flags_have_no_seed_that_was_not_used(objective: Any, parameters: dict[str, Any], flags: str) -> None:
+    content = {"objective": objective, "parameters": parameters, "seed": 7}
+    assert render(content, "flags") == f"{flags}\n"
+    told = isinstance(objective, dict) and "seed" not in parameters
+    assert ("seed 7" in beyond(content, "flags", Path())) is told

@@ -19,6 +19,7 @@ from hpsearch.search import run
 from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
 from hpsearch.search.frameworks import FRAMEWORKS, Written, for_framework
+from hpsearch.search.frameworks.names import OF_ALL, OF_TRL, SAME, TRAINING
 from hpsearch.search.frameworks.schedules import OPTIONS, translated
 from hpsearch.search.yaml_text import text_of
 from hpsearch.trainer.rules import defaults_of, rules
@@ -29,6 +30,17 @@ SCHEDULERS, OPTIMIZERS = (rules(LORA)[name].choices for name in ("lr_scheduler",
 PUBLISHED = {
     name: json.loads((Path(__file__).parent / "published" / f"{name}.json").read_text())
     for name in (*FRAMEWORKS, "peft")
+}
+# What has a meaning of its own where it is exported, beside its name.
+SPECIAL = {
+    "eval_steps",
+    "eval_strategy",
+    "optim",
+    "lr_scheduler_type",
+    "bf16",
+    "fp16",
+    "load_best_model_at_end",
+    "early_stopping_patience",
 }
 # Of each parameter of the objective lora a value that is not its default, and what it needs beside it.
 OTHER: dict[str, Any] = {
@@ -245,6 +257,114 @@ def test_what_is_no_fine_tuning_is_refused(objective: str, parameters: dict[str,
             written(name, parameters, objective)
     with pytest.raises(UsageError, match="no adapters"):
         written("peft", {"learning_rate": 1e-3}, "a.py:train")
+
+
+@pytest.mark.parametrize("parameters", [{"seed": 42}, {"train.seed": 42}, {"random_seed": 42}])
+@pytest.mark.parametrize(
+    "objective", ["a.py:train", {"command": ["./t", "${args}"]}], ids=["function", "command"]
+)
+def test_a_seed_of_the_users_own_is_the_seed(parameters: dict[str, Any], objective: Any) -> None:
+    for name in FRAMEWORKS:
+        found = written(name, {"learning_rate": 1e-4} | parameters, objective)
+        assert found.values["seed"] == 42 and found.lost == {}
+        generated = written(name, {"learning_rate": 1e-4}, objective)
+        assert generated.values["seed"] == 5
+        assert ("HPSEARCH_SEED" in generated.text) is isinstance(objective, dict)
+
+
+def test_what_stands_in_a_configuration_file_alone_is_exported(tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(
+        "lora_target_modules: all-linear\nmodules_to_save: [lm_head]\nlr: 7\n"
+        "train: {learning_rate: 1e-4, logging_steps: 5, lr_scheduler_kwargs: {a: 1, b: 2}}\nodd: !mine {x: 1}\n"
+    )
+    command = [
+        "./t",
+        f"--config=${{config:{tmp_path / 't.yaml'}}}",
+        "--lora-alpha",
+        "24",
+        "--use_dora",
+        "${args}",
+    ]
+    own = {"train.learning_rate": 3e-4, "lora_r": 8, "train.lr_scheduler_kwargs.b": 3}
+    for name in FRAMEWORKS:
+        check(name, found := written(name, own, {"command": command}))
+        assert found.lost == {
+            "lr 7": "train.learning_rate is taken for it",
+            "odd.x 1": "it has no counterpart",
+        }
+        values = found.values
+        assert (values["learning_rate"], values["logging_steps"], values["lora_alpha"]) == (3e-4, 5, 24)
+        assert values["lr_scheduler_kwargs"] == {"a": 1, "b": 3}
+        assert True in (values.get("use_dora"), values.get("peft_use_dora"))
+    assert written("trl", own, {"command": command}).values["lora_target_modules"] == ["all-linear"]
+    assert written("axolotl", own, {"command": command}).values["lora_target_linear"] is True
+    factory = written("llamafactory", own, {"command": command}).values
+    assert (factory["lora_target"], factory["additional_target"]) == ("all", "lm_head")
+    peft = json.loads(written("peft", own, {"command": command}).text)
+    assert (peft["target_modules"], peft["modules_to_save"], peft["r"]) == ("all-linear", ["lm_head"], 8)
+    gone = written("trl", own, {"command": ["./t", "${config:gone.yaml}"]})
+    assert "cannot be read" in gone.lost["gone.yaml"]
+
+
+def test_a_trials_copy_of_its_file_counts_and_not_what_the_file_says_now(tmp_path: Path) -> None:
+    source, kept = tmp_path / "t.yaml", tmp_path / "0"
+    kept.mkdir()
+    source.write_text("learning_rate: 1e-4\nlora_r: 64\n")
+    (kept / "trial.yaml").write_text("learning_rate: 3e-4\nlora_r: 4\n")
+    content = {
+        "objective": {"command": ["./t", f"${{config:{source}}}"]}, "metric": "loss", "seed": 5,
+        "parameters": {"learning_rate": 3e-4}, "provenance": {"study": "s", "trial": 0},
+    }  # fmt: skip
+    for name, key in (("trl", "lora_r"), ("axolotl", "lora_r"), ("llamafactory", "lora_rank"), ("peft", "r")):
+        assert for_framework(name, content, None, kept).values[key] == 4
+        assert for_framework(name, content, None).values[key] == 64
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_what_a_framework_calls_the_same_is_not_lost(name: str) -> None:
+    keys = set(PUBLISHED[name]["keys"])
+    for same in (*SAME, *TRAINING, *OF_TRL):
+        if same in keys and same not in SPECIAL:
+            assert not written(name, {"lora_r": 8, same: 3}, "a.py:train").lost, same
+    assert set(OF_ALL) <= keys
+    assert name == "axolotl" or set(SAME) <= keys
+    assert name != "trl" or set(OF_TRL) <= keys
+    kept = {"load_best_model_at_end": True, "eval_steps": 10, "save_steps": 20, "eval_strategy": "steps"}
+    found = written(name, {"lora_r": 8} | kept, "a.py:train")
+    check(name, found)
+    assert found.values["save_steps"] == 20
+
+
+@pytest.mark.parametrize(
+    ("rows", "learned"),
+    [
+        (
+            '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
+            "answers",
+        ),
+        ('{"prompt": "a", "completion": "b"}', "all"),
+        (None, "unknown"),
+    ],
+)
+def test_the_last_answer_of_messages_is_what_is_learned(
+    tmp_path: Path, rows: str | None, learned: str
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    if rows is not None:
+        file.write_text(rows + "\n")
+    params = {"learning_rate": 1e-3, "max_steps": 9, "model": "m", "train_file": str(file)}
+    found = {name: written(name, params, "hf_lora") for name in FRAMEWORKS}
+    for name, each in found.items():
+        check(name, each)
+        assert (f"what is learned of {file}" in each.lost) is (learned == "unknown")
+    messages = learned == "answers"
+    assert found["trl"].values.get("assistant_only_loss") is (True if messages else None)
+    assert found["llamafactory"].values.get("mask_history") is (True if messages else None)
+    [records] = found["axolotl"].values.get("datasets", [{}])
+    assert records.get("roles_to_train") == (["assistant"] if messages else None)
+    for name in ("trl", "axolotl"):
+        assert ("messages the last answer" in found[name].lost) is messages
+    assert "messages the last answer" not in found["llamafactory"].lost
 
 
 VALUES = st.recursive(

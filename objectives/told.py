@@ -1,0 +1,119 @@
+"""What a command's script is told beside a trial's parameters, and the options by which it hears of these.
+
+beside(["python", "t.py", "--model=m", "--config=${config:t.yaml}"], folder).layers
+    ->  ({"epochs": 3}, {"model": "m"}), where t.yaml has `epochs: 3`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from .base import ObjectiveError
+from .command import expand, flat
+from .config_file import CONFIG, copies, read_config
+
+LISTS = ("${args}", "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_json}")
+ASSIGNED = re.compile(r"(?:--|\+{0,2}(?=[A-Za-z_]))([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+OWN = {name: f"${{{name}}}" for name in ("checkpoint", "resume_from", "run")}  # of a trial, and no other's
+OPTION = re.compile(r"--([A-Za-z_][\w.-]*)")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a script was told by name, of which the later counts, and the files that cannot be read."""
+
+    layers: tuple[dict[str, Any], ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+def beside(command: Sequence[str], folder: Path) -> Told:
+    """What a trial's script was told by its configuration files and by its command's own words.
+
+    The copy of a file in the trial's `folder` is what the script had; where that is gone, it is the file.
+    """
+    layers, unread = [], []
+    for file, copy in copies(command).items():
+        try:
+            copied = folder / copy
+            layers.append(read_config(copied if copied.is_file() else Path(file).expanduser()))
+        except ObjectiveError:
+            unread.append(file)
+    return Told((*layers, dict(_own_words(command))), tuple(unread))
+
+
+def changed(command: Sequence[str], params: Mapping[str, Any], folder: Path) -> list[str]:
+    """The configuration files that would tell a script something else now than they did in the trial."""
+    found = []
+    own = {
+        assigned.partition("=")[0]
+        for word in command
+        for macro in CONFIG.finditer(word)
+        for assigned in macro["own"].split()
+    }  # which another trial has other values of
+    for file, name in copies(command).items():
+        copied = folder / name
+        if not copied.is_file():
+            continue
+        try:
+            now = flat(read_config(Path(file).expanduser())) | flat(dict(params))
+            then = flat(read_config(copied))
+            if any(now.get(name) != then.get(name) for name in (now.keys() | then.keys()) - own):
+                found.append(file)
+        except ObjectiveError:
+            found.append(file)
+    return found
+
+
+def options(command: Sequence[str], params: Mapping[str, Any], seed: int) -> list[str] | None:
+    """The words of a trial by which the script hears of its parameters; None where it has none of them.
+
+    `${name}` in a word of its own comes with the option before it.
+    """
+    trial = flat(dict(params))
+    single = {"seed": seed} | trial
+    words: list[str] = []
+    for before, word in zip(["", *command], command, strict=False):
+        if word in LISTS:
+            words += expand(["", word], trial)[1:]
+        elif not CONFIG.search(word) and any(f"${{{name}}}" in word for name in single):
+            words += [before] if before.startswith("-") and "${" not in before else []
+            words += expand(["", word], single, OWN)[1:]
+    return words or None
+
+
+def _own_words(command: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The names and values that stand in a command itself.
+
+    `--name=value`, `--name value ...`, `--name` and, as Hydra has it, `name=value`.
+    """
+    option, values = "", list[str]()
+    for word in [*command, "--"]:
+        if option and not word.startswith("-") and "=" not in word and word not in LISTS:
+            values.append(word)
+            continue
+        if option and not any("${" in value for value in values):
+            read = [_value(value) for value in values] or [True]
+            yield option, read if len(read) > 1 else read[0]
+        option, values = "", []
+        if "${" in word:
+            continue
+        if assigned := ASSIGNED.fullmatch(word):
+            yield assigned[1].replace("-", "_"), _value(assigned[2])
+        elif alone := OPTION.fullmatch(word):
+            option = alone[1].replace("-", "_")
+
+
+def _value(text: str) -> Any:
+    """A word as YAML reads it; what is none of that is a text."""
+    try:
+        value = YAML(typ="safe", pure=True).load(text)
+    except (YAMLError, ValueError):
+        return text
+    return value if isinstance(value, bool | int | float | list) else text

@@ -1,0 +1,89 @@
+"""What a script was told beside its trial's parameters, and the options by which it heard of these."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpsearch.objectives.command import expand, flat
+from hpsearch.objectives.config_file import copies, read_config
+from hpsearch.objectives.told import Told, beside, changed, options
+
+PARAMS = {"lr": 1e-4, "opt.name": "a b", "amp": True, "off": False, "seed": 42}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["${args}"],
+        ["${args_no_hyphens}"],
+        ["${args_no_boolean_flags}"],
+        ["${args_json}"],
+        ["--lr=${lr}", "--name", "${opt.name}"],
+        ["-l", "${lr}", "${amp}", "--seed=${seed}"],
+    ],
+)
+def test_options_are_the_words_that_the_script_got(words: list[str]) -> None:
+    command = ["python", "t.py", "--fixed=1", "--out", "o", "${config:t.yaml}", *words]
+    assert options(command, PARAMS, 7) == expand(words, flat(PARAMS))
+
+
+def test_a_script_without_options_hears_of_no_parameter() -> None:
+    assert options(["./t", "--config=${config:t.yaml}", "--x=1"], PARAMS, 7) is None
+    assert options(["./t", "--seed=${seed}", "${args}"], {"lr": 1}, 7) == ["--seed=7", "--lr=1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (["--lr=1e-4", "--name=x=y", "--empty="], {"lr": 1e-4, "name": "x=y", "empty": ""}),
+        (["--learning-rate", "3", "--on", "--last"], {"learning_rate": 3, "on": True, "last": True}),
+        (["--modules", "q", "v", "--at", "no"], {"modules": ["q", "v"], "at": "no"}),
+        (["trainer.epochs=3", "+model.r=8", "modules=[q, v]"],
+         {"trainer.epochs": 3, "model.r": 8, "modules": ["q", "v"]}),
+        (["--a", "${lr}", "--b=${lr}", "--c", "${args}", "-d", "4", "e.py"], {"c": True}),
+    ],
+)  # fmt: skip
+def test_the_words_of_a_command_have_names_and_values(words: list[str], values: dict[str, Any]) -> None:
+    assert beside(["python", "-m", "t", *words], Path()).layers == (values,)
+
+
+def test_a_file_tells_what_its_copy_says_and_without_one_what_it_says(tmp_path: Path) -> None:
+    source, command = tmp_path / "t.yaml", ["./t", f"${{config:{tmp_path}/t.yaml}}"]
+    assert beside(command, tmp_path / "0") == Told(({},), (str(source),))
+    source.write_text("a: &a {r: 8}\nb: {<<: *a, lr: 1e-4}\nc: !mine [1]\n")
+    assert beside(command, tmp_path / "0").layers[0] == {"a": {"r": 8}, "b": {"r": 8, "lr": 1e-4}, "c": [1]}
+    (tmp_path / "0").mkdir()
+    expand(command, {"b.lr": 3e-4}, {"run": str(tmp_path / "0")})
+    assert beside(command, tmp_path / "0").layers[0]["b"] == {"r": 8, "lr": 3e-4}
+    assert changed(command, {"b.lr": 3e-4}, tmp_path / "0") == []
+    source.write_text("a: {r: 64}\n")
+    assert changed(command, {"b.lr": 3e-4}, tmp_path / "0") == [str(source)]
+    assert beside(command, tmp_path / "0").layers[0]["b"]["r"] == 8, "what the trial had"
+
+
+def test_every_configuration_file_has_a_copy_of_its_own(tmp_path: Path) -> None:
+    files = [tmp_path / "a" / "t.yaml", tmp_path / "b" / "t.yaml", tmp_path / "t.json"]
+    for number, file in enumerate(files):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps({"number": number}))
+    command = [f"--{number}=${{config:{file}}}" for number, file in enumerate([*files, files[0]])]
+    assert list(copies(command).values()) == ["trial.yaml", "trial-2.yaml", "trial.json"]
+    words = expand(command, {"x": 1}, {"run": str(tmp_path)})
+    found = [read_config(Path(word.partition("=")[2])) for word in words]
+    assert found == [{"number": number, "x": 1} for number in (0, 1, 2, 0)]
+
+
+def test_what_a_file_has_of_its_trial_alone_is_no_change(tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text("lr: 1\nout: here\n")
+    command = [f"${{config:{tmp_path / 't.yaml'} seed=$seed out=$run/out}}", "--out=${run}/${lr}"]
+    params, own = {"lr": 0.5}, {"seed": 7, "run": str(tmp_path)}
+    expand(command, params, own)
+    assert "seed: 7" in (tmp_path / "trial.yaml").read_text()
+    assert changed(command, params, tmp_path) == []
+    assert options(command, params, 7) == ["--out=${run}/0.5"]
+    (tmp_path / "t.yaml").write_text("lr: 1\nout: here\nnew: 1\n")
+    assert len(changed(command, params, tmp_path)) == 1
