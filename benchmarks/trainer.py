@@ -95,8 +95,9 @@ def random_base(size: str) -> str:
     import torch
 
     from hpsearch.trainer.checkpoint import save_model
-    from hpsearch.trainer.model import GPT, Shape
+    from hpsearch.trainer.model import GPT
     from hpsearch.trainer.presets import SIZES
+    from hpsearch.trainer.shape import Shape
 
     folder = tempfile.TemporaryDirectory(prefix="hpsearch-base-")
     atexit.register(folder.cleanup)

@@ -296,7 +296,7 @@ def sharing_problems(
 def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | None:
     """A rank of adapters that is higher than they can use, and the highest that they can; else None."""
     from ..trainer.config import LoraConfig
-    from ..trainer.errors import ConfigError
+    from ..trainer.errors import TrainerError
     from ..trainer.footprint import highest_rank
 
     if config_class(objective) is not LoraConfig:
@@ -304,7 +304,7 @@ def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | No
     try:
         config = LoraConfig.from_params(params)
         highest = highest_rank(config)
-    except (ConfigError, OSError, ValueError):
+    except (TrainerError, OSError):
         return None  # `parameter_problems` and `missing_file` say so
     if config.finetuning_type != "lora" or config.lora_r <= highest:
         return None
@@ -392,7 +392,7 @@ def footprint(objective: str | list[str], params: Mapping[str, Any], *, cuda: bo
     `cuda`: where the device `auto` is such a one. None where nobody can tell: for another objective, a
     configuration that will be refused, a base that cannot be read.
     """
-    from ..trainer.errors import ConfigError
+    from ..trainer.errors import TrainerError
     from ..trainer.footprint import counted
 
     config = trainer_config(objective)
@@ -400,7 +400,7 @@ def footprint(objective: str | list[str], params: Mapping[str, Any], *, cuda: bo
         return None
     try:
         return counted(config, params, cuda=cuda)
-    except (ConfigError, OSError, ValueError, LookupError):
+    except (TrainerError, OSError):
         return None
 
 

@@ -16,7 +16,7 @@ import torch
 
 from ..trainer.checkpoint import Base, Tensors, load_base
 from ..trainer.errors import ConfigError
-from ..trainer.model import VOCABULARY, Shape
+from ..trainer.shape import VOCABULARY, Shape
 from ..trainer.token_cache import cache_folder
 
 MADE = 1  # how it is written; with another number it is written anew

@@ -10,8 +10,9 @@ import torch
 from .checkpoint import Base, load_base
 from .config import LoraConfig, PretrainConfig, TrainConfig
 from .errors import ConfigError
-from .model import GPT, Shape
+from .model import GPT
 from .seeds import seed_of
+from .shape import Shape
 from .training import Training
 
 Config = TypeVar("Config", bound=Training)

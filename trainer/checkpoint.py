@@ -37,7 +37,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from .errors import CheckpointError
-from .model import Shape
+from .header import ABOUT, LONGEST, about_of, base_shape, read_header
+from .shape import Shape
 
 CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 _OLDER = re.compile(r"checkpoint\.(\d+)\.safetensors")
@@ -47,7 +48,6 @@ _KINDS = {  # in the words of safetensors
     **{torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8"},
     **{torch.uint8: "U8", torch.bool: "BOOL"},
 }
-ABOUT = "hpsearch"  # the one entry of a header; the order of two would be chance's, and with it the file
 
 Tensors = dict[str, Tensor]
 
@@ -168,6 +168,10 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
     parts: dict[str, Tensors] = {"weights": {}, "optimizer": {}, "best": {}}
     for name, tensor in tensors.items():
         part, _, rest = name.partition(".")
+        if part not in parts:
+            raise CheckpointError(
+                f"{path}: no checkpoint: it holds {name:.100}; known are {', '.join(parts)}"
+            )
         parts[part][rest] = tensor
     return parts, state
 
@@ -199,6 +203,11 @@ def _file_header(tensors: Mapping[str, Tensor], about: str) -> bytes:
         kind = {"dtype": _KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
         entries[name] = kind
     header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    if len(header) > LONGEST - 8:
+        raise CheckpointError(
+            f"a header of {len(header):,} bytes is longer than the {LONGEST:,} that are read again; "
+            "report less often (eval_every)"
+        )
     header += b" " * (-len(header) % 8)  # tensors begin at a multiple of eight bytes
     return len(header).to_bytes(8, "little") + header
 
@@ -210,6 +219,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 def _read(path: Path, backend: Literal["mmap", "pread"]) -> tuple[Tensors, dict[str, str]]:
     """The tensors of a file and the entries of its header."""
     try:
+        read_header(path)  # or safetensors would parse a long one
         with safe_open(path, framework="pt", backend=backend) as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
             return tensors, file.metadata() or {}
@@ -220,10 +230,9 @@ def _read(path: Path, backend: Literal["mmap", "pread"]) -> tuple[Tensors, dict[
 def _header(path: Path) -> tuple[int, list[str]]:
     """The place of a checkpoint, and the names of its tensors; nothing of it is checked."""
     try:
-        with safe_open(path, framework="pt", backend="pread") as file:
-            _, _, text = file.metadata()[ABOUT].partition(" ")
-            return int(json.loads(text)["reported"]), list(file.keys())
-    except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
+        header = read_header(path)
+        return int(about_of(path, header.text)["reported"]), list(header.shapes)
+    except (OSError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
 
 
@@ -237,8 +246,7 @@ def _checked(path: Path, tensors: Tensors, header: dict[str, str]) -> dict[str, 
     found = _checksum(tensors, text)
     if found != checksum:
         raise CheckpointError(f"{path}: damaged (its checksum is {checksum}, its content's {found})")
-    about: dict[str, Any] = json.loads(text)
-    return about
+    return about_of(path, header[ABOUT])
 
 
 def _checksum(tensors: Tensors, text: str) -> str:
@@ -311,13 +319,16 @@ def load_base(path: str | Path | None = None) -> Base:
 
 @cache
 def _load_base(path: Path, stamp: int) -> Base:
+    try:
+        shape = base_shape(path, read_header(path))
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
     weights, header = _read(path, "mmap")  # the workers of a machine share the memory
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    # The base that ships is older than the checksums, and known by its own.
-    about = json.loads(header[ABOUT]) if sha256 == _shipped_sha256() else _checked(path, weights, header)
-    if set(about) != {"shape"}:
-        raise CheckpointError(f"{path}: an adapter or a checkpoint, no base; give a model.safetensors")
-    return Base(Shape(**about["shape"]), weights, sha256)
+    if sha256 != _shipped_sha256():  # which is older than the checksums, and known by its own
+        _checked(path, weights, header)
+    return Base(shape, weights, sha256)
 
 
 def _shipped_sha256() -> str:

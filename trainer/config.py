@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from .errors import CheckpointError
 from .rules import Need, Rule, one_of, optional, real, switch, text, whole
 from .training import ADAM, DROPOUT, NEEDS, SIZE, Adapters, Training
 
@@ -125,8 +126,8 @@ class LoraConfig(Adapters, TrainConfig):
             return []  # `catalog.missing_file` says so
         except OSError as error:
             return [f"base: {self.base} cannot be read: {error.strerror}"]
-        except ValueError:
-            return [f"base: {self.base} holds no base; give a model.safetensors"]
+        except CheckpointError as error:
+            return [f"base: {error}"]
         if self.max_length > longest:
             return [f"max_length: found {self.max_length}, but the base was made for {longest}"]
         return []

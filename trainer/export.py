@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .build import base_model
+from .build import base_model, base_of
 from .checkpoint import (
     CHECKPOINT,
     Tensors,
@@ -30,10 +30,12 @@ from .checkpoint import (
     write_tensors,
 )
 from .config import LoraConfig, PretrainConfig, TrainConfig
-from .errors import CheckpointError
+from .errors import CheckpointError, ConfigError
+from .footprint import trained_numbers
 from .model import GPT
 from .pack import LoraPack, Pack, new_pack
 from .rules import known_parameters
+from .run import check_alike, check_state
 
 ADAPTER, ADAPTER_CONFIG, MODEL = "adapter.safetensors", "adapter_config.json", "model.safetensors"
 
@@ -47,14 +49,14 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
     if not (checkpoint / CHECKPOINT).exists():
         raise CheckpointError(f"{checkpoint}: no checkpoint to export")
     parts, state = load_checkpoint(checkpoint / CHECKPOINT)
+    check_state(checkpoint / CHECKPOINT, state)
     weights = parts["best"] or parts["weights"]
-    config = _config_of(state["identity"])
-    pack = _pack_of(config, state["identity"])
+    config, pack = _pack_of(checkpoint / CHECKPOINT, state, weights)
     if not isinstance(pack, LoraPack) or not isinstance(config, LoraConfig):
         pack.hold(config, weights)
         save_model(folder / MODEL, pack.model.state_dict(), pack.model.shape)
         return [folder / MODEL]
-    about = _about_adapter(config, state["identity"]) | {"val_loss": _value(state)}
+    about = _about_adapter(config, state["identity"]) | {"val_loss": _value(config, state)}
     write_tensors(folder / ADAPTER, pack.named(weights), about)
     (folder / ADAPTER_CONFIG).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     written = [folder / ADAPTER, folder / ADAPTER_CONFIG]
@@ -72,10 +74,10 @@ def load_model(path: Path) -> GPT:
     """
     if is_checkpoint(path):
         parts, state = load_checkpoint(path)
-        return _model_of(state, parts["best"] or parts["weights"])
+        return _model_of(path, state, parts["best"] or parts["weights"])
     if path.name == ADAPTER:
         weights, about = read_tensors(path)
-        return _model_of(about, weights, by_layer=True)
+        return _model_of(path, about, weights, by_layer=True)
     return base_model(load_base(path)).eval()
 
 
@@ -96,41 +98,64 @@ def load_kept(folder: Path, name: str) -> GPT:
     parts, state = load_checkpoint(path)
     if part == "weights" and str(state["reported"]) != name:
         return load_kept(folder, name)  # the run has just renamed its files
-    return _model_of(state, parts[part])
+    return _model_of(path, state, parts[part])
 
 
-def _model_of(about: dict[str, Any], weights: Tensors, *, by_layer: bool = False) -> GPT:
+def _model_of(path: Path, about: dict[str, Any], weights: Tensors, *, by_layer: bool = False) -> GPT:
     """A run's model with some weights of it; `by_layer` with the names that adapters' files have."""
-    config = _config_of(about["identity"])
-    pack = _pack_of(config, about["identity"])
+    config, pack = _pack_of(path, about, weights, by_layer=by_layer)
     pack.hold(config, pack.gathered(weights) if by_layer else weights)
     return pack.model.eval()
 
 
-def _config_of(identity: dict[str, Any]) -> TrainConfig:
-    kind = LoraConfig if identity["objective"] == LoraConfig.objective else PretrainConfig
-    return kind.from_params(
-        {name: value for name, value in identity.items() if name in known_parameters(kind)}
-    )
-
-
-def _pack_of(config: TrainConfig, identity: dict[str, Any]) -> Pack:
-    # Whatever it trained in: what a run learns is fp32, and a CPU has no tf32.
+def _config_of(path: Path, identity: Any) -> TrainConfig:
+    """The configuration of the run that a file is of. Raises `CheckpointError` where that says of none."""
+    kinds: dict[object, type[TrainConfig]] = {kind.objective: kind for kind in (LoraConfig, PretrainConfig)}
+    named = identity.get("objective") if isinstance(identity, dict) else None
+    kind = kinds.get(named) if isinstance(named, str) else None
+    if kind is None:
+        raise CheckpointError(f"{path}: says of no run of {' or '.join(map(str, kinds))} that it is its")
+    known = known_parameters(kind)
     try:
-        pack = new_pack(dataclasses.replace(config, precision="fp32", device="cpu"))
+        return kind.from_params({name: value for name, value in identity.items() if name in known})
+    except ConfigError as error:
+        told = "; ".join(error.problems)
+        raise CheckpointError(f"{path}: of a run that cannot be trained: {told:.500}") from error
+
+
+def _pack_of(
+    path: Path, about: dict[str, Any], weights: Tensors, *, by_layer: bool = False
+) -> tuple[TrainConfig, Pack]:
+    """The configuration that a file is of, and what holds its weights, which are known to be those of it.
+
+    Nothing is made before the weights are known to be as many: a file gets no more memory than it takes.
+    """
+    identity: Any = about.get("identity")
+    config = _config_of(path, identity)
+    # Whatever it trained in: what a run learns is fp32, and a CPU has no tf32.
+    plain = dataclasses.replace(config, precision="fp32", device="cpu")
+    there = sum(tensor.numel() for tensor in weights.values())
+    try:
+        if isinstance(config, LoraConfig):
+            base_of(config)
+        needed = trained_numbers(config)
+        pack = new_pack(plain) if needed == there else None
     except CheckpointError as error:
         raise CheckpointError(f"the base that this run was trained on: {error}") from error
-    if pack.origin != identity["base_sha256"]:
-        path = identity["base"] or "the base that ships"
+    if pack is None:
+        raise CheckpointError(f"{path}: holds {there:,} weights, where its configuration has {needed:,}")
+    if pack.origin != identity.get("base_sha256"):
+        base = identity.get("base") or "the base that ships"
         raise CheckpointError(
-            f"the adapters belong to base {identity['base_sha256']}; {path} is {pack.origin}"
+            f"the adapters belong to base {identity.get('base_sha256')}; {base} is {pack.origin}"
         )
-    return pack
+    mine = pack.start(plain)
+    check_alike(path, weights, pack.named(mine) if by_layer else mine)
+    return config, pack
 
 
-def _value(state: dict[str, Any]) -> float:
-    value: float = state["reports"][-1]["value"]
-    return float(state["best"]) if _config_of(state["identity"]).keeps_best else value
+def _value(config: TrainConfig, state: dict[str, Any]) -> float:
+    return float(state["best"] if config.keeps_best else state["reports"][-1]["value"])
 
 
 def _about_adapter(config: LoraConfig, identity: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from .config import LoraConfig, PretrainConfig, TrainConfig
+from .header import base_shape, read_header
+from .shape import VOCABULARY
 
-VOCABULARY = 256  # as `model` has it
-LONGEST_HEADER = 100_000_000  # bytes that safetensors allows it
 SHIPPED_BASE = Path(__file__).with_name("base.safetensors")
 FP32 = 4  # bytes; of what is trained, its gradients and the optimizer's state in every precision
 HALF = ("bf16", "fp16")
@@ -100,7 +99,7 @@ class _Size:
 def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
     """What a run of this configuration holds; `cuda`: where the device `auto` is such a one.
 
-    Raises `OSError` or `ValueError` where its base cannot be read.
+    Raises `OSError` or `CheckpointError` where its base cannot be read.
     """
     if cuda and config.device == "auto":
         config = dataclasses.replace(config, device="cuda")
@@ -139,6 +138,11 @@ def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
         + FP32 * _merged(config, size)
         + seen * (10 * FP32 * size.width + 3 * FP32 * VOCABULARY),
     )
+
+
+def trained_numbers(config: TrainConfig) -> int:
+    """How many numbers a run of this configuration trains. Raises as `footprint` does."""
+    return _trained(config, _size(config))
 
 
 def highest_rank(config: LoraConfig) -> int:
@@ -181,18 +185,9 @@ def _size(config: TrainConfig) -> _Size:
 
 @functools.cache
 def _size_of(path: Path, stamp: int) -> _Size:
-    """The size of a base, from the header of its file. Raises `ValueError` where that is none of a base."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > LONGEST_HEADER:
-            raise ValueError(f"{path}: no file of tensors")
-        header = json.loads(file.read(length))
-    try:
-        token, position = header["token.weight"]["shape"], header["position.weight"]["shape"]
-    except (LookupError, TypeError) as error:
-        raise ValueError(f"{path}: no base") from error
-    depth = len({name.split(".")[1] for name in header if name.startswith("blocks.")})
-    return _Size(token[1], depth, position[0])
+    """The size of a base, from the header of its file. Raises `CheckpointError` where it is none."""
+    shape = base_shape(path, read_header(path))
+    return _Size(shape.width, shape.depth, shape.max_length)
 
 
 def _adapts(config: TrainConfig) -> bool:

@@ -20,25 +20,13 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .ranks import Share
-
-VOCABULARY = 256
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The size of a GPT: all that is needed to build one before its weights are loaded."""
-
-    width: int
-    depth: int
-    heads: int
-    max_length: int
+from .shape import VOCABULARY, Shape
 
 
 class Dropout(nn.Module):

@@ -40,8 +40,8 @@ from .checkpoint import SHIPPED_BASE, save_model
 from .config import PretrainConfig
 from .data import load_corpus
 from .loop import fit
-from .model import Shape
 from .run import Report
+from .shape import Shape
 
 RECIPE = PretrainConfig(
     width=128,

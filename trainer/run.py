@@ -17,13 +17,14 @@ import functools
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from . import checkpoint as files
 from .errors import CheckpointError
@@ -295,14 +296,19 @@ class BaseRun(ABC):
         if found is None:
             return False
         parts, state = found
-        mine = self.identity
-        if differing := [name for name in mine if state["identity"].get(name) != mine[name]]:
-            theirs = state["identity"]
-            told = "; ".join(f"{name}: {theirs.get(name)!r} there, {mine[name]!r} here" for name in differing)
+        check_state(folder, state)
+        mine, theirs = self.identity, state["identity"]
+        if differing := [name for name in mine if theirs.get(name) != mine[name]]:
+            told = "; ".join(
+                f"{name}: {theirs.get(name)!r:.200} there, {mine[name]!r} here" for name in differing
+            )
             raise CheckpointError(
                 f"{folder}: holds the checkpoint of another run ({told}); clear it (hpsearch train: --force)"
             )
         parts = {part: self.own(tensors) for part, tensors in parts.items()}
+        check_alike(folder, parts["weights"], self.trained)
+        check_alike(folder, parts["optimizer"], self.optimizer.tensors())
+        check_alike(folder, parts["best"], self.trained if parts["best"] else {})
         self.load_weights(parts["weights"])
         self.optimizer.restore(parts["optimizer"])
         if self.loss_scale:
@@ -323,6 +329,52 @@ class BaseRun(ABC):
             "objective": self.config.objective,
             **self.origin,
         }
+
+
+_STATE: dict[str, tuple[type, ...]] = {  # what a checkpoint holds beside tensors
+    "identity": (dict,),
+    "step": (int,),
+    "reported": (int,),
+    "reports": (list,),
+    "stopped": (str, type(None)),
+    "best": (int, float),
+    "stale": (int,),
+    "seconds": (int, float),
+    "loss_scale": (dict, type(None)),
+}
+
+
+def check_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Raise `CheckpointError` where a checkpoint holds beside its tensors what no run does."""
+    wrong = [name for name, kinds in _STATE.items() if not isinstance(state.get(name, ...), kinds)]
+    if not wrong and not (state["reports"] and all(map(_is_report, state["reports"]))):
+        wrong = ["reports"]
+    if wrong:
+        raise CheckpointError(
+            f"{path}: no checkpoint of a run: {', '.join(wrong)} missing or of another kind"
+        )
+
+
+def _is_report(found: Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and set(found) == {"step", "value", "metrics"}
+        and isinstance(found["step"], int)
+        and isinstance(found["value"], int | float)
+        and isinstance(found["metrics"], dict)
+    )
+
+
+def check_alike(path: Path, found: Mapping[str, Tensor], needed: Mapping[str, Tensor]) -> None:
+    """Raise `CheckpointError` where tensors of a file are not, by name and shape, those that are needed."""
+    for name in sorted(found.keys() | needed.keys()):
+        there, here = (tensors[name].shape if name in tensors else None for tensors in (found, needed))
+        if there != here:
+            told = " where ".join(
+                f"{name:.100} is {'none' if shape is None else list(shape)}{what}"
+                for shape, what in ((there, ""), (here, " in its configuration"))
+            )
+            raise CheckpointError(f"{path}: not the tensors of its configuration: {told}")
 
 
 def perplexity(loss: float) -> float:

@@ -228,7 +228,7 @@ OBJECTIVES = [
     ),
     Case(
         "lora on what is no base",
-        "s.yaml:8:9 parameters.base: s.yaml holds no base; give a model.safetensors",
+        "s.yaml: cannot be read: it is no whole safetensors file",
         lora(
             "  learning_rate: {min: 1e-4, max: 1e-3}\n  max_samples: 8\n  base: s.yaml",
             "budget: {trials: 3}\nexecution: {workers: 1, retries: 0}\n",

@@ -23,8 +23,9 @@ from hpsearch.trainer.checkpoint import save_model
 from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.loop import fit
-from hpsearch.trainer.model import GPT, Block, Shape
+from hpsearch.trainer.model import GPT, Block
 from hpsearch.trainer.rules import rules
+from hpsearch.trainer.shape import Shape
 
 from .conftest import TEXT
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
-from hpsearch.trainer.footprint import FP32, PARAMETERS, SHIPPED_BASE, VOCABULARY, counted, footprint
+from hpsearch.trainer.footprint import FP32, PARAMETERS, SHIPPED_BASE, counted, footprint
 from hpsearch.trainer.loop import Run
 from hpsearch.trainer.peak import STEPS, shortened
+from hpsearch.trainer.shape import VOCABULARY
 from hpsearch.trainer.training import OPTIMIZERS
 
 STATES = ("adamw", "sgd", "lion", "muon")  # those of adafactor are as small as rows and columns
@@ -127,6 +128,7 @@ def test_nothing_else_is_looked_at(kind: str, optimizer: str, monkeypatch: pytes
     more = {"finetuning_type": "linear"} if kind == "linear" else {}
     config = config_of("full" if kind == "linear" else kind, optimizer=optimizer, **more)
     seen: set[str] = set()
+    footprint(config)  # whose base is looked at once, by the rules of a configuration
 
     def look(self: TrainConfig, name: str) -> Any:
         seen.add(name)

@@ -19,7 +19,8 @@ from hpsearch.trainer.errors import CheckpointError
 from hpsearch.trainer.export import export, load_kept, load_model
 from hpsearch.trainer.generate import Sampling, draw, generate, probabilities
 from hpsearch.trainer.loop import fit
-from hpsearch.trainer.model import GPT, Shape, loss_sum
+from hpsearch.trainer.model import GPT, loss_sum
+from hpsearch.trainer.shape import Shape
 
 LOGITS = torch.tensor([math.log(share) for share in (0.125, 0.5, 0.0625, 0.25, 0.0625)])
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from hpsearch.trainer.model import GPT, VOCABULARY, Block, Dropout, Shape, dropout, loss_sum
+from hpsearch.trainer.model import GPT, Block, Dropout, dropout, loss_sum
+from hpsearch.trainer.shape import VOCABULARY, Shape
 
 SHAPE = Shape(width=8, depth=2, heads=2, max_length=6)
 

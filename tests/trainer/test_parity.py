@@ -17,9 +17,10 @@ from torch.nn import functional as F
 
 from hpsearch.trainer.config import LoraConfig
 from hpsearch.trainer.loop import Run, fit
-from hpsearch.trainer.model import GPT, Block, Shape, loss_sum
+from hpsearch.trainer.model import GPT, Block, loss_sum
 from hpsearch.trainer.pack import LoraPack
 from hpsearch.trainer.run import Report
+from hpsearch.trainer.shape import Shape
 
 # Gradients in float64.
 

@@ -10,8 +10,9 @@ import torch
 
 from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
-from hpsearch.trainer.model import GPT, Shape
+from hpsearch.trainer.model import GPT
 from hpsearch.trainer.presets import EPOCH, PRESETS, SCENARIOS, SIZES, preset_values, weights_of
+from hpsearch.trainer.shape import Shape
 
 # Epochs, batch size, accumulation, learning rate, early stopping: as the guides have them.
 GUIDES: dict[str, tuple[int, int, int, float, int]] = {

@@ -1,0 +1,98 @@
+"""What stands before the tensors in a file, read before anything of it is believed. Imports no torch.
+
+A file may come from anywhere. Its header is short, or the file is refused unread: to parse 100 MB takes a
+gigabyte. A base is built only where its size is one that can be trained, and its tensors are those of a model
+of that size.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .config import PretrainConfig
+from .errors import CheckpointError, ConfigError
+from .shape import Shape
+
+ABOUT = "hpsearch"  # the one entry of a header; the order of two would be chance's, and with it the file
+LONGEST = 8 << 20  # bytes of a header: of 1,000 blocks with their optimizer, or of 20,000 reports
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a file of tensors."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    kinds: frozenset[str]  # of numbers, in the words of safetensors
+    text: str  # what hpsearch wrote there beside the tensors: a checksum, a blank and JSON
+
+
+def read_header(path: Path) -> Header:
+    """The header of a file of tensors. Raises `OSError`, and `CheckpointError` where it is none."""
+    with path.open("rb") as file:
+        length, there = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size - 8
+        if not 0 < length <= there:
+            raise CheckpointError(f"{path}: cannot be read: it is no whole safetensors file")
+        if length > LONGEST:
+            raise CheckpointError(
+                f"{path}: cannot be read: its header is of {length:,} bytes, at most {LONGEST:,} are read"
+            )
+        header = file.read(length)
+    try:
+        entries = json.loads(header)
+        text = (entries.pop("__metadata__", None) or {}).get(ABOUT, "")
+        shapes = {name: tuple(map(int, entry["shape"])) for name, entry in entries.items()}
+        kinds = frozenset(str(entry["dtype"]) for entry in entries.values())
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise CheckpointError(f"{path}: cannot be read: it is no safetensors file") from error
+    return Header(shapes, kinds, str(text))
+
+
+def about_of(path: Path, text: str) -> dict[str, Any]:
+    """The JSON in a header, whatever its checksum. Raises `CheckpointError` where it is none of ours."""
+    first, _, rest = text.partition(" ")
+    try:
+        # The base that ships is older than the checksums.
+        about = json.loads(text if first.startswith("{") else rest)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path}: damaged, or not written by hpsearch (its header has no entry {ABOUT!r})"
+        ) from error
+    if not isinstance(about, dict):
+        raise CheckpointError(f"{path}: not written by hpsearch (its entry {ABOUT!r} is no mapping)")
+    return about
+
+
+def base_shape(path: Path, header: Header) -> Shape:
+    """The size of a base, whose tensors are those of it. Raises `CheckpointError` where it is none."""
+    about = about_of(path, header.text)
+    if set(about) != {"shape"}:
+        raise CheckpointError(f"{path}: an adapter or a checkpoint, no base; give a model.safetensors")
+    given, names = about["shape"], list(Shape.__dataclass_fields__)
+    if not isinstance(given, dict) or set(given) != set(names):
+        raise CheckpointError(f"{path}: no base: its shape is {given!r:.100}, it needs {', '.join(names)}")
+    try:
+        PretrainConfig.from_params({**given, "max_steps": 1})
+    except ConfigError as error:
+        raise CheckpointError(
+            f"{path}: no base that can be trained: {'; '.join(error.problems):.500}"
+        ) from error
+    shape = Shape(**given)
+    needed = shape.tensors
+    for name in sorted(needed.keys() | header.shapes.keys()):
+        if (found := header.shapes.get(name)) != needed.get(name):
+            raise CheckpointError(
+                f"{path}: no base: its shape is {given}, but {name:.100} is {_told(found)} "
+                f"where such a model has {_told(needed.get(name))}"
+            )
+    if header.kinds != {"F32"}:
+        raise CheckpointError(f"{path}: no base: it holds {', '.join(sorted(header.kinds))}, needs F32")
+    return shape
+
+
+def _told(shape: tuple[int, ...] | None) -> str:
+    return "none" if shape is None else str(list(shape))
