@@ -7,6 +7,7 @@ Ranges are those of `objectives.guides.first_range`; what they do not know stays
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +20,14 @@ from ..plan import TO_FILL
 from ..yaml_text import one_line, text_of
 from .configs import settings_of_config
 from .fields import Setting, Settings
+from .own import in_a_command
 from .scripts import settings_of_script
+from .shown import Shown
 
 __all__ = ["TO_FILL_IN", "proposal"]
 
 TRIALS = 30
+EPOCHS, EPOCHS_OF_A_TRAINER = 9, 3  # where nothing says how many
 CONFIGS = (".yaml", ".yml", ".json")
 TO_FILL_IN = "# To fill in: "  # begins the line of a proposal that says what
 FOREIGN = re.compile(r"[(\[~<$]")  # of texts that a space would take for another tool's range
@@ -104,10 +108,10 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     script = settings.command[1]
     yield f"# Proposed from {one_line(name)}: read it, change what you know better, then hpsearch run it."
     yield f"# {one_line(settings.how)}"
-    yield f"# {one_line(script)} has to report its validation loss; its last report is the trial's value:"
-    yield "#     from hpsearch.objectives import report"
-    yield "#     report(val_loss, step=step)"
-    yield '# or a printed line {"step": 1, "val_loss": 0.5}, from any language.'
+    yield from _how_to_report(settings.shown, one_line(script))
+    if settings.own:
+        each = (f"{one_line(name)} ({in_a_command(value)})" for name, value in settings.own.items())
+        yield f"# Each trial has its own: {', '.join(each)}"
     to_fill = [*settings.to_fill, *(entry.setting.parameter for entry in entries if entry.to_fill)]
     if to_fill:
         yield f"{TO_FILL_IN}{one_line(', '.join(to_fill))}"
@@ -117,8 +121,8 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     yield "version: 1"
     yield f"name: {text_of(_study(settings.source.stem))}"
     yield f"objective: {text_of({'command': list(settings.command)})}"
-    yield "metric: val_loss"
-    yield "goal: minimize"
+    yield f"metric: {text_of(settings.shown.metric)}"
+    yield f"goal: {settings.shown.goal}"
     yield ""
     yield "parameters:"
     yield from (entry.line for entry in entries if entry.searched)
@@ -133,9 +137,29 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     yield ""
     yield "search: {sampler: tpe, seed: 0}"
     yield f"budget: {{trials: {TRIALS}}}"
-    last = next((entry.setting.value for entry in entries if _is_length(entry.setting)), 9)
-    yield "# Where the script reports after every epoch, bad trials can end early (max: its last step):"
-    yield f"# early_stopping: {{method: asha, min: 1, max: {last}, eta: 3}}"
+    epochs = next((entry.setting.value for entry in entries if _is_length(entry.setting)), 0)
+    last = int(epochs) or (EPOCHS_OF_A_TRAINER if settings.shown.by_trainer else EPOCHS)
+    if last > 2:
+        yield "# Where the script reports after every epoch, bad trials can end early (max: its last step):"
+        yield f"# early_stopping: {{method: asha, min: 1, max: {last}, eta: 3, resource: epochs}}"
+
+
+def _how_to_report(shown: Shown, script: str) -> Iterator[str]:
+    """What the script has to do, for its author to paste: save first, for what is reported may end there."""
+    name = shown.metric if shown.metric.isidentifier() else "value"
+    yield f"# {script} has to report its {one_line(shown.metric)}; its last report is the trial's value:"
+    yield "#     from hpsearch.objectives import report"
+    if shown.by_trainer:
+        yield "#     class Report(TrainerCallback):  # Trainer(callbacks=[Report()]), and in its arguments"
+        yield "#         # eval_strategy and save_strategy: epoch; it saves after it has evaluated."
+        yield "#         def on_save(self, args, state, control, **_):"
+        measured = f"state.log_history[-1][{json.dumps(shown.metric)}]"
+        yield f"#             report({measured}, step=round(state.epoch))"
+    else:
+        yield f"#     report({name}, step=step)"
+    yield f"# or a printed line {json.dumps({'step': 1, shown.metric: 0.5})}, from any language."
+    yield "# Save, then report: at a report a trial may pause or end. It goes on from what it saved in a folder"
+    yield "# of its own, ${checkpoint} ($HPSEARCH_CHECKPOINT), then also ${resume_from} ($HPSEARCH_RESUME_FROM)."
 
 
 def _is_whole(numbers: dict[str, Any]) -> bool:
@@ -144,7 +168,9 @@ def _is_whole(numbers: dict[str, Any]) -> bool:
 
 def _is_length(setting: Setting) -> bool:
     last = setting.parameter.rpartition(".")[2]
-    return last.endswith("epochs") and isinstance(setting.value, int) and setting.value > 2
+    value = setting.value
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
+    return last.endswith("epochs") and not last.startswith("warmup") and whole and value > 0
 
 
 def _study(stem: str) -> str:

@@ -10,6 +10,9 @@ from ...spaces import SpaceError
 from ...spaces.document import join, read, text_of
 from ..errors import UsageError
 from .fields import Setting, Settings
+from .own import value_of_its_own
+from .scripts import tree_of
+from .shown import Shown, shown_by
 
 SCRIPT = "train.py"
 
@@ -32,15 +35,34 @@ def settings_of_config(path: Path) -> Settings:
         raise UsageError(f"{path} is no configuration: it holds no names with values")
     beside = [path.with_suffix(".py"), path.with_name(SCRIPT)]
     script = next((str(each) for each in beside if each.is_file()), None)
-    settings = list(_numbers(data, ""))
+    settings = list(_settings(data, ""))
+    of_trials = {
+        each.parameter: own
+        for each in settings
+        if each.parameter and (own := value_of_its_own(each)) is not None and "}" not in own
+    }
+    numbers = [each for each in settings if each.parameter not in of_trials and _has_numbers(each.value)]
+    into_file = "".join(f" {name}={own}" for name, own in of_trials.items())
     return Settings(
         source=path,
-        found=[setting for setting in settings if setting.unfit is None],
-        command=["python", script or SCRIPT, "--config", f"${{config:{path}}}"],
+        found=[setting for setting in numbers if setting.unfit is None],
+        command=["python", script or SCRIPT, "--config", f"${{config:{path}{into_file}}}"],
         how=f"The script reads a copy of {path.name} with these values in it; the rest is as it is there.",
-        left_out={setting.name: setting.unfit for setting in settings if setting.unfit is not None},
+        left_out={setting.name: setting.unfit for setting in numbers if setting.unfit is not None},
         to_fill=() if script else (SCRIPT,),
+        own=of_trials,
+        shown=_shown(script),
     )
+
+
+def _shown(script: str | None) -> Shown:
+    """What the script beside the file shows; nothing where there is none that can be read."""
+    if script is None:
+        return Shown()
+    try:
+        return shown_by(tree_of(Path(script)))
+    except UsageError:
+        return Shown()  # the script is run by what it is, not read: another tool's words may be in it
 
 
 def _has_numbers(value: Any) -> bool:
@@ -49,15 +71,15 @@ def _has_numbers(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _numbers(data: dict[str, Any], path: str, *, plain: bool = True) -> Iterator[Setting]:
-    """Every number in a mapping; `plain` where a dotted name leads to it, by no key of other characters."""
+def _settings(data: dict[str, Any], path: str, *, plain: bool = True) -> Iterator[Setting]:
+    """Every number and text in a mapping; `plain` where a dotted name leads there, by no other characters."""
     for key, value in data.items():
         name, is_plain = join(path, key), plain and key.isidentifier()
+        parameter = name if is_plain else ""
         if isinstance(value, dict):
-            yield from _numbers(value, name, plain=is_plain)
-        elif isinstance(value, list) and _has_numbers(value):
-            yield Setting(name, name if is_plain else "", value)
+            yield from _settings(value, name, plain=is_plain)
+        elif isinstance(value, str) or (isinstance(value, list) and _has_numbers(value)):
+            yield Setting(name, parameter, value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            parameter = name if is_plain else ""
             # Whole or not goes by its name: people write `dropout: 0` too.
             yield Setting(name, parameter, value, number=True)

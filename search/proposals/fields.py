@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...spaces.expressions import CONSTANTS
 from ...spaces.relations import NAME
+from .shown import Shown
 from .syntax import Bounds
 
 LARGEST = 2**63
@@ -66,3 +67,5 @@ class Settings:
     how: str  # the settings reach the script, in a sentence
     left_out: Mapping[str, str]  # settings that the space does not have, and why
     to_fill: Sequence[str] = ()  # words of the command that the user has to write
+    own: Mapping[str, str] = field(default_factory=dict)  # settings that are each trial's own, as `$seed`
+    shown: Shown = field(default_factory=Shown)

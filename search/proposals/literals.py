@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from contextlib import suppress
 from typing import Any
 
@@ -69,7 +70,16 @@ class Literals:
         try:
             return None if node is None else ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            return arithmetic(node)
+            return arithmetic(node) if _path(node) is None else _path(node)
+
+
+def _path(node: ast.expr | None) -> str | None:
+    """`Path("out")`, `os.path.join("out", "model.pt")`, whose parts stand there."""
+    if not isinstance(node, ast.Call) or name_of(node) not in ("Path", "PurePath", "join") or not node.args:
+        return None
+    parts = [part.value for part in node.args if isinstance(part, ast.Constant)]
+    whole = len(parts) == len(node.args) and all(isinstance(part, str) for part in parts)
+    return os.path.join(*map(str, parts)) if whole else None
 
 
 def parameter_of(name: str) -> str:

@@ -7,6 +7,7 @@ the options of click and Typer.
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,21 +17,27 @@ from typing import Any
 from ..errors import UsageError
 from .fields import Setting, Settings
 from .literals import NUMBERS, Literals, parameter_of
+from .own import in_a_command, value_of_its_own, written
+from .shown import shown_by
 from .syntax import assignments, bounds, called, declaration, decorated, is_of, name_of
 
 FLAG = "it is a flag, without a value"
 SEVERAL = "it takes several values"
 IMPORTED = "it is imported: add its options that are to be searched, such as learning_rate"
 PARSERS = {"HfArgumentParser", "TrlParser"}
+# Their options, which all of them have, are not in the script.
+OF_A_TRAINER = re.compile(
+    r"\w*TrainingArguments|(BCO|CPO|DPO|GKD|GRPO|KTO|NashMD|OnlineDPO|ORPO|PPO|PRM|Reward|RLOO|SFT|XPO)Config"
+)
 NO_VALUE = ("store_true", "store_false", "store_const", "count", "help", "version")
 
 
-def settings_of_script(path: Path) -> Settings:
-    """The options of a script. Raises `UsageError` where it is no Python, or has options of no kind known."""
+def tree_of(path: Path) -> ast.Module:
+    """A script as it is written. Raises `UsageError` where it is no Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the script's own making, such as "\d"
-            tree = ast.parse(path.read_bytes())
+            return ast.parse(path.read_bytes())
     except SyntaxError as error:
         place = f"{path}:{error.lineno}" if error.lineno else str(path)
         raise UsageError(f"{place}: no Python: {error.msg}") from error
@@ -38,6 +45,11 @@ def settings_of_script(path: Path) -> Settings:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"{path}: no Python that can be read: {error}") from error
+
+
+def settings_of_script(path: Path) -> Settings:
+    """The options of a script. Raises `UsageError` where it is no Python, or has options of no kind known."""
+    tree = tree_of(path)
     reader = _Reader(tree)
     if reader.subcommands:
         raise UsageError(f"{path}: its options belong to subcommands; propose a space of one by hand")
@@ -47,22 +59,43 @@ def settings_of_script(path: Path) -> Settings:
             f"{path}: found no options of argparse, HfArgumentParser, click or Typer; "
             "a space for it names the function that trains: objective: FILE.py:FUNCTION"
         )
-    unfit = {option.name: why for option in options if (why := option.unfit) is not None}
-    found = list({option.parameter: option for option in options if option.name not in unfit}.values())
-    alike = all(option.name == f"--{option.parameter}" for option in found)
-    words = ["${args}"] if alike else [_word(option) for option in found]
+    places = written(tree)
+    of_trials = {
+        option.name: own for option in options if (own := value_of_its_own(option, places)) is not None
+    }
+    if any(OF_A_TRAINER.fullmatch(name) for name in reader.left_out):
+        of_trials = {"--seed": "$seed", "--output_dir": "$checkpoint"} | of_trials
+    unfit = {
+        option.name: why
+        for option in options
+        if option.name not in of_trials and (why := option.unfit) is not None
+    }
+    known = list({option.parameter: option for option in options if option.name not in unfit}.values())
+    found = [option for option in known if option.name not in of_trials]
+    if all(option.name == f"--{option.parameter}" for option in found) and all(map(_is_long, of_trials)):
+        words = ["${args}"] * bool(found) + [f"{name}={in_a_command(own)}" for name, own in of_trials.items()]
+    else:  # in their order: some may have no names
+        words = [_word(option, of_trials.get(option.name)) for option in known]
+        others = of_trials.keys() - {option.name for option in known}
+        words += [f"{name}={in_a_command(of_trials[name])}" for name in sorted(others)]
     return Settings(
         source=path,
         found=found,
         command=["python", str(path), *words],
         how=f"Each trial runs {path.name} with these values as its options.",
         left_out=reader.left_out | unfit,
+        own=of_trials,
+        shown=shown_by(tree),
     )
 
 
-def _word(option: Setting) -> str:
+def _is_long(name: str) -> bool:
+    return name.startswith("--")
+
+
+def _word(option: Setting, own: str | None) -> str:
     """The word of the command that gives an option its value; a positional argument is the value alone."""
-    value = f"${{{option.parameter}}}"
+    value = f"${{{option.parameter}}}" if own is None else in_a_command(own)
     if not option.name.startswith("-"):
         return value
     return f"{option.name}{value}" if len(option.name) == 2 else f"{option.name}={value}"  # -l0.1, --lr=0.1

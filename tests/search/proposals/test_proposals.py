@@ -23,6 +23,7 @@ from hpsearch.search.errors import UsageError
 from hpsearch.search.plan import check_objective
 from hpsearch.search.proposals import proposal
 from hpsearch.spaces import Choice, Constant, Range, SpaceError, Spec, loads
+from hpsearch.spaces.checks import warnings
 
 ARGPARSE = """
 import argparse, sys
@@ -236,6 +237,142 @@ def main(lr, dropout, batch_size): ...
     assert words_of(spec)[1:] == ["-l0.001", "--dropout=0.1", "--batch-size=4"]
 
 
+OWN = {"seed": 7, "checkpoint": "/r/0/checkpoint", "resume_from": "", "run": "/r/0"}
+WRITES = """
+import argparse, os, torch
+from pathlib import Path
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+{options}
+args = parser.parse_args()
+{lines}
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "line", "word"),
+    [
+        ("'--seed', type=int, default=42", "", "--seed=7"),
+        ("'--seed', type=int", "", "--seed=7"),
+        ("'-s', '--random-seed', type=int, required=True", "", "--random-seed=7"),
+        ("'-s', dest='seed', type=int, default=0", "", "-s7"),
+        ("'--random_state', type=int, default=0", "", "--random_state=7"),
+        (
+            "'--split-seed', type=int, default=42",
+            "",
+            "--split-seed=42",
+        ),  # the data, which is to stay the same
+        ("'--seed', type=int, choices=[3], default=3", "", "--seed=3"),
+        ("'--save', default='model.pt'", "", "--save=/r/0/checkpoint/model.pt"),
+        ("'--save', default='out/my model.pt'", "", "--save=/r/0/checkpoint/my_model.pt"),
+        ("'--save', default='best'", "", "--save=best"),  # of what is saved?
+        ("'--save', default='best'", "torch.save(1, args.save)", "--save=/r/0/checkpoint/best"),
+        ("'--output_dir', default='out'", "", "--output_dir=/r/0/checkpoint"),
+        ("'--output_dir', required=True", "", "--output_dir=/r/0/checkpoint"),
+        ("'--output-dir', type=Path, default=Path('a/b')", "", "--output-dir=/r/0/checkpoint"),
+        ("'--save-path', default=os.path.join('a', 'b.pt')", "", "--save-path=/r/0/checkpoint/b.pt"),
+        ("'output_dir'", "", "/r/0/checkpoint"),
+        ("'--dest', default='d'", "os.makedirs(os.path.join(args.dest, 'x'))", "--dest=/r/0/checkpoint"),
+        ("'--dest', default='d'", "open(f'{args.dest}/x', 'w')", "--dest=/r/0/checkpoint"),
+        ("'--dest', default='d'", "(Path(args.dest) / 'x').write_text('')", "--dest=/r/0/checkpoint"),
+        ("'--dest', default='d'", "open(args.dest, mode='a')", "--dest=/r/0/checkpoint/d"),
+        ("'--dest', default='d'", "open(args.dest); torch.save({'d': args.dest}, 'x')", "--dest=d"),
+        ("'--log-dir', default='runs'", "", "--log-dir=/r/0/runs"),
+        ("'--log-file', default='output.log'", "", "--log-file=/r/0/script_output.log"),
+        ("'--output', default='s3://bucket/x'", "", "--output=s3://bucket/x"),
+        ("'--output-size', type=int, default=3", "", "--output-size=3"),
+        ("'--save', default=''", "", "--save="),
+        ("'--checkpoint', default='base.pt'", "torch.load(args.checkpoint)", "--checkpoint=base.pt"),
+    ],
+)
+def test_a_seed_and_where_to_write_are_each_trials_own(here: Here, option: str, line: str, word: str) -> None:
+    script = WRITES.format(options=f"parser.add_argument({option})", lines=line)
+    spec, text = proposed(here("train.py", script))
+    words = spec.objective_words
+    assert isinstance(words, list)
+    assert word in expand(words, first(spec), OWN)
+    assert ("# Each trial has its own: " in text) == ("7" in word or "/r/0" in word)
+    assert "FILL_IN" not in text
+
+
+def test_a_configuration_has_a_seed_and_places_of_each_trials_own(here: Here, tmp_path: Path) -> None:
+    own = OWN | {"run": str(tmp_path)}
+    content = {
+        "seed": 3,
+        "lr": 0.1,
+        "data": {"path": "out/x.csv", "split_seed": 1},
+        "train": {"output_dir": "out", "save_path": "out/m.pt", "log_file": "a.log", "name": "x"},
+    }
+    spec, text = proposed(here("train.json", json.dumps(content)))
+    words = spec.objective_words
+    assert isinstance(words, list)
+    content["seed"] = 7
+    content["train"] = {
+        "output_dir": "/r/0/checkpoint",
+        "save_path": "/r/0/checkpoint/m.pt",
+        "log_file": f"{tmp_path}/a.log",
+        "name": "x",
+    }
+    assert json.loads(Path(expand(words, first(spec), own)[-1]).read_text()) == content
+    assert "# Each trial has its own: seed (${seed}), train.output_dir (${checkpoint}), " in text
+
+
+def test_the_arguments_of_a_trainer_have_a_seed_and_a_folder_of_each_trials_own(here: Here) -> None:
+    text = DATACLASS.replace("(Model,)", "(Model, TrainingArguments)")
+    spec, told = proposed(here("hf.py", text))
+    words = spec.objective_words
+    assert isinstance(words, list)
+    assert words[2:] == ["${args}", "--seed=${seed}", "--output_dir=${checkpoint}"]
+    assert (spec.metric, spec.goal) == ("eval_loss", "minimize")
+    assert 'report(state.log_history[-1]["eval_loss"], step=round(state.epoch))' in told
+
+
+LOGS = "class M:\n    def step(self):\n        self.log({!r}, 1)\n"
+TRAINER = "import transformers\nargs = transformers.TrainingArguments({})\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "goal"),
+    [
+        ("", "val_loss", "minimize"),
+        ("print(json.dumps({'epoch': 1, 'val_acc': 1}))", "val_acc", "maximize"),
+        ("print(json.dumps({'step': 1, 'train_loss': 1, 'loss': 1}))", "loss", "minimize"),
+        ("print(json.dumps({'val_f1': 1, 'val_loss': 1}))", "val_loss", "minimize"),
+        ("wandb.log({'train/loss': 1, 'val/accuracy': 1})", "val/accuracy", "maximize"),
+        (LOGS.format("valid_loss"), "valid_loss", "minimize"),
+        (LOGS.format("val_loss") + "ModelCheckpoint(monitor='val_auc')\n", "val_auc", "maximize"),
+        ("json.dumps({'name': 1, 'epochs': 2})\nx = {'loss_scale': 1}", "val_loss", "minimize"),
+        (TRAINER.format(""), "eval_loss", "minimize"),
+        (TRAINER.format("metric_for_best_model='accuracy'"), "eval_accuracy", "maximize"),
+        (TRAINER.format("metric_for_best_model='eval_loss'"), "eval_loss", "minimize"),
+        ("from trl import SFTTrainer\n", "eval_loss", "minimize"),
+        ("from lightning import Trainer\n", "val_loss", "minimize"),
+    ],
+)
+def test_the_metric_is_what_the_script_shows(here: Here, text: str, metric: str, goal: str) -> None:
+    script = f"{text}\nparser.add_argument('--lr', type=float, default=0.1)\n"
+    spec, told = proposed(here("train.py", script))
+    assert (spec.metric, spec.goal) == (metric, goal)
+    assert f"train.py has to report its {metric};" in told
+    spec, _ = proposed(here("train.json", '{"lr": 0.1}'))
+    assert (spec.metric, spec.goal) == (metric, goal), "of the script beside the file"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "last"),
+    [("type=int, default=5", 5), ("type=float, default=3.0", 3), ("type=int, default=2", None)],
+)
+def test_the_early_stopping_that_is_proposed_counts_epochs(here: Here, epochs: str, last: int | None) -> None:
+    options = "'--lr', type=float, default=.1", "'--batch_size', type=int, default=8", f"'--epochs', {epochs}"
+    script = "".join(f"p.add_argument({option})\n" for option in options)
+    _, text = proposed(here("train.py", script))
+    line = "# early_stopping:"
+    assert (line in text) == (last is not None)
+    spec = loads(text.replace(line, line[2:]), "proposed.yaml")
+    assert spec.early_stopping.max == last
+    assert not [told for told in warnings(spec) if "batch_size" in told.message]
+
+
 def test_dataclasses_that_no_parser_is_given_are_no_options(here: Here) -> None:
     text = DATACLASS.replace("(Model,)", "(Model, TrainingArguments)") + (
         "\n@dataclass\nclass Collator:\n    tokenizer: object\n    dropout: float = 0.1\n"
@@ -258,15 +395,15 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
     assert "letters, digits and _ alone: optimizer.weight-decay" in text
     assert "no single value: optimizer.betas" in text
     words = spec.objective_words
-    assert words == ["python", "train.py", "--config", "${config:train.yaml}"]
+    assert words == ["python", "train.py", "--config", "${config:train.yaml train.seed=$seed}"]
     params = first(spec) | {"optimizer.lr": 1e-05}
-    *_, written = expand(words, params, {"run": str(tmp_path)})
+    *_, written = expand(words, params, {"run": str(tmp_path), "seed": 7})
     assert Path(written) == tmp_path / "trial.yaml"
     content = Path(written).read_text(encoding="utf-8")
     assert yaml.safe_load(content)["optimizer"]["lr"] == 1e-05, "a number for PyYAML too"
     assert content.splitlines()[0] == "# mine" and "# keep me" in content and "amp: yes" in content
     was = yaml.safe_load(CONFIG)
-    was["optimizer"]["lr"] = 1e-05
+    was["optimizer"]["lr"], was["train"]["seed"] = 1e-05, 7
     assert yaml.safe_load(content) == was
 
 
