@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.anchor import Anchor
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
@@ -97,14 +98,29 @@ def _put(content: Any, name: str, value: Any, source: Path) -> None:
 
 
 def _part(content: Any, seen: set[int]) -> None:
-    """Give every alias a copy of its own, so that a value changes where it is named and nowhere else."""
+    """Give every alias and every merged key a value of its own.
+
+    So a value changes where it is named and nowhere else, whether it is a scalar, a list or a mapping.
+    """
     places = content.items() if isinstance(content, dict) else enumerate(content)
     for place, value in list(places):
-        if isinstance(value, dict | list):
-            if id(value) in seen:
-                content[place] = value = copy.deepcopy(value)
+        if id(value) in seen:
+            value = _without_anchors(copy.deepcopy(value))
+        if isinstance(value, dict | list) or hasattr(value, Anchor.attrib):
             seen.add(id(value))
+        content[place] = value  # also a key that is merged in, which then stands here
+        if isinstance(value, dict | list):
             _part(value, seen)
+
+
+def _without_anchors(value: Any) -> Any:
+    """The value, which no alias can mean any more."""
+    if hasattr(value, Anchor.attrib):
+        delattr(value, Anchor.attrib)
+    if isinstance(value, dict | list):
+        for inside in value.values() if isinstance(value, dict) else value:
+            _without_anchors(inside)
+    return value
 
 
 def _is_whole(value: Any) -> bool:

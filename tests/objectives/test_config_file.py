@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from functools import reduce
+from itertools import cycle
+from operator import getitem
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -78,3 +83,41 @@ def test_a_copy_changes_what_is_named_and_nothing_else(tmp_path: Path) -> None:
     source.write_text("[1]")
     with pytest.raises(ObjectiveError, match="no place"):
         write_config(source, {"lr": 0.5}, target)
+
+
+SHARED = """\
+base: &base {lr: &lr 1.0e-3, targets: [q, v], opt: {eps: 1.0e-8, b: 1}, n: 3, nothing: null}
+train: {<<: *base, epochs: 3}
+val:
+  <<: *base
+  lr: 0.5  # its own
+several: {<<: [*base, {z: 1}], opt: {eps: 4}}
+inner: {deep: {<<: *base}, rate: *lr}
+chain: &chain {<<: *base, m: 2}
+last: {<<: *chain}
+alias: *base
+targets: &t [1, 2]
+same: *t
+"""
+
+
+def names(content: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in content.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from names(value, f"{prefix}{name}.")
+
+
+@pytest.mark.parametrize("section", yaml.safe_load(SHARED))
+def test_a_value_that_is_shared_changes_where_it_is_named_alone(tmp_path: Path, section: str) -> None:
+    source, target = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    source.write_text(SHARED)
+    of_the_section = names({section: yaml.safe_load(SHARED)[section]})
+    for name, value in zip(of_the_section, cycle([0.25, ["k"], "w", 3, None]), strict=False):
+        wanted = json.loads(json.dumps(yaml.safe_load(SHARED)))  # nothing of it is shared
+        *outer, last = name.split(".")
+        reduce(getitem, outer, wanted)[last] = value
+        write_config(source, {name: value}, target)
+        assert yaml.safe_load(target.read_text()) == wanted, name
+    write_config(source, {}, target)
+    assert "<<: *base" in target.read_text() and "# its own" in target.read_text()
