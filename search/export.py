@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from ..objectives.config_file import copies
 from ..objectives.told import changed, options
 from ..spaces import Choice, Range, Spec
+from ..spaces.document import written
 from ..storage.states import CONFIRMS_SEED
 from .algorithms import derived_seed
 
@@ -146,8 +147,9 @@ def _flags(content: dict[str, Any]) -> list[str]:
         parameters = parameters | {"seed": parameters.get("seed", content["seed"])}
     elif (found := options(objective["command"], parameters, content["seed"])) is not None:
         return found
-    return [f"--{name}={_flag(value)}" for name, value in parameters.items()]
+    as_run = isinstance(objective, dict)  # its script has read just these
+    return [f"--{name}={_flag(value, as_run)}" for name, value in parameters.items()]
 
 
-def _flag(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _flag(value: Any, as_run: bool) -> str:
+    return value if as_run and isinstance(value, str) else written(value)

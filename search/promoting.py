@@ -12,7 +12,8 @@ from typing import Self
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..spaces import Spec
+from ..spaces import Choice, Spec
+from ..spaces.ranges import brief
 from ..spaces.stopping import Rungs
 from ..storage.live import LiveStorage
 from ..storage.states import AT_RUNG, at_rung, audited_at, confirms, unusable
@@ -129,7 +130,11 @@ class Promoting:
         return event
 
     def _standing(self, trial: FrozenTrial) -> str:
-        told = [f"{name} {value}" for name, value in kind_of(self._alike, trial)]
+        told = []
+        for name, label in kind_of(self._alike, trial):
+            choice = self._spec.parameters[name]
+            value = choice.value_of(label) if isinstance(choice, Choice) else label
+            told.append(f"{name} {brief(value)}")
         return f"{self._promotion.standing(trial.number)}{' with ' if told else ''}{', '.join(told)}"
 
 

@@ -7,9 +7,10 @@ cannot pass (aliases that multiply, nesting without end, numbers of a million di
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ NULL = re.compile(r"|~|null|Null|NULL")
 TRUE = re.compile(r"true|True|TRUE")
 FALSE = re.compile(r"false|False|FALSE")
 INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+NOTHING = {"None", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "-"}  # of Python, pandas, and our tables
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
@@ -268,3 +270,41 @@ def scalar(text: str) -> Any:
             raise ValueError(f"{text} is too large for a number")
         return number
     return text
+
+
+def written(value: Any) -> str:
+    """A value for people to read; a text that could be read as something else is in quotes."""
+    if isinstance(value, str) and not _could_be_more(value):
+        return value
+    said = json.dumps(value, ensure_ascii=False)
+    return said if said.isprintable() else "".join(map(_visible, said))
+
+
+def _visible(character: str) -> str:
+    """A character that no terminal obeys, as JSON may write it."""
+    escaped = character.encode("utf-16-be", "surrogatepass").hex()
+    pairs = [escaped[at : at + 4] for at in range(0, len(escaped), 4)]
+    return character if character.isprintable() else "".join(f"\\u{pair}" for pair in pairs)
+
+
+def _could_be_more(text: str) -> bool:
+    """Whether a text looks like nothing, a truth, a number, a list in JSON, or two values of a list."""
+    if text in NOTHING or text != text.strip() or not text.isprintable() or " | " in text:
+        return True
+    return any(_is_read(text, reader) for reader in (json.loads, float)) or not _is_text(text)
+
+
+def _is_text(text: str) -> bool:
+    try:
+        return isinstance(scalar(text), str)
+    except ValueError:  # .inf
+        return False
+
+
+def _is_read(text: str, reader: Callable[[str], Any]) -> bool:
+    """Whether a reader takes it: Python's takes `nan` and `1_000` for numbers."""
+    try:
+        reader(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

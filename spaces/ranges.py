@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
+from .document import written
 from .model import Model, Number, Plain, expression, plain, raise_all, refuse, show
 
 MOST_VALUES = 10_000  # a range of more values than this is not listed
@@ -225,7 +225,5 @@ def _exact(number: float) -> Fraction:
 
 
 def brief(value: Any) -> str:
-    """A value for a line of text: no quotes, no zero that says nothing."""
-    if isinstance(value, float):
-        return str(value).removesuffix(".0")
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """A value for a line of text: no zero that says nothing."""
+    return str(value).removesuffix(".0") if isinstance(value, float) else written(value)

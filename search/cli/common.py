@@ -107,7 +107,9 @@ def about_password(words: Iterable[str]) -> str | None:
 
 def text(value: Any) -> str:
     """A value as a space file would write it."""
-    return value if isinstance(value, str) else json.dumps(value)
+    from ...spaces.document import written
+
+    return written(value)
 
 
 def brief(value: Any) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from ...objectives.catalog import idle_parameters, is_bundled, known_parameters, with_defaults
 from ...objectives.told import Told
 from ...spaces import nested
+from ...spaces.document import written
 from ..errors import UsageError
 from ..yaml_text import one_line
 from .names import ALIASES, DATA, LORA, MAPPINGS, NEUTRAL, OF_PEFT, OF_TRL, SAME, TRAINING, WHOLE, misfit
@@ -62,7 +63,7 @@ class Recipe:
     def lose(self, name: str, value: Any, why: str = "it has no counterpart") -> None:
         """Note what cannot be said, unless it changes nothing."""
         if value is not None and not (name in NEUTRAL and NEUTRAL[name] == value):
-            self.lost[one_line(f"{name} {value if isinstance(value, str) else _brief(value)}")] = why
+            self.lost[one_line(f"{name} {_brief(value)}")] = why
 
 
 def recipe_of(
@@ -330,4 +331,6 @@ def _schedule(recipe: Recipe, left: _Left, *, ours: bool) -> None:
 
 
 def _brief(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:g}" if isinstance(value, float) else written(value) if isinstance(value, str) else str(value)
+    )

@@ -1,17 +1,22 @@
 """What is exported is read back and equals the trial it came from, in every format."""
 
+import io
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from ruamel.yaml import YAML
 
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.algorithms import derived_seed
+from hpsearch.search.cli.studies import csv_text
 from hpsearch.search.document import load_document
 from hpsearch.search.export import beyond, config_of, document, render
+from hpsearch.search.report import trial_rows
 from hpsearch.search.training import train
 
 OBJECTIVE = """
@@ -178,3 +183,32 @@ def test_flags_have_no_seed_that_was_not_used(objective: Any, parameters: dict[s
     assert render(content, "flags") == f"{flags}\n"
     told = isinstance(objective, dict) and "seed" not in parameters
     assert ("seed 7" in beyond(content, "flags", Path())) is told
+
+
+MIXED = [None, "null", "1", 1, True, "true", 0.5, "0.5", "NA", "plain", [1, "1"]]
+
+
+def test_values_of_a_csv_keep_their_kind_in_pandas(searched: StudyResult) -> None:
+    row = trial_rows(searched)[0]
+    text = csv_text([replace(row, params={"p": value}) for value in MIXED] + [replace(row, params={})], ["p"])
+    *cells, absent = pandas.read_csv(io.StringIO(text), dtype=str)["params_p"]
+    said = ["null" if pandas.isna(cell) else cell for cell in cells]  # pandas takes null for nothing
+    assert [value if value == "plain" else json.loads(value) for value in said] == MIXED
+    assert pandas.isna(absent)
+    numbers = csv_text([replace(row, params={"p": value}) for value in (1, 2)], ["p"])
+    assert pandas.read_csv(io.StringIO(numbers))["params_p"].dtype == int
+
+
+@pytest.mark.parametrize(
+    ("objective", "flags"),
+    [
+        ("a.py:train", ['--a="1"', "--b=1", "--c=plain", '--d="null"', "--e=null"]),
+        ({"command": ["python", "a.py", "${args}"]}, ["--a=1", "--b=1", "--c=plain", "--d=null", "--e=null"]),
+    ],
+)
+def test_flags_tell_texts_apart_but_for_a_script_which_gets_what_it_got(
+    objective: Any, flags: list[str]
+) -> None:
+    parameters = {"a": "1", "b": 1, "c": "plain", "d": "null", "e": None}
+    content = {"objective": objective, "parameters": parameters, "seed": 0}
+    assert shlex.split(render(content, "flags"))[:5] == flags

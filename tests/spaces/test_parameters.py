@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from itertools import pairwise
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hpsearch.spaces import Choice, Constant, Derived, Range, describe
+from hpsearch.spaces.document import written
 from hpsearch.spaces.ranges import Prior
 
 FINITE = st.floats(-1e12, 1e12, allow_subnormal=False)
@@ -164,9 +166,41 @@ def test_true_is_no_one() -> None:
         (Range(min=1, max=9, prior=Prior(at=3), when="a > 1"), "int 1 .. 9, prior 3, when a > 1"),
         (Choice(choices=["constant", 2, None, [1, "b"]]), 'choice constant | 2 | null | [1, "b"]'),
         (Choice(choices=[1], when={"a": ["x", 2], "b": True}), "choice 1, when a is x or 2 and b is true"),
+        (
+            Choice(choices=[None, "null", "1", True, "true", 0.5, "0.5"]),
+            'choice null | "null" | "1" | true | "true" | 0.5 | "0.5"',
+        ),
+        (Choice(choices=[1], when={"a": ["1", 2]}), 'choice 1, when a is "1" or 2'),
+        (Choice(choices=["1", 2], prior=Prior(at="1")), 'choice "1" | 2, prior "1"'),
+        (Constant(value="400"), 'constant "400"'),
         (Constant(value=400), "constant 400"),
         (Derived(expr="a * 2"), "= a * 2"),
     ],
 )
 def test_describe(parameter: Any, text: str) -> None:
     assert describe(parameter) == text
+
+
+PLAIN = ["cosine", "yes", "a b", "q_proj,v_proj", "../data/a.txt", "1.5h", "v1.2", "é", "[/b]", "a|b"]
+ODD = [
+    *["", " ", "a ", "-", "null", "~", "Null", "None", "true", "TRUE", "False", "nan", "NaN", "N/A", "NA"],
+    *["1", "-1", "0x1F", "1e-3", ".5", "1_000", ".inf", "inf", "[1, 2]", "{}", '"a"', "a | b", "a\nb"],
+]
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_a_text_that_is_nothing_else_stands_without_quotes(text: str) -> None:
+    assert written(text) == text
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_a_text_that_could_be_something_else_is_quoted(text: str) -> None:
+    assert written(text).startswith('"')
+
+
+@given(st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(-1e9, 1e9) | st.text())
+def test_what_is_written_reads_back_as_the_same(value: Any) -> None:
+    said = written(value)
+    assume(not isinstance(value, str) or said.startswith('"'))  # a plain text may hold YAML's signs
+    found = json.loads(said)
+    assert found == value and type(found) is type(value) and said.isprintable()
