@@ -26,12 +26,14 @@ from . import auditing, plan
 from .algorithms import make_pruner
 from .audit import Audited
 from .backends import make_backend
+from .commands import command, finding
 from .confirmation import Confirmed
 from .confirming import outcome, overlooked, searched
 from .driver import Driver, Watcher
 from .errors import SearchError
 from .export import config_of, has_config
 from .extras import check_extras
+from .failures import failed_in_words
 from .guardian import guarded
 from .memory import Memory
 from .note import write_note
@@ -235,13 +237,17 @@ def run(
             before = sum(t.state.is_finished() for t in driver.trials)
             driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
             _explain(driver, named=objective is None)
+            again = command("retry", live.name, "--failed", *finding(storage, runs))
+            if (failed := _failed_before(driver)) is not None:
+                driver.say(f"{failed}; to try again, also while this search runs: {again}")
             try:
                 interrupted = _drive(driver, worker_backend)
             finally:
                 if tracking is not None:
                     tracking.close(driver.trials)
     if driver.fatal:
-        raise SearchError(driver.fatal)
+        failed = failed_in_words(driver.trials)
+        raise SearchError(driver.fatal + (f"\nmend it, and try again: {again}" if failed else ""))
     ran = sum(t.state.is_finished() for t in driver.trials) - before
     return StudyResult(
         live.name, driver.study, spec, url, folder, ran, driver.stop_reason, driver.stopped, interrupted
@@ -313,6 +319,13 @@ def _explain(driver: Driver, *, named: bool) -> None:
     begins = not any(trial.datetime_start for trial in driver.trials)
     if named and begins and (code := plan.own_code(driver.spec)):
         driver.say(code)
+
+
+def _failed_before(driver: Driver) -> str | None:
+    """Which trials of a study failed that a search goes on with; None where it has nothing left to do."""
+    trials = driver.spec.budget.trials
+    over = driver.stop_reason is not None or (trials is not None and driver.finished >= trials)
+    return None if over else failed_in_words(driver.trials)
 
 
 def _drive(driver: Driver, backend: Any) -> bool:

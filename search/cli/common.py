@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 import sys
 import time
 from collections.abc import Iterable
@@ -15,6 +13,8 @@ import psutil
 import typer
 
 from ...storage.passwords import hidden
+from ..commands import command as command
+from ..commands import finding as finding
 from ..errors import SearchError
 
 if TYPE_CHECKING:
@@ -74,12 +74,6 @@ def options(**options: Any) -> list[str]:
     return [word for name, value in given(**options).items() for word in (f"--{name}", str(value))]
 
 
-def finding(storage: str | None, runs: Path | None) -> list[str]:
-    """The options that a further command needs to find the same study."""
-    from_environment = storage == os.environ.get("HPSEARCH_STORAGE")
-    return options(storage=None if from_environment else storage, runs=runs)
-
-
 def names(given: list[str] | None) -> list[str] | str | None:
     """Names of an option that may be repeated, or hold several with commas between them."""
     if given is None:
@@ -91,11 +85,6 @@ def names(given: list[str] | None) -> list[str] | str | None:
 def number_or_word(value: str) -> int | str:
     """`4` as a number, `auto` as it is."""
     return int(value) if value.lstrip("-").isdecimal() else value
-
-
-def command(*words: str) -> str:
-    """A command to type, quoted for the shell. A URL's password stays out of it."""
-    return shlex.join(["hpsearch", *map(hidden, words)])
 
 
 def about_password(words: Iterable[str]) -> str | None:

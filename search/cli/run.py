@@ -95,6 +95,8 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
     """The winner, what it beat, and the next commands, which find the study by these options."""
     from rich.text import Text
 
+    from ..failures import failed_in_words
+    from ..progress import STYLES
     from ..report import against, audit_of, confirmation
 
     if not result.ran and not result.stopped:
@@ -119,19 +121,25 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
             console.print(_to_confirm(result), soft_wrap=True)
     for line in audit_of(result):
         console.print(f"audit: {line}", soft_wrap=True)
+    failed = failed_in_words(result.study.get_trials(deepcopy=False))
+    if failed is not None:
+        console.print(Text(failed, style=STYLES["fail"]), soft_wrap=True)
+    name = result.name
+    retry = [("retry", name, "--failed", *options)] * (failed is not None)
     if result.stopped:
         renamed = result.name != result.spec.name and "--name" not in sys.argv  # by somebody, meanwhile
         again = [*sys.argv[1:], *(["--name", result.name] if renamed else [])]
         console.print(f"continue with: {common.command(*again)}", soft_wrap=True)
-    elif best is not None:
+        for words in retry:
+            console.print(f"to try failed trials again: {common.command(*words)}", soft_wrap=True)
+    else:
+        winner = [("export", name, "-o", "best.yaml", *options), ("train", "best.yaml")]
         console.print("next:")
-        name = result.name
         for words in (
-            *[("retry", name, "--failed", *options)] * _failed_to_confirm(result),
+            *retry,
             ("show", name, *options),
             ("dashboard", *options),
-            ("export", name, "-o", "best.yaml", *options),
-            ("train", "best.yaml"),
+            *(winner if best is not None else []),
         ):
             console.print(f"  {common.command(*words)}", soft_wrap=True)
     about = common.about_password(sys.argv[1:])
@@ -153,16 +161,6 @@ def _may_confirm(result: StudyResult) -> bool:
     if result.stopped or not others or not wished:
         return False
     return result.spec.confirm.top is None or bool(more_time(result) or more_samples(result))
-
-
-def _failed_to_confirm(result: StudyResult) -> bool:
-    """Whether trainings failed that were to confirm somebody."""
-    from optuna.trial import TrialState
-
-    from ...storage.states import confirms
-
-    failed = result.study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
-    return any(confirms(trial) is not None for trial in failed)
 
 
 def _to_confirm(result: StudyResult) -> str:

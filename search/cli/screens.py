@@ -17,6 +17,7 @@ from ..console import PlainConsole
 from ..durations import counted, duration
 from ..edges import FEWEST as FEWEST_FOR_EDGES
 from ..edges import Edges
+from ..failures import MOST_NAMED
 from ..progress import STYLES, sparkline
 from ..report import Ending, Spent, StudyReport, TrialReport, TrialRow
 from ..story import Story, tried
@@ -27,7 +28,6 @@ GAP = 2  # between columns
 BAR = 12  # characters of the longest importance
 MOST_POINTS = 32  # of a curve in a table, on a terminal
 CURVE = 40  # characters of a curve
-MOST_TRIALS = 8  # named beside a reason
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -105,6 +105,8 @@ def next_steps(report: StudyReport, options: Sequence[str]) -> list[tuple[str, s
     lost = [number for ending in report.endings if ending.why in ENDINGS for number in ending.trials]
     if failed:
         steps.append(step("see why it failed", "show", report.name, "--trial", str(failed[-1])))
+        which = "those that failed" if len(failed) > 1 else "it"
+        steps.append(step(f"try {which} again", "retry", report.name, "--failed"))
     elif lost and report.best is None:
         steps.append(step("see why it ended", "show", report.name, "--trial", str(lost[-1])))
     if report.best is not None:
@@ -301,8 +303,8 @@ def bar(share: float, width: int) -> str:
 def _endings(endings: Iterable[Ending]) -> Padding:
     table = Table.grid(padding=(0, GAP, 0, 0))
     for ending in endings:
-        listed = ", ".join(map(str, ending.trials[:MOST_TRIALS]))
-        more = len(ending.trials) - MOST_TRIALS
+        listed = ", ".join(map(str, ending.trials[:MOST_NAMED]))
+        more = len(ending.trials) - MOST_NAMED
         trials = f"{'trial' if len(ending.trials) == 1 else 'trials'} {listed}"
         trials += f" and {more} more" if more > 0 else ""
         if ending.state == "fail":

@@ -158,8 +158,9 @@ def _how_to_report(shown: Shown, script: str) -> Iterator[str]:
     else:
         yield f"#     report({name}, step=step)"
     yield f"# or a printed line {json.dumps({'step': 1, shown.metric: 0.5})}, from any language."
-    yield "# Save, then report: at a report a trial may pause or end. It goes on from what it saved in a folder"
-    yield "# of its own, ${checkpoint} ($HPSEARCH_CHECKPOINT), then also ${resume_from} ($HPSEARCH_RESUME_FROM)."
+    yield "# Save, then report: at a report a trial may pause or end, and it goes on from what it saved in"
+    yield "# its folder, ${checkpoint} or $HPSEARCH_CHECKPOINT; then ${resume_from} or $HPSEARCH_RESUME_FROM"
+    yield "# says where that is, else they are empty."
 
 
 def _is_whole(numbers: dict[str, Any]) -> bool:

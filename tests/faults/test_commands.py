@@ -121,8 +121,12 @@ def test_a_search_obeys_another_terminal(bench: Any, command: Any, tell: Any) ->
 @pytest.mark.parametrize("backend_name", ["optuna"])
 def test_a_study_that_nobody_searches_takes_kills_and_retries(bench: Any, command: Any, tell: Any) -> None:
     search = command(**fields(bench, "failing", budget={"trials": 5}, execution={"workers": 1, "retries": 0}))
+    retry = "hpsearch retry study --failed"
     output, _ = search.start().communicate(timeout=120)
     assert bench.states() == ["FAIL", "FAIL", *["COMPLETE"] * 3], output
+    assert "\n2 trials failed (0, 1): " in output and f"next:\n  {retry}\n" in output
+    code, said = tell("show", "study")
+    assert code == 0 and re.search(f"{retry} --storage .* +try those that failed again\n", said)
     for words, told in (
         (("retry", "study", "3"), "trial 3 is complete; only failed trials are tried again"),
         (("retry", "study", "9"), "has no trial 9"),
@@ -147,3 +151,7 @@ def test_a_study_that_nobody_searches_takes_kills_and_retries(bench: Any, comman
     assert [t.state.name for t in trials] == ["COMPLETE", "FAIL", *["COMPLETE"] * 3], output
     assert not trials[0].user_attrs.keys() & {"error", "reason", "traceback"}
     assert re.search(r"trial 0 +complete", output)
+    began = (
+        f"1 trial failed (1): killed by hpsearch kill; to try again, also while this search runs: {retry}\n"
+    )
+    assert began in output[: output.index("trial 0")]

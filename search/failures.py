@@ -1,0 +1,23 @@
+"""Trials that failed: they are spent, and are tried again only where somebody asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from optuna.trial import FrozenTrial, TrialState
+
+MOST_NAMED = 8  # of trials, where they are counted
+
+
+def failed_in_words(trials: Sequence[FrozenTrial]) -> str | None:
+    """Which trials of a study failed, and of what; None where none did."""
+    failed = [trial for trial in trials if trial.state == TrialState.FAIL]
+    if not failed:
+        return None
+    reasons = [
+        str(trial.user_attrs.get("reason", "by another program")).partition("\n")[0] for trial in failed
+    ]
+    numbers = ", ".join(str(trial.number) for trial in failed[:MOST_NAMED])
+    numbers += f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
+    why = reasons[-1] if len(set(reasons)) == 1 else f"the last one: {reasons[-1]}"
+    return f"{len(failed)} trial{'s' * (len(failed) > 1)} failed ({numbers}): {why}"
