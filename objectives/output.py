@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import subprocess
@@ -16,6 +17,7 @@ from typing import IO, BinaryIO
 from .reports import quoted
 
 SILENCE_SECONDS = 0.5  # of a script that has ended, before its output counts as read
+LEFT_SECONDS = 5.0  # for what a script that has ended left behind, which may print for ever
 LOOK_SECONDS = 0.05  # between two looks at processes that are on their way out
 AT_ONCE = 1 << 20  # bytes that are read before somebody looks at them
 TAIL = 4096  # bytes of standard error that are remembered
@@ -66,18 +68,18 @@ class Output:
 
         What a script started and left behind may keep its output open; that does not hold the trial.
         """
+        since, until = time.monotonic(), math.inf
         while self._selector.get_map() and not any(other.poll() for other in self._ranks[1:]):
-            since = time.monotonic()
             ended = None not in [process.poll() for process in self._ranks]
+            if ended:
+                until = min(until, time.monotonic() + LEFT_SECONDS)
             ready = self._selector.select(SILENCE_SECONDS)
-            while not ready and not ended and not any(other.poll() for other in self._ranks[1:]):
-                ended = None not in [process.poll() for process in self._ranks]
-                ready = self._selector.select(SILENCE_SECONDS)
-            if not ready:
-                break
             waited = time.monotonic() - since
-            if text := self._read():
+            if ready and (text := self._read()):
                 yield Piece(text, waited)
+                since = time.monotonic()
+            if ended and (not ready or time.monotonic() > until):
+                break
 
     def drain(self, seconds: float) -> None:
         """Pass on what else is printed, until all processes have ended, for at most so many seconds."""

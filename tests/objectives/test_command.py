@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hpsearch.objectives import TrialStopped, command
+from hpsearch.objectives import TrialStopped, command, output
 from hpsearch.objectives.base import NothingReported, ObjectiveError, ScriptError
 from hpsearch.objectives.command import CommandObjective, expand, flat
 
@@ -382,6 +382,18 @@ def test_what_a_script_leaves_running_holds_no_trial(script: Any, trial: HandTri
     )(trial)
     if session:  # it asked for a life of its own
         os.kill(int(value), signal.SIGKILL)
+    assert gone(int(value))
+
+
+def test_what_a_script_leaves_behind_that_never_falls_silent_holds_no_trial(
+    script: Any, trial: HandTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "LEFT_SECONDS", 0.2)
+    value = script(
+        "import subprocess\n"
+        "child = subprocess.Popen(['sh', '-c', 'while :; do echo .; sleep 0.05; done'])\n"
+        "print(f'{{\"loss\": {child.pid}}}')\n"
+    )(trial)
     assert gone(int(value))
 
 
