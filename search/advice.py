@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..objectives.guides import Ending, Seen, advice, against_worsening
 from ..spaces import Spec
 from ..storage.files import METRICS
-from .export import config_of, has_config
+from .export import config_of, has_config, searched_of
 from .trial import Report, look_at
 
 MOST_IN_A_REASON = 2  # sentences; `hpsearch show --trial` has them all
@@ -35,6 +35,7 @@ def _seen(
         metric=spec.metric,
         unit=spec.resource,
         maximize=spec.goal == "maximize",
+        searched=searched_of(spec),
         best=(best.number, config_of(spec, best)) if best is not None and has_config(spec, best) else None,
     )
 

@@ -78,6 +78,34 @@ class Document:
         return float(value) if isinstance(value, int | float) and not self.overridden else None
 
     @property
+    def maximize(self) -> bool:
+        """Whether more of the metric was better in the search that it comes from."""
+        return self.provenance.get("goal") == "maximize"
+
+    @property
+    def best(self) -> tuple[int, dict[str, Any]] | None:
+        """The best trial of the search that it comes from, and what that had of what was searched."""
+        number, found = self.provenance.get("best"), self._searched
+        if not isinstance(number, int) or not found:
+            return None
+        return number, {name: about["best"] for name, about in found.items() if "best" in about}
+
+    @property
+    def searched(self) -> dict[str, tuple[float, float] | None]:
+        """What that search varied, with the range where it is one of numbers."""
+        ends = {name: (about.get("min"), about.get("max")) for name, about in self._searched.items()}
+        return {
+            name: (low, high) if isinstance(low, int | float) and isinstance(high, int | float) else None
+            for name, (low, high) in ends.items()
+        }
+
+    @property
+    def _searched(self) -> dict[str, dict[str, Any]]:
+        found = self.provenance.get("searched")
+        known = found.items() if isinstance(found, dict) else ()
+        return {str(name): about for name, about in known if isinstance(about, dict)}
+
+    @property
     def processes(self) -> int:
         """How many train it together, as its trial's did."""
         found = self.provenance.get("processes_per_trial")

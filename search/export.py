@@ -14,8 +14,9 @@ from ruamel.yaml import YAML
 
 from ..objectives.config_file import copies
 from ..objectives.told import changed, options
-from ..spaces import Choice, Range, Spec
+from ..spaces import Choice, Derived, Range, Spec
 from ..spaces.document import written
+from ..spaces.relations import reads
 from ..storage.states import CONFIRMS_SEED
 from .algorithms import derived_seed
 
@@ -52,8 +53,34 @@ def seed_of(spec: Spec, trial: FrozenTrial) -> int:
     return derived_seed(spec.search.seed, *what)
 
 
-def document(spec: Spec, trial: FrozenTrial, provenance: dict[str, Any]) -> dict[str, Any]:
-    """What `hpsearch train` needs to run a trial again, and what it comes from."""
+def searched_of(spec: Spec) -> dict[str, tuple[float, float] | None]:
+    """What a search varies of what trains, with its range where it is one of numbers."""
+    of_searched = set(spec.space.searched)
+    found: dict[str, tuple[float, float] | None] = {}
+    for name in spec.space.order:
+        parameter = spec.parameters[name]
+        if isinstance(parameter, Derived) and of_searched.intersection(reads(parameter)):
+            of_searched.add(name)
+        if name not in of_searched:
+            continue
+        values = parameter.choices if isinstance(parameter, Choice) else []
+        numbers = [
+            value for value in values if isinstance(value, int | float) and not isinstance(value, bool)
+        ]
+        if isinstance(parameter, Range):
+            found[name] = (parameter.min, parameter.max)
+        else:
+            found[name] = (min(numbers), max(numbers)) if numbers and len(numbers) == len(values) else None
+    return found
+
+
+def document(
+    spec: Spec, trial: FrozenTrial, provenance: dict[str, Any], best: FrozenTrial | None = None
+) -> dict[str, Any]:
+    """What `hpsearch train` needs to run a trial again, and what it comes from.
+
+    `best` is the study's best trial, where that is another.
+    """
     objective = spec.objective if isinstance(spec.objective, str) else spec.objective.model_dump()
     return {
         "objective": objective,
@@ -66,11 +93,26 @@ def document(spec: Spec, trial: FrozenTrial, provenance: dict[str, Any]) -> dict
             **({"value": trial.value} if trial.state == TrialState.COMPLETE else {}),
             "space": provenance.get("space"),
             "threads": provenance.get("threads"),
+            **({"goal": spec.goal} if spec.goal == "maximize" else {}),
             **_ranks(spec),
             "git_commit": provenance.get("git_commit"),
             "versions": provenance.get("versions"),
+            **_found(spec, trial if best is None else best),
         },
     }
+
+
+def _found(spec: Spec, best: FrozenTrial) -> dict[str, Any]:
+    """What the search has varied, how far, and where the best was."""
+    if best.state != TrialState.COMPLETE:
+        return {}
+    config, searched = spec.space.passed(config_of(spec, best)), searched_of(spec)
+    ranges = {
+        name: {"best": config[name]} | ({} if span is None else {"min": span[0], "max": span[1]})
+        for name, span in searched.items()
+        if name in config
+    }
+    return {"best": best.number, "searched": ranges}
 
 
 def _ranks(spec: Spec) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..objectives.base import ObjectiveError, TrialStopped
 from ..objectives.catalog import export, identifying, training_config
+from ..objectives.command import flat
 from ..objectives.resolve import describe, reports_again, resolve
 from ..storage.files import file_name
 from .document import Document, check, load_document
@@ -197,7 +198,16 @@ def _advice(document: Document, trial: LocalTrial, ended: Ending) -> tuple[str, 
     from .trial import look_at
 
     reports = look_at(trial.checkpoint.parent / METRICS)
-    seen = Seen(document.parameters, ended, reports, metric=document.metric, unit=document.unit)
+    seen = Seen(
+        flat(document.parameters),
+        ended,
+        reports,
+        metric=document.metric,
+        unit=document.unit,
+        maximize=document.maximize,
+        best=document.best,
+        searched=document.searched,
+    )
     return tuple(advice(document.objective, seen))
 
 

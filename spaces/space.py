@@ -39,7 +39,7 @@ class Space:
     ) -> None:
         self.parameters = dict(parameters)
         self.searched = tuple(name for name, p in parameters.items() if isinstance(p, Range | Choice))
-        self._order = order(self.parameters)
+        self.order = tuple(order(self.parameters))  # each after those that it reads
         self._constraints = [Expression.parse(text) for text in constraints]
         self._expressions: dict[str, Expression] = {}
         self._conditions: dict[str, Expression] = {}
@@ -60,7 +60,7 @@ class Space:
         Raises `SpaceError` where an expression has no value.
         """
         config: dict[str, Any] = {}
-        for name in self._order:
+        for name in self.order:
             parameter = self.parameters[name]
             expression = self._expressions.get(name)
             if not self._active(name, parameter, config):

@@ -11,14 +11,16 @@
 
     advise(LoraConfig, Seen(params, "diverged", reports))  ->  ["lower learning_rate from 0.03 to 0.003", ...]
 
-Advice names only parameters that the run has and that change something in it. This module imports no torch.
+Advice names only parameters that the run has and that change something in it. Of what a search has
+varied, it says nothing that the search has answered: it goes towards the best trial, and from there past the
+end of a range alone. This module imports no torch.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
@@ -69,6 +71,7 @@ class Seen:
     unit: str = "samples"
     maximize: bool = False
     best: tuple[int, Mapping[str, Any]] | None = None  # the study's best trial, maybe this: number, params
+    searched: Mapping[str, tuple[float, float] | None] = field(default_factory=dict)  # ranges, where numbers
 
 
 def advise(config: type[Training] | None, seen: Seen) -> list[str]:
@@ -146,6 +149,33 @@ class _Run:
     def _epochs(self, name: str) -> bool:
         return self.seen.unit == "epochs" and "epochs" in name
 
+    def open(self, name: str, to: float | None = None) -> float | None:
+        """What is left to advise of a number that a guide would change to `to`; None where the search knows.
+
+        A run that diverged or had no memory needs another value, whatever the search says.
+        """
+        value = self.number(name)
+        if name not in self.seen.searched or value is None or to is None or self.seen.ended != "complete":
+            return to
+        best = None if self.seen.best is None else _number(self.seen.best[1].get(name))
+        if best is not None and best != value:
+            return None if (best > value) != (to > value) else min(best, to) if to > value else max(best, to)
+        span = self.seen.searched[name]
+        if span is None:
+            return None if best is not None else to
+        end = span[1] if to > value else span[0]
+        if value >= end if to > value else value <= end:
+            return to  # where the search has not been
+        if best is not None:
+            return None
+        return min(to, end) if to > value else max(to, end)
+
+    def is_open(self, name: str, to: Sequence[Any]) -> bool:
+        """The same of a choice that would become one of these: the best trial's, where that is known."""
+        if name not in self.seen.searched or self.seen.best is None or self.seen.ended != "complete":
+            return True
+        return self.seen.best[1].get(name) in to
+
     def best_rate(self, name: str) -> tuple[int, float] | None:
         """The best trial's number and learning rate."""
         if self.seen.best is None:
@@ -184,6 +214,8 @@ def _clip(run: _Run, grown: tuple[float, float] | None) -> Iterator[str]:
     if clip is None:
         return
     name, limit = clip
+    if run.open(name, 1.0) != 1:
+        return
     told = f"the gradient's norm grew from {_said(grown[0])} to {_said(grown[1])}: " if grown else ""
     if limit == 0:
         yield f"{told}set {name} to 1 (it is 0, which is no limit)"
@@ -198,7 +230,8 @@ def _lower_rate(run: _Run) -> Iterator[str]:
     name, value = rate
     best = run.best_rate(name)
     if best is None:
-        yield f"lower {name} from {_plain(value)} to {_plain(value / 10)}"
+        if (lower := run.open(name, value / 10)) is not None:
+            yield f"lower {name} from {_plain(value)} to {_plain(lower)}"
     elif value > best[1]:
         times = f"{_said(value / best[1], 2)} times that of the best trial"
         yield f"{name} {_plain(value)} is {times} ({_plain(best[1])} in trial {best[0]}): lower it"
@@ -212,12 +245,12 @@ def _warm_up(run: _Run) -> Iterator[str]:
     ratio = run.number("warmup_ratio")
     if ratio is None or run.number("warmup_steps") or run.values.get("lr_scheduler") == "one_cycle":
         return
-    if not _in_first_half(run):
+    if not _in_first_half(run) or ratio >= 0.1 or (longer := run.open("warmup_ratio", 0.1)) is None:
         return
     if ratio == 0:
-        yield "set warmup_ratio to 0.1 (it is 0, so the first step is at the full rate)"
-    elif 0 < ratio < 0.1:
-        yield f"raise warmup_ratio from {_plain(ratio)} to 0.1"
+        yield f"set warmup_ratio to {_plain(longer)} (it is 0, so the first step is at the full rate)"
+    elif ratio > 0:
+        yield f"raise warmup_ratio from {_plain(ratio)} to {_plain(longer)}"
 
 
 def _in_first_half(run: _Run) -> bool:
@@ -232,6 +265,8 @@ def _turn(run: _Run) -> int:
 
 def _weaken_adapters(run: _Run) -> Iterator[str]:
     alpha, ratio, rank = (run.number(name) for name in ("lora_alpha", "alpha_over_r", "lora_r"))
+    if run.open("lora_alpha", 0) is None or run.open("alpha_over_r", 4) is None:
+        return
     if ratio is not None and ratio > 4:
         yield f"lower alpha_over_r from {_plain(ratio)}: 2 to 4 is usual"
     elif ratio is None and alpha is not None and rank is not None and 0 < 4 * rank < alpha:
@@ -241,6 +276,8 @@ def _weaken_adapters(run: _Run) -> Iterator[str]:
 
 def _let_it_fall(run: _Run) -> Iterator[str]:
     length = run.length()
+    if not run.is_open("lr_scheduler", ("linear", "cosine")):
+        return
     if run.values.get("lr_scheduler") == "constant" and length and not _in_first_half(run):
         at = f"at {_turn(run):,} of {_said(length[1])} {run.seen.unit}"
         yield f"set lr_scheduler to linear or cosine: {at} they have lowered the rate"
@@ -284,8 +321,12 @@ def _smaller_batches(run: _Run) -> Iterator[str]:
 
 def _smaller_model(run: _Run, why: str) -> Iterator[str]:
     depth = run.first(DEPTHS)
-    if depth is not None and depth[1] >= 2:
-        yield f"halve {depth[0]} from {_plain(depth[1])} to {int(depth[1] // 2)}: {why}"
+    if depth is None or depth[1] < 2:
+        return
+    fewer = run.open(depth[0], depth[1] // 2)
+    if fewer is not None:
+        verb = "halve" if fewer == depth[1] // 2 else "lower"
+        yield f"{verb} {depth[0]} from {_plain(depth[1])} to {int(fewer)}: {why}"
 
 
 # A run that came to its end
@@ -349,20 +390,26 @@ def _from_best(run: _Run) -> str:
 def _against_overfitting(run: _Run) -> Iterator[str]:
     best, length = _best(run), run.length()
     patience = run.number("early_stopping_patience")
-    if not patience and length is not None and best.step < length[1]:
+    if not patience and length is not None and best.step < length[1] and run.open(length[0], best.step):
         yield f"lower {length[0]} from {_plain(length[1])} to {best.step}"
     if patience == 0:
         yield "set early_stopping_patience to 3 (it is 0): the run ends after 3 worse validations"
     dropout = run.first(DROPOUTS)
     if dropout is not None and 0 <= dropout[1] < 0.1:
-        yield f"raise {dropout[0]} from {_plain(dropout[1])} to {'0.05' if dropout[1] < 0.03 else '0.1'}"
+        yield from _changed(run, *dropout, 0.05 if dropout[1] < 0.03 else 0.1)
     decay = run.number("weight_decay")
     if decay is not None and 0 <= decay < 0.1:
-        yield f"raise weight_decay from {_plain(decay)} to {'0.01' if decay < 0.01 else '0.1'}"
+        yield from _changed(run, "weight_decay", decay, 0.01 if decay < 0.01 else 0.1)
     rank = run.number("lora_r")
     if rank is not None and rank > 8:
-        yield f"lower lora_r from {_plain(rank)} to {max(8, int(rank // 2))}"
+        yield from _changed(run, "lora_r", rank, max(8, int(rank // 2)))
     yield from _smaller_model(run, "less to overfit with")
+
+
+def _changed(run: _Run, name: str, value: float, to: float) -> Iterator[str]:
+    """That a number should be another, as far as a search leaves that open."""
+    if (left := run.open(name, to)) is not None:
+        yield f"{'raise' if to > value else 'lower'} {name} from {_plain(value)} to {_plain(left)}"
 
 
 def _hardly_learned(run: _Run) -> str | None:
@@ -385,8 +432,10 @@ def _against_slowness(run: _Run) -> Iterator[str]:
     if rate is not None and rate[1] > 0:
         name, value = rate
         best = run.best_rate(name)
-        if best is None:
-            yield f"raise {name} from {_plain(value)} to {_plain(value * 10)}"
+        if best is None or value == best[1]:
+            to = run.open(name, value * 10) if best is None or name in run.seen.searched else None
+            if to is not None:
+                yield f"raise {name} from {_plain(value)} to {_plain(to)}"
         elif value < best[1]:
             yield f"raise {name} from {_plain(value)}; the best trial ({best[0]}) has {_plain(best[1])}"
     yield from _more_rank(run)
@@ -406,14 +455,14 @@ def _still_learning(run: _Run) -> str | None:
 def _against_an_early_end(run: _Run) -> Iterator[str]:
     length, last = run.length(), run.validations[-1]
     if length is not None and last.step >= length[1]:
-        yield f"raise {length[0]} from {_plain(length[1])} to {_plain(2 * length[1])}"
+        yield from _changed(run, *length, 2 * length[1])
     yield from _more_rank(run)
 
 
 def _more_rank(run: _Run) -> Iterator[str]:
     rank = run.number("lora_r")
     if rank is not None and 0 < rank < 8:
-        yield f"raise lora_r from {_plain(rank)} to 8"
+        yield from _changed(run, "lora_r", rank, 8)
 
 
 Kind = tuple[Callable[[_Run], str | None], Callable[[_Run], Iterator[str]]]  # what tells it, and what helps

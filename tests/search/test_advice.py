@@ -7,13 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from typer.testing import CliRunner
 
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.cli.app import app
+from hpsearch.search.document import load_document
+from hpsearch.search.export import document, render
 from hpsearch.search.report import study_report, trial_report
 from hpsearch.search.trial import look_at, recorded
+from hpsearch.spaces import loads
 from hpsearch.storage.files import METRICS, trial_folder
 
 OBJECTIVE = """
@@ -135,3 +139,73 @@ def test_looking_at_a_file_leaves_it_as_a_worker_writes_it(searched: StudyResult
     assert path.read_bytes() != written
     assert [report.step for report in recorded(path)] == [100, 200, 300]
     assert path.read_bytes() == written
+
+
+HARDLY = """
+def train(trial):
+    rate = trial.params["learning_rate"]
+    for step in range(1, 5):
+        trial.report(1.5 + abs(rate - 0.0049) - step / 10000, step=step)
+    return 1.5 + abs(rate - 0.0049)
+"""
+RATES = """
+version: 1
+name: rates
+objective: "hardly.py:train"
+metric: val_loss
+parameters:
+  learning_rate: {min: 1e-4, max: 0.1, log: true}
+  max_steps: 4
+baseline: {learning_rate: 0.0049}
+search: {sampler: random, seed: 0}
+budget: {trials: 3}
+execution: {workers: 1}
+"""
+
+
+@pytest.mark.slow
+def test_a_training_is_not_told_what_its_search_has_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("hardly.py").write_text(HARDLY)
+    Path("rates.yaml").write_text(RATES)
+    run("rates.yaml", storage="hpsearch.db")
+
+    def advised(*words: str) -> list[str]:
+        result = CliRunner().invoke(app, ["train", "best.yaml", "--force", *words], catch_exceptions=False)
+        assert result.exit_code == 0
+        return [line.partition("steps: ")[2] for line in result.output.splitlines() if "advice: " in line]
+
+    for trial in ("0", "1"):
+        words = ["export", "rates", "-o", "best.yaml", "--force", "--trial", trial]
+        assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+        assert advised("--set", "learning_rate=0.0049") == []
+        assert advised("--set", "learning_rate=0.04943") == []
+        low = ["raise learning_rate from 0.001; the best trial (0) has 0.0049"]
+        assert advised("--set", "learning_rate=0.001") == low
+    by_hand = (
+        "objective: hardly.py:train\nmetric: val_loss\nparameters: {learning_rate: 0.0049, max_steps: 4}\n"
+    )
+    Path("best.yaml").write_text(by_hand)
+    assert advised() == ["raise learning_rate from 0.0049 to 0.049"]
+
+
+def test_a_document_knows_what_its_search_varied(tmp_path: Path) -> None:
+    spec = loads(
+        "version: 1\nname: s\nobjective: a.py:train\nmetric: accuracy\ngoal: maximize\nparameters:\n"
+        "  k: {min: 1, max: 3, pass: false}\n  lr: {expr: 0.1 * k}\n  fixed: 3\n  twice: {expr: 2 * fixed}\n"
+        "  a.decay: [0.1, 0.0]\n  names: [a, 1]\n  sometimes: {min: 1, max: 2, when: {names: a}}\n"
+    )
+    params = {"k": 2, "a.decay": 0.1, "names": 1}
+    frozen = optuna.trial.create_trial(
+        params=params,
+        distributions={name: optuna.distributions.CategoricalDistribution([v]) for name, v in params.items()},
+        value=1.0,
+    )
+    frozen.number = 7
+    (tmp_path / "best.yaml").write_text(render(document(spec, frozen, {}), "yaml"))
+    found = load_document(tmp_path / "best.yaml")
+    assert found.searched == {"lr": None, "a.decay": (0.0, 0.1), "names": None}
+    assert found.best == (7, {"lr": 0.2, "a.decay": 0.1, "names": 1})
+    assert found.maximize

@@ -380,3 +380,69 @@ def test_advice_is_short_and_names_only_what_the_run_has(
     words = {word for sentence in advised for word in re.findall(r"\w+", sentence)}
     also = {unit} | ({"bf16"} if "precision" in known else set())  # what a report counts, and a precision
     assert words & {*NAMES} - also <= known
+
+
+FLAT = course(1.5, 1.499, 1.498, 1.497)
+WORSENED = course(1.3, 1.4, 1.5, train_loss=[1.0, 0.5, 0.3])
+
+
+@pytest.mark.parametrize(
+    ("rate", "best", "span", "told"),
+    [
+        (0.0049, 0.0049, (1e-4, 0.1), []),  # higher ones were worse
+        (0.001, 0.0049, (1e-4, 0.1), ["raise learning_rate from 0.001; the best trial (12) has 0.0049"]),
+        (0.0494, 0.0049, (1e-4, 0.1), []),
+        (0.1, 0.1, (1e-4, 0.1), ["raise learning_rate from 0.1 to 1"]),  # where the search has not been
+        (0.05, None, (1e-4, 0.1), ["raise learning_rate from 0.05 to 0.1"]),
+        (0.0049, 0.0049, None, []),  # a list, or derived from what is searched
+        (0.0049, None, None, ["raise learning_rate from 0.0049 to 0.049"]),
+    ],
+)
+def test_advice_says_nothing_that_the_search_has_answered(
+    rate: float, best: float | None, span: tuple[float, float] | None, told: list[str]
+) -> None:
+    seen = Seen(
+        {"learning_rate": rate},
+        "complete",
+        FLAT,
+        best=None if best is None else (12, {"learning_rate": best}),
+        searched={"learning_rate": span},
+    )
+    found = advise(None, seen)
+    assert [each.partition("samples: ")[2] for each in found] == told
+
+
+@pytest.mark.parametrize(
+    ("reports", "values", "spans"),
+    [
+        (FLAT, {"lora_r": 4}, {"lora_r": (2, 32)}),
+        (
+            WORSENED,
+            {"lora_dropout": 0.0, "weight_decay": 0.0, "lora_r": 16, "depth": 4, "max_samples": 400},
+            {"lora_dropout": (0, 0.2), "weight_decay": (0, 0.1), "lora_r": (2, 32), "depth": (2, 8),
+             "max_samples": (100, 800)},
+        ),
+        (
+            course(1.0, 1.5, 1.6, every=600, train_loss=[1.0, 1.5, 1.6]),
+            {"lr_scheduler": "constant", "warmup_ratio": 0.05, "max_grad_norm": 10.0, "max_samples": 1800},
+            {"lr_scheduler": None, "warmup_ratio": (0, 0.2), "max_grad_norm": (0.1, 100)},
+        ),
+    ],
+)  # fmt: skip
+def test_the_best_of_a_search_is_not_told_to_change_what_was_searched(
+    reports: list[Report], values: dict[str, Any], spans: dict[str, Any]
+) -> None:
+    inside = advise(None, Seen(values, "complete", reports, best=(3, values), searched=spans))
+    assert inside == []
+    assert advise(None, Seen(values, "complete", reports))
+    at = {name: (value, value) for name, value in values.items() if isinstance(value, int | float)}
+    assert advise(None, Seen(values, "complete", reports, best=(3, values), searched=at))
+
+
+def test_what_diverged_or_had_no_memory_is_told_to_change_it_all_the_same() -> None:
+    values = {"batch_size": 8, "learning_rate": 0.01}
+    spans = {"batch_size": (4.0, 16.0), "learning_rate": (1e-4, 0.1)}
+    seen = Seen(values, "out_of_memory", best=(3, values), searched=spans)
+    assert advise(None, seen) == ["halve batch_size from 8 to 4: half the activations"]
+    alone = Seen(values, "diverged", course(NAN), searched=spans)
+    assert "lower learning_rate from 0.01 to 0.001" in advise(None, alone)
