@@ -8,7 +8,7 @@ import pickle
 import sys
 from typing import Any
 
-from .base import Objective
+from .base import Objective, ObjectiveError
 from .catalog import check_built_in, is_built_in, load, training_config
 
 
@@ -23,7 +23,14 @@ def describe(objective: str | list[str], function: Objective | None = None) -> d
         import cloudpickle
 
         path = [os.path.abspath(folder) for folder in sys.path]
-        return {"function": base64.b64encode(cloudpickle.dumps(function)).decode(), "path": path}
+        try:
+            pickled = cloudpickle.dumps(function)
+        except Exception as error:  # whatever some object of the user's raises
+            raise ObjectiveError(
+                f"{getattr(function, '__name__', 'the objective')}() cannot be sent to the worker processes: "
+                f"{error}; a lock, a file or a connection it makes itself, or imports from a module"
+            ) from error
+        return {"function": base64.b64encode(pickled).decode(), "path": path}
     return {"command": objective} if isinstance(objective, list) else {"name": objective}
 
 

@@ -13,13 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..objectives.base import NothingReported, ObjectiveError, ScriptError, TrialStopped, as_step
 from ..storage.files import CHECKPOINT, METRICS, has_checkpoint
 from .seal import Seal
 
 TRACEBACK_LINES = 30
+# What Optuna's trials have beside `suggest_...`.
+OPTUNAS = {"should_prune", "set_user_attr", "user_attrs", "set_system_attr", "study", "distributions"}
 LONGEST_MESSAGE = 500  # letters of it, and of each line of a traceback, that a study keeps
 
 
@@ -55,6 +57,27 @@ class FolderTrial(ABC):
         self._recorded = max((report.step for report in recorded(self._metrics_file)), default=-1)
         self._last_step: int | None = None
         self._lock = threading.Lock()  # an objective may report from a thread of its own
+
+    if not TYPE_CHECKING:  # it would hide misspelt attributes from the checker
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what to do where an objective takes the trial for Optuna's, or for a configuration."""
+            told = f'a trial of hpsearch has no "{name}"; '
+            if name.startswith("suggest_") or name in OPTUNAS:
+                told += (
+                    "this objective is written for Optuna's. What is searched stands in the space file, and "
+                )
+                told += 'its values in trial.params["..."]; trial.report ends a trial that is pruned'
+            else:
+                told += "parameters are in trial.params"
+            raise AttributeError(told)
+
+    def __getitem__(self, name: object) -> NoReturn:
+        """Say what to do where an objective takes the trial for a configuration."""
+        raise TypeError(
+            "a trial of hpsearch is no configuration, as Ray Tune's functions take; its values are in "
+            f"trial.params[{json.dumps(name, default=repr)}], and trial.report(value, step=...) reports"
+        )
 
     @property
     def stuck(self) -> bool:

@@ -10,6 +10,7 @@ from .ranges import Range, brief
 from .spec import Spec
 
 WIDE = 100  # max / min from which orders of magnitude matter
+LARGE = 100  # integers from which people write 1e2 for them
 SCARCE = 0.05  # share of the box below which rejection gets slow and samplers learn little
 BATCH = {"batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}
 
@@ -18,8 +19,35 @@ Warnings = Iterator[tuple[str, str]]
 
 def warnings(spec: Spec) -> list[Issue]:
     """Every warning about a spec, in the order of the file."""
-    found = [*_logarithms(spec), *_resource(spec), *_grid(spec), *_constraints(spec), *_categories(spec)]
+    found = [
+        *_kinds(spec),
+        *_logarithms(spec),
+        *_resource(spec),
+        *_grid(spec),
+        *_constraints(spec),
+        *_categories(spec),
+    ]
     return sorted((spec.issue(*one) for one in found), key=lambda issue: (issue.line, issue.column))
+
+
+def _kinds(spec: Spec) -> Warnings:
+    """Ranges whose numbers are real, or integers, by how one bound is written."""
+    for name, parameter in spec.parameters.items():
+        if not isinstance(parameter, Range):
+            continue
+        low, high = parameter.min, parameter.max
+        whole = low == int(low) and high == int(high)
+        if parameter.is_mixed and whole and high >= LARGE and parameter.step is parameter.factor is None:
+            message = (
+                "has one integer bound and one real one, so it is searched in real numbers; for integers "
+            )
+            yield f"parameters.{name}", message + f"write min: {int(low)}, max: {int(high)}, else min: {low}"
+        elif parameter.is_int and low >= -1 and high <= 1:
+            values = ", ".join(map(brief, parameter.values() or ()))
+            message = (
+                f"has two integer bounds, so it is {values} and nothing between; for real numbers write "
+            )
+            yield f"parameters.{name}", message + f"min: {float(low)}, max: {float(high)}"
 
 
 def _logarithms(spec: Spec) -> Warnings:

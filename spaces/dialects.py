@@ -56,6 +56,9 @@ TOP = {  # keys at the top of a file: whose they are, and what to write here
 
 PARAMETER = {  # keys inside a parameter
     "distribution": (WANDB, LOG_RANGE),
+    "q": (WANDB, "step: ..."),
+    "mu": (WANDB, "prior: {at: ...}, beside min and max"),
+    "sigma": (WANDB, "prior: {at: ..., confidence: high}, beside min and max"),
     "values": (WANDB, CHOICES),
     "probabilities": (WANDB, "no weights: choices are drawn evenly"),
     "_type": (NNI, RANGE + " or " + CHOICES),
@@ -78,6 +81,22 @@ PARAMETER = {  # keys inside a parameter
     "log_scale": (AX, "log: true"),
 }
 
+STEPS = "{min: ..., max: ..., step: ...}"
+REAL = " with real bounds, no exponents"
+NORMAL = "{min: ..., max: ..., prior: {at: ...}}"
+DISTRIBUTIONS = {  # their names for what a parameter is drawn from, in W&B and in NNI
+    **dict.fromkeys(("uniform", "randint"), RANGE),
+    "int_uniform": "{min: ..., max: ...} with two integer bounds",
+    **dict.fromkeys(("q_uniform", "quniform"), STEPS),
+    **dict.fromkeys(("log_uniform_values", "q_log_uniform_values", "loguniform", "qloguniform"), LOG_RANGE),
+    **dict.fromkeys(("inv_log_uniform_values", "lognormal", "qlognormal"), LOG_RANGE),
+    **dict.fromkeys(("log_uniform", "q_log_uniform", "inv_log_uniform"), LOG_RANGE + REAL),
+    **dict.fromkeys(("normal", "q_normal", "qnormal"), NORMAL),
+    **dict.fromkeys(("log_normal", "q_log_normal"), LOG_RANGE + " and prior: {at: ...}"),
+    **dict.fromkeys(("categorical", "categorical_w_probabilities", "choice"), CHOICES),
+    "constant": "the value alone",
+}
+
 STRINGS = {  # how a parameter written as a text begins
     "Oríon": re.compile(r"orion~"),
     "Ray Tune": re.compile(r"tune\.\w+\("),
@@ -87,8 +106,8 @@ STRINGS = {  # how a parameter written as a text begins
 }
 
 
-def foreign_key(key: str, allowed: Collection[str]) -> str | None:
-    """What to write instead of another tool's key; None where the key is nobody's."""
+def foreign_key(key: str, allowed: Collection[str], value: Any = None) -> str | None:
+    """What to write instead of another tool's key with a value; None where the key is nobody's."""
     if "parameters" in allowed:
         known = TOP.get(key)
     elif "when" not in allowed:  # it stands in no parameter
@@ -97,6 +116,8 @@ def foreign_key(key: str, allowed: Collection[str]) -> str | None:
         return '"type" is not needed: two integer bounds make integers, log: true makes a range logarithmic'
     else:
         known = PARAMETER.get(key)
+        if known and key in ("distribution", "_type") and isinstance(value, str):
+            known = known[0], DISTRIBUTIONS.get(value.lower(), f"{RANGE} or {CHOICES}")
     return known and f'"{key}" is {known[0]}\'s; here write {known[1]}'
 
 

@@ -220,7 +220,7 @@ class _Construction:
             return scalar(content) if node.plain else content
         except ValueError as error:
             self.issues.append(self.issue(node, path, str(error)))
-            return None
+            return math.nan  # which is like nothing else, and refused everywhere
 
     def mapping(self, content: list[tuple[Node, Node]], path: str, depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}

@@ -17,8 +17,12 @@ def load(source: str | Path, presets: Presets | None = None) -> Spec:
 
     `presets` knows the values that a file's `preset:` stands for.
     """
-    path = Path(source)
     ships = shipped()
+    if not isinstance(source, str | Path):
+        told = f"a space is a file, the name of one that ships ({', '.join(ships)}) or a Spec"
+        more = "; Spec.from_json makes one of a dict" if isinstance(source, dict) else ""
+        raise SpaceError([Issue("SPACE", 0, 0, "", f"{told}, not {show(source)}{more}")])
+    path = Path(source)
     if not str(source):
         message = f"name a space file, or one that ships: {', '.join(ships)}"
         raise SpaceError([Issue("SPACE", 0, 0, "", message)])

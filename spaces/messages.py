@@ -90,7 +90,7 @@ def _issues(detail: Any, root: type[Model], places: Places, missing: set[Locatio
             steps = [int(step) if step.isdigit() else step for step in field.split(".") if step]
             yield places.issue(_path((*location, *steps), places), message)
     elif kind == "extra_forbidden":
-        yield places.issue(path, _unknown(location, root, path), key=True)
+        yield places.issue(path, _unknown(location, root, detail["input"]), key=True)
     elif kind in ("union_tag_not_found", "union_tag_invalid"):
         yield _untold(kind, path, detail["input"], places)
     elif location[:1] == ("parameters",) and location[-1] == "min" and (*location[:-1], "max") in missing:
@@ -100,10 +100,10 @@ def _issues(detail: Any, root: type[Model], places: Places, missing: set[Locatio
         yield places.issue(path, _message(kind, detail))
 
 
-def _unknown(location: Location, root: type[Model], path: str) -> str:
+def _unknown(location: Location, root: type[Model], value: Any) -> str:
     *around, key = location
     allowed = _allowed(around, root)
-    known = foreign_key(str(key), allowed)
+    known = foreign_key(str(key), allowed, value)
     if known is None and len(around) == 3 and any(key in model.file_keys() for model in PARAMETERS.values()):
         known = f'does not go with "{TELLING[str(around[2])]}"'
     if len(around) == 2 and around[0] in UNIONS and meant(str(key), allowed) is None:

@@ -13,7 +13,9 @@ from pydantic_core import PydanticCustomError
 
 from .expressions import Expression, ExpressionError
 
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+# Some of them in this order, such as 1h30m.
+TIME = "(?=.)" + r"\s*".join(rf"(?:([0-9]+(?:\.[0-9]+)?)\s*{unit})?" for unit in SECONDS)
 
 
 class Model(BaseModel):
@@ -66,9 +68,11 @@ def number(value: Any) -> int | float:
 
 
 def seconds(value: Any) -> float:
-    """A duration in seconds from `90`, "90s", "30m", "1.5h" or "2d"."""
-    if isinstance(value, str) and (match := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd])", value)):
-        value = float(match[1]) * SECONDS[match[2]]
+    """A duration in seconds from `90`, "90s", "30m", "1.5h", "1h30m" or "2d"."""
+    if isinstance(value, str) and (match := re.fullmatch(TIME, value)):
+        value = sum(
+            float(part or 0) * each for part, each in zip(match.groups(), SECONDS.values(), strict=True)
+        )
     if isinstance(value, str):
         raise refuse(("", f'must be a time such as "90s", "30m", "1.5h" or "2d", not {show(value)}'))
     if number(value) <= 0:
@@ -130,7 +134,7 @@ Seconds = Annotated[
     WithJsonSchema(
         {
             "type": ["string", "number"],
-            "pattern": r"^(?=.*[1-9])[0-9]+(\.[0-9]+)?\s*[smhd]$",
+            "pattern": f"^(?=.*[1-9]){TIME}$",
             "exclusiveMinimum": 0,
         }
     ),

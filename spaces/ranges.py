@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, PrivateAttr, WithJsonSchema, model_validator
 
 from .document import written
 from .model import Model, Number, Plain, expression, plain, raise_all, refuse, show
@@ -75,8 +75,11 @@ class Range(Conditional):
     prior: Prior | None = None
     """Where a good value is believed to be."""
 
+    _mixed: bool = PrivateAttr(default=False)
+
     @model_validator(mode="after")
     def _check(self) -> Range:
+        self._mixed = isinstance(self.min, int) is not isinstance(self.max, int)
         if not self.is_int:  # one spelling for `min: 0` and `min: 0.0`
             for name in ("min", "max", "step"):
                 if (value := getattr(self, name)) is not None:
@@ -123,6 +126,11 @@ class Range(Conditional):
                 f"the nearest is {' or '.join(map(brief, ends))}"
             ),
         )
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether one bound was written as an integer and the other as a real number."""
+        return self._mixed
 
     @property
     def is_int(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable
@@ -85,6 +86,11 @@ def names(given: list[str] | None) -> list[str] | str | None:
 def number_or_word(value: str) -> int | str:
     """`4` as a number, `auto` as it is."""
     return int(value) if value.lstrip("-").isdecimal() else value
+
+
+def seconds(time: str | None) -> float | str | None:
+    """`90` as a number of seconds, as in a space file; `90s` as it is."""
+    return float(time) if time is not None and re.fullmatch(r"[0-9]+(\.[0-9]+)?", time) else time
 
 
 def about_password(words: Iterable[str]) -> str | None:

@@ -70,7 +70,7 @@ def plan(
         strategy=strategy,
         zero_stage=zero_stage,
     )
-    budget = common.given(trials=trials, time=time, samples=samples)
+    budget = common.given(trials=trials, time=common.seconds(time), samples=samples)
     spec = plans.load_space(space)
     changes: dict[str, Any] = common.given(
         budget=budget or None,

@@ -52,7 +52,7 @@ def run(
     from ..plan import load_space
     from ..progress import LineProgress, LiveProgress, SteadyConsole
 
-    budget = common.given(trials=trials, time=time, samples=samples, target=target)
+    budget = common.given(trials=trials, time=common.seconds(time), samples=samples, target=target)
     execution = common.execution(
         workers,
         cpus_per_trial,

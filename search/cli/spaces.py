@@ -144,8 +144,8 @@ def show(spec: Spec, samples: list[dict[str, Any]]) -> None:
         _title(console, "constraints")
         _lines(console, spec.constraints)
         _lines(console, [f"leave {spec.space.feasible_share():.0%} of all configurations"])
-    _title(console, f"the baseline and {SAMPLES} random configurations")
     baseline = spec.space.baseline()
+    _title(console, f"{'' if baseline is None else 'the baseline and '}{SAMPLES} random configurations")
     console.print(_configurations(spec, baseline, samples, console.width))
     if baseline is None:
         _lines(console, ["no baseline: the winner will have nothing to be compared with"])

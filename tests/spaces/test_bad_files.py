@@ -36,6 +36,8 @@ PARAMETERS = {
     "x: {min: 9007199254740991, max: 9007199254741991}": "6:35 parameters.x.max: max 9007199254741991 is beyond 2^53",
     "x: {min: -9223372036854775807, max: 9223372036854775807}": "6:12 parameters.x.min: min -9223372036854775807 is",
     "x: {min: 9007199254740993, max: 9007199254741991, log: true}": "6:12 parameters.x.min: min 9007199254740993 is",
+    "x: [.inf, ~]": "6:7 parameters.x[0]: .inf is no finite number",
+    "x: [.nan, .nan1, ~, 1e400x, null1]": "6:7 parameters.x[0]: .nan is no finite number",
     "x: {min: 0, max: 1, log: true}": "6:12 parameters.x.min: log needs min above 0, not 0",
     "x: {min: -1, max: 1, factor: 2}": "6:12 parameters.x.min: factor needs min above 0, not -1",
     "x: {min: 0.0, max: 1.0, step: 0.3}": "6:22 parameters.x.max: max 1.0 is not reached from 0.0 by step 0.3; the nearest is 0.9 or 1.2",
@@ -123,6 +125,8 @@ SETTINGS = {
     "budget: {target: 1.0}": "7:9 budget: needs trials, time or samples; a target alone may never be reached",
     "budget: {trials: 0}": "7:18 budget.trials: must be at least 1, not 0",
     "budget: {trails: 4}": '7:10 budget.trails: unknown key, did you mean "trials"?',
+    "budget: {time: 30m1h}": '7:16 budget.time: must be a time such as "90s", "30m", "1.5h" or "2d", not "30m1h"',
+    "budget: {time: 0h0m}": '7:16 budget.time: must be a time such as "90s", "30m", "1.5h" or "2d", not "0h0m"',
     "budget: {time: 30 min}": '7:16 budget.time: must be a time such as "90s", "30m", "1.5h" or "2d", not "30 min"',
     "budget: {time: 0s}": "7:16 budget.time: must be more than no time",
     "early_stopping: {method: pbt, min: 1, max: 3}": '7:26 early_stopping.method: "pbt" changes parameters in the middle of a trial, and a trial of a study has one set of them; take hyperband, or search the schedule itself: lr_scheduler, warmup_ratio',
@@ -283,6 +287,27 @@ def test_another_tools_key_says_what_to_write() -> None:
         'f.yaml:5:19 parameters.lr.distribution: "distribution" is W&B\'s; '
         "here write {min: ..., max: ..., log: true}"
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("distribution: uniform", "{min: ..., max: ...}"),
+        ("distribution: int_uniform", "{min: ..., max: ...} with two integer bounds"),
+        ("distribution: q_uniform", "{min: ..., max: ..., step: ...}"),
+        ("distribution: log_uniform", "{min: ..., max: ..., log: true} with real bounds, no exponents"),
+        ("distribution: normal", "{min: ..., max: ..., prior: {at: ...}}"),
+        ("distribution: categorical", "a list of choices, [a, b, c]"),
+        ("distribution: constant", "the value alone"),
+        ("distribution: what", "{min: ..., max: ...} or a list of choices, [a, b, c]"),
+        ("q: 8", "step: ..."),
+        ("_type: quniform", "{min: ..., max: ..., step: ...}"),
+        ("_type: loguniform", "{min: ..., max: ..., log: true}"),
+    ],
+)
+def test_each_distribution_of_another_tool_has_its_own_words(written: str, instead: str) -> None:
+    said = issues(HEAD + f"parameters: {{lr: {{{written}, min: 1, max: 2}}}}")
+    assert said[-1].endswith(f"; here write {instead}")
 
 
 @pytest.mark.parametrize("value", ["1e400", ".inf", "99999999999999999999"])

@@ -10,6 +10,10 @@ HEAD = "version: 1\nname: t\nobjective: lora\nmetric: val_loss\n"
 HYPERBAND = "early_stopping: {method: hyperband, min: 1, max: 9}\n"
 
 WARNED = {
+    "parameters: {lr: {min: 1000, max: 1e4}}\n": "5:18 parameters.lr: has one integer bound and one real one, so it is "
+    "searched in real numbers; for integers write min: 1000, max: 10000, else min: 1000.0",
+    "parameters: {x: {min: -1, max: 1}, y: {min: 0, max: 99}}\n": "5:17 parameters.x: has two integer bounds, so it is -1, 0, 1 and nothing "
+    "between; for real numbers write min: -1.0, max: 1.0",
     "parameters:\n  lr: {min: 1e-5, max: 1e-2}\n": "6:7 parameters.lr: max is 1000 times min; add log: true to search orders of magnitude evenly",
     "parameters:\n  n: {min: 1, max: 100}\n": "6:6 parameters.n: max is 100 times min; add log: true to search orders of magnitude evenly",
     "parameters:\n  batch_size: {min: 1, max: 64}\n"
@@ -26,6 +30,8 @@ WARNED = {
 }
 
 SILENT = [
+    "parameters: {lr: {min: 0, max: 0.5}, x: {min: 0, max: 1.0}, y: {min: 0, max: 9}}",
+    "parameters: {lr: {min: 100, max: 1000.0, step: 50}}\nbudget: {trials: 9}",
     "parameters: {lr: {min: 1e-5, max: 1e-2, log: true}}",
     "parameters: {lr: {min: 1, max: 1024, factor: 2}}\nbudget: {trials: 4}",
     "parameters: {lr: {min: 1.0, max: 99.0}}",

@@ -83,6 +83,9 @@ def test_scalars_are_yaml_1_2(written: str, value: Any) -> None:
         "1.5h": 5400.0,
         "2d": 172800.0,
         "'2 h'": 7200.0,
+        "1h30m": 5400.0,
+        "'1h 30m'": 5400.0,
+        "1d2h3m4.5s": 93784.5,
     }.items(),
 )
 def test_times_are_seconds(written: str, seconds: float) -> None:
