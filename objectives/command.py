@@ -28,6 +28,7 @@ from .config_file import CONFIG, copies, write_config
 from .output import LOOK_SECONDS, SILENCE_SECONDS, Output, Process
 from .ranks import meeting
 from .reports import Lines, Printed, Reports
+from .writing import half_written, let_write, set_aside
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
 LATE_SECONDS = 1.0  # of silence, after which several reports at once are late
@@ -63,10 +64,13 @@ class CommandObjective:
                     try:
                         return self._follow(words[0], ranks, output, trial)
                     except BaseException:
+                        let_write(ranks, trial.checkpoint, output)
                         _terminate(ranks, output)
                         raise
             finally:
+                half = half_written(ranks, trial.checkpoint)
                 _kill_groups(ranks)  # what the script started and left behind
+                set_aside(half)
 
     def _follow(self, name: str, ranks: Sequence[Process], output: Output, trial: Trial) -> float:
         """Pass the reports of rank 0 on as they come, until all ranks have ended; the last value."""
@@ -280,6 +284,7 @@ def _terminate(ranks: Sequence[Process], output: Output) -> None:
     for process in ranks:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
+            os.killpg(process.pid, signal.SIGCONT)  # it may have been stopped
     output.drain(TERM_SECONDS)
 
 

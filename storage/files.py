@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
@@ -39,6 +40,11 @@ SEALED = "checkpoint.sealed"  # a copy of it as of the last report
 METRICS = "metrics.jsonl"
 OUTPUT = "output.log"
 CONFIG = "config.json"
+# Names that programs give what they write until it is whole: `state.pt.tmp`, `tmp-checkpoint-500`.
+UNFINISHED = re.compile(
+    r".+\.(te?mp|incomplete|partial)([-_.]\w+)?|.+(\.part|~)|\.?tmp[-_].+|tmp[a-z0-9_]{8}(\..+)?",
+    re.IGNORECASE,
+)
 LONGEST_NAME = 100  # bytes; file systems take 255, an attribute with its artifact's id 512
 LONGEST_OUTPUT = 16 << 20  # bytes of what a trial prints, before its middle is cut out
 KEPT_OUTPUT = 1 << 20  # bytes at its beginning and at its end that stay
@@ -83,9 +89,17 @@ def trial_folder(runs: Path, study: str, number: int) -> Path:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether a trial left something to go on from."""
-    checkpoint = folder / CHECKPOINT
-    return checkpoint.is_dir() and any(checkpoint.iterdir())
+    """Whether a trial left something to go on from: a file whose name says of no part that it is half."""
+    for _, folders, files in os.walk(folder / CHECKPOINT):
+        folders[:] = [name for name in folders if not UNFINISHED.fullmatch(name)]
+        if not all(map(UNFINISHED.fullmatch, files)):
+            return True
+    return False
+
+
+def is_of_a_checkpoint(file: Path) -> bool:
+    """Whether a file stands in the checkpoint of a trial, whichever that is."""
+    return any(inner == CHECKPOINT and outer.isdecimal() for outer, inner in pairwise(file.parts))
 
 
 @contextmanager

@@ -68,9 +68,13 @@ class OptunaBackend:
             assignment = driver.ask()
             if assignment is None:
                 break
-            self._emptiest().give(as_message(assignment))
+            (self._leaving(assignment.number) or self._emptiest()).give(as_message(assignment))
             given = True
         return given
+
+    def _leaving(self, number: int) -> Worker | None:
+        """The worker that still has the trial, which writes its checkpoint until it has left."""
+        return next((worker for worker in self._workers.values() if number in worker.numbers), None)
 
     def _emptiest(self) -> Worker:
         """The worker with the fewest trials, a new one before one that is busy."""

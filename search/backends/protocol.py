@@ -7,9 +7,14 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import psutil
+
+from ...objectives.writing import being_written, set_aside
+from ...storage.files import is_of_a_checkpoint
 
 Message = dict[str, Any]
 
@@ -54,10 +59,25 @@ class Channel:
 
 
 def end_session(leader: int) -> None:
-    """Kill every other process of a worker's session: the scripts it started, and theirs."""
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and os.getsid(process.pid) == leader:
-                process.send_signal(signal.SIGKILL)
-        except (ProcessLookupError, PermissionError, psutil.Error):
-            continue  # ended meanwhile, or not ours
+    """Kill every other process of a worker's session: the scripts it started, and theirs.
+
+    What they were in the middle of writing into their checkpoints is set aside.
+    """
+    others = [process for process in psutil.process_iter() if _is_other(process.pid, leader)]
+    _signal(others, signal.SIGSTOP)
+    half = list(being_written(others, is_of_a_checkpoint))
+    _signal(others, signal.SIGKILL)
+    set_aside(half)
+
+
+def _is_other(pid: int, leader: int) -> bool:
+    try:
+        return pid != os.getpid() and os.getsid(pid) == leader
+    except (ProcessLookupError, PermissionError):
+        return False  # ended meanwhile, or not ours
+
+
+def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError, PermissionError, psutil.Error):  # ended meanwhile, or not ours
+            process.send_signal(number)

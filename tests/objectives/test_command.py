@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hpsearch.objectives import TrialStopped, command, output
+from hpsearch.objectives import TrialStopped, command, output, writing
 from hpsearch.objectives.base import NothingReported, ObjectiveError, ScriptError
 from hpsearch.objectives.command import CommandObjective, expand, flat
 
@@ -449,3 +450,70 @@ def test_ranks_of_a_script_meet_and_end_together(
     told = [(tmp_path / "there" / str(rank)).read_text().split() for rank in range(3)]
     assert len({place for _, place in told}) == 1
     assert all(gone(int(pid)) for pid, _ in told)
+
+
+SLOW_SAVE = """
+import json, os, time
+with open(f"{os.environ['HPSEARCH_CHECKPOINT']}/state", "w") as stream:
+    stream.write("half")
+    stream.flush()
+    print(json.dumps({"step": 1, "loss": 1.0}), flush=True)
+    time.sleep(WAIT)
+    stream.write(", whole")
+time.sleep(600)
+"""
+
+
+def test_a_script_that_reports_while_it_saves_comes_to_the_end_of_what_it_writes(
+    script: Any, tmp_path: Path
+) -> None:
+    trial = HandTrial(tmp_path, {}, stop_at=1)
+    with pytest.raises(TrialStopped):
+        script(SLOW_SAVE.replace("WAIT", "0.3"))(trial)
+    assert (trial.checkpoint / "state").read_text() == "half, whole"
+
+
+def test_what_a_script_is_killed_in_is_set_aside(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(command, "TERM_SECONDS", 0.1)
+    trial = HandTrial(tmp_path, {}, stop_at=1)
+    (trial.checkpoint / "before").touch()
+    with pytest.raises(TrialStopped):
+        script(
+            "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            + SLOW_SAVE.replace("WAIT", "600")
+        )(trial)
+    left = sorted(path.name for path in trial.checkpoint.iterdir())
+    assert left == ["before", "state.incomplete"]
+
+
+@pytest.mark.parametrize(
+    ("opened", "counts"),
+    [
+        ("open({!r} + '/model.pt', 'wb')", True),
+        ("open({!r} + '/model.h5', 'r+b' if os.path.exists({!r} + '/model.h5') else 'w+b')", True),
+        ("open({!r} + '/log.txt', 'a')", False),
+        ("open({!r} + '/model.pt', 'w').close() or open({!r} + '/model.pt')", False),
+        ("open({!r} + '/events.out.tfevents.1', 'wb')", False),
+        ("open({!r} + '/train.log', 'w')", False),
+        ("open({!r} + '/../elsewhere', 'w')", False),
+    ],
+)
+def test_a_file_that_is_open_to_write_it_whole_is_being_written(
+    tmp_path: Path, opened: str, counts: bool
+) -> None:
+    (folder := tmp_path / "checkpoint").mkdir()
+    code = (
+        f"import os, sys; file = {opened.format(*[str(folder)] * 2)}; print(1, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"1\n"
+        found = list(
+            writing.being_written([psutil.Process(process.pid)], lambda path: folder in path.parents)
+        )
+        process.communicate()
+    assert bool(found) == counts

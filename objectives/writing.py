@@ -1,0 +1,92 @@
+"""What a script is writing when it is to end, so that nobody goes on from half a checkpoint.
+
+A script is to save and then report. One that reports first, or saves in another thread, may be told to end
+in the middle of a file. So it is given the time to come to the file's end, and what it is killed in is set
+aside. A file is being written while a process has it open to write; logs and databases, which stay open, do
+not count.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from .output import LOOK_SECONDS, Output, Process
+
+WRITE_SECONDS = 10.0  # for a script to finish what it writes, before it is told to end
+QUIET_SECONDS = 0.2  # without a change, after which a checkpoint of several files counts as whole
+INCOMPLETE = ".incomplete"  # is put behind the name of a file that was not finished
+STAY_OPEN = re.compile(r"events\.out\.tfevents.*|.*\.(csv|jsonl|log|db|sqlite3?)(-\w+)?")
+
+
+def let_write(ranks: Sequence[Process], folder: Path, output: Output) -> None:
+    """Wait until nothing in the folder is being written, for a while, and stop the script right there.
+
+    A stopped process hears a signal to end when it is let go on.
+    """
+    until = time.monotonic() + WRITE_SECONDS
+    while time.monotonic() < until and any(process.poll() is None for process in ranks):
+        _signal(ranks, signal.SIGSTOP)
+        if _is_quiet(folder) and not any(_written(_below(ranks), folder)):
+            return
+        _signal(ranks, signal.SIGCONT)
+        output.drain(LOOK_SECONDS)
+
+
+def half_written(ranks: Sequence[Process], folder: Path) -> list[Path]:
+    """The files in the folder that the script is in the middle of; it is stopped, to be killed."""
+    _signal(ranks, signal.SIGSTOP)
+    return list(_written(_below(ranks), folder))
+
+
+def being_written(processes: Iterable[psutil.Process], counts: Callable[[Path], bool]) -> Iterator[Path]:
+    """The files that `counts` that these processes have open to write whole."""
+    for process in processes:
+        with suppress(psutil.Error):  # it has ended meanwhile, or is not ours
+            for file in process.open_files():
+                mode, path = getattr(file, "mode", "r"), Path(file.path)  # Linux alone knows the mode
+                if mode[:1] != "a" and mode != "r" and not STAY_OPEN.fullmatch(path.name) and counts(path):
+                    yield path
+
+
+def set_aside(files: Iterable[Path]) -> None:
+    """Rename files whose writer was killed in the middle of them."""
+    for file in files:
+        with suppress(FileNotFoundError):  # another process of the script had it open too
+            file.rename(file.with_name(file.name + INCOMPLETE))
+
+
+def _written(processes: Iterable[psutil.Process], folder: Path) -> Iterator[Path]:
+    inside = folder.resolve()  # as the system names what is open
+    return being_written(processes, lambda path: path.is_relative_to(inside))
+
+
+def _is_quiet(folder: Path) -> bool:
+    """Whether nothing in a folder has changed for a moment."""
+    now = time.time()
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            if abs(now - path.stat().st_mtime) < QUIET_SECONDS:
+                return False
+    return True
+
+
+def _below(ranks: Sequence[Process]) -> Iterator[psutil.Process]:
+    """The script's processes, and those that they started."""
+    for rank in ranks:
+        with suppress(psutil.Error):
+            process = psutil.Process(rank.pid)
+            yield from [process, *process.children(recursive=True)]
+
+
+def _signal(ranks: Sequence[Process], number: signal.Signals) -> None:
+    for process in ranks:
+        with suppress(ProcessLookupError, PermissionError):  # nothing of it is left, or nothing of ours
+            os.killpg(process.pid, number)
