@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ...objectives.base import Objective, TrialStopped
 from ...objectives.catalog import PackedObjective, is_built_in, packed
@@ -92,18 +94,37 @@ def blamed(failure: dict[str, str], trial: WorkerTrial) -> dict[str, str]:
 
 @contextmanager
 def printing_to(folder: Path) -> Iterator[None]:
-    """Send what a trial prints, from Python or below, to the log file in its folder."""
+    """Send what a trial prints, from Python or below, to the log file in its folder.
+
+    Whatever the trial makes of its streams, and if it closes them: the next one has streams of its own.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    ours = {"stdout": sys.stdout, "stderr": sys.stderr}
     with ExitStack() as stack:
         log = stack.enter_context((folder / OUTPUT).open("ab"))
-        for descriptor in (1, 2):
+        for descriptor, (name, stream) in enumerate(ours.items(), start=1):
             saved = os.dup(descriptor)
             stack.callback(os.close, saved)
+            stack.callback(_set_stream, name, stream, descriptor)
             stack.callback(os.dup2, saved, descriptor)
             os.dup2(log.fileno(), descriptor)
-        stack.callback(sys.stdout.flush)
-        stack.callback(sys.stderr.flush)
+        stack.callback(_flush, *ours.values())
         yield
+        _flush(sys.stdout, sys.stderr)  # which the trial may have put there
+
+
+def _flush(*streams: Any) -> None:
+    """Write what streams still hold; a trial may have closed them, or have something else in their place."""
+    for stream in streams:
+        with suppress(ValueError, AttributeError, OSError):  # no room: that the next checkpoint says
+            stream.flush()
+
+
+def _set_stream(name: str, stream: Any, descriptor: int) -> None:
+    """Make a stream what it was before a trial; one that it closed is opened anew."""
+    if stream.closed:
+        stream = open(descriptor, "w", closefd=False)  # noqa: SIM115: it stays open for all that follow
+    setattr(sys, name, stream)
 
 
 class Server:
@@ -207,5 +228,18 @@ class PackServer(Server):
 
 def leave(code: int) -> NoReturn:
     """End this process at once, whatever threads an objective left, and with it the worker's session."""
+    _drop_handlers()
     end_session(os.getsid(0))
     os._exit(code)
+
+
+def _drop_handlers() -> None:
+    """Hear no signal any more: an objective's handler would raise in the middle of our own last steps.
+
+    torch's does where a DataLoader's processes end. Handlers run in the main thread, and in no other.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.SIG_IGN)

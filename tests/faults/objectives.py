@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -148,4 +149,28 @@ def forgetful(trial: Trial) -> float:
         if step == 4 and first:
             (Path(trial.params["folder"]) / "died").touch()
             os.kill(os.getpid(), signal.SIGKILL)
+    return float(trial.params["x"])
+
+
+def nosy(trial: Trial) -> float:
+    """Leaves processes to the worker, and a handler that raises as they end: torch's, of a DataLoader."""
+
+    def raises(number: int, frame: Any) -> None:
+        raise RuntimeError("DataLoader worker is killed by signal: Killed")
+
+    for _ in range(16):
+        subprocess.Popen(["sleep", "600"])
+    signal.signal(signal.SIGCHLD, raises)
+    return float(trial.params["x"])
+
+
+def closes(trial: Trial) -> float:
+    """Closes its streams, or puts others in their place."""
+    print(f"trial {trial.number} speaks")
+    if trial.number == 0:
+        sys.stdout.close()
+        sys.stderr.close()
+    elif trial.number == 1:
+        sys.stdout = None  # type: ignore[assignment]
+        sys.stderr = object()  # type: ignore[assignment]
     return float(trial.params["x"])

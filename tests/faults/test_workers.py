@@ -185,6 +185,23 @@ def test_workers_that_all_die_alike_end_the_search_with_the_cause(bench: Any) ->
     assert bench.states() == ["FAIL"] * 3
 
 
+def test_an_objectives_handlers_do_not_disturb_how_a_worker_leaves(
+    bench: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bench.search(faulty(bench, "", "nosy", workers=1))
+    assert bench.states() == ["COMPLETE"] * 3
+    captured = capfd.readouterr()
+    assert "Traceback" not in captured.err + captured.out
+
+
+def test_a_trial_may_close_its_streams(bench: Any) -> None:
+    bench.search(faulty(bench, "", "closes", workers=1, retries=0))
+    assert bench.states() == ["COMPLETE"] * 3
+    for number in range(3):
+        output = bench.folder / "runs" / "study" / str(number) / "output.log"
+        assert output.read_text() == f"trial {number} speaks\n"
+
+
 @pytest.mark.parametrize("damage", [b"\0" * 100, b"garbage\n", b'{"step": "x"}\n[]\n', b'{"step": 5, "val'])
 def test_a_damaged_record_of_reports_is_cut_where_the_damage_begins(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "metrics.jsonl"
