@@ -109,8 +109,10 @@ def printing_to(folder: Path) -> Iterator[None]:
             stack.callback(os.dup2, saved, descriptor)
             os.dup2(log.fileno(), descriptor)
         stack.callback(_flush, *ours.values())
-        yield
-        _flush(sys.stdout, sys.stderr)  # which the trial may have put there
+        try:
+            yield
+        finally:
+            _flush(sys.stdout, sys.stderr)  # which the trial may have put there
 
 
 def _flush(*streams: Any) -> None:
@@ -123,7 +125,7 @@ def _flush(*streams: Any) -> None:
 def _set_stream(name: str, stream: Any, descriptor: int) -> None:
     """Make a stream what it was before a trial; one that it closed is opened anew."""
     if stream.closed:
-        stream = open(descriptor, "w", closefd=False)  # noqa: SIM115: it stays open for all that follow
+        stream = open(descriptor, "w", closefd=False)  # noqa: SIM115 - it stays open
     setattr(sys, name, stream)
 
 
