@@ -21,7 +21,8 @@ import psutil
 from .output import LOOK_SECONDS, Output, Process
 
 WRITE_SECONDS = 10.0  # for a script to finish what it writes, before it is told to end
-QUIET_SECONDS = 0.2  # without a change, after which a checkpoint of several files counts as whole
+QUIET_SECONDS = 0.1  # without a change, after which a checkpoint of several files counts as whole
+BETWEEN_SECONDS = 1.0  # that this is waited for: some scripts save all the time, and train on meanwhile
 INCOMPLETE = ".incomplete"  # is put behind the name of a file that was not finished
 STAY_OPEN = re.compile(r"events\.out\.tfevents.*|.*\.(csv|jsonl|log|db|sqlite3?)(-\w+)?")
 
@@ -31,10 +32,11 @@ def let_write(ranks: Sequence[Process], folder: Path, output: Output) -> None:
 
     A stopped process hears a signal to end when it is let go on.
     """
-    until = time.monotonic() + WRITE_SECONDS
-    while time.monotonic() < until and any(process.poll() is None for process in ranks):
+    since = time.monotonic()
+    while (waited := time.monotonic() - since) < WRITE_SECONDS and None in [rank.poll() for rank in ranks]:
         _signal(ranks, signal.SIGSTOP)
-        if _is_quiet(folder) and not any(_written(_below(ranks), folder)):
+        between = waited < BETWEEN_SECONDS and _is_between(folder)
+        if not between and not any(_written(_below(ranks), folder)):
             return
         _signal(ranks, signal.SIGCONT)
         output.drain(LOOK_SECONDS)
@@ -68,14 +70,14 @@ def _written(processes: Iterable[psutil.Process], folder: Path) -> Iterator[Path
     return being_written(processes, lambda path: path.is_relative_to(inside))
 
 
-def _is_quiet(folder: Path) -> bool:
-    """Whether nothing in a folder has changed for a moment."""
-    now = time.time()
+def _is_between(folder: Path) -> bool:
+    """Whether a checkpoint of several files may be between two of them: one has just changed."""
+    changed = []
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):
-            if abs(now - path.stat().st_mtime) < QUIET_SECONDS:
-                return False
-    return True
+            if path.is_file() and not STAY_OPEN.fullmatch(path.name):
+                changed.append(path.stat().st_mtime)
+    return len(changed) > 1 and abs(time.time() - max(changed)) < QUIET_SECONDS
 
 
 def _below(ranks: Sequence[Process]) -> Iterator[psutil.Process]:

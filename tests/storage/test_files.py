@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.artifacts.exceptions import ArtifactNotFound
 
+from hpsearch.objectives.writing import set_aside
 from hpsearch.storage import StorageError
 from hpsearch.storage.files import (
     CHECKPOINT,
@@ -23,6 +24,8 @@ from hpsearch.storage.files import (
     artifact_attrs,
     driver_lock,
     drop_checkpoint,
+    has_checkpoint,
+    is_of_a_checkpoint,
     passing_folder,
     remove_folder,
     runs_folder,
@@ -45,6 +48,59 @@ def test_every_study_has_a_folder_of_its_own_right_inside_runs(one: str, other: 
     assert folder.name not in ("", ".", "..") and not set(folder.name) & set("\0\n/\\:")
     assert len(folder.name.encode()) < 255, "as long as a file system takes"
     assert (folder == study_folder(runs, other)) == (one == other)
+
+
+@pytest.mark.parametrize(
+    ("files", "whole"),
+    [
+        ((), False),
+        (("empty/",), False),
+        (("state.pt",), True),
+        (("checkpoint-5/model.safetensors",), True),
+        ((".metadata",), True),
+        (("template",), True),
+        (("temperature.pt",), True),
+        (("model.part1.pt",), True),
+        (("state.pt.tmp", "state.pt"), True),
+        (("state.pt.tmp", ".state.partial"), False),
+        (("state.tmp.1234",), False),
+        (("state~",), False),
+        (("model.bin.part",), False),
+        (("state.pt.incomplete",), False),
+        (("tmp-checkpoint-500/model.safetensors",), False),
+        (("tmpab12cd34",), False),
+    ],
+)
+def test_what_is_not_whole_by_its_name_is_no_checkpoint(
+    tmp_path: Path, files: tuple[str, ...], whole: bool
+) -> None:
+    for file in files:
+        path = tmp_path / CHECKPOINT / file
+        (path if file.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if not file.endswith("/"):
+            path.touch()
+    assert has_checkpoint(tmp_path) == whole
+
+
+def test_a_file_that_was_set_aside_is_no_checkpoint(tmp_path: Path) -> None:
+    (file := tmp_path / CHECKPOINT / "state.pt").parent.mkdir()
+    file.touch()
+    set_aside([file, file])
+    assert [path.name for path in file.parent.iterdir()] == ["state.pt.incomplete"]
+    assert not has_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("runs/s/3/checkpoint/a/b", True),
+        ("runs/s/3/a", False),
+        ("x/checkpoint/b", False),
+        ("3/checkpoint", True),
+    ],
+)
+def test_a_file_of_a_checkpoint_is_known_by_its_place(path: str, found: bool) -> None:
+    assert is_of_a_checkpoint(Path(path)) == found
 
 
 def test_a_plain_name_is_its_folder() -> None:
