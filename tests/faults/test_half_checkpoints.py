@@ -1,0 +1,74 @@
+"""A script is ended while it writes its checkpoint: nobody goes on from half of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """\
+import json, os, time
+state = os.environ["HPSEARCH_CHECKPOINT"] + "/state.json"
+begun = 0
+if os.environ["HPSEARCH_RESUME_FROM"]:
+    begun = json.load(open(state))["step"]
+print("begins at", begun)
+for step in range(begun + 1, 10):
+    print(json.dumps({"step": step, "val_loss": 1 / step}), flush=True)
+    with open(state, "w") as stream:  # after the report, and slowly
+        stream.write('{"step"')
+        stream.flush()
+        time.sleep(0.2)
+        stream.write(f': {step}}}')
+    time.sleep(0.1)
+"""
+
+
+def fields(folder: Path) -> dict[str, Any]:
+    (folder / "train.py").write_text(SCRIPT)
+    return {
+        "objective": {"command": ["python", str(folder / "train.py")]},
+        "metric": "val_loss",
+        "parameters": {"x": {"min": 0.0, "max": 1.0}},
+        "early_stopping": {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3},
+        "budget": {"trials": 6},
+        "execution": {"workers": 2, "retries": 0},
+        "confirm": {"top": 0},
+        "audit": 0.0,
+    }
+
+
+def logs(folder: Path) -> dict[int, str]:
+    return {int(path.parent.name): path.read_text() for path in folder.glob("runs/study/*/output.log")}
+
+
+def test_a_trial_that_pauses_while_it_saves_goes_on_from_a_whole_checkpoint(bench: Any) -> None:
+    result = bench.run(bench.make_spec(**fields(bench.folder)))
+    trials = bench.trials()
+    assert {trial.state.name for trial in trials} == {"COMPLETE", "PRUNED"}
+    told = "".join(logs(bench.folder).values())
+    assert "Error" not in told
+    assert result.best.value == 1 / 9
+    assert told.count("begins at ") > len(trials), "some paused and went on"
+
+
+@pytest.mark.parametrize("backend_name", ["optuna"])
+def test_a_search_that_is_killed_while_scripts_save_goes_on(bench: Any, command: Any) -> None:
+    space = fields(bench.folder) | {"early_stopping": {"method": "none"}, "budget": {"trials": 2}}
+    search = command(**space)
+    process = search.start()
+    for number in (0, 1):
+        metrics = bench.folder / "runs" / "study" / str(number) / "metrics.jsonl"
+        search.wait_for(lambda path=metrics: path.exists() and len(path.read_bytes().splitlines()) >= 3)
+    process.kill()
+    process.communicate()
+    search.wait_for(lambda: not list(bench.folder.glob(".*.pid")))  # the guardian has ended the workers
+    states = list(bench.folder.glob("runs/study/*/checkpoint/state.json"))
+    assert all(json.loads(path.read_text()) for path in states)
+    output, _ = search.start().communicate(timeout=120)
+    assert bench.states() == ["COMPLETE"] * 2, output
+    assert not any("Error" in told for told in logs(bench.folder).values())
