@@ -15,7 +15,7 @@ from .expressions import Expression, ExpressionError
 
 SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 # Some of them in this order, such as 1h30m.
-TIME = "(?=.)" + r"\s*".join(rf"(?:([0-9]+(?:\.[0-9]+)?)\s*{unit})?" for unit in SECONDS)
+TIME = "(?=.*[0-9])" + r"\s*".join(rf"(?:([0-9]+(?:\.[0-9]+)?)\s*{unit})?" for unit in SECONDS)
 
 
 class Model(BaseModel):

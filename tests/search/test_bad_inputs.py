@@ -107,7 +107,7 @@ FLAGS = [
     Case("trials is no number", "--trials", command=("run", "s.yaml", "--trials", "many")),
     Case("trials is zero", "--trials: must be at least 1, not 0", command=("run", "s.yaml", "--trials", "0")),
     Case("time flag", "--time: must be a time such as", command=("run", "s.yaml", "--time", "5 parsecs")),
-    Case("time of a plan", "--time: must be a time", command=("plan", "s.yaml", "--time", "9")),
+    Case("time of a plan", "--time: must be a time", command=("plan", "s.yaml", "--time", "9x")),
     Case("workers flag", '--workers: must be "auto" or a', command=("run", "s.yaml", "--workers", "lots")),
     Case("audit without rungs", "--audit: needs rungs", command=("run", "s.yaml", "--audit")),
     Case(

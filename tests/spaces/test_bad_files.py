@@ -126,7 +126,7 @@ SETTINGS = {
     "budget: {trials: 0}": "7:18 budget.trials: must be at least 1, not 0",
     "budget: {trails: 4}": '7:10 budget.trails: unknown key, did you mean "trials"?',
     "budget: {time: 30m1h}": '7:16 budget.time: must be a time such as "90s", "30m", "1.5h" or "2d", not "30m1h"',
-    "budget: {time: 0h0m}": '7:16 budget.time: must be a time such as "90s", "30m", "1.5h" or "2d", not "0h0m"',
+    "budget: {time: 0h0m}": "7:16 budget.time: must be more than no time",
     "budget: {time: 30 min}": '7:16 budget.time: must be a time such as "90s", "30m", "1.5h" or "2d", not "30 min"',
     "budget: {time: 0s}": "7:16 budget.time: must be more than no time",
     "early_stopping: {method: pbt, min: 1, max: 3}": '7:26 early_stopping.method: "pbt" changes parameters in the middle of a trial, and a trial of a study has one set of them; take hyperband, or search the schedule itself: lr_scheduler, warmup_ratio',
