@@ -172,18 +172,22 @@ def clock_check(folder: Path) -> Check:
 
 def ray_check() -> Check:
     """Whether a Ray of our own starts here, and ends."""
-    from .backends.ray.cluster import connected
+    from .backends.ray.cluster import connected, heard_outside
 
     began = time.monotonic()
     try:
         with connected(None, this_machine()):
             took = time.monotonic() - began
+            outside = heard_outside()
     except SearchError as error:
         return Check("ray", "problem", str(error), "search with --backend optuna, or install ray anew")
     if room := _shared_memory():
         found = f"starts in {took:.0f} s; /dev/shm has {gibibytes(room)}, so Ray uses the disk instead"
         return Check("ray", "warning", found, "give the container more: docker run --shm-size=512m")
-    return Check("ray", "ok", f"starts in {took:.0f} s, and ends")
+    if outside:
+        found = f"starts in {took:.0f} s, and other machines reach {', '.join(outside)}; a token guards it"
+        return Check("ray", "warning", found, "close these ports to others where you do not trust them")
+    return Check("ray", "ok", f"starts in {took:.0f} s, listens on this machine alone, and ends")
 
 
 def _workers(spec: Spec | None) -> Check:

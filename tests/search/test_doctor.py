@@ -217,6 +217,7 @@ def test_ray_is_started_where_it_is_asked_for(cli: Cli) -> None:
     content = json.loads(cli("doctor", "--backend", "ray", "--json")[1])
     ray = content["checks"][-1]
     assert ray["name"] == "ray" and ray["found"].startswith("starts in ")
+    assert ray["found"].endswith("listens on this machine alone, and ends")
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
 import ray
 from ray._private import parameter, services, utils, worker
 
@@ -28,6 +30,8 @@ from .files import run_on, temporary_folder
 OBJECT_STORE = 256 << 20  # bytes; reports and small files pass through it
 CONNECT_SECONDS = 5.0  # for a cluster to answer
 JOIN_SECONDS = 60.0  # for each of its nodes
+
+LOOPBACK = "127.0.0.1"
 
 _importing: set[str] = set()  # nodes that have shown that they can import hpsearch
 START_ONE = "start one with `ray start --head`, or leave --ray-address out for a Ray of the search's own"
@@ -86,6 +90,22 @@ def dead_processes() -> list[str]:
     return [kind for kind, _ in here.dead_processes() if kind in ("raylet", "gcs_server")]
 
 
+def heard_outside() -> list[str]:
+    """The doors that this process and those it started have open for other machines: `raylet *:34567`."""
+    here = psutil.Process()
+    return [
+        f"{process.name()} {ip_address(door.laddr.ip)}:{door.laddr.port}"
+        for process in (here, *here.children(recursive=True))
+        for door in process.net_connections("inet")
+        if door.status == psutil.CONN_LISTEN and not _is_loopback(door.laddr.ip)
+    ]
+
+
+def _is_loopback(host: str) -> bool:
+    address = ip_address(host)
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
 def nodes() -> list[Node]:
     """What the nodes of the connected Ray have."""
     resources = [node["Resources"] for node in _alive()]
@@ -128,10 +148,13 @@ def _start(stack: ExitStack, machine: Node) -> None:
     fewer: Any = partial(parameter.RayParams, include_log_monitor=False, no_monitor=True)  # type: ignore[arg-type]
     stack.enter_context(replaced(parameter, "RayParams", fewer))
     stack.enter_context(replaced(services, "start_api_server", lambda *args, **options: (None, None)))
+    # Ray takes the machine's outer address for it, and then listens on all addresses.
+    stack.enter_context(replaced(services, "resolve_ip_for_localhost", lambda host: host))
     logging.getLogger("ray._private.authentication").setLevel(logging.CRITICAL)  # says that there is a token
     try:
         _init(
             address="local",
+            _node_ip_address=LOOPBACK,
             num_cpus=int(machine.cpus),
             num_gpus=int(machine.gpus),
             _memory=machine.memory,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from ray.util import placement_group_table
 
 from hpsearch.search import run
 from hpsearch.search.backends.ray import backend, lost
+from hpsearch.search.backends.ray.cluster import heard_outside
 from hpsearch.search.backends.ray.places import places_are_kept
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
@@ -135,6 +137,17 @@ def test_a_search_whose_ray_is_killed_says_so_and_goes_on_where_it_stood(
 def test_ray_is_not_told_the_command_line_where_a_password_may_stand(shared_ray: None) -> None:
     (job,) = [job for job in jobs() if job["DriverPid"] == os.getpid()]  # type: ignore[no-untyped-call]
     assert job["Entrypoint"] == "hpsearch"
+
+
+def test_a_ray_of_our_own_is_heard_on_this_machine_alone(shared_ray: None) -> None:
+    @ray.remote
+    def listening() -> list[str]:
+        return heard_outside()
+
+    assert ray.get(listening.remote()) == []
+    assert heard_outside() == []
+    with socket.create_server(("", 0)) as door:
+        assert heard_outside() == [f"{psutil.Process().name()} 0.0.0.0:{door.getsockname()[1]}"]
 
 
 @pytest.mark.slow
