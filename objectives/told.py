@@ -78,14 +78,14 @@ def options(command: Sequence[str], params: Mapping[str, Any], seed: int) -> lis
     """
     trial = flat(dict(params))
     single = {"seed": seed} | trial
-    words: list[str] = []
+    words: list[str] | None = None
     for before, word in zip(["", *command], command, strict=False):
         if word in LISTS:
-            words += expand(["", word], trial)[1:]
+            words = [*(words or ()), *expand(["", word], trial)[1:]]
         elif not CONFIG.search(word) and any(f"${{{name}}}" in word for name in single):
-            words += [before] if before.startswith("-") and "${" not in before else []
-            words += expand(["", word], single, OWN)[1:]
-    return words or None
+            option = [before] if before.startswith("-") and "${" not in before else []
+            words = [*(words or ()), *option, *expand(["", word], single, OWN)[1:]]
+    return words
 
 
 def _own_words(command: Sequence[str]) -> Iterator[tuple[str, Any]]:

@@ -33,6 +33,7 @@ def test_options_are_the_words_that_the_script_got(words: list[str]) -> None:
 
 def test_a_script_without_options_hears_of_no_parameter() -> None:
     assert options(["./t", "--config=${config:t.yaml}", "--x=1"], PARAMS, 7) is None
+    assert options(["./t", "${args_no_boolean_flags}"], {"off": False}, 7) == []
     assert options(["./t", "--seed=${seed}", "${args}"], {"lr": 1}, 7) == ["--seed=7", "--lr=1"]
 
 
