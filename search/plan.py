@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import random
+import re
 import shlex
 import traceback
 from collections import Counter
@@ -38,6 +39,9 @@ from .wish import Wish
 
 MOST_BRACKETS = 5
 TO_FILL = "FILL_IN"  # stands in a proposed space for a value that nobody but the user knows
+SEED = re.compile(  # of a whole training; that of a split of the data is to stay the same
+    r"((base|global|init|manual|master|model|np|numpy|rand|random|rng|torch|train|training)_)?seed|random_state"
+)
 TRIED = 20  # random configurations that a built-in objective is asked about
 TRIED_FOR_IDLE = 200  # enough to meet each of ten schedulers
 
@@ -314,7 +318,14 @@ def warnings(spec: Spec) -> list[Issue]:
                 f"to their ends before; {spec.budget.samples} are enough for {enough}",
             )
         )
-    return found + _refused_at_times(spec) + _idle(spec) + _ranks_beyond_their_base(spec) + _unread(spec)
+    return (
+        found
+        + _refused_at_times(spec)
+        + _idle(spec)
+        + _ranks_beyond_their_base(spec)
+        + _unread(spec)
+        + _same_seed(spec)
+    )
 
 
 def _starved(plan: Plan) -> bool:
@@ -405,4 +416,19 @@ def _unread(spec: Spec) -> list[Issue]:
         )
         for name in spec.parameters
         if (outer := name.split(".")[0]) in read - given
+    ]
+
+
+def _same_seed(spec: Spec) -> list[Issue]:
+    """A seed of a user's script or function that is the same in all trainings."""
+    of_a_script = not isinstance(spec.objective, str)
+    if isinstance(spec.objective, str) and ":" not in spec.objective:
+        return []
+    instead = "--seed=${seed} in the command" if of_a_script else "trial.seed in the function"
+    return [
+        spec.issue(
+            f"parameters.{name}", f"is the same in all trainings, those that confirm too; use {instead}"
+        )
+        for name, parameter in spec.parameters.items()
+        if isinstance(parameter, Constant) and SEED.fullmatch(name.rpartition(".")[2])
     ]

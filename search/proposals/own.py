@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from ...storage.files import CHECKPOINT, CONFIG, METRICS, OUTPUT
+from ..plan import SEED
 from .fields import Setting
 from .syntax import called, name_of
 
 HIGHEST_SEED = 2**31 - 1
 TRIALS_OWN = {CHECKPOINT, CONFIG, METRICS, OUTPUT}  # names in a trial's folder
-SEED = re.compile(
-    r"((base|global|init|manual|master|model|np|numpy|rand|random|rng|torch|train|training)_)?seed|random_state"
-)
 KEPT = r"(save[ds]?|out|outputs?|checkpoints?|ckpts?|snapshots?|exports?|artifacts?|model_(out|output|save))"
 BESIDE = r"(logs?|logging|tb|tensorboard|results?|runs?|work|working|exp|experiments?|metrics|default_root)"
 # By its name, a setting says where a script writes: `output_dir`, `save_path`, `logdir`, `results_file`.

@@ -404,6 +404,34 @@ def test_a_function_that_hands_its_parameters_on_is_not_judged(
     assert warned_of(make_spec, source, z=[1, 2]) == []
 
 
+@pytest.mark.parametrize(
+    ("objective", "parameter", "use"),
+    [
+        ({"command": ["true"]}, {"seed": 42}, "--seed=${seed} in the command"),
+        ({"command": ["true"]}, {"train.random_state": 0}, "--seed=${seed} in the command"),
+        ("mine.py:train", {"seed": 42}, "trial.seed in the function"),
+        ({"command": ["true"]}, {"seed": [1, 2]}, None),  # it is searched
+        ({"command": ["true"]}, {"split_seed": 1}, None),  # the data is to stay the same
+        ({"command": ["true"]}, {"seeds": 3}, None),
+        ("lora", {"seed": 1}, None),
+    ],
+)
+def test_a_seed_that_is_the_same_in_all_trainings_is_warned_of(
+    make_spec: MakeSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    objective: Any,
+    parameter: dict[str, Any],
+    use: str | None,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def train(trial): ...\n")
+    spec = make_spec(objective=objective, parameters={"x": {"min": 0, "max": 1}} | parameter)
+    told = [(path, message) for path, message in found(spec) if "the same in all trainings" in message]
+    assert [path for path, _ in told] == ([f"parameters.{name}" for name in parameter] if use else [])
+    assert all(message.endswith(f"use {use}") for _, message in told)
+
+
 def test_planning_loads_neither_optuna_nor_torch() -> None:
     code = "import sys, hpsearch.search.plan; print(*({'optuna', 'torch', 'numpy'} & sys.modules.keys()))"
     result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
