@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 
+from ..streams import never_refusing
 from .protocol import Channel, Message
 from .ranks import RankedServer, SiblingServer
 from .server import PackServer, Server, leave
@@ -49,6 +50,8 @@ def _server(channel: Channel, setup: Message) -> Server:
 
 def main(descriptor: int) -> None:
     """Serve the driver until it says `exit` or goes."""
+    for stream in (sys.stdout, sys.stderr):
+        never_refusing(stream)
     channel = Channel(socket.socket(fileno=descriptor))
     messages: list[Message] = []
     while not messages:  # a function that travels by value comes in several pieces

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from ...storage.passwords import without_passwords
+from ..streams import never_refusing
 from . import control, doctor, generate, lr_find, objectives, plan, spaces, studies, train, transfer
 from .run import run
 
@@ -44,7 +45,7 @@ app = typer.Typer(
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"hpsearch {metadata.version('hpsearch')}")
+        print(f"hpsearch {metadata.version('hpsearch')}")
         raise typer.Exit
 
 
@@ -74,6 +75,8 @@ plan.register(app)
 
 def main() -> None:
     """Run the command line. Typer itself ends wrong use with 2 and Ctrl-C with 130."""
+    for stream in (sys.stdout, sys.stderr):
+        never_refusing(stream)
     try:
         app()
     except KeyboardInterrupt:  # before typer listens: it builds the commands first

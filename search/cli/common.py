@@ -167,7 +167,12 @@ def process_began() -> float:
 
 def say(message: str) -> None:
     """Tell the user something that is no data."""
-    typer.echo(message, err=True)
+    print(message, file=sys.stderr, flush=True)
+
+
+def tell(message: str) -> None:
+    """Print what the user asked for. Typer's `echo` would go past a stream whose encoding is ASCII."""
+    print(message, flush=True)
 
 
 def write_file(path: Path, content: str) -> None:
@@ -178,9 +183,18 @@ def write_file(path: Path, content: str) -> None:
         raise SearchError(f"cannot write {path}: {error.strerror}") from error
 
 
+def print_document(content: str) -> None:
+    """Print what is a file where it is redirected: in UTF-8, as `write_file` writes it."""
+    if sys.stdout is None:  # it was closed before Python began
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content.encode(errors="backslashreplace"))
+    sys.stdout.flush()
+
+
 def print_json(content: Any) -> None:
     """Print plain data as JSON; what is no number in JSON becomes null."""
-    typer.echo(json.dumps(_finite(content), indent=2, default=str))
+    tell(json.dumps(_finite(content), indent=2, default=str))
 
 
 def _finite(content: Any) -> Any:

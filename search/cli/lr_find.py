@@ -121,9 +121,9 @@ def _show(found: Found, space: str, html: Path | None, write: bool) -> None:
     if not found.test.diverged and proposal.high == last.learning_rate:
         common.say(f"the loss still falls at {last.learning_rate:g}: a higher --max may find more")
     if html is not None:
-        typer.echo(f"wrote {html}")
+        common.tell(f"wrote {html}")
     line = f"learning_rate: {log_range(low, high)}"
-    typer.echo(f"wrote {line} into {space}" if write else f"for the space file: {line}")
+    common.tell(f"wrote {line} into {space}" if write else f"for the space file: {line}")
 
 
 def _curve(console: Console, found: Found) -> None:

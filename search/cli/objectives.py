@@ -78,9 +78,9 @@ def init(
         raise UsageError(f"{path} is there already; another name with -o, or --force to write over it")
     common.write_file(path, text)
     missing = [line.removeprefix(TO_FILL_IN) for line in text.splitlines() if line.startswith(TO_FILL_IN)]
-    typer.echo(f"wrote {path}; " + "".join(f"to fill in: {names}; " for names in missing) + "next:")
+    common.tell(f"wrote {path}; " + "".join(f"to fill in: {names}; " for names in missing) + "next:")
     for words in ("validate", "plan", "run"):
-        typer.echo(f"  {common.command(words, str(path))}")
+        common.tell(f"  {common.command(words, str(path))}")
 
 
 def _show_all(found: list[Described]) -> None:

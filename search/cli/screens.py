@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import typer
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -21,7 +20,7 @@ from ..failures import MOST_NAMED
 from ..progress import STYLES, sparkline
 from ..report import Ending, Spent, StudyReport, TrialReport, TrialRow
 from ..story import Story, tried
-from .common import about_password, brief, command, text
+from .common import about_password, brief, command, tell, text
 
 PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut
 GAP = 2  # between columns
@@ -48,7 +47,7 @@ def show(content: RenderableType) -> None:
     wide = PlainConsole(width=PIPED_WIDTH)
     with wide.capture() as captured:
         wide.print(content)
-    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    tell("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def studies_table(summaries: Iterable[StudySummary], searching: Mapping[str, int | None]) -> Table:

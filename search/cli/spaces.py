@@ -64,7 +64,7 @@ def validate(
     else:
         show(spec, samples)
         if imports:
-            typer.echo(f"\n{_imported(spec)}")
+            common.tell(f"\n{_imported(spec)}")
 
 
 def schema(
@@ -79,11 +79,11 @@ def schema(
 
     text = json.dumps(json_schema(PRESETS), indent=2)
     if output is None:
-        typer.echo(text)
+        common.print_document(text + "\n")
         return
     common.write_file(output, text + "\n")
-    typer.echo(f"wrote {output}; the first line of a space file names it:")
-    typer.echo(f"# yaml-language-server: $schema={output}")
+    common.tell(f"wrote {output}; the first line of a space file names it:")
+    common.tell(f"# yaml-language-server: $schema={output}")
 
 
 def sample(spec: Spec) -> list[dict[str, Any]]:

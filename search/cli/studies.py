@@ -140,7 +140,7 @@ def trials(
     if as_json:
         common.print_json([asdict(row) for row in rows])
     elif as_csv:
-        typer.echo(csv_text(rows, list(result.spec.parameters)), nl=False)
+        common.print_document(csv_text(rows, list(result.spec.parameters)))
     elif not rows:
         common.say(f'the study "{study}" has no trial' + (f" in the state {state}" if state else " yet"))
     else:
@@ -164,11 +164,11 @@ def best(
         common.print_json({"study": study, "metric": result.spec.metric} | asdict(winner))
         return
     compared = against(result.baseline, trial, result.spec.goal, winner.confirmed)
-    typer.echo(f"{result.spec.metric} {winner.value:.6g} by trial {winner.number}, {compared}")
+    common.tell(f"{result.spec.metric} {winner.value:.6g} by trial {winner.number}, {compared}")
     for line in confirmation(result):
-        typer.echo(line)
+        common.tell(line)
     for name, value in winner.params.items():
-        typer.echo(f"  {name}: {common.text(value)}")
+        common.tell(f"  {name}: {common.text(value)}")
 
 
 def export(
@@ -210,7 +210,7 @@ def export(
         written = for_framework(form, content, output, folder)
         text, lost, to_fill = written.text, written.lost, written.to_fill
     if output is None:
-        typer.echo(text, nl=False)
+        common.print_document(text)
     else:
         common.write_file(output, text)
         value = f"{result.spec.metric} {chosen.value:.6g}" if chosen.value is not None else "no value"

@@ -195,16 +195,16 @@ def _again() -> str:
 
 def _conclude(document: Document, summary: Summary) -> None:
     """The value, whether it is the trial's, and the files."""
-    typer.echo(f"{summary.metric} {summary.value:.6g} in {duration(summary.seconds)}")
+    common.tell(f"{summary.metric} {summary.value:.6g} in {duration(summary.seconds)}")
     if summary.reproduced:
-        typer.echo(f"the same value as {document.origin}, bit for bit")
+        common.tell(f"the same value as {document.origin}, bit for bit")
     elif summary.reproduced is False:
-        typer.echo(f"{document.origin} had {summary.expected!r}, this is {summary.value!r}: {_why(summary)}")
+        common.tell(f"{document.origin} had {summary.expected!r}, this is {summary.value!r}: {_why(summary)}")
     for line in summary.advice:
-        typer.echo(f"advice: {line}")
-    typer.echo(f"in {summary.folder}:")
+        common.tell(f"advice: {line}")
+    common.tell(f"in {summary.folder}:")
     for name in summary.files:
-        typer.echo(f"  {name}")
+        common.tell(f"  {name}")
 
 
 def _why(summary: Summary) -> str:

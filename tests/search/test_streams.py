@@ -1,0 +1,164 @@
+"""No encoding of the output ends a command: every one is run where its letters cannot be written."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from hpsearch.search import run
+from hpsearch.search.cli.app import app, main
+from hpsearch.search.progress import LineProgress
+from hpsearch.search.streams import never_refusing
+
+HPSEARCH = Path(sys.executable).with_name("hpsearch")
+OBJECTIVE = """
+def train(trial):
+    print("za\\u017c\\u00f3\\u0142\\u0107")
+    if trial.number == 1:
+        raise ValueError("\\u0142 is no number")
+    for step in (1, 2, 3):
+        trial.report(1 / step + trial.params["x"], step=step)
+    return trial.params["x"]
+"""
+SPACE: dict[str, Any] = {
+    "version": 1,
+    "name": "łódź",
+    "metric": "jakość",
+    "parameters": {"x": {"min": 0.0, "max": 1.0}, "choice": ["gęś", "żółw", "🦆"]},
+    "baseline": {"x": 0.5},
+    "budget": {"trials": 6},
+    "confirm": {"top": 0},
+    "execution": {"workers": 1, "retries": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a study whose every name has letters beyond Latin-1."""
+    folder = tmp_path_factory.mktemp("ł")
+    (folder / "ć.py").write_text(OBJECTIVE, encoding="utf-8")
+    space = SPACE | {"objective": f"{folder}/ć.py:train"}
+    (folder / "ś.yaml").write_text(json.dumps(space, ensure_ascii=False), encoding="utf-8")
+    run(folder / "ś.yaml", storage=str(folder / "hpsearch.db"), watcher=LineProgress())
+    assert "zażółć" in (folder / "runs" / "łódź" / "0" / "output.log").read_text(encoding="utf-8")
+    return folder
+
+
+COMMANDS = {
+    "run": ["run ś.yaml --name łoś --trials 2", "run ń.yaml"],
+    "validate": ["validate ś.yaml", "validate ć.py"],
+    "schema": ["schema"],
+    "objectives": ["objectives", "objectives lora", "objectives ł"],
+    "init": ["init --from ć.py --output ż.yaml --force", "init ł"],
+    "list": ["list", "list --json"],
+    "show": ["show łódź", "show łódź --edges", "show łódź --json", "show łódź --trial 0", "show gęś"],
+    "trials": ["trials łódź", "trials łódź --csv", "trials łódź --json", "trials gęś"],
+    "best": ["best łódź", "best łódź --json"],
+    "export": ["export łódź", "export łódź --format json", "export łódź --format flags", "export gęś"],
+    "delete": ["delete gęś --yes"],
+    "stop": ["stop łódź", "stop gęś"],
+    "pause": ["pause łódź"],
+    "resume": ["resume łódź"],
+    "kill": ["kill łódź 0"],
+    "retry": ["retry gęś"],
+    "train": ["train ź.yaml"],
+    "dashboard": ["dashboard --storage ł.db"],
+    "copy": ["copy gęś --to ł.db"],
+    "backup": ["backup ł.db --force", "backup /nowhere/ł.db"],
+    "doctor": ["doctor gęś"],
+    "generate": ["generate łódź --prompt ł"],
+    "lr-find": ["lr-find ś.yaml"],
+    "plan": ["plan gęś.yaml", "plan ś.yaml"],
+}
+
+
+TRAINING = ("run", "plan", "generate", "dashboard")  # or what takes as long to load
+
+
+def test_every_command_is_run() -> None:
+    names = {c.name or c.callback.__name__.replace("_", "-") for c in app.registered_commands if c.callback}
+    assert names == set(COMMANDS)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin1", "cp437"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(words, marks=pytest.mark.slow if name in TRAINING else ())
+        for name, each in COMMANDS.items()
+        for words in each
+    ],
+)
+def test_no_command_ends_at_a_letter(
+    searched: Path, monkeypatch: pytest.MonkeyPatch, words: str, encoding: str
+) -> None:
+    monkeypatch.chdir(searched)
+    monkeypatch.setattr(sys, "argv", ["hpsearch", *words.split()])
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code in (None, 0, 1, 2)
+    out.flush()
+    err.flush()
+    assert isinstance(out.buffer, io.BytesIO) and isinstance(err.buffer, io.BytesIO)
+    printed = out.buffer.getvalue() + err.buffer.getvalue()
+    assert printed and b"Traceback" not in printed
+    if "--csv" not in words and not words.startswith(("export", "schema")):
+        printed.decode(encoding)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "more",
+    [{"PYTHONIOENCODING": "latin1"}, {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}],
+)
+def test_a_users_shell_shows_it_and_reads_what_is_exported(searched: Path, more: dict[str, str]) -> None:
+    plain = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]} | more
+    for command in ("show", "trials", "export"):
+        words = [HPSEARCH, command, "łódź"]
+        done = subprocess.run(words, cwd=searched, env=plain, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+    found = YAML(typ="safe", pure=True).load(done.stdout.decode("utf-8"))
+    assert found["metric"] == "jakość" and found["parameters"]["choice"] in SPACE["parameters"]["choice"]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text", "told"),
+    [
+        ("utf-8", "łódź ▁█ 🦆", "łódź ▁█ 🦆"),
+        ("latin1", "café łódź", r"café \u0142ód\u017a"),
+        ("ascii", "café 🦆", r"caf\xe9 \U0001f986"),
+        ("ascii", "│ ┤ └─┬ ▁▄█ …", "| + +-+ -## ."),
+        ("utf-8", "\udce9", r"\udce9"),
+    ],
+)
+def test_what_an_encoding_lacks_is_written_in_letters_that_it_has(
+    encoding: str, text: str, told: str
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    never_refusing(stream)
+    print(text, file=stream, end="", flush=True)
+    assert isinstance(stream.buffer, io.BytesIO)
+    assert stream.buffer.getvalue().decode(encoding) == told
+
+
+def test_a_search_from_python_shows_its_progress_anywhere(
+    searched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    run(searched / "ś.yaml", storage=str(tmp_path / "x.db"), budget={"trials": 2})
+    out.flush()
+    assert isinstance(out.buffer, io.BytesIO)
+    assert rb"\u0142 is no number" in out.buffer.getvalue()
