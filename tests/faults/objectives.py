@@ -171,6 +171,6 @@ def closes(trial: Trial) -> float:
         sys.stdout.close()
         sys.stderr.close()
     elif trial.number == 1:
-        sys.stdout = None  # type: ignore[assignment]
-        sys.stderr = object()  # type: ignore[assignment]
+        sys.stdout = None
+        sys.stderr = object()
     return float(trial.params["x"])

@@ -24,7 +24,12 @@ def test_another_tools_objective_hears_what_to_write(
     tmp_path: Path, objective: Callable[[Any], Any], error: type[Exception], said: str
 ) -> None:
     trial = LocalTrial(
-        params={"lr": 1.0}, seed=0, folder=tmp_path, sealed=False, on_report=lambda report: None
+        params={"lr": 1.0},
+        seed=0,
+        folder=tmp_path,
+        sealed=False,
+        on_report=lambda report: None,
+        say=print,
     )
     with pytest.raises(error, match=said):
         objective(trial)
