@@ -12,6 +12,7 @@ import operator
 from pathlib import Path
 from typing import Any, Protocol
 
+LARGEST_STEP = 2**63 - 1
 MARK = "hpsearch"  # the key by which a printed line is known for one of `report`
 
 
@@ -72,7 +73,7 @@ class Trial(Protocol):
     @property
     def resume_from(self) -> Path | None: ...
 
-    def report(self, value: float, *, step: int, **metrics: float) -> None:
+    def report(self, value: float, step: int, **metrics: float) -> None:
         """Record `value` of the study's metric at `step` (a whole number in the study's resource unit).
 
         Of several processes of a trial all report, and the value of rank 0 counts.
@@ -89,14 +90,17 @@ class Trial(Protocol):
 
 
 def as_step(step: Any) -> int:
-    """A whole number, such as 1.0 is too; `TypeError` for anything else, `ValueError` below 0."""
+    """A whole number, such as 1.0 is too.
+
+    `TypeError` for anything else, `ValueError` below 0 and beyond what a database's integers hold.
+    """
     whole = int(step) if isinstance(step, float) and step.is_integer() else step
     try:
         whole = operator.index(whole)
     except TypeError:
         raise TypeError(f"the step is {step!r}; it must be a whole number") from None
-    if whole < 0 or isinstance(step, bool):
-        raise ValueError(f"the step is {step!r}; steps are whole numbers from 0 on")
+    if not 0 <= whole <= LARGEST_STEP or isinstance(step, bool):
+        raise ValueError(f"the step is {step!r}; steps are whole numbers from 0 to 2^63 - 1")
     return whole
 
 

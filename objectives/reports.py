@@ -106,7 +106,10 @@ class Reports:
     def _note(self, text: str) -> None:
         """Remember a line that is no report, where it looks like one."""
         names = [match[1] for match in _NAMED_NUMBER.finditer(text[: LONGEST_LINE // 64])]
-        if self._metric in text and any(character.isdigit() for character in text):
+        has_number = any(character.isdigit() for character in text)
+        if has_number and "{" in text and self._metric.lower() in text.lower():
+            self._unusable.append(f"{quoted(text)} (no object of JSON that names it)")
+        elif has_number and self._metric in text:
             self._named.append(quoted(text))
         elif any(_is_like(name, self._metric) for name in names):
             self._numbers.append(quoted(text))

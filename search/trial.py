@@ -84,7 +84,7 @@ class FolderTrial(ABC):
         """Whether it was to go on from a checkpoint and has not reported since."""
         return self.resume_from is not None and self._last_step is None
 
-    def report(self, value: float, *, step: int, **metrics: float) -> None:
+    def report(self, value: float, step: int, **metrics: float) -> None:
         with self._lock:
             self._report(value, step, metrics)
 

@@ -94,7 +94,7 @@ class SiblingTrial:
         self._attempt = message["attempt"]
         self._answers = answers
 
-    def report(self, value: float, *, step: int, **metrics: float) -> None:
+    def report(self, value: float, step: int, **metrics: float) -> None:
         """Go on, or end, as rank 0 does at its report of this step; the value is rank 0's to tell."""
         if not self.stopped and step == self._last_step:
             return  # rank 0 leaves it out

@@ -29,7 +29,7 @@ class HandTrial:
     def remark(self, kind: str, text: str) -> None:
         raise AssertionError(text)
 
-    def report(self, value: float, *, step: int, **metrics: float) -> None:
+    def report(self, value: float, step: int, **metrics: float) -> None:
         assert not self.reports or step > self.reports[-1][0]
         self.reports.append((step, value))
         self.metrics.append(metrics)

@@ -49,7 +49,7 @@ class HandTrial:
     def remark(self, kind: str, text: str) -> None:
         self.remarks.append((kind, text))
 
-    def report(self, value: float, *, step: int, **metrics: float) -> None:
+    def report(self, value: float, step: int, **metrics: float) -> None:
         self.reports.append((step, value, metrics))
         if step == self._stop_at:
             raise TrialStopped
@@ -270,7 +270,7 @@ def test_what_a_script_prints_is_heard_at_once(script: Any, tmp_path: Path, bare
     heard = tmp_path / "heard"
 
     class Hearing(HandTrial):
-        def report(self, value: float, *, step: int, **metrics: float) -> None:
+        def report(self, value: float, step: int, **metrics: float) -> None:
             super().report(value, step=step, **metrics)
             heard.touch()
 
@@ -400,7 +400,7 @@ def test_what_a_script_leaves_behind_that_never_falls_silent_holds_no_trial(
 
 def test_an_error_in_the_search_ends_the_script(script: Any, tmp_path: Path) -> None:
     class Broken(HandTrial):
-        def report(self, value: float, *, step: int, **metrics: float) -> None:
+        def report(self, value: float, step: int, **metrics: float) -> None:
             self.reports.append((int(value), value, metrics))
             raise ValueError("steps rise")
 

@@ -42,8 +42,6 @@ def test_a_report_names_the_metric(line: bytes, found: Printed) -> None:
         b'{"event": "memory_mb", "value": -812.5}',
         b'{"step": 1, "value": 2, "hpsearch": true}',
         b'{"other": 1}',
-        b'{"log": {"loss": 1}}',
-        b"{'loss': 1}",
         b"{",
         b"[1]",
         b"loss: 1",
@@ -68,6 +66,11 @@ def test_other_output_is_no_report(line: bytes) -> None:
         ('"loss": 1, "step": 1.5', "the step is 1.5"),
         ('"loss": 1, "step": -1', "the step is -1"),
         ('"loss": 1, "step": true', "the step is True"),
+        ('"loss": 1, "step": 9223372036854775808', "from 0 to 2^63 - 1"),
+        ('"Loss": 0.5', "no object of JSON that names it"),
+        ('"loss": 0.5,', "no object of JSON that names it"),
+        ('"log": {"loss": 1}', "no object of JSON that names it"),
+        ("'loss': 0.5", "no object of JSON that names it"),
         ('"loss": 1, "step": NaN', "the step is nan"),
     ],
 )
@@ -97,7 +100,7 @@ def test_what_looks_like_a_report_is_remembered(line: str) -> None:
     reports = Reports("val_loss")
     for each in ("loading 3 files", line, "step 3 of 4", "done in 3 s"):
         assert reports.read(each.encode()) == []
-    assert reports.near_misses == [f'"{line}"']
+    assert len(reports.near_misses) == 1 and f'"{line}"' in reports.near_misses[0]
 
 
 @given(st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b"{}"]), max_size=30), st.integers(1, 5))

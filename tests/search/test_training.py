@@ -228,7 +228,7 @@ def test_divergence_says_where() -> None:
         ("raise KeyError('beta')", "KeyError: 'beta'"),
         ("raise SystemExit('gave up')", "SystemExit: gave up"),
         ("return 'good'", "TypeError: the objective returned 'good'; it must be a number"),
-        ("trial.report(1.0, step=-1)", "ValueError: the step is -1; steps are whole numbers from 0 on"),
+        ("trial.report(1.0, step=-1)", "ValueError: the step is -1; steps are whole numbers from 0 to"),
     ],
 )
 def test_an_exception_is_told_with_its_place(cli: Cli, line: str, told: str) -> None:
