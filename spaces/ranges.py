@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainValidator, PrivateAttr, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from .document import written
 from .model import Model, Number, Plain, expression, plain, raise_all, refuse, show
@@ -75,11 +75,13 @@ class Range(Conditional):
     prior: Prior | None = None
     """Where a good value is believed to be."""
 
-    _mixed: bool = PrivateAttr(default=False)
+    _mixed: ClassVar[bool] = (
+        False  # whether its bounds were written as different kinds; no part of what it is
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Range:
-        self._mixed = isinstance(self.min, int) is not isinstance(self.max, int)
+        object.__setattr__(self, "_mixed", isinstance(self.min, int) is not isinstance(self.max, int))
         if not self.is_int:  # one spelling for `min: 0` and `min: 0.0`
             for name in ("min", "max", "step"):
                 if (value := getattr(self, name)) is not None:

@@ -52,6 +52,7 @@ parameters:
   max_samples: 300
 baseline: {{learning_rate: 0.002}}
 search: {{sampler: random, seed: 0}}
+early_stopping: {{method: none, max: 300}}
 budget: {{trials: 5}}
 execution: {{workers: 1, retries: 0}}
 """
