@@ -86,8 +86,8 @@ class CommandObjective:
                 + json.dumps({"step": 1, self._metric: 0.5}),
                 detail=_in_words(reports.near_misses, output.last_errors(0)),
             )
-        for line in reports.unusable:
-            trial.remark("unusable", f"what it printed is no report: {line}")
+        if reports.unusable:
+            trial.remark("unusable", f"what it printed is no report: {' and '.join(reports.unusable)}")
         return delivery.value
 
 

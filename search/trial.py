@@ -53,6 +53,7 @@ class FolderTrial(ABC):
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         self.stopped = False
         self.trained = 0
+        self._remarked: set[str] = set()  # kinds
         self._metrics_file = folder / METRICS
         self._recorded = max((report.step for report in recorded(self._metrics_file)), default=-1)
         self._last_step: int | None = None
@@ -128,9 +129,15 @@ class FolderTrial(ABC):
         with self._metrics_file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(record) + "\n")
 
-    @abstractmethod
     def remark(self, kind: str, text: str) -> None:
-        """Tell whoever watches something about this trial."""
+        """Tell whoever watches something about this trial; each kind once, as each line may give cause."""
+        if kind not in self._remarked:
+            self._remarked.add(kind)
+            self._remark(kind, text)
+
+    @abstractmethod
+    def _remark(self, kind: str, text: str) -> None:
+        """Pass a remark on."""
 
     @abstractmethod
     def _ends(self, report: Report) -> bool:
@@ -156,12 +163,9 @@ class LocalTrial(FolderTrial):
         self.resumed_at = max(0, self._recorded) if self.resume_from is not None else None
         self._on_report = on_report
         self._say = say
-        self._said: set[str] = set()  # kinds of remarks
 
-    def remark(self, kind: str, text: str) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
-            self._say(text)
+    def _remark(self, kind: str, text: str) -> None:
+        self._say(text)
 
     def hear(self, report: Report) -> bool:
         """Take in what another process reported and recorded for this trial; whether the run ends with it."""

@@ -75,9 +75,7 @@ class Range(Conditional):
     prior: Prior | None = None
     """Where a good value is believed to be."""
 
-    _mixed: ClassVar[bool] = (
-        False  # whether its bounds were written as different kinds; no part of what it is
-    )
+    _mixed: ClassVar[bool] = False  # its bounds were written as different kinds: no part of what it is
 
     @model_validator(mode="after")
     def _check(self) -> Range:

@@ -11,9 +11,7 @@ EVENTS = "events"  # the user attribute of a trial that tells in words what happ
 STARTED_OVER = "could not go on from its checkpoint"  # an event that only a kill or a fault brings begins so
 AT_RUNG = "paused"  # the user attribute of a trial that waits at a rung; its value is the step
 
-TRAINED = (
-    "hpsearch:trained"  # the system attribute of a trial that trained further than it had reported: the step
-)
+TRAINED = "hpsearch:trained"  # the system attribute of a trial that trained past its last report: the step
 
 
 def at_rung(trial: FrozenTrial) -> bool:

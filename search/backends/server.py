@@ -46,7 +46,7 @@ class WorkerTrial(FolderTrial):
         """Since it began here: its worker was ready, and the objective loaded."""
         return time.monotonic() - self._begun
 
-    def remark(self, kind: str, text: str) -> None:
+    def _remark(self, kind: str, text: str) -> None:
         self._remarks.append((kind, text))
 
     def take_remarks(self) -> list[tuple[str, str]]:

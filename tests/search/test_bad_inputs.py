@@ -174,7 +174,12 @@ OBJECTIVES = [
         objective=body("trial.report('x', step=1)\nreturn 1.0"),
         code=1,
     ),
-    Case("step is a float", "the step is 0.5", objective=body("trial.report(1.0, step=0.5)\nreturn 1.0"), code=1),
+    Case(
+        "step is a float",
+        "the step is 0.5",
+        objective=body("trial.report(1.0, step=0.5)\nreturn 1.0"),
+        code=1,
+    ),
     Case(
         "steps fall",
         "steps are positive and rise",
