@@ -64,8 +64,9 @@ def test_a_pruned_trial_says_at_which_rung_and_rank_of_which_bracket(bench: Any)
     for trial in pruned:
         assert trial.last_step in (1, 3), "a rung, and never the last step"
         assert trial.value == trial.intermediate_values[trial.last_step]
+        counted = "1 step" if trial.last_step == 1 else "3 steps"
         pattern = (
-            rf"pruned at {trial.last_step} steps: rung \d of \d in bracket \d, "
+            rf"pruned at {counted}: rung \d of \d in bracket \d, "
             r"ranked (\d+) of (\d+), one in 3 goes on"
         )
         found = re.fullmatch(pattern, trial.user_attrs["reason"])
