@@ -19,8 +19,8 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from ..objectives.resolve import describe
-from ..spaces import Spec, differences
-from ..storage import database, files, provenance, studies
+from ..spaces import SpaceError, Spec, differences
+from ..storage import StorageError, database, files, provenance, studies
 from ..storage.connection import BUSY_SECONDS, patiently
 from . import auditing, plan
 from .algorithms import make_pruner
@@ -90,7 +90,7 @@ class StudyResult:
     def best_trial(self) -> FrozenTrial | None:
         """The winner as Optuna's trial; None while no trial is complete."""
         confirmed = self.confirmed
-        if confirmed is not None:
+        if confirmed is not None and has_config(self.spec, self._trials[confirmed.winner]):
             return self._trials[confirmed.winner]
         sign = 1 if self.spec.goal == "minimize" else -1
         complete = [
@@ -258,7 +258,7 @@ def open_study(name: str, *, storage: str | None = None, runs: str | Path | None
     """A study that was searched before. Raises `StorageError` where there is none of that name."""
     found = studies.find_study(name, storage=storage, runs=runs)
     study = found.study
-    spec = Spec.from_json(study.user_attrs[studies.SPEC])
+    spec = _stored_spec(name, study.user_attrs[studies.SPEC])
     study.pruner = make_pruner(spec)  # Optuna stores none, and only this one knows the brackets
     study.study_name = spec.name  # the one it was born with, by which the pruner gives out brackets
     return StudyResult(name, study, spec, found.url, found.runs)
@@ -292,8 +292,16 @@ def _memory(spec: Spec, backend: Backend, attrs: Mapping[str, Any], watcher: Wat
     return memory
 
 
+def _stored_spec(name: str, stored: dict[str, Any]) -> Spec:
+    """The space that a study holds. Raises `StorageError` where it is none."""
+    try:
+        return Spec.from_json(stored)
+    except SpaceError as error:
+        raise StorageError(f'the study "{name}" holds a space that is none: {error.issues[0]}') from error
+
+
 def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:
-    before = Spec.from_json(stored).to_json()  # with the defaults of fields that it does not know yet
+    before = _stored_spec(spec.name, stored).to_json()  # with the defaults of fields that it does not know
     changed = differences(before, spec.to_json())
     if changed:
         lines = "\n".join(f"  {line}" for line in changed)

@@ -19,6 +19,7 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
 
 from . import StorageError
+from .attributes import check, check_trials, is_a, is_count, is_seconds, is_text, mapping_with, readable_rows
 from .database import open_storage, readable, resolve_url
 from .files import has_trials, remove_folder, runs_folder, study_folder
 from .live import COMMAND, Command, LiveStorage
@@ -31,6 +32,19 @@ TEXTS = "hpsearch:texts"  # the SHA-256 of each text that it trains on, by its p
 FOLDER = "hpsearch:folder"  # the name of its folder under runs
 MEMORY = "hpsearch:memory"  # what trials take of this machine's memory, as far as it was measured
 PAUSED = "hpsearch:paused"  # whether its search waits to be resumed
+_KINDS = {
+    SPEC: mapping_with(
+        name=is_text,
+        metric=is_text,
+        budget=mapping_with(trials=lambda value: value is None or is_count(value)),
+    ),
+    PROVENANCE: is_a(dict),
+    ELAPSED: is_seconds,
+    TEXTS: lambda value: type(value) is dict and all(map(is_text, value.values())),
+    FOLDER: is_text,
+    MEMORY: is_a(dict, type(None)),
+    PAUSED: is_a(bool),
+}
 ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks several times a second
 
 
@@ -68,9 +82,17 @@ def open_live(
     Raises `StorageError` where a study of that name holds another program's trials, or another search has it,
     and `DatabaseUnavailable` where the database cannot be used now.
     """
-    with readable():
+    with readable(), readable_rows(f'the study "{name}"'):
         born = _make(database, name, goal, attrs)
-        return LiveStorage(database, name, born=born, identity=PROVENANCE)
+        live = LiveStorage(database, name, born=born, identity=PROVENANCE)
+        try:
+            check_study(name, live.attrs)
+            study = live.get_study_id_from_name(live.born)
+            check_trials(name, live.get_all_trials(study, deepcopy=False))
+        except BaseException:
+            live.close()
+            raise
+        return live
 
 
 def folder_of(database: BaseStorage, name: str) -> str | None:
@@ -89,9 +111,12 @@ def attrs_of(database: BaseStorage, name: str) -> dict[str, Any] | None:
     """
     try:
         with readable():
-            found: dict[str, Any] = database.get_study_user_attrs(database.get_study_id_from_name(name))
+            row = database.get_study_id_from_name(name)
     except KeyError:
         return None
+    with readable(), readable_rows(f'the study "{name}"'):
+        found: dict[str, Any] = database.get_study_user_attrs(row)
+    check_study(name, found)
     return found
 
 
@@ -168,6 +193,11 @@ def quiet_optuna() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
+def check_study(name: str, attrs: Mapping[str, Any]) -> None:
+    """Raise `StorageError` where an attribute of a study is nothing that hpsearch writes."""
+    check(f'the study "{name}"', attrs, _KINDS)
+
+
 def find_study(name: str, *, storage: str | None = None, runs: str | Path | None = None) -> Found:
     """The study `name` of the database that is meant by `storage`.
 
@@ -175,12 +205,16 @@ def find_study(name: str, *, storage: str | None = None, runs: str | Path | None
     """
     quiet_optuna()
     url = resolve_url(storage)
-    study = load_study(optuna.storages.get_storage(open_storage(url)), name)
-    attrs = study.user_attrs
+    database = optuna.storages.get_storage(open_storage(url))
+    with readable_rows(f'the study "{name}"'):
+        study = load_study(database, name)
+        attrs, trials = study.user_attrs, study.get_trials(deepcopy=False)
+    check_study(name, attrs)
     if SPEC not in attrs:
         raise StorageError(
             f'the study "{name}" was made by another program; hpsearch knows nothing of its space'
         )
+    check_trials(name, trials)
     return Found(study, url, runs_folder(url, runs), folder_in(attrs, name))
 
 
@@ -196,8 +230,11 @@ def trial_of(study: optuna.Study, number: int) -> FrozenTrial:
 def summaries(storage: BaseStorage) -> list[StudySummary]:
     """All studies of the database, hpsearch's and others'."""
     found = []
-    for study in optuna.get_all_study_summaries(storage, include_best_trial=False):
-        trials = storage.get_all_trials(study._study_id, deepcopy=False)
+    for study in _every(storage):
+        with readable_rows(f'the study "{study.study_name}"'):
+            trials = storage.get_all_trials(study._study_id, deepcopy=False)
+        if SPEC in study.user_attrs:
+            check_trials(study.study_name, trials)
         directions = [direction.name.lower() for direction in study.directions]
         complete = [t.values for t in trials if t.state.name == "COMPLETE" and confirms(t) is None]
         values = [found[0] for found in complete if found and len(directions) == 1]  # else none is the best
@@ -220,6 +257,16 @@ def summaries(storage: BaseStorage) -> list[StudySummary]:
     return found
 
 
+def _every(database: BaseStorage) -> list[optuna.study.StudySummary]:
+    """All studies, as Optuna tells them; what their attributes are is known."""
+    with readable_rows("the studies of the database"):
+        found = optuna.get_all_study_summaries(database, include_best_trial=False)
+    for study in found:
+        if SPEC in study.user_attrs:
+            check_study(study.study_name, study.user_attrs)
+    return found
+
+
 def command(study: optuna.Study, asked: Command) -> bool:
     """Ask the driver of a study for something; whether it took the command within a few seconds."""
     key = f"{COMMAND}{uuid.uuid4().hex}"
@@ -234,7 +281,7 @@ def command(study: optuna.Study, asked: Command) -> bool:
 
 def sharing_folder(database: BaseStorage, name: str) -> list[str]:
     """The other studies whose files are in the folder of this one: a copy has those of its original."""
-    every = optuna.get_all_study_summaries(database, include_best_trial=False)
+    every = _every(database)
     folders = {study.study_name: folder_in(study.user_attrs, study.study_name) for study in every}
     return sorted(other for other in folders if other != name and folders[other] == folders.get(name))
 

@@ -182,7 +182,7 @@ OBJECTIVES = [
     ),
     Case(
         "steps fall",
-        "steps are positive and rise",
+        "after step 2; steps rise",
         objective=body("trial.report(1.0, step=2)\ntrial.report(1.0, step=1)\nreturn 1.0"),
         code=1,
     ),

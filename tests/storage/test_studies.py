@@ -13,7 +13,7 @@ from hpsearch.storage import StorageError
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import study_folder
 from hpsearch.storage.provenance import git_commit, versions
-from hpsearch.storage.states import CONFIRMS
+from hpsearch.storage.states import CONFIRMS, CONFIRMS_SEED
 from hpsearch.storage.studies import (
     FOLDER,
     SPEC,
@@ -80,6 +80,7 @@ def test_all_studies_are_listed_whoever_made_them(storage: optuna.storages.RDBSt
     again = ours.trials[1]
     again.value = 9.0  # of the same configuration with another seed
     again.set_user_attr(CONFIRMS, 1)
+    again.set_user_attr(CONFIRMS_SEED, 0)
     ours.add_trial(again)
     ours.ask()
     theirs = optuna.create_study(study_name="theirs", storage=storage, directions=["minimize", "maximize"])

@@ -1,0 +1,83 @@
+"""What hpsearch's attributes of a study and its trials may be, for a database may come from anywhere.
+
+They are checked where a study is read, so that whoever reads one of them knows what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy
+from optuna.trial import FrozenTrial
+
+from . import StorageError
+from .states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS
+
+Sound = Callable[[Any], bool]
+
+
+def is_a(*kinds: type) -> Sound:
+    return lambda value: type(value) in kinds
+
+
+def mapping_with(**kinds: Sound) -> Sound:
+    """A mapping in which these keys, where they are there, are sound."""
+    return lambda value: (
+        type(value) is dict and all(sound(value[key]) for key, sound in kinds.items() if key in value)
+    )
+
+
+def is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def is_seconds(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < 2**53  # no infinity, no number beyond floats
+
+
+is_text = is_a(str)
+_TRIAL: dict[str, Sound] = {
+    **dict.fromkeys((CONFIRMS, CONFIRMS_SEED, AUDITED, AT_RUNG, "retries"), is_count),
+    **dict.fromkeys(("error", "reason", "traceback"), is_text),
+    EVENTS: lambda value: type(value) is list and all(map(is_text, value)),
+}
+
+
+def check(who: str, attrs: Mapping[str, Any], kinds: Mapping[str, Sound]) -> None:
+    """Raise `StorageError` where an attribute is nothing that hpsearch writes."""
+    for key in kinds.keys() & attrs.keys():
+        if not kinds[key](attrs[key]):
+            raise _refused(who, key, attrs[key])
+
+
+def check_trials(name: str, trials: Sequence[FrozenTrial]) -> None:
+    """The same for the trials of a study."""
+    for trial in trials:
+        who, attrs = f'trial {trial.number} of the study "{name}"', trial.user_attrs
+        check(who, attrs, _TRIAL)
+        for value in (*(trial.values or ()), *trial.intermediate_values.values()):
+            if type(value) is not float:
+                raise _refused(who, "a value", value)
+        if CONFIRMS in attrs and not (attrs[CONFIRMS] < len(trials) and CONFIRMS_SEED in attrs):
+            raise _refused(who, CONFIRMS, attrs[CONFIRMS])
+
+
+def _refused(who: str, key: str, value: object) -> StorageError:
+    return StorageError(
+        f"{who} holds what hpsearch does not write: {key} is {value!r:.100}; "
+        "another program has changed the database, or it is damaged"
+    )
+
+
+@contextmanager
+def readable_rows(what: str) -> Iterator[None]:
+    """Say of rows that Optuna cannot make sense of that it is so. Raises `StorageError`."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AssertionError, sqlalchemy.exc.StatementError) as error:
+        raise StorageError(
+            f"{what} cannot be read: {type(error).__name__}: {str(error).splitlines()[0]:.200}; "
+            "another program has changed the database, or it is damaged"
+        ) from error
