@@ -15,6 +15,7 @@ from typing import Any
 
 from ...objectives.guides import first_range
 from ...spaces import SpaceError, loads
+from ...spaces.stopping import Unit, is_length
 from ..errors import UsageError
 from ..plan import TO_FILL
 from ..yaml_text import one_line, text_of
@@ -28,6 +29,9 @@ __all__ = ["TO_FILL_IN", "proposal"]
 
 TRIALS = 30
 EPOCHS, EPOCHS_OF_A_TRAINER = 9, 3  # where nothing says how many
+STEPS = r"(max|total|num|n|train|training|num_train|num_training|max_train)_(steps|iters|iterations)"
+EVERY = r"(eval|val|valid|validation|test)_(steps|every|interval|freq|frequency|every_n_steps)"
+FIRST_OF = 9  # parts of a training, of which the first ends at the lowest rung: two of ASHA's by 3
 CONFIGS = (".yaml", ".yml", ".json")
 TO_FILL_IN = "# To fill in: "  # begins the line of a proposal that says what
 FOREIGN = re.compile(r"[(\[~<$]")  # of texts that a space would take for another tool's range
@@ -108,7 +112,7 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     script = settings.command[1]
     yield f"# Proposed from {one_line(name)}: read it, change what you know better, then hpsearch run it."
     yield f"# {one_line(settings.how)}"
-    yield from _how_to_report(settings.shown, one_line(script))
+    yield from _how_to_report(settings.shown, one_line(script), _length(settings)[0])
     if settings.own:
         each = (f"{one_line(name)} ({in_a_command(value)})" for name, value in settings.own.items())
         yield f"# Each trial has its own: {', '.join(each)}"
@@ -137,24 +141,38 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     yield ""
     yield "search: {sampler: tpe, seed: 0}"
     yield f"budget: {{trials: {TRIALS}}}"
-    epochs = next((entry.setting.value for entry in entries if _is_length(entry.setting)), 0)
-    last = int(epochs) or (EPOCHS_OF_A_TRAINER if settings.shown.by_trainer else EPOCHS)
-    if last > 2:
-        yield "# Where the script reports after every epoch, bad trials can end early (max: its last step):"
-        yield f"# early_stopping: {{method: asha, min: 1, max: {last}, eta: 3, resource: epochs}}"
+    unit, first, last = _length(settings)
+    if last > 2 * first:
+        every = "epoch" if unit == "epochs" else f"{first} steps"
+        yield f"# Where it reports after every {every}, bad trials can end early (max: its last step):"
+        yield f"# early_stopping: {{method: asha, min: {first}, max: {last}, eta: 3, resource: {unit}}}"
 
 
-def _how_to_report(shown: Shown, script: str) -> Iterator[str]:
+def _length(settings: Settings) -> tuple[Unit, int, int]:
+    """What a trial counts, its first report and its last; a limit of steps goes over one of epochs."""
+    first, steps, epochs = (
+        next((int(each.value) for each in settings.found if _is_length(each, names)), None)
+        for names in (EVERY, STEPS, "(?!warmup).*epochs")
+    )
+    if steps is not None:
+        return "steps", first or max(1, steps // FIRST_OF), steps
+    return "epochs", 1, epochs or (EPOCHS_OF_A_TRAINER if settings.shown.by_trainer else EPOCHS)
+
+
+def _how_to_report(shown: Shown, script: str, unit: Unit) -> Iterator[str]:
     """What the script has to do, for its author to paste: save first, for what is reported may end there."""
     name = shown.metric if shown.metric.isidentifier() else "value"
     yield f"# {script} has to report its {one_line(shown.metric)}; its last report is the trial's value:"
     yield "#     from hpsearch.objectives import report"
     if shown.by_trainer:
         yield "#     class Report(TrainerCallback):  # Trainer(callbacks=[Report()]), and in its arguments"
-        yield "#         # eval_strategy and save_strategy: epoch; it saves after it has evaluated."
+        strategy, step = (
+            ("epoch", "round(state.epoch)") if unit == "epochs" else ("steps", "state.global_step")
+        )
+        yield f"#         # eval_strategy and save_strategy: {strategy}; it saves after it has evaluated."
         yield "#         def on_save(self, args, state, control, **_):"
         measured = f"state.log_history[-1][{json.dumps(shown.metric)}]"
-        yield f"#             report({measured}, step=round(state.epoch))"
+        yield f"#             report({measured}, step={step})"
     else:
         yield f"#     report({name}, step=step)"
     yield f"# or a printed line {json.dumps({'step': 1, shown.metric: 0.5})}, from any language."
@@ -167,11 +185,9 @@ def _is_whole(numbers: dict[str, Any]) -> bool:
     return not any(isinstance(number, float) for number in numbers.values())
 
 
-def _is_length(setting: Setting) -> bool:
-    last = setting.parameter.rpartition(".")[2]
-    value = setting.value
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
-    return last.endswith("epochs") and not last.startswith("warmup") and whole and value > 0
+def _is_length(setting: Setting, names: str) -> bool:
+    named = re.fullmatch(names, setting.parameter.rpartition(".")[2].lower())
+    return named is not None and is_length(setting.value)
 
 
 def _study(stem: str) -> str:

@@ -24,6 +24,7 @@ BESIDE = r"(logs?|logging|tb|tensorboard|results?|runs?|work|working|exp|experim
 PLACE = re.compile(
     rf"({KEPT}|{BESIDE})_?(dir|directory|folder)"
     r"|(save|out|outputs?|logs?|results?|exports?)_(to|path|file|filename|model|model_path|root|location)"
+    r"|(checkpoints?|ckpts?|snapshots?)_(path|file|filename)"
 )
 NAMED_ALONE = re.compile(r"save|out|outputs?|logs?|results?")  # it does where its value is a place
 LIKE_A_PLACE = re.compile(r".*[/.].*|out|outputs?|saved?|results?|runs?|models?|checkpoints?|ckpts?|logs?")

@@ -373,6 +373,28 @@ def test_the_early_stopping_that_is_proposed_counts_epochs(here: Here, epochs: s
     assert not [told for told in warnings(spec) if "batch_size" in told.message]
 
 
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ("'--max_steps', type=int, default=500|'--eval_steps', type=int, default=50", "min: 50, max: 500"),
+        ("'--max-iters', type=int, default=90|'--epochs', type=int, default=3", "min: 10, max: 90"),
+        ("'--max_steps', type=int, default=500|'--eval_interval', type=int, default=250", None),
+    ],
+)
+@pytest.mark.parametrize("trainer", ["", "from transformers import Trainer\n"])
+def test_a_training_that_ends_at_a_step_counts_steps(
+    here: Here, options: str, line: str | None, trainer: str
+) -> None:
+    arguments = ["'--lr', type=float, default=.1", *options.split("|")]
+    script = trainer + "".join(f"p.add_argument({option})\n" for option in arguments)
+    _, text = proposed(here("train.py", script))
+    proposed_line = f"# early_stopping: {{method: asha, {line}, eta: 3, resource: steps}}"
+    assert (proposed_line in text) if line else ("early_stopping" not in text)
+    assert ("step=state.global_step)" in text) == bool(trainer) and "round(state.epoch)" not in text
+    if line:
+        loads(text.replace(proposed_line, proposed_line[2:]), "proposed.yaml")
+
+
 def test_dataclasses_that_no_parser_is_given_are_no_options(here: Here) -> None:
     text = DATACLASS.replace("(Model,)", "(Model, TrainingArguments)") + (
         "\n@dataclass\nclass Collator:\n    tokenizer: object\n    dropout: float = 0.1\n"
