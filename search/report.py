@@ -21,6 +21,7 @@ from .api import StudyResult
 from .audit import Audited
 from .confirmation import Confirmed
 from .confirming import at_target, searched, unusable
+from .durations import option
 from .edges import Edge, edges_of
 from .explain import bracket_of, rung_results, stopping_in_words
 from .export import config_of
@@ -409,7 +410,7 @@ def extension(result: StudyResult) -> list[str]:
 def more_time(result: StudyResult) -> list[str]:
     """The option that gives a search twice its time; none where that has no limit."""
     time = result.spec.budget.time
-    return [] if time is None else ["--time", f"{_doubled(time, _elapsed(result)):g}s"]
+    return [] if time is None else ["--time", option(_doubled(time, _elapsed(result)))]
 
 
 def more_samples(result: StudyResult) -> list[str]:

@@ -56,7 +56,7 @@ TOP = {  # keys at the top of a file: whose they are, and what to write here
 
 PARAMETER = {  # keys inside a parameter
     "distribution": (WANDB, LOG_RANGE),
-    "q": (WANDB, "step: ..."),
+    "q": (WANDB, "step: ..., or neither beside log: true"),
     "mu": (WANDB, "prior: {at: ...}, beside min and max"),
     "sigma": (WANDB, "prior: {at: ..., confidence: high}, beside min and max"),
     "values": (WANDB, CHOICES),

@@ -16,6 +16,7 @@ from .expressions import Expression, ExpressionError
 SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 # Some of them in this order, such as 1h30m.
 TIME = "(?=.*[0-9])" + r"\s*".join(rf"(?:([0-9]+(?:\.[0-9]+)?)\s*{unit})?" for unit in SECONDS)
+LONGEST = 100 * 365 * 86400.0  # in seconds; clocks and their files hold no more by far
 
 
 class Model(BaseModel):
@@ -77,6 +78,8 @@ def seconds(value: Any) -> float:
         raise refuse(("", f'must be a time such as "90s", "30m", "1.5h" or "2d", not {show(value)}'))
     if number(value) <= 0:
         raise refuse(("", "must be more than no time"))
+    if value > LONGEST:
+        raise refuse(("", f"must be at most a hundred years, not {show(value)} seconds"))
     return float(value)
 
 
