@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 from typing import Any
 
 LACKING = "hpsearch.lacking"  # the name under which Python's streams know `_in_other_letters`
@@ -42,3 +43,14 @@ def never_refusing(stream: Any) -> None:
     """Let a stream take every letter, whatever its encoding; others than Python's own are left alone."""
     if isinstance(stream, io.TextIOWrapper) and stream.errors != LACKING:
         stream.reconfigure(errors=LACKING)
+
+
+def let_rest_go(stream: Any) -> None:
+    """Let go what a stream cannot write: Python would try again as it ends, and exit with 120."""
+    try:
+        if stream is not None and not stream.closed:
+            stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

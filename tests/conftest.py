@@ -48,6 +48,12 @@ def pytest_configure() -> None:
     """
     settings.register_profile("here", settings(), deadline=None)  # an example waits for its core
     settings.load_profile("here")
+    for name in (
+        "PYTHONUNBUFFERED",
+        "PYTHONIOENCODING",
+        "PYTHONUTF8",
+    ):  # of whoever runs tests: a user has none
+        os.environ.pop(name, None)
     # Tests run side by side: threads that wait for one that has no core now would burn what cores there are.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # where a search gives its workers more

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from ...storage.passwords import without_passwords
-from ..streams import never_refusing
+from ..streams import let_rest_go, never_refusing
 from . import control, doctor, generate, lr_find, objectives, plan, spaces, studies, train, transfer
 from .run import run
 
@@ -78,7 +79,12 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         never_refusing(stream)
     try:
-        app()
+        try:
+            app()
+        finally:
+            with suppress(BrokenPipeError):  # who does not read on wants no more
+                if sys.stdout is not None and not sys.stdout.closed:
+                    sys.stdout.flush()
     except KeyboardInterrupt:  # before typer listens: it builds the commands first
         sys.exit(130)
     except Exception as error:
@@ -91,6 +97,9 @@ def main() -> None:
         message = str(error) if isinstance(error, SpaceError) else f"hpsearch: {error}"
         print(without_passwords(message, sys.argv[1:]), file=sys.stderr)
         sys.exit(code)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            let_rest_go(stream)
 
 
 def exit_code(error: Exception) -> int | None:
