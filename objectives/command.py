@@ -9,6 +9,7 @@ fails, and when the trial does.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -34,7 +35,10 @@ TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
 LATE_SECONDS = 1.0  # of silence, after which several reports at once are late
 # Their programs print at once, into a pipe too.
 UNBUFFERED = {"PYTHONUNBUFFERED": "1", "GFORTRAN_UNBUFFERED_PRECONNECTED": "y"}
-MACROS = "${env}, ${interpreter}, ${args}, ${args_no_hyphens}, ${args_no_boolean_flags}, ${args_json}"
+# Words that stand for several; those of W&B sweeps.
+LISTS = ("env", "interpreter", "args", "args_no_hyphens", "args_no_boolean_flags", "args_json")
+OWN = ("seed", "checkpoint", "resume_from", "run")  # what each trial has of its own
+MACRO = re.compile(r"\$\{([^}]*)\}?")
 
 
 class CommandObjective:
@@ -174,12 +178,8 @@ def _wait(name: str, ranks: Sequence[Process], output: Output) -> None:
 
 def own_values(trial: Trial) -> dict[str, Any]:
     """What is a trial's own: macros of these names give it, and variables of the environment."""
-    return {
-        "seed": trial.seed,
-        "checkpoint": str(trial.checkpoint),
-        "resume_from": str(trial.resume_from or ""),
-        "run": str(trial.checkpoint.parent),
-    }
+    values = trial.seed, str(trial.checkpoint), str(trial.resume_from or ""), str(trial.checkpoint.parent)
+    return dict(zip(OWN, values, strict=True))
 
 
 def expand(
@@ -222,15 +222,33 @@ def _fill(word: str, params: dict[str, Any], own: Mapping[str, Any], copied: Map
             values = params | _assigned(config["own"], own)
             write_config(Path(config["file"]).expanduser(), values, target)
             return str(target)
-        if macro[1] not in known:
-            raise ObjectiveError(
-                f'the command has an unknown macro in "{word}"; there is ${{PARAMETER}}, '
-                + "".join(f"${{{name}}}, " for name in own)
-                + f"${{config:FILE}}, and as words of their own {MACROS}"
-            )
         return _text(known[macro[1]])
 
-    return re.sub(r"\$\{([^}]*)\}?", value_of, word)
+    if (unknown := unknown_macro(word, known)) is not None:
+        raise ObjectiveError(unknown)
+    return MACRO.sub(value_of, word)
+
+
+def unknown_macro(word: str, known: Collection[str]) -> str | None:
+    """What is wrong with the macros of a command's word, where `known` are those that it may have."""
+    if word in (f"${{{name}}}" for name in LISTS):
+        return None
+    for macro in MACRO.finditer(word):
+        if (config := CONFIG.fullmatch(macro[0])) is not None:
+            strange = next((name for name in re.findall(r"\$(\w*)", config["own"]) if name not in OWN), None)
+            if strange is not None:
+                there = ", ".join(f"${name}" for name in OWN)
+                return f'${{config:...}} has "${strange}" in "{config["own"].strip()}"; there is {there}'
+        elif macro[1] not in known:
+            near = difflib.get_close_matches(macro[1], [*known, *LISTS], 1)
+            hint = f', did you mean "${{{near[0]}}}"?' if near and near[0] not in LISTS else ""
+            return (
+                f'the command has an unknown macro in "{word}"{hint}; there is ${{PARAMETER}}, '
+                + "".join(f"${{{name}}}, " for name in OWN)
+                + "${config:FILE}, and as words of their own "
+                + ", ".join(f"${{{name}}}" for name in LISTS)
+            )
+    return None
 
 
 def _assigned(words: str, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,10 +256,6 @@ def _assigned(words: str, own: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for word in words.split():
         name, _, given = word.partition("=")
-        for macro in re.findall(r"\$(\w*)", given):
-            if macro not in own:
-                known = ", ".join(f"${each}" for each in own)
-                raise ObjectiveError(f'${{config:...}} has "${macro}" in "{word}"; there is {known}')
         if given.removeprefix("$") in own:
             value = own[given.removeprefix("$")]
             found[name] = None if value == "" else value

@@ -8,7 +8,7 @@ import re
 import shlex
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,8 @@ def check_objective(spec: Spec) -> None:
     if asked := list(_asked_for(spec)):
         raise SpaceError(asked)
     if not isinstance(spec.objective, str):
+        if unusable := list(_unusable_words(spec, spec.objective.command)):
+            raise SpaceError(unusable)
         return
     known = known_parameters(spec.objective)
     if known is None:
@@ -163,6 +165,22 @@ def _unfilled(spec: Spec) -> Iterator[Issue]:
         if isinstance(parameter, Constant) and parameter.value == TO_FILL:
             told = f"is still {TO_FILL}: give it the value that the script needs"
             yield spec.issue(f"parameters.{name}", told)
+
+
+def _unusable_words(spec: Spec, command: Sequence[str]) -> Iterator[Issue]:
+    """Macros of a command that would stand for nothing, and configuration files that are none."""
+    from ..objectives.command import OWN, unknown_macro
+    from ..objectives.config_file import copies, read_config
+
+    for place, word in enumerate(command):
+        told = unknown_macro(word, [*OWN, *spec.passed])
+        try:
+            for file in copies([word]) if told is None else ():
+                read_config(Path(file).expanduser())
+        except ObjectiveError as error:
+            told = str(error)
+        if told is not None:
+            yield spec.issue(f"objective.command.{place}", told)
 
 
 def _asked_for(spec: Spec) -> Iterator[Issue]:

@@ -414,8 +414,9 @@ RANKS = """
 import json, os, signal, sys, time
 rank = os.environ["RANK"]
 assert os.environ["LOCAL_RANK"] == rank and os.environ["WORLD_SIZE"] == "3"
-open(f"{sys.argv[1]}/{rank}", "w").write(f"{os.getpid()} {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")
-while len(os.listdir(sys.argv[1])) < 3:
+with open(f"{sys.argv[1]}/{rank}", "w") as stream:
+    stream.write(f"{os.getpid()} {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")
+while sum(os.path.getsize(f"{sys.argv[1]}/{name}") > 0 for name in os.listdir(sys.argv[1])) < 3:
     time.sleep(0.01)
 if rank == "2" and sys.argv[2] == "killed":
     os.kill(os.getpid(), signal.SIGKILL)

@@ -257,7 +257,28 @@ OBJECTIVES = [
         code=1,
     ),
     Case("program is silent", "without reporting", changed('"obj.py:train"', "{command: ['true']}"), code=1),
-    Case("unknown macro", "unknown macro", changed('"obj.py:train"', '{command: [echo, "${argz}"]}'), code=1),
+    Case(
+        "unknown macro",
+        's.yaml:3:22 objective.command.1: the command has an unknown macro in "${argz}"; there is ${PARAMETER}',
+        changed('"obj.py:train"', '{command: [echo, "${argz}"]}'),
+    ),
+    Case(
+        "misspelt macro",
+        'unknown macro in "--out=${chekpoint}/m", did you mean "${checkpoint}"?',
+        changed('"obj.py:train"', '{command: [echo, "--out=${chekpoint}/m"]}'),
+        command=("validate", "s.yaml"),
+    ),
+    Case(
+        "no configuration file",
+        "objective.command.1: the configuration file c.yaml cannot be read",
+        changed('"obj.py:train"', '{command: [echo, "${config:c.yaml}"]}'),
+    ),
+    Case(
+        "macro of a configuration file",
+        '${config:...} has "$sed" in "a=$sed"; there is $seed, $checkpoint, $resume_from, $run',
+        changed('"obj.py:train"', '{command: [echo, "${config:c.yaml a=$sed}"]}'),
+        command=("validate", "s.yaml"),
+    ),
 ]
 
 
