@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
-from .streams import never_refusing
+from .streams import harmless, never_refusing
 
 
 class PlainConsole(Console):
@@ -15,3 +17,10 @@ class PlainConsole(Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
         never_refusing(self.file)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:  # Rich's own
+                yield segment
+            else:
+                yield segment._replace(text=harmless(segment.text))

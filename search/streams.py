@@ -1,7 +1,8 @@
-"""Output that no letter stops: what a terminal's encoding lacks is written in letters that it has.
+"""Output that no letter stops, and that moves no terminal: what is shown may come from anywhere.
 
-Lines and bars of ours become `-`, `|`, `+` and `#`; a letter of a user becomes an escape (`\\u0142`).
-Imports nothing, as each worker does so too.
+What a terminal's encoding lacks is written in letters that it has: lines and bars of ours become `-`, `|`,
+`+` and `#`; a letter of a user becomes an escape (`\\u0142`). What a terminal would obey becomes a picture of
+it, such as `␛`. Imports nothing, as each worker does so too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,16 @@ _OURS = {  # by what draws them: charts, tables, bars; each of one letter, so th
     **dict.fromkeys("▂▃", "="),
     "…": ".",
 }
+_PICTURES = {
+    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"},
+    **dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd"),
+    0x7F: "\u2421",
+}  # one letter for one, so that columns stay; the last turn what follows the other way round
+
+
+def harmless(text: str) -> str:
+    """The text with pictures of what a terminal would obey, or read backwards."""
+    return text if text.isprintable() else text.translate(_PICTURES)
 
 
 def _in_other_letters(error: UnicodeError) -> tuple[str | bytes, int]:

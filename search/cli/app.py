@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from ...storage.passwords import without_passwords
-from ..streams import let_rest_go, never_refusing
+from ..streams import harmless, let_rest_go, never_refusing
 from . import control, doctor, generate, lr_find, objectives, plan, spaces, studies, train, transfer
 from .run import run
 
@@ -95,7 +95,7 @@ def main() -> None:
             raise
         # An issue begins with its file and line, for editors to jump to.
         message = str(error) if isinstance(error, SpaceError) else f"hpsearch: {error}"
-        print(without_passwords(message, sys.argv[1:]), file=sys.stderr)
+        print(harmless(without_passwords(message, sys.argv[1:])), file=sys.stderr)
         sys.exit(code)
     finally:
         for stream in (sys.stdout, sys.stderr):

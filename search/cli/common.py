@@ -17,6 +17,7 @@ from ...storage.passwords import hidden
 from ..commands import command as command
 from ..commands import finding as finding
 from ..errors import SearchError
+from ..streams import harmless
 
 if TYPE_CHECKING:
     from ...spaces import Issue, Spec
@@ -167,12 +168,12 @@ def process_began() -> float:
 
 def say(message: str) -> None:
     """Tell the user something that is no data."""
-    print(message, file=sys.stderr, flush=True)
+    print(harmless(message), file=sys.stderr, flush=True)
 
 
 def tell(message: str) -> None:
     """Print what the user asked for. Typer's `echo` would go past a stream whose encoding is ASCII."""
-    print(message, flush=True)
+    print(harmless(message), flush=True)
 
 
 def write_file(path: Path, content: str) -> None:
@@ -187,6 +188,8 @@ def print_document(content: str) -> None:
     """Print what is a file where it is redirected: in UTF-8, as `write_file` writes it."""
     if sys.stdout is None:  # it was closed before Python began
         return
+    if sys.stdout.isatty():
+        content = harmless(content)
     sys.stdout.flush()
     sys.stdout.buffer.write(content.encode(errors="backslashreplace"))
     sys.stdout.flush()

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from ..errors import UsageError
+from ..streams import harmless
 from . import common
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -91,7 +92,7 @@ def _print(prompt: bytes, follows: Iterable[int]) -> None:
     def write(text: str) -> None:
         nonlocal ended
         ended = text[-1:] or ended
-        sys.stdout.write(_visible(text) if terminal else text)
+        sys.stdout.write(harmless(text) if terminal else text)
         sys.stdout.flush()
 
     coming = iter(follows)
@@ -103,11 +104,3 @@ def _print(prompt: bytes, follows: Iterable[int]) -> None:
     write(decoder.decode(b"", final=True))
     if ended != "\n":
         write("\n")
-
-
-def _visible(text: str) -> str:
-    """The text with what a terminal would obey written out, such as `\\x1b`."""
-    return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode()
-        for letter in text
-    )

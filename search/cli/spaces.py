@@ -225,7 +225,7 @@ def _imported(spec: Spec) -> str:
 
 
 def _refuse(error: SpaceError, as_json: bool) -> None:
-    print(error, file=sys.stderr)
+    common.say(str(error))
     if as_json:
         common.print_json({"valid": False, "errors": [issue._asdict() for issue in error.issues]})
 

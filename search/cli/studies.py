@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Study = Annotated[str, typer.Argument(help="The name of a study.")]
 State = Literal["complete", "pruned", "fail", "running", "paused", "waiting"]
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # begin what a spreadsheet runs
 
 
 def register(app: typer.Typer) -> None:
@@ -270,8 +271,19 @@ def csv_text(rows: list[TrialRow], parameters: list[str]) -> str:
         cells: list[Any] = [getattr(row, name) for name in fixed]
         cells += [_cell(row.params, name) for name in parameters]
         cells += [_cell(row.metrics, name) for name in metrics]
-        writer.writerow(cells)
+        writer.writerow(map(_no_formula, cells))
     return stream.getvalue()
+
+
+def _no_formula(cell: Any) -> Any:
+    """The cell, where a spreadsheet would take it for a formula and run it, after an apostrophe."""
+    if not (isinstance(cell, str) and cell.startswith(FORMULAS)):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def _cell(values: dict[str, Any], name: str) -> str:

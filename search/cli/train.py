@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..durations import counted, duration
+from ..streams import harmless
 from . import common
 
 if TYPE_CHECKING:
@@ -132,11 +133,7 @@ def dashboard(
     from ..dashboard import serve
 
     url = resolve_url(storage)
-    serve(url, runs=runs_folder(url, runs), host=host, port=port, write=write, announce=_announce)
-
-
-def _announce(line: str) -> None:
-    print(line, flush=True)  # flushed, because a script may wait for the address
+    serve(url, runs=runs_folder(url, runs), host=host, port=port, write=write, announce=common.tell)
 
 
 class Progress:
@@ -149,7 +146,7 @@ class Progress:
         self._last: Report | None = None
 
     def say(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        print(harmless(line), file=self._stream, flush=True)
 
     def begin(self, resumed_at: int | None) -> None:
         unit = self._document.unit

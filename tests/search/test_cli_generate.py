@@ -232,7 +232,7 @@ def test_characters_come_whole_and_a_terminal_obeys_none(
     written.clear()
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     module._print(b"a\t", [0x1B, 0xE2])
-    assert "".join(written) == "a\t\\x1b\ufffd\n"
+    assert "".join(written) == "a\t\u241b\ufffd\n"
 
 
 @pytest.mark.slow

@@ -5,18 +5,24 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.panel import Panel
+from rich.text import Text
 from ruamel.yaml import YAML
+from typer.testing import CliRunner
 
 from hpsearch.search import run
 from hpsearch.search.cli.app import app, main
+from hpsearch.search.cli.studies import _no_formula
+from hpsearch.search.console import PlainConsole
 from hpsearch.search.progress import LineProgress
-from hpsearch.search.streams import never_refusing
+from hpsearch.search.streams import harmless, never_refusing
 
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
 OBJECTIVE = """
@@ -162,3 +168,48 @@ def test_a_search_from_python_shows_its_progress_anywhere(
     out.flush()
     assert isinstance(out.buffer, io.BytesIO)
     assert rb"\u0142 is no number" in out.buffer.getvalue()
+
+
+MOVES = "\x1b]0;pwn\x1b\\\x1b]52;c;aGk=\x07\x1b[2J\x9b1A\x7f\u202e\r"
+PICTURES = "␛]0;pwn␛\\␛]52;c;aGk=␇␛[2J\ufffd1A␡\ufffd␍"
+
+
+def test_what_a_terminal_would_obey_is_shown_as_a_picture_of_it() -> None:
+    assert harmless(f"é {MOVES}\t\n") == f"é {PICTURES}\t\n"
+    assert len(harmless(MOVES)) == len(MOVES), "columns stay"
+
+
+@pytest.mark.parametrize("shown", [MOVES, Text(MOVES, style="bold red"), Panel(MOVES)])
+def test_of_what_a_console_prints_its_own_styles_alone_reach_the_terminal(shown: Any) -> None:
+    stream = io.StringIO()
+    PlainConsole(file=stream, force_terminal=True, width=100, _environ={}).print(shown)
+    told = stream.getvalue()
+    assert "␛]0;pwn␛" in told  # Rich itself leaves some out
+    left = re.sub(r"\x1b\[[0-9;]*m", "", told)
+    assert all(letter.isprintable() or letter == "\n" for letter in left)
+
+
+def test_a_search_with_a_mischievous_objective_moves_no_terminal(tmp_path: Path) -> None:
+    mischief = f"import sys\ndef train(trial):\n    print({MOVES!r})\n    raise ValueError({MOVES!r})\n"
+    (tmp_path / "o.py").write_text(mischief)
+    space = SPACE | {"name": "study", "objective": f"{tmp_path}/o.py:train"}
+    space |= {"parameters": {"c": [MOVES, "x"]}, "budget": {"trials": 2}, "metric": "loss"}
+    del space["baseline"]
+    (tmp_path / "s.yaml").write_text(json.dumps(space))
+    storage = f"--storage={tmp_path}/studies.db"
+    for words in (
+        *(["run", f"{tmp_path}/s.yaml", storage], ["run", f"{tmp_path}/s.yaml", storage, "--plain"]),
+        *(
+            ["show", "study", storage],
+            ["show", "study", "--trial", "0", storage],
+            ["trials", "study", storage],
+        ),
+        *(["validate", f"{tmp_path}/s.yaml"], ["list", storage]),
+    ):
+        done = CliRunner().invoke(app, words)
+        assert "\x1b" not in done.output and "\x9b" not in done.output, words
+
+
+def test_no_cell_of_a_csv_is_run_by_a_spreadsheet() -> None:
+    cells = [_no_formula(cell) for cell in ("=1+1", "@x", "-x", "+1", "-0.5", "-inf", 3, "a=b", None)]
+    assert cells == ["'=1+1", "'@x", "'-x", "+1", "-0.5", "-inf", 3, "a=b", None]
