@@ -57,8 +57,6 @@ def read_config(file: Path) -> dict[str, Any]:
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _Constructor
     content, _ = _read(file, yaml)
-    if not isinstance(content, dict):
-        raise ObjectiveError(f"the configuration file {file} holds no mapping")
     return content
 
 
@@ -71,18 +69,21 @@ def real(value: float) -> str:
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent.lstrip('+-')}"
 
 
-def _read(source: Path, yaml: YAML) -> tuple[Any, bool]:
-    """What a file holds, and whether it is JSON. Raises `ObjectiveError` where it cannot be read."""
+def _read(source: Path, yaml: YAML) -> tuple[dict[str, Any], bool]:
+    """What a file holds, and whether it is JSON. Raises `ObjectiveError` where that is no mapping."""
     try:
         text = source.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ObjectiveError(f"the configuration file {source} cannot be read: {error}") from error
     is_json = source.suffix.lower() == ".json"
+    what = "JSON" if is_json else "YAML"
     try:
-        return json.loads(text) if is_json else yaml.load(text), is_json
+        content = json.loads(text) if is_json else yaml.load(text)
     except (ValueError, YAMLError) as error:
-        what = "JSON" if is_json else "YAML"
         raise ObjectiveError(f"the configuration file {source} is no {what}: {error}") from error
+    if not isinstance(content, dict):
+        raise ObjectiveError(f"the configuration file {source} is read as {what}, and holds no mapping")
+    return content, is_json
 
 
 def _put(content: Any, name: str, value: Any, source: Path) -> None:

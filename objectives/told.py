@@ -23,6 +23,8 @@ LISTS = ("${args}", "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_js
 ASSIGNED = re.compile(r"(?:--|\+{0,2}(?=[A-Za-z_]))([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 OWN = {name: f"${{{name}}}" for name in ("checkpoint", "resume_from", "run")}  # of a trial, and no other's
 OPTION = re.compile(r"--([A-Za-z_][\w.-]*)")
+NEGATIVE = re.compile(r"-[.\d]")  # begins a number, and no option
+FLAGS_OF_HYDRA = ("multirun", "resolve", "run", "hydra-help", "help", "version", "info")  # before name=value
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,20 @@ def options(command: Sequence[str], params: Mapping[str, Any], seed: int) -> lis
     return words
 
 
+def unsaid(command: Sequence[str]) -> list[str]:
+    """The options of a command that say no parameter: those that `options` leaves out."""
+    words: list[str] = []
+    option: list[str] = []
+    for word in [*command, "--"]:
+        if option and _is_value(word):
+            option.append(word)
+            continue
+        if not any("${" in each for each in option):
+            words += option
+        option = [word] if word.startswith("--") and word != "--" else []
+    return words
+
+
 def _own_words(command: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """The names and values that stand in a command itself.
 
@@ -95,19 +111,23 @@ def _own_words(command: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """
     option, values = "", list[str]()
     for word in [*command, "--"]:
-        if option and not word.startswith("-") and "=" not in word and word not in LISTS:
+        if option and _is_value(word) and ("=" not in word or not (values or option in FLAGS_OF_HYDRA)):
             values.append(word)
             continue
         if option and not any("${" in value for value in values):
             read = [_value(value) for value in values] or [True]
-            yield option, read if len(read) > 1 else read[0]
+            yield option.replace("-", "_"), read if len(read) > 1 else read[0]
         option, values = "", []
         if "${" in word:
             continue
         if assigned := ASSIGNED.fullmatch(word):
             yield assigned[1].replace("-", "_"), _value(assigned[2])
         elif alone := OPTION.fullmatch(word):
-            option = alone[1].replace("-", "_")
+            option = alone[1]
+
+
+def _is_value(word: str) -> bool:
+    return word not in LISTS and (not word.startswith("-") or NEGATIVE.match(word) is not None)
 
 
 def _value(text: str) -> Any:

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ruamel.yaml import YAML
 
 from ..objectives.config_file import copies
-from ..objectives.told import changed, options
+from ..objectives.told import changed, options, unsaid
 from ..spaces import Choice, Derived, Range, Spec
 from ..spaces.document import written
 from ..spaces.relations import reads
@@ -149,10 +149,12 @@ def beyond(content: dict[str, Any], form: Format, folder: Path) -> dict[str, str
     own = any(name.rpartition(".")[2] == "seed" for name in parameters)
     if not own and not any("${seed}" in word for word in command):
         found[f"seed {content['seed']}"] = "the trial had it as HPSEARCH_SEED in its environment"
+    if also := unsaid(command):
+        found[shlex.join(also)] = "the command has it for every trial"
     alone = options(command, parameters, content["seed"]) is None
     for file in copies(command):
-        also = ", and no flags" if alone else " too"
-        found[file] = f"the trial had a copy of it with these values{also}"
+        where = ", and no flags" if alone else " too"
+        found[file] = f"the trial had a copy of it with these values{where}"
     return found
 
 

@@ -31,7 +31,7 @@ from optuna.trial import FrozenTrial
 from ..spaces import Spec
 from ..spaces.samplers import GP, TPE
 from ..storage.files import CONFIG, METRICS, study_folder
-from ..storage.states import AT_RUNG, EVENTS, STARTED_OVER
+from ..storage.states import AT_RUNG, EVENTS, STARTED_OVER, TOOK
 from .api import StudyResult, open_study
 from .errors import SearchError
 from .guardian import TEMPORARY
@@ -282,7 +282,7 @@ def facts(trial: FrozenTrial) -> Facts:
     attributes: Mapping[str, Any] = trial.user_attrs | trial.system_attrs
     for name, value in sorted(attributes.items()):
         # There may be more output of more attempts, and no two trainings take as long.
-        if not name.startswith("artifacts:") and name not in (COST, EVENTS):
+        if not name.startswith("artifacts:") and name not in (COST, EVENTS, TOOK):
             found[_attribute(name)] = json.dumps(value, sort_keys=True)
     for number, event in enumerate(_events(trial), start=1):
         found[f"event {number}"] = event

@@ -30,7 +30,17 @@ from ..storage.files import (
     trial_folder,
 )
 from ..storage.live import LiveStorage
-from ..storage.states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, TRAINED, at_rung, trained_to
+from ..storage.states import (
+    AT_RUNG,
+    AUDITED,
+    CONFIRMS,
+    CONFIRMS_SEED,
+    EVENTS,
+    TOOK,
+    TRAINED,
+    at_rung,
+    trained_to,
+)
 from ..storage.studies import PROVENANCE, folder_in
 from .advice import when_worse, with_advice
 from .algorithms import in_words, labelled, put_up_with, suggest
@@ -300,6 +310,9 @@ class Lives:
         cost = running.attempt.cost
         if cost is not None:
             self._storage.set_trial_system_attr(running.trial._trial_id, COST, cost.to_json())
+        took = running.seconds if running.attempt.seconds is None else running.attempt.seconds
+        took += self.trials[running.number].system_attrs.get(TOOK, 0.0)
+        self._storage.set_trial_system_attr(running.trial._trial_id, TOOK, round(took, 3))
         if running.trained > running.reported:
             self._storage.set_trial_system_attr(running.trial._trial_id, TRAINED, running.trained)
 

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Choice, Derived, Parameter, Range, Spec, describe
 from ..storage.files import driver_running, trial_folder
-from ..storage.states import EVENTS, confirms, state_of, trained_to
+from ..storage.states import EVENTS, confirms, seconds_of, state_of, trained_to
 from ..storage.studies import ELAPSED, PAUSED, trial_of
 from .advice import advice_after
 from .api import StudyResult
@@ -47,7 +47,7 @@ class TrialRow:
     confirms: int | None  # the trial whose configuration it trains again
     last_step: int | None  # that it reported
     trained: int | None  # the step that it had come to by then: reports may come late
-    seconds: float | None  # of its last attempt
+    seconds: float | None  # that it trained, in all its attempts
     started: str | None
     ended: str | None
     why: str | None  # it ended early, in few words
@@ -321,9 +321,6 @@ def why_ended(spec: Spec, trial: FrozenTrial) -> str:
 def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
     """A trial as a line of a list."""
     attrs = trial.user_attrs
-    now = datetime.now() if trial.state == TrialState.RUNNING else None
-    until = trial.datetime_complete or now
-    start = trial.datetime_start
     return TrialRow(
         number=trial.number,
         state=state_of(trial),
@@ -332,8 +329,8 @@ def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
         confirms=confirms(trial),
         last_step=trial.last_step,
         trained=None if trial.last_step is None else trained_to(trial),
-        seconds=round((until - start).total_seconds(), 3) if until and start else None,
-        started=_moment(start),
+        seconds=seconds_of(trial),
+        started=_moment(trial.datetime_start),
         ended=_moment(trial.datetime_complete),
         why=why_ended(spec, trial) if trial.state in ENDED_EARLY else None,
         reason=attrs.get("reason"),

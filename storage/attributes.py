@@ -13,7 +13,7 @@ import sqlalchemy
 from optuna.trial import FrozenTrial
 
 from . import StorageError
-from .states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS
+from .states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, TOOK, TRAINED
 
 Sound = Callable[[Any], bool]
 
@@ -57,6 +57,7 @@ def check_trials(name: str, trials: Sequence[FrozenTrial]) -> None:
     for trial in trials:
         who, attrs = f'trial {trial.number} of the study "{name}"', trial.user_attrs
         check(who, attrs, _TRIAL)
+        check(who, trial.system_attrs, {TRAINED: is_count, TOOK: is_seconds})
         for value in (*(trial.values or ()), *trial.intermediate_values.values()):
             if type(value) is not float:
                 raise _refused(who, "a value", value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from optuna.trial import FrozenTrial, TrialState
 
 CONFIRMS = "confirms"  # the user attribute of a trial that trains another one's configuration again: which
@@ -12,6 +14,7 @@ STARTED_OVER = "could not go on from its checkpoint"  # an event that only a kil
 AT_RUNG = "paused"  # the user attribute of a trial that waits at a rung; its value is the step
 
 TRAINED = "hpsearch:trained"  # the system attribute of a trial that trained past its last report: the step
+TOOK = "hpsearch:took"  # the system attribute of a trial that no worker has now: seconds that it trained
 
 
 def at_rung(trial: FrozenTrial) -> bool:
@@ -44,6 +47,16 @@ def has_told(trial: FrozenTrial) -> bool:
 def trained_to(trial: FrozenTrial) -> int:
     """The last step that a trial has trained, as far as known: that of its last report, or a later one."""
     return max(trial.last_step or 0, int(trial.system_attrs.get(TRAINED, 0)))
+
+
+def seconds_of(trial: FrozenTrial) -> float | None:
+    """How long a trial has trained in all its attempts, or runs by now; None where nothing tells."""
+    start, until = trial.datetime_start, trial.datetime_complete
+    took: float | None = trial.system_attrs.get(TOOK)
+    if took is not None and (until is not None or AT_RUNG in trial.user_attrs):
+        return took
+    until = until or (datetime.now() if trial.state == TrialState.RUNNING else None)
+    return round((until - start).total_seconds(), 3) if until and start else took
 
 
 def state_of(trial: FrozenTrial) -> str:

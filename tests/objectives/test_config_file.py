@@ -53,7 +53,7 @@ def test_only_the_values_change_and_every_reader_has_them(
         (None, "cannot be read"),
         ("a: [", "is no YAML"),
         ("a: 1", 'no place for the parameter "a.b"'),
-        ("", "no place"),
+        ("", "holds no mapping"),
     ],
 )
 def test_what_cannot_hold_them_is_told(tmp_path: Path, text: str | None, told: str) -> None:
@@ -81,7 +81,7 @@ def test_a_copy_changes_what_is_named_and_nothing_else(tmp_path: Path) -> None:
     write_config(source, {"lr": 0.5, "eval": "no"}, target)
     assert json.loads(target.read_text()) == {"lr": 0.5, "eval": "no"}
     source.write_text("[1]")
-    with pytest.raises(ObjectiveError, match="no place"):
+    with pytest.raises(ObjectiveError, match="holds no mapping"):
         write_config(source, {"lr": 0.5}, target)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hpsearch.objectives.command import expand, flat
 from hpsearch.objectives.config_file import copies, read_config
-from hpsearch.objectives.told import Told, beside, changed, options
+from hpsearch.objectives.told import Told, beside, changed, options, unsaid
 
 PARAMS = {"lr": 1e-4, "opt.name": "a b", "amp": True, "off": False, "seed": 42}
 
@@ -45,11 +45,20 @@ def test_a_script_without_options_hears_of_no_parameter() -> None:
         (["--modules", "q", "v", "--at", "no"], {"modules": ["q", "v"], "at": "no"}),
         (["trainer.epochs=3", "+model.r=8", "modules=[q, v]"],
          {"trainer.epochs": 3, "model.r": 8, "modules": ["q", "v"]}),
+        (["--optim_args", "betas=0.9", "--max_steps", "-1", "--multirun", "lr=3"],
+         {"optim_args": "betas=0.9", "max_steps": -1, "multirun": True, "lr": 3}),
+        (["--config", "${config:t.yaml seed=$seed}", "--on"], {"on": True}),
         (["--a", "${lr}", "--b=${lr}", "--c", "${args}", "-d", "4", "e.py"], {"c": True}),
     ],
 )  # fmt: skip
 def test_the_words_of_a_command_have_names_and_values(words: list[str], values: dict[str, Any]) -> None:
     assert beside(["python", "-m", "t", *words], Path()).layers == (values,)
+
+
+def test_what_a_command_says_beside_its_parameters_is_unsaid_by_its_options() -> None:
+    words = ["--fixed=1", "--bf16", "--lr", "${lr}", "--at", "-1", "x", "--c", "${config:t.yaml}", "${args}"]
+    assert unsaid(["python", "t.py", *words]) == ["--fixed=1", "--bf16", "--at", "-1", "x"]
+    assert unsaid(["python", "t.py", "--seed=${seed}", "${args}"]) == []
 
 
 def test_a_file_tells_what_its_copy_says_and_without_one_what_it_says(tmp_path: Path) -> None:
