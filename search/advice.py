@@ -11,7 +11,8 @@ from optuna.trial import FrozenTrial, TrialState
 from ..objectives.guides import Ending, Seen, advice, against_worsening
 from ..spaces import Spec
 from ..storage.files import METRICS
-from .export import config_of, has_config, searched_of
+from .configuration import config_of, has_config
+from .export import searched_of
 from .trial import Report, look_at
 
 MOST_IN_A_REASON = 2  # sentences; `hpsearch show --trial` has them all

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from ..objectives.resolve import describe
 from ..spaces import SpaceError, Spec, differences
@@ -27,11 +27,11 @@ from .algorithms import make_pruner
 from .audit import Audited
 from .backends import make_backend
 from .commands import command, finding
+from .configuration import config_of, has_config
 from .confirmation import Confirmed
-from .confirming import outcome, overlooked, searched
+from .confirming import best_of, outcome, overlooked
 from .driver import Driver, Watcher
 from .errors import SearchError
-from .export import config_of, has_config
 from .extras import check_extras
 from .failures import failed_in_words
 from .guardian import guarded
@@ -92,12 +92,7 @@ class StudyResult:
         confirmed = self.confirmed
         if confirmed is not None and has_config(self.spec, self._trials[confirmed.winner]):
             return self._trials[confirmed.winner]
-        sign = 1 if self.spec.goal == "minimize" else -1
-        complete = [
-            t for t in searched(self._trials) if t.state == TrialState.COMPLETE and t.value is not None
-        ]
-        complete.sort(key=lambda t: (sign * (t.value or 0.0), t.number))
-        return next((t for t in complete if has_config(self.spec, t)), None)
+        return next(iter(best_of(self.spec, self._trials, 1)), None)
 
     @property
     def confirmed(self) -> Confirmed | None:

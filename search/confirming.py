@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
 from ..storage.states import CONFIRMS, CONFIRMS_SEED, confirms
+from .configuration import has_config
 from .confirmation import Confirmed, confirmed
 from .wish import Wish
 
@@ -25,10 +26,21 @@ def searched(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def best_of(spec: Spec, trials: Iterable[FrozenTrial], count: int) -> list[FrozenTrial]:
-    """So many of the best complete trials of the search, the best first."""
+    """So many of the best complete trials of the search, the best first.
+
+    One that another program wrote, and that lacks what the space searches, can be none of them.
+    """
     sign = 1 if spec.goal == "minimize" else -1
-    complete = (t for t in searched(trials) if t.state == TrialState.COMPLETE)
-    return heapq.nsmallest(count, complete, key=lambda t: (sign * (t.value or 0.0), t.number))
+    complete = {
+        t.number: t for t in searched(trials) if t.state == TrialState.COMPLETE and t.value is not None
+    }
+    while True:
+        best = heapq.nsmallest(count, complete.values(), key=lambda t: (sign * (t.value or 0.0), t.number))
+        foreign = [trial.number for trial in best if not has_config(spec, trial)]
+        if not foreign:
+            return best
+        for number in foreign:
+            del complete[number]
 
 
 def at_target(spec: Spec, trials: Iterable[FrozenTrial]) -> FrozenTrial | None:

@@ -23,8 +23,8 @@ from ..spaces import (
     widened,
 )
 from .api import StudyResult
+from .configuration import config_of, has_config
 from .cube import Axis, Cube
-from .export import config_of, has_config
 from .rung_view import compared
 
 FEWEST = 10  # trials that compare, of those that have the parameter

@@ -19,31 +19,10 @@ from ..spaces.document import written
 from ..spaces.relations import reads
 from ..storage.states import CONFIRMS_SEED
 from .algorithms import derived_seed
+from .configuration import config_of
 
 Format = Literal["yaml", "json", "flags"]
 FORMATS: tuple[Format, ...] = ("yaml", "json", "flags")
-
-
-def has_config(spec: Spec, trial: FrozenTrial) -> bool:
-    """Whether a trial has what the space searches; one that another program wrote may not."""
-    try:
-        config_of(spec, trial)
-    except (KeyError, ValueError):
-        return False
-    return True
-
-
-def config_of(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:
-    """The full configuration of a trial: searched, constant and derived values, in the file's order.
-
-    Raises `KeyError` where it lacks a parameter: it has not begun, or another program wrote it.
-    """
-
-    def stored(name: str, parameter: Range | Choice) -> Any:
-        value = trial.params[name]
-        return parameter.value_of(value) if isinstance(parameter, Choice) else value
-
-    return spec.space.resolve(stored)
 
 
 def seed_of(spec: Spec, trial: FrozenTrial) -> int:

@@ -19,12 +19,12 @@ from ..storage.studies import ELAPSED, PAUSED, trial_of
 from .advice import advice_after
 from .api import StudyResult
 from .audit import Audited
+from .configuration import config_of
 from .confirmation import Confirmed
 from .confirming import at_target, searched, unusable
 from .durations import option
 from .edges import Edge, edges_of
 from .explain import bracket_of, rung_results, stopping_in_words
-from .export import config_of
 from .importance import Importance, importances_of
 from .lives import OWN_ATTRS
 from .scheduling import brackets_of

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.trial import create_trial
 from scipy import stats
 
 from hpsearch.search.confirmation import LEVEL, confirmed
+from hpsearch.search.confirming import best_of
+from hpsearch.spaces import Spec
 
 VALUES = st.floats(-10, 10, allow_nan=False).map(lambda x: round(x, 3))
 
@@ -157,3 +161,21 @@ def test_the_baseline_is_no_tie_of_the_winner() -> None:
     found = confirmed({0: [1.0, 1.2], 4: [0.9, 1.2], 5: [0.95, 1.2]}, {0: 1.0, 4: 0.9, 5: 1.0}, baseline=0)
     assert (found.winner, found.ties) == (4, (5,))
     assert found.gain is not None and found.gain.low <= 0, "that it may be as good is told of the gain"
+
+
+def test_a_trial_that_lacks_what_the_space_searches_is_never_the_best() -> None:
+    space = {"version": 1, "name": "s", "metric": "loss", "objective": "o.py:f", "budget": {"trials": 9}}
+    spec = Spec.from_json(space | {"parameters": {"x": {"min": 0.0, "max": 1.0}, "n": [1, 2]}})
+    x = {"x": (0.5, FloatDistribution(0, 1)), "n": (1, CategoricalDistribution((1, 2)))}
+    trials = [
+        create_trial(
+            value=value,
+            params={name: x[name][0] for name in names},
+            distributions={name: x[name][1] for name in names},
+        )
+        for value, names in ((0.3, "xn"), (-3.0, "x"), (0.2, "xn"), (-2.0, ""), (0.1, "xn"))
+    ]
+    for number, trial in enumerate(trials):
+        trial.number = number
+    assert [trial.number for trial in best_of(spec, trials, 2)] == [4, 2]
+    assert [trial.number for trial in best_of(spec, trials, 9)] == [4, 2, 0]

@@ -14,8 +14,9 @@ from ruamel.yaml import YAML
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.algorithms import derived_seed
 from hpsearch.search.cli.studies import csv_text
+from hpsearch.search.configuration import config_of
 from hpsearch.search.document import load_document
-from hpsearch.search.export import beyond, config_of, document, render
+from hpsearch.search.export import beyond, document, render
 from hpsearch.search.report import trial_rows
 from hpsearch.search.training import train
 
