@@ -22,6 +22,7 @@ from .output import LOOK_SECONDS, Output, Process
 
 WRITE_SECONDS = 10.0  # for a script to finish what it writes, before it is told to end
 QUIET_SECONDS = 0.1  # without a change, after which a checkpoint of several files counts as whole
+STILL_SECONDS = 1.0  # for a process that was told to stop to do so; one that waits for a disk stops late
 BETWEEN_SECONDS = 1.0  # that this is waited for: some scripts save all the time, and train on meanwhile
 INCOMPLETE = ".incomplete"  # is put behind the name of a file that was not finished
 STAY_OPEN = re.compile(r"events\.out\.tfevents.*|.*\.(csv|jsonl|log|db|sqlite3?)(-\w+)?")
@@ -34,7 +35,7 @@ def let_write(ranks: Sequence[Process], folder: Path, output: Output) -> None:
     """
     since = time.monotonic()
     while (waited := time.monotonic() - since) < WRITE_SECONDS and None in [rank.poll() for rank in ranks]:
-        _signal(ranks, signal.SIGSTOP)
+        _stop(ranks)
         between = waited < BETWEEN_SECONDS and _is_between(folder)
         if not between and not any(_written(_below(ranks), folder)):
             return
@@ -44,8 +45,18 @@ def let_write(ranks: Sequence[Process], folder: Path, output: Output) -> None:
 
 def half_written(ranks: Sequence[Process], folder: Path) -> list[Path]:
     """The files in the folder that the script is in the middle of; it is stopped, to be killed."""
-    _signal(ranks, signal.SIGSTOP)
+    _stop(ranks)
     return list(_written(_below(ranks), folder))
+
+
+def await_still(processes: Sequence[psutil.Process]) -> None:
+    """Wait until no thread runs of processes that were told to stop: each goes on for a moment.
+
+    What a thread opens in that moment would be missed.
+    """
+    until = time.monotonic() + STILL_SECONDS
+    while not all(map(_is_still, processes)) and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 def being_written(processes: Iterable[psutil.Process], counts: Callable[[Path], bool]) -> Iterator[Path]:
@@ -86,6 +97,28 @@ def _below(ranks: Sequence[Process]) -> Iterator[psutil.Process]:
         with suppress(psutil.Error):
             process = psutil.Process(rank.pid)
             yield from [process, *process.children(recursive=True)]
+
+
+def _stop(ranks: Sequence[Process]) -> None:
+    _signal(ranks, signal.SIGSTOP)
+    groups = {rank.pid for rank in ranks}
+    await_still([process for process in _below(ranks) if _group(process) in groups])
+
+
+def _group(process: psutil.Process) -> int | None:
+    try:
+        return os.getpgid(process.pid)
+    except (ProcessLookupError, PermissionError):
+        return None  # ended meanwhile, or not ours
+
+
+def _is_still(process: psutil.Process) -> bool:
+    try:
+        tasks = list(Path(f"/proc/{process.pid}/task").iterdir())
+        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
+    except OSError:  # it has ended, or this is no Linux, where nobody knows what is being written
+        return True
+    return all(state in "TtZX" for state in states)
 
 
 def _signal(ranks: Sequence[Process], number: signal.Signals) -> None:

@@ -15,7 +15,7 @@ RANGE = "{min: ..., max: ...}"
 LOG_RANGE = "{min: ..., max: ..., log: true}"
 CHOICES = "a list of choices, [a, b, c]"
 WANDB, NNI, DETERMINED, KATIB = "W&B", "NNI", "Determined", "Katib"
-OPTUNA, HYDRA, AXOLOTL, AX = "Optuna", "Hydra", "Axolotl", "Ax"
+OPTUNA, HYDRA, AXOLOTL, AX, RAY = "Optuna", "Hydra", "Axolotl", "Ax", "Ray Tune"
 NEPS = "NePS or ConfigSpace"
 
 FILES = {
@@ -27,6 +27,7 @@ FILES = {
     HYDRA: "a Hydra config",
     AXOLOTL: "an Axolotl config",
     AX: "an Ax experiment",
+    RAY: "a space of Ray Tune's",
     NEPS: "a NePS or ConfigSpace space",
 }
 
@@ -76,6 +77,7 @@ PARAMETER = {  # keys inside a parameter
     "attributes": (OPTUNA, RANGE + " or " + CHOICES),
     "low": (OPTUNA, "min"),
     "high": (OPTUNA, "max"),
+    "grid_search": (RAY, CHOICES + ", and search: {sampler: grid}"),
     "bounds": (AX, RANGE),
     "scaling": (AX, "log: true"),
     "log_scale": (AX, "log: true"),
@@ -99,7 +101,7 @@ DISTRIBUTIONS = {  # their names for what a parameter is drawn from, in W&B and 
 
 STRINGS = {  # how a parameter written as a text begins
     "Oríon": re.compile(r"orion~"),
-    "Ray Tune": re.compile(r"tune\.\w+\("),
+    RAY: re.compile(r"tune\.\w+\("),
     HYDRA: re.compile(r"(tag|interval|choice|range|glob)\("),
     "Syne Tune": re.compile(r"(q?uniform|q?loguniform|randint|lograndint|finrange|logfinrange)\("),
     "Guild": re.compile(r"(log)?uniform\["),

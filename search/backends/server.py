@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import queue
 import signal
@@ -16,10 +17,13 @@ from typing import Any, NoReturn
 
 from ...objectives.base import Objective, TrialStopped
 from ...objectives.catalog import PackedObjective, is_built_in, packed
+from ...objectives.output import LOOK_SECONDS
 from ...objectives.resolve import reports_again, resolve
 from ...storage.files import OUTPUT
 from ..trial import FolderTrial, Report, as_number, failure_of
 from .protocol import Channel, Message, end_session
+
+LEFT_SECONDS = 60.0  # for an attempt that was told to end to do so: a script has 10 s to save, and 10 more
 
 
 class WorkerTrial(FolderTrial):
@@ -115,6 +119,30 @@ def printing_to(folder: Path) -> Iterator[None]:
             _flush(sys.stdout, sys.stderr)  # which the trial may have put there
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Begin when an earlier attempt has left the folder, which it may still write its checkpoint into.
+
+    On Ray another worker goes on with a trial that has just paused. Who does not leave is not waited for.
+    """
+    with (folder / OUTPUT).open("ab") as held:
+        until = time.monotonic() + LEFT_SECONDS
+        while not _locked(held.fileno()) and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS)
+        try:
+            yield
+        finally:
+            fcntl.flock(held.fileno(), fcntl.LOCK_UN)  # a process that the objective forked has it too
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _flush(*streams: Any) -> None:
     """Write what streams still hold; a trial may have closed them, or have something else in their place."""
     for stream in streams:
@@ -151,7 +179,8 @@ class Server:
                 self._tell(self._run(message))
 
     def _run(self, message: Message) -> Message:
-        with printing_to(Path(message["folder"])):
+        folder = Path(message["folder"])
+        with printing_to(folder), alone_in(folder):
             try:
                 objective = self._load()  # inside the trial, so that its failure is a trial's
                 return run_trial(objective, self._trial(message), message["reported"])

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...objectives.guides import first_range
 from ...spaces import SpaceError, loads
+from ...spaces.checks import BATCH
 from ...spaces.stopping import Unit, is_length
 from ..errors import UsageError
 from ..plan import TO_FILL
@@ -142,7 +143,11 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     yield "search: {sampler: tpe, seed: 0}"
     yield f"budget: {{trials: {TRIALS}}}"
     unit, first, last = _length(settings)
-    if last > 2 * first:
+    if unit == "steps" and any(
+        e.searched and e.setting.parameter.rpartition(".")[2] in BATCH for e in entries
+    ):
+        yield "# Steps of other batch sizes are no equal work: for early stopping it has to report samples."
+    elif last > 2 * first:
         every = "epoch" if unit == "epochs" else f"{first} steps"
         yield f"# Where it reports after every {every}, bad trials can end early (max: its last step):"
         yield f"# early_stopping: {{method: asha, min: {first}, max: {last}, eta: 3, resource: {unit}}}"

@@ -33,29 +33,38 @@ NAMES_A_FILE = re.compile(r"\w+_(path|file|filename|model_path)")
 
 FILES = {  # what they are given is a file that they write
     *("save", "savez", "savefig", "savetxt", "save_file", "save_weights", "save_checkpoint", "dump"),
-    *("to_csv", "to_json", "to_parquet", "FileHandler"),
+    *("to_csv", "to_json", "to_parquet", "FileHandler", "export"),
 }
 FOLDERS = {"makedirs", "save_pretrained", "save_model", "SummaryWriter", "save_to_disk", "CSVLogger"}
+SEEDERS = {
+    *("seed", "manual_seed", "manual_seed_all", "set_seed", "seed_everything", "default_rng", "RandomState"),
+    *("set_random_seed", "PRNGKey", "fix_seed", "seed_all"),
+}
+OF_A_SPLIT = re.compile(r".*(split|fold|data|val|test|cv).*")  # its seed is to stay the same
 OF_A_PATH = {"write_text": True, "write_bytes": True, "touch": True, "mkdir": False}  # True: a file
 LEADING = {"join", "Path", "PurePath", "str", "abspath", "expanduser", "dirname", "fspath"}
 
 
 @dataclass(frozen=True)
-class Written:
-    """The names that a script writes to, as its source says it: files, and folders with something in them."""
+class Used:
+    """Names by what a script does with them, as its source says it."""
 
-    files: frozenset[str] = frozenset()
-    folders: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()  # that it writes
+    folders: frozenset[str] = frozenset()  # that it writes into
+    seeds: frozenset[str] = frozenset()  # that it seeds with
 
 
-def written(tree: ast.AST) -> Written:
-    """What a script writes to: `torch.save(model, args.save)`, `open(f"{args.out}/x", "w")`."""
+def used(tree: ast.AST) -> Used:
+    """What a script does: `save(model, args.save)`, `open(f"{args.out}/x", "w")`, `set_seed(args.s)`."""
     files: set[str] = set()
     folders: set[str] = set()
+    seeds: set[str] = set()
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         name = called(call)
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if name in SEEDERS:
+            seeds |= {str(name_of(each)) for each in given if isinstance(each, ast.Name | ast.Attribute)}
         if name == "open" and _writes(call):
             places, whole = ([receiver] if receiver is not None else call.args[:1]), True
         elif name in OF_A_PATH and receiver is not None:
@@ -67,18 +76,20 @@ def written(tree: ast.AST) -> Written:
         for place in places:
             if (leading := _leading(place)) is not None:
                 (files if whole and leading is place else folders).add(str(name_of(leading)))
-    return Written(frozenset(files), frozenset(folders - files))
+    return Used(frozenset(files), frozenset(folders - files), frozenset(seeds))
 
 
-def value_of_its_own(setting: Setting, found: Written = Written()) -> str | None:
-    """What a setting is in each trial, with `$seed`, `$checkpoint` or `$run`; None: the same in all."""
+def value_of_its_own(setting: Setting, found: Used = Used()) -> str | None:
+    """What a setting is in each trial, with a macro such as `$seed`; None: the same in all."""
     name = setting.parameter.rpartition(".")[2].lower()
     if setting.choices:
         return None
-    if SEED.fullmatch(name):
+    if SEED.fullmatch(name) or (name in found.seeds and not OF_A_SPLIT.fullmatch(name)):
         takes = setting.holds({"min": 0, "max": HIGHEST_SEED})
         return "$seed" if takes and (setting.number or setting.required) else None
     value = setting.value if isinstance(setting.value, str) else ""
+    if name == "resume_from" and not (setting.number or value):
+        return "$resume_from"  # as a parameter of this name, it would hide the macro
     if setting.number or not (value.strip() or (setting.required and setting.value is None)):
         return None
     file, folder = name in found.files, name in found.folders

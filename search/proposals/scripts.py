@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import UsageError
 from .fields import Setting, Settings
 from .literals import NUMBERS, Literals, parameter_of
-from .own import in_a_command, value_of_its_own, written
+from .own import in_a_command, used, value_of_its_own
 from .shown import shown_by
 from .syntax import assignments, bounds, called, declaration, decorated, is_of, name_of
 
@@ -59,9 +59,9 @@ def settings_of_script(path: Path) -> Settings:
             f"{path}: found no options of argparse, HfArgumentParser, click or Typer; "
             "a space for it names the function that trains: objective: FILE.py:FUNCTION"
         )
-    places = written(tree)
+    seen = used(tree)
     of_trials = {
-        option.name: own for option in options if (own := value_of_its_own(option, places)) is not None
+        option.name: own for option in options if (own := value_of_its_own(option, seen)) is not None
     }
     if any(OF_A_TRAINER.fullmatch(name) for name in reader.left_out):
         of_trials = {"--seed": "$seed", "--output_dir": "$checkpoint"} | of_trials

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from hpsearch.search.backends.server import alone_in
 
 pytestmark = pytest.mark.slow
 
@@ -72,3 +75,29 @@ def test_a_search_that_is_killed_while_scripts_save_goes_on(bench: Any, command:
     output, _ = search.start().communicate(timeout=120)
     assert bench.states() == ["COMPLETE"] * 2, output
     assert not any("Error" in told for told in logs(bench.folder).values())
+
+
+def test_an_attempt_begins_when_the_one_before_it_has_left(tmp_path: Path) -> None:
+    came: list[str] = []
+    inside, may_leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with alone_in(tmp_path):
+            inside.set()
+            may_leave.wait(30)
+            came.append("the first has left")
+
+    def second() -> None:
+        with alone_in(tmp_path):
+            came.append("the second begins")
+
+    threads = [threading.Thread(target=each) for each in (first, second)]
+    threads[0].start()
+    assert inside.wait(30)
+    threads[1].start()
+    threads[1].join(0.3)
+    assert came == []
+    may_leave.set()
+    for thread in threads:
+        thread.join(30)
+    assert came == ["the first has left", "the second begins"]

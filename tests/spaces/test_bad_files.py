@@ -301,6 +301,7 @@ def test_another_tools_key_says_what_to_write() -> None:
         ("distribution: categorical", "a list of choices, [a, b, c]"),
         ("distribution: constant", "the value alone"),
         ("distribution: what", "{min: ..., max: ...} or a list of choices, [a, b, c]"),
+        ("grid_search: [1, 2]", "a list of choices, [a, b, c], and search: {sampler: grid}"),
         ("q: 8", "step: ..., or neither beside log: true"),
         ("_type: quniform", "{min: ..., max: ..., step: ...}"),
         ("_type: loguniform", "{min: ..., max: ..., log: true}"),

@@ -395,6 +395,31 @@ def test_a_training_that_ends_at_a_step_counts_steps(
         loads(text.replace(proposed_line, proposed_line[2:]), "proposed.yaml")
 
 
+def test_steps_of_several_batch_sizes_are_proposed_for_no_early_stopping(here: Here) -> None:
+    options = (
+        "'--lr', type=float, default=.1",
+        "'--max_steps', type=int, default=90",
+        "'--batch_size', type=int, default=8",
+    )
+    spec, text = proposed(here("train.py", "".join(f"p.add_argument({option})\n" for option in options)))
+    assert "batch_size" in spec.space.searched and "early_stopping:" not in text
+    assert "# Steps of other batch sizes are no equal work" in text
+
+
+def test_what_seeds_a_script_is_a_seed_whatever_its_name(here: Here) -> None:
+    script = (
+        "".join(
+            f"p.add_argument('--{name}', type=int, default=1)\n" for name in ("rs", "sd", "split_seed", "n")
+        )
+        + "p.add_argument('--lr', type=float, default=.1)\np.add_argument('--resume_from', default='')\n"
+    )
+    script += "torch.manual_seed(a.sd)\nrng = np.random.default_rng(seed=a.rs)\nset_seed(a.split_seed)\nprint(a.n)\n"
+    spec, _ = proposed(here("train.py", script))
+    command = spec.objective.command
+    assert {"--rs=${seed}", "--sd=${seed}", "--resume_from=${resume_from}"} <= set(command)
+    assert {"split_seed", "n"} <= spec.parameters.keys() and "resume_from" not in spec.parameters
+
+
 def test_dataclasses_that_no_parser_is_given_are_no_options(here: Here) -> None:
     text = DATACLASS.replace("(Model,)", "(Model, TrainingArguments)") + (
         "\n@dataclass\nclass Collator:\n    tokenizer: object\n    dropout: float = 0.1\n"
