@@ -23,6 +23,7 @@ from ...storage.files import OUTPUT
 from ..trial import FolderTrial, Report, as_number, failure_of
 from .protocol import Channel, Message, end_session
 
+RAYS = {"ray.tune", "ray.train", "ray.air"}  # modules by which a function of Ray Tune's reports
 LEFT_SECONDS = 60.0  # for an attempt that was told to end to do so: a script has 10 s to save, and 10 more
 
 
@@ -72,7 +73,13 @@ def run_trial(objective: Objective, trial: WorkerTrial, reported: int) -> Messag
     """Run the objective; what became of it, as a message. `reported` is the last step the study has."""
     try:
         trial.catch_up(reported)
-        return how_it_ended(trial, as_number(objective(trial), "the objective returned"))
+        value = objective(trial)
+        if value is None and not RAYS.isdisjoint(sys.modules):
+            raise TypeError(
+                "the objective returned None, and hpsearch does not hear tune.report() of Ray Tune: "
+                "trial.report(value, step=...) reports, and the last value is returned"
+            )
+        return how_it_ended(trial, as_number(value, "the objective returned"))
     except BaseException as error:
         return how_it_ended(trial, error)
 

@@ -532,4 +532,4 @@ def test_what_is_told_to_stop_is_waited_for_until_none_of_its_threads_runs() -> 
         assert {task.read_text().rpartition(")")[2].split()[0] for task in tasks} == {"T"}
     finally:
         process.kill()
-        process.wait()
+        process.communicate()

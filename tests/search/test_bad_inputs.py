@@ -164,6 +164,7 @@ OBJECTIVES = [
         objective=body("return '0.5'"),
         code=1,
     ),
+    Case("is Ray Tune's", "does not hear tune.report()", objective=body("import ray.tune"), code=1),
     Case("returns a list", "it must be a number", objective=body("return [1, 2]"), code=1),
     Case("returns nan", "no trial", objective=body("return float('nan')"), code=1),
     Case("returns inf", "no trial", objective=body("return float('inf')"), code=1),

@@ -415,7 +415,7 @@ def test_what_seeds_a_script_is_a_seed_whatever_its_name(here: Here) -> None:
     )
     script += "torch.manual_seed(a.sd)\nrng = np.random.default_rng(seed=a.rs)\nset_seed(a.split_seed)\nprint(a.n)\n"
     spec, _ = proposed(here("train.py", script))
-    command = spec.objective.command
+    command = spec.objective_words
     assert {"--rs=${seed}", "--sd=${seed}", "--resume_from=${resume_from}"} <= set(command)
     assert {"split_seed", "n"} <= spec.parameters.keys() and "resume_from" not in spec.parameters
 
