@@ -6,6 +6,7 @@ line (`command`).
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -28,7 +29,10 @@ from urllib.parse import quote
 import optuna
 import pytest
 import sqlalchemy
+import typer.main
+import typer.testing
 from hypothesis import settings
+from optuna.storages._rdb.storage import _VersionManager
 from optuna.trial import FrozenTrial
 
 from hpsearch.search import StudyResult, run
@@ -48,6 +52,7 @@ def pytest_configure() -> None:
     """
     settings.register_profile("here", settings(), deadline=None)  # an example waits for its core
     settings.load_profile("here")
+    _read_once()
     for name in (
         "PYTHONUNBUFFERED",
         "PYTHONIOENCODING",
@@ -60,6 +65,24 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda number, frame: None)
+
+
+def _read_once() -> None:
+    """Let this process build the command line once, and read Optuna's migrations once.
+
+    A user's process does each once too, or twice; here every command and every database would do it again.
+    """
+    build = functools.cache(typer.main.get_command)
+    typer.main.get_command = typer.testing._get_command = build  # type: ignore[attr-defined]
+    made: list[Any] = []
+    make = _VersionManager._create_alembic_script
+
+    def migrations(self: _VersionManager) -> Any:
+        if not made:
+            made.append(make(self))
+        return made[0]
+
+    _VersionManager._create_alembic_script = migrations  # type: ignore[method-assign]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -392,11 +415,12 @@ class Bench:
     make_database: Callable[[], str]
 
     def __post_init__(self) -> None:
-        self.url = self.make_database()
+        self.forget()
 
     def forget(self) -> None:
         """Go on with an empty database."""
         self.url = self.make_database()
+        self._plain: optuna.storages.RDBStorage | None = None  # past all of our code
 
     def spec(self, function: str = "descend", **fields: Any) -> Spec:
         """A small space whose objective is one of `functions.py`."""
@@ -427,11 +451,11 @@ class Bench:
 
     def trials(self, name: str = "study") -> list[FrozenTrial]:
         """The trials as plain Optuna reads them from the database; a server's reports come in any order."""
-        storage = optuna.storages.RDBStorage(self.url)
-        try:
-            trials = optuna.load_study(study_name=name, storage=storage).get_trials()
-        finally:
-            storage.engine.dispose()
+        if self._plain is None:  # opened once: some tests look twenty times a second
+            self._plain = optuna.storages.RDBStorage(
+                self.url, engine_kwargs={"poolclass": sqlalchemy.NullPool}
+            )
+        trials = optuna.load_study(study_name=name, storage=self._plain).get_trials()
         for trial in trials:
             trial.intermediate_values = dict(sorted(trial.intermediate_values.items()))
         return trials
