@@ -328,14 +328,26 @@ Hook = Callable[[Driver], None]
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out on Ray, and in PostgreSQL, what they have no part in: no backend talks to a database.
 
-    Begin with the longest.
+    Begin with the slow ones, and with the longest of all, or the others would wait for them in the end.
     """
-    items.sort(key=lambda item: "test_the_readme_runs" not in item.name)  # or the others would wait for it
-    if config.getoption("--all-pairs"):
-        return
-    left_out = [item for item in items if _has_no_part(item)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    if not config.getoption("--all-pairs"):
+        left_out = {item for item in items if _has_no_part(item)}
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    slow.sort(key=lambda item: "test_the_readme_runs" not in item.name)
+    quick = [item for item in items if not item.get_closest_marker("slow")]
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))  # each begins with its part of all
+    items[:] = [
+        each
+        for number in range(processes)
+        for part in (slow, quick)
+        for each in _part(part, number, processes)
+    ]
+
+
+def _part(items: list[pytest.Item], number: int, count: int) -> list[pytest.Item]:
+    return items[len(items) * number // count : len(items) * (number + 1) // count]
 
 
 def _has_no_part(item: pytest.Item) -> bool:

@@ -81,6 +81,7 @@ def test_a_killed_driver_leaves_no_process_and_no_running_trial(bench: Any, comm
     goes_on(bench, search)
 
 
+@pytest.mark.any_backend
 def test_the_same_command_may_follow_a_kill_at_once(bench: Any, command: Any) -> None:
     """While the guardian of the killed driver still tidies up after it."""
     search = command(**fields(bench))

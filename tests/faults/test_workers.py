@@ -1,4 +1,8 @@
-"""A worker that dies, hangs or runs wild: its trial says so and goes on from its checkpoint, and the search goes on."""
+"""A worker that dies, hangs or runs wild: its trial says so and goes on from its checkpoint, and the search goes on.
+
+Who starts a worker, on this backend or that, hears of its end by the same class (`process.Worker`); on Ray too
+are those of whose end an actor passes something on.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +47,13 @@ def went_on_from_its_checkpoint(bench: Any) -> None:
     ("fault", "said"),
     [
         ("SIGKILL", "the worker process was killed by SIGKILL"),
-        ("segfault", "the worker process was killed by SIGSEGV"),
-        ("_exit", "the worker process exited with code 0 in the middle of the trial"),
-        ("exit", "SystemExit: 0"),
+        pytest.param("segfault", "the worker process was killed by SIGSEGV", marks=pytest.mark.any_backend),
+        pytest.param(
+            "_exit",
+            "the worker process exited with code 0 in the middle of the trial",
+            marks=pytest.mark.any_backend,
+        ),
+        pytest.param("exit", "SystemExit: 0", marks=pytest.mark.any_backend),
         ("exception", "ValueError: bad luck"),
     ],
 )
@@ -55,6 +63,7 @@ def test_a_trial_whose_worker_ends_goes_on_from_its_checkpoint(bench: Any, fault
     assert bench.trials()[1].user_attrs["error"].startswith(said)
 
 
+@pytest.mark.any_backend
 def test_a_frozen_worker_is_noticed_by_its_silence(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "SILENCE_SECONDS", 20.0)  # it gives a sign every five
     bench.search(faulty(bench, "SIGSTOP"))
@@ -62,12 +71,14 @@ def test_a_frozen_worker_is_noticed_by_its_silence(bench: Any, monkeypatch: pyte
     assert bench.trials()[1].user_attrs["error"] == "the worker process gave no sign of life for 20 s"
 
 
+@pytest.mark.any_backend
 def test_a_trial_that_hangs_ends_at_its_timeout(bench: Any) -> None:
     bench.search(faulty(bench, "hang", trial_timeout="10s"))  # the start of its worker is part of it
     went_on_from_its_checkpoint(bench)
     assert bench.trials()[1].user_attrs["error"] == "the trial ran longer than 10 s"
 
 
+@pytest.mark.any_backend
 def test_a_trial_that_takes_too_much_memory_ends_and_the_search_goes_on(bench: Any) -> None:
     bench.search(faulty(bench, "memory", max_memory="400MiB"))
     trials = bench.trials()
@@ -75,6 +86,7 @@ def test_a_trial_that_takes_too_much_memory_ends_and_the_search_goes_on(bench: A
     assert trials[1].user_attrs["reason"].startswith("out of memory: the trial took")
 
 
+@pytest.mark.any_backend
 def test_a_worker_that_the_kernel_kills_for_memory_is_tried_again(bench: Any, make_group: Any) -> None:
     spec = faulty(bench, "oom killer", "confined")
     bench.search(spec.override(parameters={"group": str(make_group(MEMORY))}))
@@ -137,6 +149,7 @@ def gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.any_backend
 def test_a_trial_that_prints_without_end_does_not_fill_the_disk(bench: Any) -> None:
     bench.search(faulty(bench, "flood"))
     assert bench.states() == ["COMPLETE"] * 3
@@ -146,6 +159,7 @@ def test_a_trial_that_prints_without_end_does_not_fill_the_disk(bench: Any) -> N
     assert b"bytes are left out here" in text and text.endswith(b"the last words\n")
 
 
+@pytest.mark.any_backend
 def test_a_checkpoint_that_a_kill_tore_is_not_the_one_that_is_gone_on_from(bench: Any) -> None:
     spec = faulty(bench, "", "torn", workers=1, retries=1)
     bench.search(spec.override(budget={"trials": 1}))
@@ -178,6 +192,7 @@ def test_a_kill_between_a_checkpoint_and_its_report_loses_neither(bench: Any) ->
     assert [n["step"] for n in bench.notes(1)] == list(range(1, 10)), "from the fourth report on"
 
 
+@pytest.mark.any_backend
 def test_workers_that_all_die_alike_end_the_search_with_the_cause(bench: Any) -> None:
     spec = faulty(bench, "", "alike", workers=1).override(budget={"trials": 200})
     with pytest.raises(SearchError, match=r"the first 3 trials all failed alike: the worker .* SIGKILL"):
@@ -185,6 +200,7 @@ def test_workers_that_all_die_alike_end_the_search_with_the_cause(bench: Any) ->
     assert bench.states() == ["FAIL"] * 3
 
 
+@pytest.mark.any_backend
 def test_an_objectives_handlers_do_not_disturb_how_a_worker_leaves(
     bench: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,6 +210,7 @@ def test_an_objectives_handlers_do_not_disturb_how_a_worker_leaves(
     assert "Traceback" not in captured.err + captured.out
 
 
+@pytest.mark.any_backend
 def test_a_trial_may_close_its_streams(bench: Any) -> None:
     bench.search(faulty(bench, "", "closes", workers=1, retries=0))
     assert bench.states() == ["COMPLETE"] * 3

@@ -194,6 +194,7 @@ print(json.dumps({"step": 1, "other" if os.environ["HPSEARCH_TRIAL"] == "1" else
 """
 
 
+@pytest.mark.any_backend
 @pytest.mark.any_storage
 def test_a_script_that_reports_another_metric_fails_its_trial_and_no_other(bench: Any) -> None:
     bench.folder.joinpath("script.py").write_text(SCRIPT)
@@ -225,6 +226,7 @@ def test_a_thread_that_outlives_its_objective_does_not_harm_the_search(bench: An
     assert bench.trials()[0].intermediate_values == {1: 1.0}
 
 
+@pytest.mark.any_backend
 @pytest.mark.any_storage
 def test_an_objective_that_forks_harms_no_trial_after_it(bench: Any) -> None:
     bench.search("forks", budget={"trials": 4}, execution={"workers": 1, "retries": 0})
@@ -262,6 +264,7 @@ def test_a_value_that_is_no_number_ends_a_trial_as_infeasible(bench: Any) -> Non
     assert result.best.number == 5
 
 
+@pytest.mark.any_backend
 @pytest.mark.slow
 def test_running_out_of_memory_ends_a_trial_as_infeasible(bench: Any) -> None:
     each_of(bench, "unusable", "how", ["MemoryError", "torch", "return 0.5"], retries=1)
@@ -320,6 +323,7 @@ def test_a_trial_that_runs_too_long_fails(bench: Any) -> None:
     assert bench.trials()[1].user_attrs["error"] == "the trial ran longer than 10 s"
 
 
+@pytest.mark.any_backend
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_every_kind_of_number_is_a_value(bench: Any) -> None:
@@ -328,6 +332,7 @@ def test_every_kind_of_number_is_a_value(bench: Any) -> None:
     assert [trial.value for trial in bench.trials()] == [1.0, 0.5, 0.5]
 
 
+@pytest.mark.any_backend
 def test_anything_else_that_is_returned_is_an_error(bench: Any) -> None:
     said = {"None": "returned None", "text": "returned '0.5'", "pair": "must be a number"}
     each_of(bench, "returns", "what", list(said))
@@ -336,6 +341,7 @@ def test_anything_else_that_is_returned_is_an_error(bench: Any) -> None:
         assert said[trial.params["what"]] in trial.user_attrs["error"]
 
 
+@pytest.mark.any_backend
 def test_a_wrong_report_fails_its_trial_and_says_what_was_wrong(bench: Any) -> None:
     said = {
         "text": "report() was given '0.5'",
@@ -601,6 +607,7 @@ def test_a_function_of_this_process_runs_in_the_workers(bench: Any, recorder: An
     assert [t.value for t in bench.trials()] == [3 * t.params["x"] for t in bench.trials()]
 
 
+@pytest.mark.any_backend
 @pytest.mark.any_storage
 def test_a_function_of_a_module_that_only_this_process_finds_runs_in_the_workers(
     bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch

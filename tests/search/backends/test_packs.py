@@ -14,6 +14,8 @@ from typing import Any
 import optuna
 import psutil
 import pytest
+import sqlalchemy
+from filelock import FileLock
 from optuna.trial import FrozenTrial
 
 from hpsearch.search.backends import process
@@ -61,16 +63,20 @@ def told(trial: FrozenTrial) -> Any:
     return trial.state.name, trial.params, trial.value, trial.intermediate_values, attrs
 
 
-_alone: list[Any] = []
-
-
 @pytest.fixture
-def alone(bench: Any) -> list[Any]:
-    """What the trials are when they train one at a time: for all tests the same, on whichever backend."""
-    if not _alone:
-        bench.run(bench.make_spec(name="alone", **packed(1)), backend="optuna")
-        _alone.extend(told(trial) for trial in bench.trials("alone"))
-    return _alone
+def alone(bench: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What the trials are when they train one at a time: for all tests the same, on whichever backend.
+
+    They train once for all processes that run these tests.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    url = f"sqlite:///{folder / 'alone.db'}"
+    with FileLock(folder / "alone.lock"):
+        bench.run(bench.make_spec(name="alone", **packed(1)), backend="optuna", storage=url)
+    storage = optuna.storages.RDBStorage(url, engine_kwargs={"poolclass": sqlalchemy.NullPool})
+    return [told(trial) for trial in optuna.load_study(study_name="alone", storage=storage).trials]
 
 
 def workers_of(pid: int) -> list[int]:

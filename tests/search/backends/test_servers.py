@@ -174,7 +174,7 @@ class Onlooker:
                     self.seen.add(child.name())
                     if words != typed and SECRET.search(" ".join(words).encode()):
                         self.found.add(" ".join(words))
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     def _children(self) -> list[psutil.Process]:
         try:
