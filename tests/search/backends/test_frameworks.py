@@ -39,11 +39,11 @@ def test_its_space_prunes_and_its_winner_is_trained_again(
 ) -> None:
     if missing := BUILT_IN[name].missing:
         pytest.skip(f"{', '.join(missing)} is not installed")
-    spec = load(name).override(budget={"trials": 12}, execution={"workers": 1})
+    spec = load(name).override(budget={"trials": 8}, execution={"workers": 1})
     result = bench.run(spec)
     trials = bench.trials(name)
     states = [trial.state.name for trial in trials]
-    assert len(states) == 12 and set(states) == {"COMPLETE", "PRUNED"}
+    assert len(states) == 8 and set(states) == {"COMPLETE", "PRUNED"}
     stopping: Any = spec.early_stopping
     for trial in trials:
         assert all(step % stopping.min == 0 for step in trial.intermediate_values)
