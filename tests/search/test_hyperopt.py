@@ -220,6 +220,7 @@ def test_adaptive_tpe_leaves_the_generators_of_others_alone() -> None:
     assert proposals[0] == proposals[1]
 
 
+@pytest.mark.any_backend
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_workers_side_by_side_search_with_it(bench: Any) -> None:

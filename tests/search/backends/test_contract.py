@@ -370,6 +370,7 @@ def test_three_failures_alike_from_the_start_end_the_search(bench: Any) -> None:
     assert [len(bench.notes(n)) for n in range(3)] == [2, 2, 2]
 
 
+@pytest.mark.any_backend
 def test_failures_that_differ_do_not_end_the_search(bench: Any) -> None:
     bench.search("fail_differently", budget={"trials": 5})
     assert bench.states() == ["FAIL"] * 5
@@ -530,6 +531,7 @@ def test_a_second_driver_on_the_study_is_refused(bench: Any, recorder: Any) -> N
     assert bench.states() == ["COMPLETE"]
 
 
+@pytest.mark.any_backend
 def test_a_changed_space_is_refused_with_the_difference(bench: Any) -> None:
     bench.search(budget={"trials": 1})
     changed = {"x": {"min": 0.0, "max": 2.0}}

@@ -22,7 +22,7 @@ ON_TENSORFLOW = os.environ.get("KERAS_BACKEND") == "tensorflow"  # which not eve
 @pytest.mark.parametrize(
     ("name", "model"),
     [
-        ("xgboost", "model.ubj"),
+        pytest.param("xgboost", "model.ubj", marks=pytest.mark.any_backend),
         ("lightgbm", "model.txt"),
         pytest.param("sklearn", "model.skops", marks=pytest.mark.any_backend),
         pytest.param("catboost", "model.cbm", marks=pytest.mark.extras),

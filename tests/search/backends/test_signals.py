@@ -87,7 +87,9 @@ def test_a_second_signal_ends_it_now(command: Any, bench: Any) -> None:
     assert "RUNNING" not in bench.states()
 
 
+@pytest.mark.any_backend
 def test_kill_takes_workers_and_scripts_along_and_the_same_command_goes_on(command: Any, bench: Any) -> None:
+    """Scripts are their worker's affair; that none is left on Ray is among the faults of a driver."""
     (bench.folder / "script.py").write_text(SCRIPT)
     search = command(
         objective={"command": ["python", "script.py", "${args}"]},

@@ -219,6 +219,7 @@ def assert_all_there(read: Any, root: Path, trials: list[FrozenTrial]) -> None:
             assert trial_name.endswith("-baseline") == ("baseline" in trial.user_attrs)
 
 
+@pytest.mark.any_backend
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_a_search_is_in_each_of_them(bench: Any, read: Any) -> None:
