@@ -29,7 +29,7 @@ from .config_file import CONFIG, copies, write_config
 from .output import LOOK_SECONDS, SILENCE_SECONDS, Output, Process
 from .ranks import meeting
 from .reports import Lines, Printed, Reports
-from .writing import half_written, let_write, set_aside
+from .writing import State, half_written, let_write, set_aside, unfinished
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
 LATE_SECONDS = 1.0  # of silence, after which several reports at once are late
@@ -60,6 +60,7 @@ class CommandObjective:
         environment = os.environ | UNBUFFERED | {"HPSEARCH_TRIAL": str(trial.number)}
         environment |= {f"HPSEARCH_{name.upper()}": _text(value) for name, value in own.items()}
         ranks: list[Process] = []
+        written: dict[Path, State] = {}
         with meeting(self._processes) as variables:
             try:
                 for rank, its in enumerate(variables):
@@ -68,13 +69,13 @@ class CommandObjective:
                     try:
                         return self._follow(words[0], ranks, output, trial)
                     except BaseException:
-                        let_write(ranks, trial.checkpoint, output)
+                        written = let_write(ranks, trial.checkpoint, output)
                         _terminate(ranks, output)
                         raise
             finally:
                 half = half_written(ranks, trial.checkpoint)
                 _kill_groups(ranks)  # what the script started and left behind
-                set_aside(half)
+                set_aside([*half, *unfinished(written)])
 
     def _follow(self, name: str, ranks: Sequence[Process], output: Output, trial: Trial) -> float:
         """Pass the reports of rank 0 on as they come, until all ranks have ended; the last value."""

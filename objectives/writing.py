@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,22 +25,32 @@ QUIET_SECONDS = 0.1  # without a change, after which a checkpoint of several fil
 STILL_SECONDS = 1.0  # for a process that was told to stop to do so; one that waits for a disk stops late
 BETWEEN_SECONDS = 1.0  # that this is waited for: some scripts save all the time, and train on meanwhile
 INCOMPLETE = ".incomplete"  # is put behind the name of a file that was not finished
+State = tuple[int, int, int] | None  # of a file: its inode, bytes, and nanoseconds of its last change
 STAY_OPEN = re.compile(r"events\.out\.tfevents.*|.*\.(csv|jsonl|log|db|sqlite3?)(-\w+)?")
 
 
-def let_write(ranks: Sequence[Process], folder: Path, output: Output) -> None:
+def let_write(ranks: Sequence[Process], folder: Path, output: Output) -> dict[Path, State]:
     """Wait until nothing in the folder is being written, for a while, and stop the script right there.
 
-    A stopped process hears a signal to end when it is let go on.
+    A stopped process hears a signal to end when it is let go on. What it is writing still when it has had its
+    time is returned, with its state: where that stays the same, the script has not come to its end.
     """
     since = time.monotonic()
-    while (waited := time.monotonic() - since) < WRITE_SECONDS and None in [rank.poll() for rank in ranks]:
+    while None in [rank.poll() for rank in ranks]:
+        waited = time.monotonic() - since
         _stop(ranks)
+        now_written = set(_written(_below(ranks), folder))
         between = waited < BETWEEN_SECONDS and _is_between(folder)
-        if not between and not any(_written(_below(ranks), folder)):
-            return
+        if waited >= WRITE_SECONDS or not (between or now_written):
+            return {path: _state(path) for path in now_written}
         _signal(ranks, signal.SIGCONT)
         output.drain(LOOK_SECONDS)
+    return {}
+
+
+def unfinished(files: Mapping[Path, State]) -> list[Path]:
+    """Those that are as they were when their script was told to end."""
+    return [path for path, state in files.items() if _state(path) == state]
 
 
 def half_written(ranks: Sequence[Process], folder: Path) -> list[Path]:
@@ -71,7 +81,7 @@ def being_written(processes: Iterable[psutil.Process], counts: Callable[[Path], 
 
 def set_aside(files: Iterable[Path]) -> None:
     """Rename files whose writer was killed in the middle of them."""
-    for file in files:
+    for file in set(files):
         with suppress(FileNotFoundError):  # another process of the script had it open too
             file.rename(file.with_name(file.name + INCOMPLETE))
 
@@ -79,6 +89,14 @@ def set_aside(files: Iterable[Path]) -> None:
 def _written(processes: Iterable[psutil.Process], folder: Path) -> Iterator[Path]:
     inside = folder.resolve()  # as the system names what is open
     return being_written(processes, lambda path: path.is_relative_to(inside))
+
+
+def _state(path: Path) -> State:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _is_between(folder: Path) -> bool:

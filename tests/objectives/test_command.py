@@ -474,8 +474,9 @@ def test_a_script_that_reports_while_it_saves_comes_to_the_end_of_what_it_writes
     assert (trial.checkpoint / "state").read_text() == "half, whole"
 
 
-def test_what_a_script_is_killed_in_is_set_aside(
-    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("at_sigterm", ["SIG_IGN", "SIG_DFL"])
+def test_what_a_script_is_ended_in_is_set_aside(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_sigterm: str
 ) -> None:
     monkeypatch.setattr(writing, "WRITE_SECONDS", 0.3)
     monkeypatch.setattr(command, "TERM_SECONDS", 0.1)
@@ -483,7 +484,7 @@ def test_what_a_script_is_killed_in_is_set_aside(
     (trial.checkpoint / "before").touch()
     with pytest.raises(TrialStopped):
         script(
-            "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            f"import signal; signal.signal(signal.SIGTERM, signal.{at_sigterm})\n"
             + SLOW_SAVE.replace("WAIT", "600")
         )(trial)
     left = sorted(path.name for path in trial.checkpoint.iterdir())
