@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -394,29 +394,34 @@ SERVE = """
 import sys
 from pathlib import Path
 from hpsearch.search.dashboard import serve
-url, runs, host, write = sys.argv[1:]
+*urls, runs, host, write = sys.argv[1:]
 say = lambda line: print(line, flush=True)
-serve(url, runs=Path(runs), host=host, port=0, write=write == "write", announce=say)
+for url in urls:
+    serve(url, runs=Path(runs), host=host, port=0, write=write == "write", announce=say)
 print("ended")
 """
 
 
 def start(
-    url: str, runs: Path, host: str = "127.0.0.1", *, write: bool = False
+    url: str, runs: Path, host: str = "127.0.0.1", *, write: bool = False, then: Sequence[str] = ()
 ) -> tuple[subprocess.Popen[str], int]:
-    """A dashboard in a process of its own, and the port that it announced."""
-    arguments = [url, str(runs), host, "write" if write else "read"]
+    """A dashboard in a process of its own, and the port that it announced; when it has ended, those of `then`."""
+    arguments = [url, *then, str(runs), host, "write" if write else "read"]
     process = subprocess.Popen(
         [sys.executable, "-W", "error::ResourceWarning", "-c", SERVE, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+    return process, announced(process)
+
+
+def announced(process: subprocess.Popen[str]) -> int:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
         pytest.fail(process.communicate()[1])
-    return process, int(line.split(" (")[0].rpartition(":")[2])
+    return int(line.split(" (")[0].rpartition(":")[2])
 
 
 def fetch(host: str, port: int, path: str) -> tuple[int, bytes]:
@@ -591,18 +596,26 @@ def test_every_address_is_served_with_a_warning(folder: Path) -> None:
     assert process.communicate(timeout=60) == ("ended\n", "")
 
 
-@pytest.mark.parametrize(
-    "name", ["a b.db", "ü-漢字.db", "{x}.db", "{SCHEMA_VERSION}.db", "100%.db", "wh?t#.db"]
-)
-def test_odd_file_names(tmp_path: Path, name: str) -> None:
-    make_study(tmp_path / "plain.db")
-    (tmp_path / "plain.db").rename(tmp_path / name)
-    url = f"sqlite:///{tmp_path}/{name.replace('%', '%25').replace('?', '%3F')}"
-    process, port = start(url, tmp_path / "runs")
-    status, body = fetch("127.0.0.1", port, "/api/studies")
-    process.kill()
-    process.communicate()
-    assert status == 200 and json.loads(body)["study_summaries"][0]["study_name"] == "lora"
+ODD_NAMES = ["a b.db", "ü-漢字.db", "{x}.db", "{SCHEMA_VERSION}.db", "100%.db", "wh?t#.db"]
+
+
+def test_odd_file_names(tmp_path: Path) -> None:
+    """Each is served when the one before has ended: a process takes long to start."""
+    urls = []
+    for name in ODD_NAMES:
+        make_study(tmp_path / "plain.db", f"of {name}")
+        (tmp_path / "plain.db").rename(tmp_path / name)
+        urls.append(f"sqlite:///{tmp_path}/{name.replace('%', '%25').replace('?', '%3F')}")
+    process, port = start(urls[0], tmp_path / "runs", then=urls[1:])
+    shown: list[tuple[int, str]] = []
+    while len(shown) < len(urls):
+        status, body = fetch("127.0.0.1", port, "/api/studies")
+        shown.append((status, json.loads(body)["study_summaries"][0]["study_name"]))
+        process.terminate()
+        if len(shown) < len(urls):
+            port = announced(process)
+    assert process.communicate(timeout=60) == ("ended\n", "")
+    assert shown == [(200, f"of {name}") for name in ODD_NAMES]
 
 
 def test_a_missing_database_is_said_and_not_made(tmp_path: Path) -> None:
