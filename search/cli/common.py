@@ -16,7 +16,7 @@ import typer
 from ...storage.passwords import hidden
 from ..commands import command as command
 from ..commands import finding as finding
-from ..errors import SearchError
+from ..errors import SearchError, UsageError
 from ..streams import harmless
 
 if TYPE_CHECKING:
@@ -174,6 +174,17 @@ def say(message: str) -> None:
 def tell(message: str) -> None:
     """Print what the user asked for. Typer's `echo` would go past a stream whose encoding is ASCII."""
     print(harmless(message), flush=True)
+
+
+def check_output(path: Path, *, force: bool) -> None:
+    """Raise `UsageError` where a file is there; with `force`, where that is no text."""
+    if not path.is_file():  # a pipe or a device takes what comes
+        return
+    if not force:
+        raise UsageError(f"{path} is there already; another name with -o, or --force to write over it")
+    with path.open("rb") as stream:
+        if b"\0" in stream.read(4096):  # as in the first bytes of a database
+            raise UsageError(f"{path} holds no text, and is not written over; choose another name")
 
 
 def write_file(path: Path, content: str) -> None:

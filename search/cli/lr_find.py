@@ -56,6 +56,8 @@ def lr_find(
         finding.check_writable(space, spec, low, high)
     if html is not None and not html.parent.is_dir():
         raise SearchError(f"cannot write {html}: there is no folder {html.parent}")
+    if html is not None:
+        common.check_output(html, force=True)  # a page that is drawn again
     with _progress(steps) as on_point:
         found = finding.lr_find(spec, low=low, high=high, steps=steps, on_point=on_point)
     if html is not None and found.test.points:

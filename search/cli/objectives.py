@@ -74,8 +74,7 @@ def init(
         text, path = shipped_text(objective), output or Path(f"{objective}.yaml")
     if source is not None and path.exists() and path.samefile(source):
         raise UsageError(f"{path} is what the space is proposed from; another name with -o")
-    if path.exists() and not force:
-        raise UsageError(f"{path} is there already; another name with -o, or --force to write over it")
+    common.check_output(path, force=force)
     common.write_file(path, text)
     missing = [line.removeprefix(TO_FILL_IN) for line in text.splitlines() if line.startswith(TO_FILL_IN)]
     common.tell(f"wrote {path}; " + "".join(f"to fill in: {names}; " for names in missing) + "next:")

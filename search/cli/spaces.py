@@ -69,6 +69,7 @@ def validate(
 
 def schema(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Print the JSON Schema of space files, by which editors complete and check them.
 
@@ -77,6 +78,8 @@ def schema(
     from ...objectives.guides import PRESETS
     from ...spaces import json_schema
 
+    if output is not None:
+        common.check_output(output, force=force)
     text = json.dumps(json_schema(PRESETS), indent=2)
     if output is None:
         common.print_document(text + "\n")

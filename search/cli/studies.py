@@ -196,8 +196,8 @@ def export(
     from ..export import beyond, document, render
     from ..frameworks import for_framework
 
-    if output is not None and output.exists() and not force:
-        raise SearchError(f"{output} exists; overwrite it with --force, or write another file")
+    if output is not None:
+        common.check_output(output, force=force)
     result = open_study(study, storage=storage, runs=runs)
     chosen = trial_of(result.study, result.best.number if trial is None else trial)
     if not chosen.params and result.spec.space.searched:

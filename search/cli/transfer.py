@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import SearchError, UsageError
+from ..errors import UsageError
 from . import common
 from .studies import Study
 
@@ -93,7 +93,7 @@ def backup(
     if output is None:
         output = file.with_name(f"{file.stem}-{datetime.now():%Y%m%d-%H%M%S}{file.suffix}")
     if output.exists() and not force:
-        raise SearchError(f"{output} exists; overwrite it with --force, or write another file")
+        raise UsageError(f"{output} is there already; another name with -o, or --force to write over it")
     held = copy_database(file, output.absolute())
     studies = _count(held.studies, "study", "studies")
     common.say(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
@@ -243,6 +245,22 @@ def test_the_line_that_schema_tells_is_taken_by_a_space_file(cli: Cli) -> None:
     line = cli("schema", "-o", "space.schema.json")[1].splitlines()[-1]
     Path("mine.yaml").write_text(f"{line}\n{SPACE}", encoding="utf-8")
     assert load("mine.yaml").name == "mine"
+
+
+@pytest.mark.parametrize("words", [["schema", "-o"], ["init", "lora", "-o"]])
+def test_no_file_is_written_over_unasked_and_no_database_ever(cli: Cli, words: list[str]) -> None:
+    Path("text.json").write_text("mine")
+    with closing(sqlite3.connect("hpsearch.db")) as database:
+        database.execute("CREATE TABLE studies (x)")
+    for name, more, told in (
+        ("text.json", [], "is there already; another name with -o, or --force"),
+        ("hpsearch.db", [], "is there already"),
+        ("hpsearch.db", ["--force"], "holds no text, and is not written over"),
+    ):
+        before = Path(name).read_bytes()
+        code, _, errors = cli(*words, name, *more)
+        assert code == 2 and told in errors and Path(name).read_bytes() == before
+    assert cli(*words, "text.json", "--force")[0] == 0 and Path("text.json").read_text() != "mine"
 
 
 def test_schema_into_nowhere_is_told(cli: Cli) -> None:

@@ -132,7 +132,7 @@ def test_a_copy_in_the_same_folder_says_that_files_are_shared(here: Path, cli: C
         (["copy", "curve", "--to", "b.db"], 1, 'did you mean "curves"?'),
         (["copy", "curves", "--to", "no/where/b.db"], 1, "there is no folder"),
         (["copy", "curves", "--to", "objective.py"], 1, "is not a SQLite database"),
-        (["backup", "-o", "a.db"], 1, "--force"),
+        (["backup", "-o", "a.db"], 2, "--force"),
         (["backup", "-o", "a.db", "--force"], 1, "is the database itself"),
         (["backup", "--storage", "none.db"], 1, "there is no database"),
     ],
@@ -176,7 +176,7 @@ def test_a_backup_is_named_after_the_database_and_the_time(here: Path, cli: Cli)
     )
     optuna.create_study(study_name="more", storage="sqlite:///hpsearch.db")
     code, said = cli("backup", "-o", str(file))
-    assert (code, "exists; overwrite it with --force" in said) == (1, True)
+    assert (code, "is there already" in said) == (2, True)
     code, said = cli("backup", "-o", str(file), "--force")
     assert (code, "2 studies with 1 trial" in said) == (0, True)
     assert optuna.get_all_study_names(f"sqlite:///{file}") == ["curves", "more"]
