@@ -34,6 +34,9 @@ class Report:
     metrics: dict[str, float]
 
 
+FIXED = {"number", "params", "seed", "checkpoint", "resume_from"}
+
+
 class FolderTrial(ABC):
     """A trial with a folder; what its reports are answered is a subclass's business.
 
@@ -58,6 +61,12 @@ class FolderTrial(ABC):
         self._recorded = max((report.step for report in recorded(self._metrics_file)), default=-1)
         self._last_step: int | None = None
         self._lock = threading.Lock()  # an objective may report from a thread of its own
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Keep what the trial is from an objective that changes it: its reports would be another's."""
+        if name in FIXED and name in self.__dict__:
+            raise AttributeError(f"trial.{name} says what the trial is, and cannot be changed")
+        super().__setattr__(name, value)
 
     if not TYPE_CHECKING:  # it would hide misspelt attributes from the checker
 

@@ -164,6 +164,12 @@ OBJECTIVES = [
         objective=body("return '0.5'"),
         code=1,
     ),
+    Case(
+        "changes the trial",
+        "trial.number says what the trial is, and cannot be changed",
+        objective=body("trial.number = 77\ntrial.report(1.0, step=1)\nreturn 1.0"),
+        code=1,
+    ),
     Case("is Ray Tune's", "does not hear tune.report()", objective=body("import ray.tune"), code=1),
     Case("returns a list", "it must be a number", objective=body("return [1, 2]"), code=1),
     Case("returns nan", "no trial", objective=body("return float('nan')"), code=1),
