@@ -16,12 +16,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from .base import ObjectiveError
+from .command import LISTS as LIST_MACROS
+from .command import OWN as OWN_MACROS
 from .command import expand, flat
 from .config_file import CONFIG, copies, read_config
 
-LISTS = ("${args}", "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_json}")
+LISTS = tuple(f"${{{name}}}" for name in LIST_MACROS if name.startswith("args"))  # have the parameters
 ASSIGNED = re.compile(r"(?:--|\+{0,2}(?=[A-Za-z_]))([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
-OWN = {name: f"${{{name}}}" for name in ("checkpoint", "resume_from", "run")}  # of a trial, and no other's
+OWN = {name: f"${{{name}}}" for name in OWN_MACROS if name != "seed"}  # of a trial, and no other's
 OPTION = re.compile(r"--([A-Za-z_][\w.-]*)")
 NEGATIVE = re.compile(r"-[.\d]")  # begins a number, and no option
 FLAGS_OF_HYDRA = ("multirun", "resolve", "run", "hydra-help", "help", "version", "info")  # before name=value

@@ -182,9 +182,13 @@ def check_output(path: Path, *, force: bool) -> None:
         return
     if not force:
         raise UsageError(f"{path} is there already; another name with -o, or --force to write over it")
-    with path.open("rb") as stream:
-        if b"\0" in stream.read(4096):  # as in the first bytes of a database
-            raise UsageError(f"{path} holds no text, and is not written over; choose another name")
+    try:
+        with path.open("rb") as stream:
+            begin = stream.read(4096)
+    except OSError as error:
+        raise SearchError(f"cannot read {path}, which would be written over: {error.strerror}") from error
+    if b"\0" in begin:  # as in a database
+        raise UsageError(f"{path} holds no text, and is not written over; choose another name")
 
 
 def write_file(path: Path, content: str) -> None:
