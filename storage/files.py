@@ -194,7 +194,7 @@ def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
         except OSError as error:
             raise StorageError(f"cannot lock the study: {error}") from error
     try:
-        owner.write_text(str(os.getpid()))
+        _write_owner(owner)
         yield
     finally:
         owner.unlink(missing_ok=True)
@@ -229,6 +229,17 @@ def tidying(url: str, runs: Path, study: str) -> Iterator[bool]:
     finally:
         _owner_file(path).unlink(missing_ok=True)
         lock.release()
+
+
+def _write_owner(path: Path) -> None:
+    """Write this process's number. A link of that name may be anybody's, and is replaced, not followed."""
+    try:
+        path.unlink(missing_ok=True)  # of a driver that was killed
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+        with open(descriptor, "w") as stream:
+            stream.write(str(os.getpid()))
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _owner_file(lock: Path) -> Path:

@@ -257,3 +257,15 @@ def test_an_interrupt_that_comes_while_a_folder_is_made_leaves_none(
         with passing_folder("a-"):
             pass
     assert not any(tmp_path.iterdir())
+
+
+def test_the_number_of_a_driver_is_written_through_no_link(tmp_path: Path) -> None:
+    url, mine = f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "mine"
+    mine.write_text("mine")
+    with driver_lock(url, tmp_path, "study"):
+        [number] = tmp_path.glob(".*.pid")
+    assert not number.exists()
+    number.symlink_to(mine)
+    with driver_lock(url, tmp_path, "study"):
+        assert number.read_text() == str(os.getpid()) and not number.is_symlink()
+    assert mine.read_text() == "mine" and not number.exists()
