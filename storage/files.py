@@ -131,6 +131,19 @@ def remove_folder(folder: Path) -> None:
             list(pool.map(partial(shutil.rmtree, ignore_errors=True), levels[depth]))
 
 
+def why_left(folder: Path) -> str | None:
+    """Why a folder is still there that `remove_folder` was to delete; None where it is gone."""
+    if folder.is_symlink():
+        return f"it is a link to {folder.readlink()}, which may be another's"
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    return None
+
+
 def drop_checkpoints(folders: Iterable[Path]) -> None:
     """Delete the checkpoints of trials that may be many, in threads, as `remove_folder` does."""
     with ThreadPoolExecutor(REMOVERS) as pool:

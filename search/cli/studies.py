@@ -248,15 +248,18 @@ def delete(
     if others := studies.sharing_folder(opened, study):
         keep_files = True
         common.say(f"its files stay in {place}: they are those of {', '.join(others)} too")
-    what += f" and {place}" if place.is_dir() and not keep_files else ""
+    files_too = place.is_dir() and not keep_files
     with files.driver_lock(url, folder, kept):
         pass  # refused before it asks; not held while it waits for the answer
-    if not yes and not typer.confirm(f"Delete {what}?", err=True):
+    if not yes and not typer.confirm(f"Delete {what}{f' and {place}' * files_too}?", err=True):
         common.say("nothing was deleted")
         raise typer.Exit(1)
     with files.driver_lock(url, folder, kept):
         studies.delete_study(opened, study, runs=folder, files=not keep_files)
-    common.say(f"deleted {what}")
+    left = files.why_left(place) if files_too else None
+    common.say(f"deleted {what}{f' and {place}' * (files_too and left is None)}")
+    if left is not None:
+        raise SearchError(f"{place} is left: {left}")
 
 
 def csv_text(rows: list[TrialRow], parameters: list[str]) -> str:

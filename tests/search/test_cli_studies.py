@@ -433,6 +433,15 @@ def test_delete_asks_first_and_takes_the_files_along(copied: Path) -> None:
     assert not folder.exists() and read(copied, "list") == []
 
 
+def test_delete_says_what_is_left_and_why(copied: Path) -> None:
+    folder, elsewhere = copied.parent / "runs" / "curves", copied.parent / "elsewhere"
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    with pytest.raises(SearchError, match=f"{folder} is left: it is a link to {elsewhere}"):
+        call(copied, "delete", "curves", "--yes")
+    assert elsewhere.is_dir() and read(copied, "list") == []
+
+
 def test_files_of_a_copied_study_go_with_the_last_that_has_them(copied: Path) -> None:
     folder, url = copied.parent / "runs" / "curves", f"sqlite:///{copied}"
     optuna.copy_study(from_study_name="curves", from_storage=url, to_storage=url, to_study_name="copy")
