@@ -16,6 +16,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial
 
 from hpsearch.search import clock, lives
@@ -1113,7 +1114,14 @@ def test_who_trains_again_keeps_that_place(make_spec: Any) -> None:
     spec, study, wish = make_spec(), optuna.create_study(), Wish(2, 2)
 
     def end(value: float, **attrs: int) -> None:
-        study.add_trial(optuna.trial.create_trial(value=value, user_attrs=attrs))
+        study.add_trial(
+            optuna.trial.create_trial(
+                value=value,
+                params={"x": 0.5},
+                distributions={"x": FloatDistribution(0, 1)},
+                user_attrs=attrs,
+            )
+        )
 
     def still_missing() -> list[tuple[int, int]]:
         trials = study.get_trials()
@@ -1121,7 +1129,7 @@ def test_who_trains_again_keeps_that_place(make_spec: Any) -> None:
 
     for value in (0.1, 0.2, 0.3):
         end(value)
-    audited = study.ask()
+    audited = study.ask({"x": FloatDistribution(0, 1)})
     for number in (0, 1):
         end(0.5, confirms=number, confirms_seed=0)
     study.tell(audited, 0.0)
@@ -1264,7 +1272,7 @@ def test_what_extends_a_search_that_is_over_is_told(
         ({"budget": {"trials": 2}}, ["to confirm it: hpsearch run a.yaml --seed 5 --confirm"]),
         (
             {"budget": {"trials": 2, "time": 90.0}},
-            ["to confirm it: hpsearch run a.yaml --seed 5 --time 180s --confirm"],
+            ["to confirm it: hpsearch run a.yaml --seed 5 --time 3m --confirm"],
         ),
         ({"budget": {"trials": 1}, "baseline": {"x": 0.5}}, []),
         ({"budget": {"trials": 2}, "confirm": {"top": 0}}, []),
@@ -1283,7 +1291,7 @@ def test_what_extends_a_search_that_is_over_is_told(
         ),
         (
             {"budget": {"trials": 2, "time": 41.0}, "confirm": {"top": 1, "seeds": 2}},
-            ["to confirm it: hpsearch run a.yaml --seed 5 --time 82s --confirm"],
+            ["to confirm it: hpsearch run a.yaml --seed 5 --time 90s --confirm"],
         ),
         ({"budget": {"trials": 2, "time": 41.0}, "confirm": {"top": 0}}, []),
     ],
@@ -1350,7 +1358,7 @@ def test_what_extends_a_search_whose_time_is_over_is_told_though_a_trial_waits(
     monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
     driver = table.driver(make_spec(budget={"time": 60.0}))
     asked(driver)
-    for now, options in ((130.0, []), (170.0, ["--time", "120s"])):  # noqa: B007  # the clock above
+    for now, options in ((130.0, []), (170.0, ["--time", "2m"])):  # noqa: B007  # the clock above
         driver.close()
         result = open_study("study", storage=str(table.file), runs=table.runs)
         assert study_report(result).extension == options

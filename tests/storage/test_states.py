@@ -9,15 +9,14 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hpsearch.storage.states import AT_RUNG, TOOK, seconds_of
 
-NOW = datetime.now()
-
 
 def trial(state: TrialState, *, took: float | None, paused: bool = False, age: float = 100.0) -> FrozenTrial:
+    now = datetime.now()
     made = create_trial(state=state, value=1.0 if state.is_finished() else None)
     made.system_attrs = {} if took is None else {TOOK: took}
     made.user_attrs = {AT_RUNG: 3} if paused else {}
-    made.datetime_start = None if state == TrialState.WAITING else NOW - timedelta(seconds=age)
-    made.datetime_complete = NOW if state.is_finished() else None
+    made.datetime_start = None if state == TrialState.WAITING else now - timedelta(seconds=age)
+    made.datetime_complete = now if state.is_finished() else None
     return made
 
 
