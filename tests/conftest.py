@@ -53,11 +53,7 @@ def pytest_configure() -> None:
     settings.register_profile("here", settings(), deadline=None)  # an example waits for its core
     settings.load_profile("here")
     _read_once()
-    for name in (
-        "PYTHONUNBUFFERED",
-        "PYTHONIOENCODING",
-        "PYTHONUTF8",
-    ):  # of whoever runs tests: a user has none
+    for name in ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8"):  # a user has none of them
         os.environ.pop(name, None)
     # Tests run side by side: threads that wait for one that has no core now would burn what cores there are.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
