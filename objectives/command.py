@@ -29,7 +29,7 @@ from .config_file import CONFIG, copies, write_config
 from .output import LOOK_SECONDS, SILENCE_SECONDS, Output, Process
 from .ranks import meeting
 from .reports import Lines, Printed, Reports
-from .writing import State, half_written, let_write, set_aside, unfinished
+from .writing import SIGNALLING, State, half_written, let_write, set_aside, unfinished
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
 LATE_SECONDS = 1.0  # of silence, after which several reports at once are late
@@ -58,7 +58,7 @@ class CommandObjective:
         own = own_values(trial)
         words = expand(self._command, flat(trial.params), own)
         environment = os.environ | UNBUFFERED | {"HPSEARCH_TRIAL": str(trial.number)}
-        environment |= {f"HPSEARCH_{name.upper()}": _text(value) for name, value in own.items()}
+        environment |= {f"HPSEARCH_{name.upper()}": as_text(value) for name, value in own.items()}
         ranks: list[Process] = []
         written: dict[Path, State] = {}
         with meeting(self._processes) as variables:
@@ -73,9 +73,10 @@ class CommandObjective:
                         _terminate(ranks, output)
                         raise
             finally:
-                half = half_written(ranks, trial.checkpoint)
-                _kill_groups(ranks)  # what the script started and left behind
-                set_aside([*half, *unfinished(written)])
+                with SIGNALLING:
+                    half = half_written(ranks, trial.checkpoint)
+                    _kill_groups(ranks)  # what the script started and left behind
+                    set_aside([*half, *unfinished(written)])
 
     def _follow(self, name: str, ranks: Sequence[Process], output: Output, trial: Trial) -> float:
         """Pass the reports of rank 0 on as they come, until all ranks have ended; the last value."""
@@ -196,8 +197,8 @@ def expand(
     lists: dict[str, list[str]] = {
         "${env}": ["/usr/bin/env"],
         "${interpreter}": [sys.executable],
-        "${args}": [f"--{name}={_text(value)}" for name, value in params.items()],
-        "${args_no_hyphens}": [f"{name}={_text(value)}" for name, value in params.items()],
+        "${args}": [f"--{name}={as_text(value)}" for name, value in params.items()],
+        "${args_no_hyphens}": [f"{name}={as_text(value)}" for name, value in params.items()],
         "${args_no_boolean_flags}": list(_without_boolean_flags(params)),
         "${args_json}": [json.dumps(params)],
     }
@@ -223,7 +224,7 @@ def _fill(word: str, params: dict[str, Any], own: Mapping[str, Any], copied: Map
             values = params | _assigned(config["own"], own)
             write_config(Path(config["file"]).expanduser(), values, target)
             return str(target)
-        return _text(known[macro[1]])
+        return as_text(known[macro[1]])
 
     if (unknown := unknown_macro(word, known)) is not None:
         raise ObjectiveError(unknown)
@@ -261,7 +262,7 @@ def _assigned(words: str, own: Mapping[str, Any]) -> dict[str, Any]:
             value = own[given.removeprefix("$")]
             found[name] = None if value == "" else value
         else:
-            found[name] = re.sub(r"\$(\w+)", lambda macro: _text(own[macro[1]]), given)
+            found[name] = re.sub(r"\$(\w+)", lambda macro: as_text(own[macro[1]]), given)
     return found
 
 
@@ -271,10 +272,10 @@ def _without_boolean_flags(params: dict[str, Any]) -> Iterator[str]:
         if value is True:
             yield f"--{name}"
         elif value is not False:
-            yield f"--{name}={_text(value)}"
+            yield f"--{name}={as_text(value)}"
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -297,7 +298,7 @@ def signal_name(number: int) -> str:
 def _terminate(ranks: Sequence[Process], output: Output) -> None:
     """Ask the script and what it started to end, and give all ranks some time."""
     for process in ranks:
-        with suppress(ProcessLookupError):
+        with SIGNALLING, suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
             os.killpg(process.pid, signal.SIGCONT)  # it may have been stopped
     output.drain(TERM_SECONDS)

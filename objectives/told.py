@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -17,8 +18,8 @@ from ruamel.yaml.error import YAMLError
 
 from .base import ObjectiveError
 from .command import LISTS as LIST_MACROS
+from .command import MACRO, as_text, expand, flat
 from .command import OWN as OWN_MACROS
-from .command import expand, flat
 from .config_file import CONFIG, copies, read_config
 
 LISTS = tuple(f"${{{name}}}" for name in LIST_MACROS if name.startswith("args"))  # have the parameters
@@ -37,9 +38,10 @@ class Told:
     unread: tuple[str, ...] = ()
 
 
-def beside(command: Sequence[str], folder: Path) -> Told:
+def beside(command: Sequence[str], folder: Path, params: Mapping[str, Any] = MappingProxyType({})) -> Told:
     """What a trial's script was told by its configuration files and by its command's own words.
 
+    `--alpha=${r}` tells it `alpha`, by the value of the parameter `r`.
     The copy of a file in the trial's `folder` is what the script had; where that is gone, it is the file.
     """
     layers, unread = [], []
@@ -49,7 +51,9 @@ def beside(command: Sequence[str], folder: Path) -> Told:
             layers.append(read_config(copied if copied.is_file() else Path(file).expanduser()))
         except ObjectiveError:
             unread.append(file)
-    return Told((*layers, dict(_own_words(command))), tuple(unread))
+    words = [_filled(word, flat(dict(params))) for word in command]
+    own = {name: value for name, value in _own_words(words) if name not in params}
+    return Told((*layers, own), tuple(unread))
 
 
 def changed(command: Sequence[str], params: Mapping[str, Any], folder: Path) -> list[str]:
@@ -126,6 +130,15 @@ def _own_words(command: Sequence[str]) -> Iterator[tuple[str, Any]]:
             yield assigned[1].replace("-", "_"), _value(assigned[2])
         elif alone := OPTION.fullmatch(word):
             option = alone[1]
+
+
+def _filled(word: str, params: Mapping[str, Any]) -> str:
+    """A word with the parameters for which it has a macro; others stay."""
+
+    def value_of(macro: re.Match[str]) -> str:
+        return as_text(params[macro[1]]) if macro[1] in params else macro[0]
+
+    return word if word in LISTS else MACRO.sub(value_of, word)
 
 
 def _is_value(word: str) -> bool:

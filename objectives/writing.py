@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,12 +22,15 @@ import psutil
 from .output import LOOK_SECONDS, Output, Process
 
 WRITE_SECONDS = 10.0  # for a script to finish what it writes, before it is told to end
-QUIET_SECONDS = 0.1  # without a change, after which a checkpoint of several files counts as whole
+QUIET_SECONDS = 0.2  # without a change, after which a checkpoint counts as whole
 STILL_SECONDS = 1.0  # for a process that was told to stop to do so; one that waits for a disk stops late
 BETWEEN_SECONDS = 1.0  # that this is waited for: some scripts save all the time, and train on meanwhile
 INCOMPLETE = ".incomplete"  # is put behind the name of a file that was not finished
-State = tuple[int, int, int] | None  # of a file: its inode, bytes, and nanoseconds of its last change
+State = tuple[int, int, int]  # of a file: its inode, bytes, and nanoseconds of its last change
 STAY_OPEN = re.compile(r"events\.out\.tfevents.*|.*\.(csv|jsonl|log|db|sqlite3?)(-\w+)?")
+
+# Held while processes are stopped to look at what they write: another thread would let them go on meanwhile.
+SIGNALLING = threading.RLock()
 
 
 def let_write(ranks: Sequence[Process], folder: Path, output: Output) -> dict[Path, State]:
@@ -38,12 +42,13 @@ def let_write(ranks: Sequence[Process], folder: Path, output: Output) -> dict[Pa
     since = time.monotonic()
     while None in [rank.poll() for rank in ranks]:
         waited = time.monotonic() - since
-        _stop(ranks)
-        now_written = set(_written(_below(ranks), folder))
-        between = waited < BETWEEN_SECONDS and _is_between(folder)
-        if waited >= WRITE_SECONDS or not (between or now_written):
-            return {path: _state(path) for path in now_written}
-        _signal(ranks, signal.SIGCONT)
+        with SIGNALLING:
+            _stop(ranks)
+            now_written = set(_written(_below(ranks), folder))
+            between = waited < BETWEEN_SECONDS and _has_just_changed(folder)
+            if waited >= WRITE_SECONDS or not (between or now_written):
+                return {path: state for path in now_written if (state := _state(path)) is not None}
+            _signal(ranks, signal.SIGCONT)
         output.drain(LOOK_SECONDS)
     return {}
 
@@ -91,7 +96,7 @@ def _written(processes: Iterable[psutil.Process], folder: Path) -> Iterator[Path
     return being_written(processes, lambda path: path.is_relative_to(inside))
 
 
-def _state(path: Path) -> State:
+def _state(path: Path) -> State | None:
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -99,14 +104,12 @@ def _state(path: Path) -> State:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _is_between(folder: Path) -> bool:
-    """Whether a checkpoint of several files may be between two of them: one has just changed."""
-    changed = []
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            if path.is_file() and not STAY_OPEN.fullmatch(path.name):
-                changed.append(path.stat().st_mtime)
-    return len(changed) > 1 and abs(time.time() - max(changed)) < QUIET_SECONDS
+def _has_just_changed(folder: Path) -> bool:
+    """Whether a checkpoint may be between two of its files, or two pieces of one."""
+    files = [Path(inside, name) for inside, _, names in os.walk(folder) for name in names]
+    states = [_state(path) for path in files if not STAY_OPEN.fullmatch(path.name)]
+    now = time.time_ns()
+    return any(abs(now - state[2]) < QUIET_SECONDS * 1e9 for state in states if state is not None)
 
 
 def _below(ranks: Sequence[Process]) -> Iterator[psutil.Process]:

@@ -2,7 +2,7 @@
 
 What a terminal's encoding lacks is written in letters that it has: lines and bars of ours become `-`, `|`,
 `+` and `#`; a letter of a user becomes an escape (`\\u0142`). What a terminal would obey becomes a picture of
-it, such as `␛`. Imports nothing, as each worker does so too.
+it, such as `␛`. Imports next to nothing, as each worker does so too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import sys
 from typing import Any
 
 LACKING = "hpsearch.lacking"  # the name under which Python's streams know `_in_other_letters`
@@ -48,6 +49,19 @@ def _escaped(letter: str) -> str:
 
 
 codecs.register_error(LACKING, _in_other_letters)
+
+
+def open_closed() -> None:
+    """Open the standard streams that were closed before Python began, to nowhere.
+
+    Else the next file that is opened, a database maybe, is what others in this process print to.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, "r" if name == "stdin" else "w", closefd=False))  # noqa: SIM115 - it stays open
 
 
 def never_refusing(stream: Any) -> None:

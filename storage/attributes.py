@@ -18,6 +18,9 @@ from .states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, TOOK, TRA
 Sound = Callable[[Any], bool]
 
 
+UNREADABLE = (ValueError, LookupError, TypeError, AssertionError, RecursionError)
+
+
 def is_a(*kinds: type) -> Sound:
     return lambda value: type(value) in kinds
 
@@ -37,7 +40,13 @@ def is_seconds(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value < 2**53  # no infinity, no number beyond floats
 
 
+def is_file_name(value: Any) -> bool:
+    """That of a file or folder in another: no path that leads elsewhere."""
+    return type(value) is str and value not in ("", ".", "..") and not set(value) & set("/\\\0")
+
+
 is_text = is_a(str)
+is_text_or_none = is_a(str, type(None))
 _TRIAL: dict[str, Sound] = {
     **dict.fromkeys((CONFIRMS, CONFIRMS_SEED, AUDITED, AT_RUNG, "retries"), is_count),
     **dict.fromkeys(("error", "reason", "traceback"), is_text),
@@ -77,7 +86,7 @@ def readable_rows(what: str) -> Iterator[None]:
     """Say of rows that Optuna cannot make sense of that it is so. Raises `StorageError`."""
     try:
         yield
-    except (ValueError, LookupError, TypeError, AssertionError, sqlalchemy.exc.StatementError) as error:
+    except (*UNREADABLE, sqlalchemy.exc.StatementError) as error:
         raise StorageError(
             f"{what} cannot be read: {type(error).__name__}: {str(error).splitlines()[0]:.200}; "
             "another program has changed the database, or it is damaged"

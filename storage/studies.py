@@ -19,7 +19,18 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
 
 from . import StorageError
-from .attributes import check, check_trials, is_a, is_count, is_seconds, is_text, mapping_with, readable_rows
+from .attributes import (
+    check,
+    check_trials,
+    is_a,
+    is_count,
+    is_file_name,
+    is_seconds,
+    is_text,
+    is_text_or_none,
+    mapping_with,
+    readable_rows,
+)
 from .database import open_storage, readable, resolve_url
 from .files import has_trials, remove_folder, runs_folder, study_folder
 from .live import COMMAND, Command, LiveStorage
@@ -38,10 +49,17 @@ _KINDS = {
         metric=is_text,
         budget=mapping_with(trials=lambda value: value is None or is_count(value)),
     ),
-    PROVENANCE: is_a(dict),
+    PROVENANCE: mapping_with(
+        backend=is_text,
+        threads=is_a(int, type(None)),
+        started=is_text,
+        git_commit=is_text_or_none,
+        versions=is_a(dict),
+        space=is_text_or_none,
+    ),
     ELAPSED: is_seconds,
     TEXTS: lambda value: type(value) is dict and all(map(is_text, value.values())),
-    FOLDER: is_text,
+    FOLDER: is_file_name,
     MEMORY: is_a(dict, type(None)),
     PAUSED: is_a(bool),
 }

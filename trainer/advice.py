@@ -392,7 +392,7 @@ def _against_overfitting(run: _Run) -> Iterator[str]:
     patience = run.number("early_stopping_patience")
     if not patience and length is not None and best.step < length[1] and run.open(length[0], best.step):
         yield f"lower {length[0]} from {_plain(length[1])} to {best.step}"
-    if patience == 0:
+    if patience == 0 and run.open("early_stopping_patience", 3) == 3:
         yield "set early_stopping_patience to 3 (it is 0): the run ends after 3 worse validations"
     dropout = run.first(DROPOUTS)
     if dropout is not None and 0 <= dropout[1] < 0.1:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import LoraConfig, PretrainConfig, TrainConfig
+from .errors import CheckpointError
 from .header import base_shape, read_header
 from .shape import VOCABULARY
 
@@ -180,13 +181,19 @@ def _size(config: TrainConfig) -> _Size:
         return _Size(config.width, config.depth, config.max_length)
     assert isinstance(config, LoraConfig)
     path = SHIPPED_BASE if config.base is None else Path(os.path.expanduser(config.base))
-    return _size_of(path.absolute(), path.stat().st_mtime_ns)
+    found = _size_of(path.absolute(), path.stat().st_mtime_ns)
+    if isinstance(found, str):
+        raise CheckpointError(found)
+    return found
 
 
 @functools.cache
-def _size_of(path: Path, stamp: int) -> _Size:
-    """The size of a base, from the header of its file. Raises `CheckpointError` where it is none."""
-    shape = base_shape(path, read_header(path))
+def _size_of(path: Path, stamp: int) -> _Size | str:
+    """The size of a base, from the header of its file; what to say of one that is none, which may be long."""
+    try:
+        shape = base_shape(path, read_header(path))
+    except CheckpointError as error:
+        return str(error)
     return _Size(shape.width, shape.depth, shape.max_length)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,9 @@ class Header:
 
 def read_header(path: Path) -> Header:
     """The header of a file of tensors. Raises `OSError`, and `CheckpointError` where it is none."""
+    kind = path.stat().st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a pipe would be waited for
+        raise CheckpointError(f"{path}: cannot be read: it is no regular file")
     with path.open("rb") as file:
         length, there = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size - 8
         if not 0 < length <= there:

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from ...objectives.writing import await_still, being_written, set_aside
+from ...objectives.writing import SIGNALLING, await_still, being_written, set_aside
 from ...storage.files import is_of_a_checkpoint
 
 Message = dict[str, Any]
@@ -63,12 +63,13 @@ def end_session(leader: int) -> None:
 
     What they were in the middle of writing into their checkpoints is set aside.
     """
-    others = [process for process in psutil.process_iter() if _is_other(process.pid, leader)]
-    _signal(others, signal.SIGSTOP)
-    await_still(others)
-    half = list(being_written(others, is_of_a_checkpoint))
-    _signal(others, signal.SIGKILL)
-    set_aside(half)
+    with SIGNALLING:
+        others = [process for process in psutil.process_iter() if _is_other(process.pid, leader)]
+        _signal(others, signal.SIGSTOP)
+        await_still(others)
+        half = list(being_written(others, is_of_a_checkpoint))
+        _signal(others, signal.SIGKILL)
+        set_aside(half)
 
 
 def _is_other(pid: int, leader: int) -> bool:

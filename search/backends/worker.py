@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from ..streams import never_refusing
+from ..streams import never_refusing, open_closed
 from .protocol import Channel, Message
 from .ranks import RankedServer, SiblingServer
 from .server import PackServer, Server, leave
@@ -50,6 +50,7 @@ def _server(channel: Channel, setup: Message) -> Server:
 
 def main(descriptor: int) -> None:
     """Serve the driver until it says `exit` or goes."""
+    open_closed()
     for stream in (sys.stdout, sys.stderr):
         never_refusing(stream)
     channel = Channel(socket.socket(fileno=descriptor))

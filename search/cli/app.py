@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from ...storage.passwords import without_passwords
-from ..streams import harmless, let_rest_go, never_refusing
+from ..streams import harmless, let_rest_go, never_refusing, open_closed
 from . import control, doctor, generate, lr_find, objectives, plan, spaces, studies, train, transfer
 from .run import run
 
@@ -76,6 +76,7 @@ plan.register(app)
 
 def main() -> None:
     """Run the command line. Typer itself ends wrong use with 2 and Ctrl-C with 130."""
+    open_closed()
     for stream in (sys.stdout, sys.stderr):
         never_refusing(stream)
     try:
@@ -83,7 +84,7 @@ def main() -> None:
             app()
         finally:
             with suppress(BrokenPipeError):  # who does not read on wants no more
-                if sys.stdout is not None and not sys.stdout.closed:
+                if not sys.stdout.closed:
                     sys.stdout.flush()
     except KeyboardInterrupt:  # before typer listens: it builds the commands first
         sys.exit(130)

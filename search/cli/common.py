@@ -201,8 +201,6 @@ def write_file(path: Path, content: str) -> None:
 
 def print_document(content: str) -> None:
     """Print what is a file where it is redirected: in UTF-8, as `write_file` writes it."""
-    if sys.stdout is None:  # it was closed before Python began
-        return
     if sys.stdout.isatty():
         content = harmless(content)
     sys.stdout.flush()

@@ -60,7 +60,7 @@ def for_framework(name: str, content: dict[str, Any], file: Path | None, folder:
     """
     objective = content["objective"]
     words = objective if isinstance(objective, str) else objective["command"]
-    more = Told() if isinstance(words, str) else beside(words, folder)
+    more = Told() if isinstance(words, str) else beside(words, folder, content["parameters"])
     recipe = recipe_of(words, content["parameters"], content["seed"], more)
     if name == PEFT:
         return _for_peft(recipe)

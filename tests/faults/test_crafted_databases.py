@@ -119,6 +119,25 @@ def test_an_attribute_that_is_none_of_ours_is_told(
         run(spec_of(searched), storage=url)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (studies.SPEC, '{"a":' * 50_000 + "1" + "}" * 50_000),
+        (studies.PROVENANCE, '{"backend": null}'),
+        (studies.PROVENANCE, '{"versions": [1]}'),
+        (studies.FOLDER, '"../../elsewhere"'),
+        (studies.FOLDER, '".."'),
+    ],
+    ids=["too deep", "no backend", "no versions", "a path", "above"],
+)
+def test_what_is_worse_than_nonsense_is_told_too(database: Path, key: str, value: str) -> None:
+    change(database, "DELETE FROM study_user_attributes WHERE key = ?", key)
+    sql = "INSERT INTO study_user_attributes (study_id, value_json, key) VALUES (1, ?, ?)"
+    change(database, sql, value, key)
+    with pytest.raises(StorageError, match="stud"):
+        open_study("study", storage=str(database))
+
+
 @pytest.mark.parametrize(("sql", "key", "value"), CASES[:: len(NONSENSE)])
 def test_every_command_tells_it_in_a_sentence(database: Path, sql: str, key: str, value: str) -> None:
     change(database, sql, value, key)

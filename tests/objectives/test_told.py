@@ -55,6 +55,12 @@ def test_the_words_of_a_command_have_names_and_values(words: list[str], values: 
     assert beside(["python", "-m", "t", *words], Path()).layers == (values,)
 
 
+def test_an_option_that_has_the_value_of_a_parameter_is_told_by_its_own_name() -> None:
+    words = ["--lora_alpha", "${r}", "--name=${r}-${seed}", "--lr=${lr}", "--learning_rate=${lr}", "${args}"]
+    told = beside(["python", "t.py", *words], Path(), {"r": 8, "lr": 1e-4})
+    assert told.layers == ({"lora_alpha": 8, "learning_rate": 1e-4},)
+
+
 def test_what_a_command_says_beside_its_parameters_is_unsaid_by_its_options() -> None:
     words = ["--fixed=1", "--bf16", "--lr", "${lr}", "--at", "-1", "x", "--c", "${config:t.yaml}", "${args}"]
     assert unsaid(["python", "t.py", *words]) == ["--fixed=1", "--bf16", "--at", "-1", "x"]

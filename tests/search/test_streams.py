@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from rich.text import Text
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
-from hpsearch.search import run
+from hpsearch.search import open_study, run
 from hpsearch.search.cli.app import app, main
 from hpsearch.search.cli.studies import _no_formula
 from hpsearch.search.console import PlainConsole
@@ -213,3 +214,20 @@ def test_a_search_with_a_mischievous_objective_moves_no_terminal(tmp_path: Path)
 def test_no_cell_of_a_csv_is_run_by_a_spreadsheet() -> None:
     cells = [_no_formula(cell) for cell in ("=1+1", "@x", "-x", "+1", "-0.5", "-inf", 3, "a=b", None)]
     assert cells == ["'=1+1", "'@x", "'-x", "+1", "-0.5", "-inf", 3, "a=b", None]
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stdout, stderr", "stdin, stdout, stderr"])
+def test_streams_that_were_closed_before_it_began_end_no_search(tmp_path: Path, closed: str) -> None:
+    (tmp_path / "o.py").write_text(
+        "import sys\ndef train(trial):\n    print(1)\n    print(2, file=sys.stderr)\n    return trial.params['x']\n"
+    )
+    space = SPACE | {"name": "study", "objective": f"{tmp_path}/o.py:train", "budget": {"trials": 2}}
+    (tmp_path / "s.yaml").write_text(json.dumps(space, ensure_ascii=False), encoding="utf-8")
+    descriptors = {"stdin": 0, "stdout": 1, "stderr": 2}
+    closing = " ".join(f"{descriptors[name]}>&-" for name in closed.split(", "))
+    for words in ("run s.yaml", "trials study", "show study"):
+        command = f"{shlex.quote(str(HPSEARCH))} {words} {closing}"
+        done = subprocess.run(["sh", "-c", command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), (words, done.stderr)
+    read = open_study("study", storage=str(tmp_path / "hpsearch.db"))
+    assert [trial.state.name for trial in read.study.trials] == ["COMPLETE"] * 2

@@ -422,7 +422,7 @@ def test_the_command_writes_tells_and_refuses(
     assert "# axolotl train a.yaml\n" in Path("a.yaml").read_text()
     code, out, told = call("--format", "peft")
     assert code == 0 and json.loads(out)["r"] == 8 and "learning_rate" in told
-    assert call("--format", "axolotl", "-o", "a.yaml")[0] == 1
+    assert call("--format", "axolotl", "-o", "a.yaml")[0] == 2
     assert call("--format", "unsloth")[0] == 2
 
 
