@@ -40,11 +40,6 @@ def is_seconds(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value < 2**53  # no infinity, no number beyond floats
 
 
-def is_file_name(value: Any) -> bool:
-    """That of a file or folder in another: no path that leads elsewhere."""
-    return type(value) is str and value not in ("", ".", "..") and not set(value) & set("/\\\0")
-
-
 is_text = is_a(str)
 is_text_or_none = is_a(str, type(None))
 _TRIAL: dict[str, Sound] = {

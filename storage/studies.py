@@ -24,7 +24,6 @@ from .attributes import (
     check_trials,
     is_a,
     is_count,
-    is_file_name,
     is_seconds,
     is_text,
     is_text_or_none,
@@ -59,7 +58,7 @@ _KINDS = {
     ),
     ELAPSED: is_seconds,
     TEXTS: lambda value: type(value) is dict and all(map(is_text, value.values())),
-    FOLDER: is_file_name,
+    FOLDER: is_text,  # `study_folder` makes a name of whatever it is
     MEMORY: is_a(dict, type(None)),
     PAUSED: is_a(bool),
 }
