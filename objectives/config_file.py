@@ -56,8 +56,7 @@ def read_config(file: Path) -> dict[str, Any]:
     """What a YAML or JSON file holds. Raises `ObjectiveError` where that is no mapping."""
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _Constructor
-    content, _ = _read(file, yaml)
-    return content
+    return _read(file, yaml)[0]
 
 
 def real(value: float) -> str:

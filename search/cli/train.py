@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..durations import counted, duration
-from ..streams import harmless
 from . import common
 
 if TYPE_CHECKING:
@@ -142,11 +141,8 @@ class Progress:
     def __init__(self, document: Document, folder: Path, *, to_stderr: bool) -> None:
         self._document = document
         self._folder = folder
-        self._stream = sys.stderr if to_stderr else sys.stdout
+        self.say = common.say if to_stderr else common.tell
         self._last: Report | None = None
-
-    def say(self, line: str) -> None:
-        print(harmless(line), file=self._stream, flush=True)
 
     def begin(self, resumed_at: int | None) -> None:
         unit = self._document.unit
