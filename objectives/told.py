@@ -6,8 +6,9 @@ beside(["python", "t.py", "--model=m", "--config=${config:t.yaml}"], folder).lay
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -97,17 +98,28 @@ def options(command: Sequence[str], params: Mapping[str, Any], seed: int) -> lis
 
 
 def unsaid(command: Sequence[str]) -> list[str]:
-    """The options of a command that say no parameter: those that `options` leaves out."""
-    words: list[str] = []
-    option: list[str] = []
-    for word in [*command, "--"]:
-        if option and _is_value(word):
-            option.append(word)
-            continue
-        if not any("${" in each for each in option):
-            words += option
-        option = [word] if word.startswith("--") and word != "--" else []
-    return words
+    """The words for a command's program that say no parameter: those that `options` leaves out."""
+    words = _arguments(command)
+    pairs = itertools.pairwise([*words, "--"])
+    return [word for word, after in pairs if "${" not in word and not _is_option_of(word, after)]
+
+
+def overriding(command: Sequence[str], names: Iterable[str]) -> Iterator[tuple[int, str, str]]:
+    """The words that set a parameter of these names anew, each with its place and the word that passes it.
+
+    Of two options a script takes the last, and options before what stands in a configuration file.
+    """
+    files = {name: word for word in command if CONFIG.search(word) for name in names}
+    passing = {name.replace("-", "_"): word for name, word in files.items()}
+    for place, (word, after) in enumerate(itertools.pairwise([*command, "--"])):
+        if word in LISTS:
+            passing |= {name.replace("-", "_"): word for name in names if word != "${args_json}"}
+        elif assigned := ASSIGNED.fullmatch(word) or OPTION.fullmatch(word):
+            name = assigned[1].replace("-", "_")
+            if "${" in word or _is_option_of(word, after):
+                passing[name] = word if "${" in word else f"{word} {after}"
+            elif name in passing:
+                yield place, word, passing[name]
 
 
 def _own_words(command: Sequence[str]) -> Iterator[tuple[str, Any]]:
@@ -130,6 +142,22 @@ def _own_words(command: Sequence[str]) -> Iterator[tuple[str, Any]]:
             yield assigned[1].replace("-", "_"), _value(assigned[2])
         elif alone := OPTION.fullmatch(word):
             option = alone[1]
+
+
+def _arguments(command: Sequence[str]) -> Sequence[str]:
+    """The words after the program: a script, a module, or a program and its command."""
+    for place, (before, word) in enumerate(itertools.pairwise(command), start=2):
+        if before in ("-m", "-c") or word.endswith(".py"):
+            return command[place:]
+    return list(
+        itertools.dropwhile(lambda word: not word.startswith("-") and not set("=$") & {*word}, command)
+    )
+
+
+def _is_option_of(word: str, after: str) -> bool:
+    """Whether a word is the option of the macro that comes after it."""
+    plain = after.startswith("${") and after not in LISTS
+    return word.startswith("-") and "=" not in word and plain
 
 
 def _filled(word: str, params: Mapping[str, Any]) -> str:

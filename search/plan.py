@@ -168,9 +168,10 @@ def _unfilled(spec: Spec) -> Iterator[Issue]:
 
 
 def _unusable_words(spec: Spec, command: Sequence[str]) -> Iterator[Issue]:
-    """Macros of a command that would stand for nothing, and configuration files that are none."""
+    """Words of a command that would stand for nothing, or take a parameter's place; files that are none."""
     from ..objectives.command import OWN, unknown_macro
     from ..objectives.config_file import copies, read_config
+    from ..objectives.told import overriding
 
     for place, word in enumerate(command):
         told = unknown_macro(word, [*OWN, *spec.passed])
@@ -181,6 +182,9 @@ def _unusable_words(spec: Spec, command: Sequence[str]) -> Iterator[Issue]:
             told = str(error)
         if told is not None:
             yield spec.issue(f"objective.command.{place}", told)
+    for place, word, passing in overriding(command, spec.passed):
+        told = f'"{word}" hides the value of a trial, which "{passing}" passes: leave one of them out'
+        yield spec.issue(f"objective.command.{place}", told)
 
 
 def _asked_for(spec: Spec) -> Iterator[Issue]:

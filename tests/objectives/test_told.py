@@ -10,7 +10,7 @@ import pytest
 
 from hpsearch.objectives.command import expand, flat
 from hpsearch.objectives.config_file import copies, read_config
-from hpsearch.objectives.told import Told, beside, changed, options, unsaid
+from hpsearch.objectives.told import Told, beside, changed, options, overriding, unsaid
 
 PARAMS = {"lr": 1e-4, "opt.name": "a b", "amp": True, "off": False, "seed": 42}
 
@@ -65,6 +65,32 @@ def test_what_a_command_says_beside_its_parameters_is_unsaid_by_its_options() ->
     words = ["--fixed=1", "--bf16", "--lr", "${lr}", "--at", "-1", "x", "--c", "${config:t.yaml}", "${args}"]
     assert unsaid(["python", "t.py", *words]) == ["--fixed=1", "--bf16", "--at", "-1", "x"]
     assert unsaid(["python", "t.py", "--seed=${seed}", "${args}"]) == []
+    hydra = ["-e", "3", "-l", "${lr}", "--multirun", "lr=${lr}", "seed=1", "data.txt", "${args_no_hyphens}"]
+    assert unsaid(["uv", "run", "t.py", *hydra]) == ["-e", "3", "--multirun", "seed=1", "data.txt"]
+    assert unsaid(["python", "-m", "t", "-e", "3"]) == unsaid(["trl", "sft", "-e", "3"]) == ["-e", "3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("${args} --lora_r=64", "--lora_r=64"),
+        ("${args} --lora-r 64", "--lora-r"),
+        ("--lora-r=${lora_r} --lora_r 64", "--lora_r"),
+        ("--lora_r ${lora_r} --bf16 --lora_r=64", "--lora_r=64"),
+        ("${args_no_hyphens} lora_r=64", "lora_r=64"),
+        ("--lora_r=64 --config ${config:t.yaml}", "--lora_r=64"),
+        ("--out=${run} --out=here", "--out=here"),
+        ("--lora_r=64 ${args}", None),
+        ("--out ${run} --lora_r ${lora_r} --lora_alpha=64", None),
+        ("--config=${args_json} --lora_r=64", None),
+        ("${args_json} --lora_r=64", None),
+        ("--multirun lora_r=${lora_r} lr=1", None),
+    ],
+)
+def test_a_word_that_sets_a_parameter_anew_overrides_it(words: str, found: str | None) -> None:
+    command = ["python", "t.py", *words.split()]
+    told = [word for place, word, _ in overriding(command, ["lora_r"]) if command[place] == word]
+    assert told == ([] if found is None else [found])
 
 
 def test_a_file_tells_what_its_copy_says_and_without_one_what_it_says(tmp_path: Path) -> None:

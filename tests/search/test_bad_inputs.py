@@ -276,6 +276,12 @@ OBJECTIVES = [
         command=("validate", "s.yaml"),
     ),
     Case(
+        "an option hides a searched one",
+        'objective.command.2: "--x=3" hides the value of a trial, which "${args}" passes: leave one of them out',
+        changed('"obj.py:train"', '{command: [echo, "${args}", "--x=3"]}'),
+        command=("validate", "s.yaml"),
+    ),
+    Case(
         "no configuration file",
         "objective.command.1: the configuration file c.yaml cannot be read",
         changed('"obj.py:train"', '{command: [echo, "${config:c.yaml}"]}'),
