@@ -43,10 +43,10 @@ def let_write(ranks: Sequence[Process], folder: Path, output: Output) -> dict[Pa
     while None in [rank.poll() for rank in ranks]:
         waited = time.monotonic() - since
         with SIGNALLING:
-            _stop(ranks)
+            still = _stop(ranks)
             now_written = set(_written(_below(ranks), folder))
             between = waited < BETWEEN_SECONDS and _has_just_changed(folder)
-            if waited >= WRITE_SECONDS or not (between or now_written):
+            if waited >= WRITE_SECONDS or (still and not (between or now_written)):
                 return {path: state for path in now_written if (state := _state(path)) is not None}
             _signal(ranks, signal.SIGCONT)
         output.drain(LOOK_SECONDS)
@@ -64,14 +64,15 @@ def half_written(ranks: Sequence[Process], folder: Path) -> list[Path]:
     return list(_written(_below(ranks), folder))
 
 
-def await_still(processes: Sequence[psutil.Process]) -> None:
-    """Wait until no thread runs of processes that were told to stop: each goes on for a moment.
+def await_still(processes: Sequence[psutil.Process]) -> bool:
+    """Wait until no thread runs of processes that were told to stop, for a while; whether none does.
 
-    What a thread opens in that moment would be missed.
+    Each goes on for a moment, and what it opens in that moment would be missed.
     """
     until = time.monotonic() + STILL_SECONDS
-    while not all(map(_is_still, processes)) and time.monotonic() < until:
+    while not (still := all(map(_is_still, processes))) and time.monotonic() < until:
         time.sleep(0.001)
+    return still
 
 
 def being_written(processes: Iterable[psutil.Process], counts: Callable[[Path], bool]) -> Iterator[Path]:
@@ -117,13 +118,15 @@ def _below(ranks: Sequence[Process]) -> Iterator[psutil.Process]:
     for rank in ranks:
         with suppress(psutil.Error):
             process = psutil.Process(rank.pid)
-            yield from [process, *process.children(recursive=True)]
+            yield process  # first: it counts also where nobody can tell its children
+            yield from process.children(recursive=True)
 
 
-def _stop(ranks: Sequence[Process]) -> None:
+def _stop(ranks: Sequence[Process]) -> bool:
+    """Stop them; whether all have stopped in time."""
     _signal(ranks, signal.SIGSTOP)
     groups = {rank.pid for rank in ranks}
-    await_still([process for process in _below(ranks) if _group(process) in groups])
+    return await_still([process for process in _below(ranks) if _group(process) in groups])
 
 
 def _group(process: psutil.Process) -> int | None:

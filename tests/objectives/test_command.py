@@ -521,16 +521,21 @@ def test_a_file_that_is_open_to_write_it_whole_is_being_written(
     assert bool(found) == counts
 
 
-def test_what_is_told_to_stop_is_waited_for_until_none_of_its_threads_runs() -> None:
+def test_what_is_told_to_stop_is_waited_for_until_none_of_its_threads_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     turn = "threading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()"
     spin = f"import threading\nfor _ in range(3): {turn}"
     process = subprocess.Popen([sys.executable, "-c", spin + "\nprint(flush=True)"], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None and process.stdout.readline()
         process.send_signal(signal.SIGSTOP)
-        writing.await_still([psutil.Process(process.pid)])
+        assert writing.await_still([psutil.Process(process.pid)])
         tasks = Path(f"/proc/{process.pid}/task").glob("*/stat")
         assert {task.read_text().rpartition(")")[2].split()[0] for task in tasks} == {"T"}
+        process.send_signal(signal.SIGCONT)
+        monkeypatch.setattr(writing, "STILL_SECONDS", 0.1)
+        assert not writing.await_still([psutil.Process(process.pid)])
     finally:
         process.kill()
         process.communicate()
