@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 TENSORS, INDEX = "*.safetensors", "model.safetensors.index.json"
 WANTED = ("*.json", TENSORS, "*.model", "*.txt", "*.jinja")  # of a model on the hub
+# Names of what a model has so many of, and more than any has: building them all would not end.
+COUNTED, MOST = re.compile(r"depth|(\w+_)?(layers?|blocks|experts|groups)"), 10_000
 SAMPLES, SAMPLE = 64, 1 << 16  # of a large file: so many parts of it, of so many bytes
 
 
@@ -127,8 +130,13 @@ def too_long(config: Config, longest: int) -> str:
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """What `config.json` says. Raises `ConfigError` where that is no record of JSON."""
-    return _record(folder / CONFIG)
+    """What `config.json` says. Raises `ConfigError` where that is no record of JSON, or of no model."""
+    found = _record(folder / CONFIG)
+    for told in (found, _of_its_text(found)):
+        for name, value in told.items():
+            if COUNTED.fullmatch(name) and isinstance(value, int) and value > MOST:
+                raise ConfigError([f"model: {folder / CONFIG} has {name} {value:,}: no model has so many"])
+    return found
 
 
 def _record(path: Path) -> dict[str, Any]:
@@ -141,11 +149,17 @@ def _record(path: Path) -> dict[str, Any]:
 
 def longest_row(about: dict[str, Any]) -> int | None:
     """The tokens that a model has places for; None where it has no end, as T5 with its relative places."""
-    told = about.get("text_config") or about
+    told = _of_its_text(about)
     if "relative_attention_num_buckets" in told and told.get("model_type") != "mpnet":
         return None
     found = (told.get(name) for name in ("max_position_embeddings", "n_positions"))
     return next((number for number in found if isinstance(number, int) and number > 0), None)
+
+
+def _of_its_text(about: dict[str, Any]) -> dict[str, Any]:
+    """What is said of the part of a model that reads text; most have no other."""
+    told = about.get("text_config")
+    return told if told and isinstance(told, dict) else about
 
 
 def _longest_shipped() -> int:
