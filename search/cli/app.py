@@ -77,6 +77,7 @@ plan.register(app)
 def main() -> None:
     """Run the command line. Typer itself ends wrong use with 2 and Ctrl-C with 130."""
     open_closed()
+    _name_files_in_utf8()
     for stream in (sys.stdout, sys.stderr):
         never_refusing(stream)
     try:
@@ -101,6 +102,17 @@ def main() -> None:
     finally:
         for stream in (sys.stdout, sys.stderr):
             let_rest_go(stream)
+
+
+def _name_files_in_utf8() -> None:
+    """Start again in Python's UTF-8 mode where it would name files in other letters, as in a Latin-1 locale.
+
+    It could name no folder after a study in Japanese. What a terminal shows keeps its letters.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and "utf8" not in sys._xoptions:
+        os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)
+        os.environ["PYTHONUTF8"] = "1"  # for workers too
+        os.execv(sys.executable, sys.orig_argv)
 
 
 def exit_code(error: Exception) -> int | None:

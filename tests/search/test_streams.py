@@ -128,7 +128,12 @@ def test_no_command_ends_at_a_letter(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
-    [{"PYTHONIOENCODING": "latin1"}, {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}],
+    [
+        {"PYTHONIOENCODING": "latin1"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "C"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0"},  # file names are ASCII too, as in a locale of few letters
+    ],
 )
 def test_a_users_shell_shows_it_and_reads_what_is_exported(searched: Path, more: dict[str, str]) -> None:
     plain = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]} | more
