@@ -77,10 +77,10 @@ class Trial(Protocol):
         """Record `value` of the study's metric at `step` (a whole number in the study's resource unit).
 
         Of several processes of a trial all report, and the value of rank 0 counts.
-        Steps rise from report to report; one that is reported again is left out. Step 0 is what there is
-        before any training. `metrics` are further numbers to keep beside the value.
+        Steps rise from report to report; one that does not, as of a last evaluation, is left out. Step 0 is
+        what there is before any training. `metrics` are further numbers to keep beside the value.
         Raises `TrialStopped` when the search ends this trial here; the report itself is recorded.
-        Raises `TypeError` where the value is no number or the step not whole, `ValueError` where it falls.
+        Raises `TypeError` where the value is no number or the step not whole.
         """
         ...
 

@@ -32,9 +32,9 @@ from .reports import Lines, Printed, Reports
 from .writing import SIGNALLING, State, half_written, let_write, set_aside, unfinished
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
-LATE_SECONDS = 1.0  # of silence, after which several reports at once are late
-# Their programs print at once, into a pipe too.
-UNBUFFERED = {"PYTHONUNBUFFERED": "1", "GFORTRAN_UNBUFFERED_PRECONNECTED": "y"}
+LATE_SECONDS = 0.5  # of silence, after which several reports at once are late
+# Their programs print at once, into a pipe too, and what is read here.
+READABLE = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "GFORTRAN_UNBUFFERED_PRECONNECTED": "y"}
 # Words that stand for several; those of W&B sweeps.
 LISTS = ("env", "interpreter", "args", "args_no_hyphens", "args_no_boolean_flags", "args_json")
 OWN = ("seed", "checkpoint", "resume_from", "run")  # what each trial has of its own
@@ -57,9 +57,10 @@ class CommandObjective:
     def __call__(self, trial: Trial, /) -> float:
         own = own_values(trial)
         words = expand(self._command, flat(trial.params), own)
-        environment = os.environ | UNBUFFERED | {"HPSEARCH_TRIAL": str(trial.number)}
+        environment = os.environ | READABLE | {"HPSEARCH_TRIAL": str(trial.number)}
         environment |= {f"HPSEARCH_{name.upper()}": as_text(value) for name, value in own.items()}
         ranks: list[Process] = []
+        delivery = _Delivery(trial)
         written: dict[Path, State] = {}
         with meeting(self._processes) as variables:
             try:
@@ -67,9 +68,9 @@ class CommandObjective:
                     ranks.append(_started(words, environment | its, leads=rank == 0))
                 with Output(ranks) as output:
                     try:
-                        return self._follow(words[0], ranks, output, trial)
+                        return self._follow(words[0], ranks, output, delivery)
                     except BaseException:
-                        written = let_write(ranks, trial.checkpoint, output)
+                        written = let_write(ranks, trial.checkpoint, output, delivery.times)
                         _terminate(ranks, output)
                         raise
             finally:
@@ -78,9 +79,9 @@ class CommandObjective:
                     _kill_groups(ranks)  # what the script started and left behind
                     set_aside([*half, *unfinished(written)])
 
-    def _follow(self, name: str, ranks: Sequence[Process], output: Output, trial: Trial) -> float:
+    def _follow(self, name: str, ranks: Sequence[Process], output: Output, delivery: _Delivery) -> float:
         """Pass the reports of rank 0 on as they come, until all ranks have ended; the last value."""
-        lines, reports, delivery = Lines(), Reports(self._metric), _Delivery(trial)
+        lines, reports = Lines(), Reports(self._metric)
         for piece in output.pieces():
             found = [report for line in lines.feed(piece.text) for report in reports.read(line)]
             delivery.add(found, piece.waited)
@@ -93,7 +94,8 @@ class CommandObjective:
                 detail=_in_words(reports.near_misses, output.last_errors(0)),
             )
         if reports.unusable:
-            trial.remark("unusable", f"what it printed is no report: {' and '.join(reports.unusable)}")
+            told = f"what it printed is no report: {' and '.join(reports.unusable)}"
+            delivery.trial.remark("unusable", told)
         return delivery.value
 
 
@@ -101,9 +103,11 @@ class _Delivery:
     """The reports of one attempt on their way to its trial."""
 
     def __init__(self, trial: Trial) -> None:
+        self.trial = trial
         self.value: float | None = None  # of the last report
-        self._trial = trial
+        self.times: list[int] = []  # of the last two reports, in nanoseconds as files have them
         self._last: int | None = None  # step
+        self._counts = True  # as long as it tells no steps
 
     def add(self, found: Sequence[Printed], waited: float = 0.0) -> None:
         """Report what was found at once after so many seconds of silence.
@@ -114,23 +118,30 @@ class _Delivery:
         numbered = list(self._numbered(found))
         if len(numbered) > 1 and waited >= LATE_SECONDS:
             (first, _), *_, (last, _) = numbered
-            self._trial.trained = last
-            self._trial.remark(
+            self.trial.trained = last
+            self.trial.remark(
                 "late",
                 f"its reports of steps {first} to {last} came together after {waited:.1f} s, too late for "
                 "early stopping: its output lies in a buffer; flush it after each report",
             )
         for step, report in numbered:
             self.value = report.value
-            self._trial.report(report.value, step=step, **report.metrics)
+            self.times = [*self.times[-1:], time.time_ns()]
+            self.trial.report(report.value, step=step, **report.metrics)
 
     def _numbered(self, found: Sequence[Printed]) -> Iterator[tuple[int, Printed]]:
-        """Each with its step; who tells none counts its reports. Steps that do not rise are left out."""
+        """Each with its step; who tells none counts its reports. Steps that do not rise are left out.
+
+        So is a report without a step of who told some: it is one more of the last.
+        """
         for report in found:
-            step = (self._last or 0) + 1 if report.step is None else report.step
+            self._counts = self._counts and report.step is None
+            last = self._last or 0
+            step = report.step if report.step is not None else last + 1 if self._counts else last
             if self._last is not None and step <= self._last:
-                self._trial.remark(
-                    "repeated", f"it reported step {step} after step {self._last}, which is left out"
+                again = f"step {step}" if report.step is not None else "without a step"
+                self.trial.remark(
+                    "repeated", f"it reported {again} after step {self._last}, which is left out"
                 )
                 continue
             self._last = step

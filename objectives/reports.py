@@ -15,16 +15,20 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from .base import MARK, as_step
 
-LONGEST_LINE = 1 << 20  # bytes; no report is as long
-MOST_OBJECTS = 64  # beginnings of an object in a line that are tried
+LONGEST_LINE = 1 << 20  # bytes of a line that are looked at, from its end; no report is as long
+MOST_BRACES = 64  # in a line, that may begin no object
 QUOTED = 160  # letters of a line that a message quotes
 NEAR_MISSES = 3  # lines that a message quotes
 TAKEN = ("self", "step", "value")  # the names of `report`'s own parameters, and of a method's first
-_NAMED_NUMBER = re.compile(r"([A-Za-z][\w./@()-]*)['\"]?\s*[:=]?\s*[-+]?\.?\d")
+LOOKED_AT = 1 << 12  # letters of a line that is no report, of which messages quote the first
+_NAME = r"[\w./@()-]"  # a letter of a metric's name
+_IS_NUMBER = r"['\"]?\s*+[:=]?\s*+[-+]?\.?\d"
+_NAMED_NUMBER = re.compile(rf"(?<!{_NAME})([A-Za-z]{_NAME}{{0,63}}+){_IS_NUMBER}")
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Lines:
     """Cuts what comes in pieces into lines; a carriage return ends one too, as progress bars have it."""
 
     def __init__(self) -> None:
-        self._rest: list[bytes] = []
+        self._rest: deque[bytes] = deque()
         self._size = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
@@ -55,18 +59,17 @@ class Lines:
         return lines
 
     def end(self) -> list[bytes]:
-        """The line that has no end of its own."""
-        line = b"".join(self._rest)
-        is_whole = self._size == len(line)
-        self._rest, self._size = [], 0
-        return [line] if line and is_whole else []
+        """The line that has no end of its own; of one that is too long, its end."""
+        line = b"".join(self._rest)[-LONGEST_LINE:]
+        self._rest.clear()
+        self._size = 0
+        return [line] if line else []
 
     def _keep(self, part: bytes) -> None:
+        self._rest.append(part)
         self._size += len(part)
-        if self._size <= LONGEST_LINE:
-            self._rest.append(part)
-        else:
-            self._rest.clear()
+        while self._size - len(self._rest[0]) >= LONGEST_LINE:
+            self._size -= len(self._rest.popleft())
 
 
 class Reports:
@@ -74,9 +77,13 @@ class Reports:
 
     def __init__(self, metric: str) -> None:
         self._metric = metric
-        self._unusable: deque[str] = deque(maxlen=NEAR_MISSES)  # names the metric, with what is no number
-        self._named: deque[str] = deque(maxlen=NEAR_MISSES)  # names it, in another form
-        self._numbers: deque[str] = deque(maxlen=NEAR_MISSES)  # something like it has a number
+        name = rf"(?<!{_NAME}){re.escape(metric)}(?!{_NAME})"
+        self._named = re.compile(name, re.IGNORECASE)
+        self._assigned = re.compile(rf"{name}['\"]?\s*+[:=]", re.IGNORECASE)
+        self._numbered = re.compile(name + _IS_NUMBER, re.IGNORECASE)
+        self._unusable: deque[str] = deque(maxlen=NEAR_MISSES)
+        # The last lines in which it has a number, something like it has one, and that have its name alone.
+        self._seen = [deque[str](maxlen=NEAR_MISSES) for _ in range(3)]
 
     @property
     def unusable(self) -> list[str]:
@@ -86,13 +93,14 @@ class Reports:
     @property
     def near_misses(self) -> list[str]:
         """The last lines that looked most like a report and were none."""
-        return list(self._unusable or self._named or self._numbers)
+        return next((list(lines) for lines in (self._unusable, *self._seen) if lines), [])
 
     def read(self, line: bytes) -> list[Printed]:
         """The reports in a line; nearly always none or one."""
         text = line.decode("utf-8", "replace")
         found = []
-        for record in _objects(text):
+        may_be_one = self._metric in text or MARK in text or "\\u" in text  # as JSON writes other letters
+        for record in _objects(text) if may_be_one else ():
             report = _report_in(record, self._metric)
             if isinstance(report, Printed):
                 found.append(report)
@@ -105,14 +113,16 @@ class Reports:
 
     def _note(self, text: str) -> None:
         """Remember a line that is no report, where it looks like one."""
-        names = [match[1] for match in _NAMED_NUMBER.finditer(text[: LONGEST_LINE // 64])]
-        has_number = any(character.isdigit() for character in text)
-        if has_number and "{" in text and self._metric.lower() in text.lower():
+        text = text[:LOOKED_AT]
+        told, like, named = self._seen
+        if "{" in text and self._assigned.search(text):
             self._unusable.append(f"{quoted(text)} (no object of JSON that names it)")
-        elif has_number and self._metric in text:
-            self._named.append(quoted(text))
-        elif any(_is_like(name, self._metric) for name in names):
-            self._numbers.append(quoted(text))
+        elif self._numbered.search(text):
+            told.append(quoted(text))
+        elif any(_is_like(match[1], self._metric) for match in _NAMED_NUMBER.finditer(text)):
+            like.append(quoted(text))
+        elif self._named.search(text):
+            named.append(quoted(text))
 
 
 def quoted(text: str) -> str:
@@ -121,6 +131,7 @@ def quoted(text: str) -> str:
     return f'"{text if len(text) <= QUOTED else text[:QUOTED] + "…"}"'
 
 
+@lru_cache(maxsize=1024)
 def _is_like(name: str, metric: str) -> bool:
     """Whether somebody may have meant the metric by that name: `eval/loss`, `ValLoss` for `val_loss`."""
     words, wanted = (set(re.findall(r"[a-z]+|\d+", each.lower())) for each in (name, metric))
@@ -129,15 +140,12 @@ def _is_like(name: str, metric: str) -> bool:
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
     """The objects of JSON in a line, outermost only."""
-    decoder, at = json.JSONDecoder(), 0
-    for _ in range(MOST_OBJECTS):
-        at = text.find("{", at)
-        if at < 0:
-            return
+    decoder, at, others = json.JSONDecoder(), 0, 0
+    while others < MOST_BRACES and (at := text.find("{", at)) >= 0:
         try:
             record, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            at += 1  # some other text that has a brace
+            at, others = at + 1, others + 1  # some other text that has a brace
         else:
             yield record
 

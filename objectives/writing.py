@@ -33,8 +33,13 @@ STAY_OPEN = re.compile(r"events\.out\.tfevents.*|.*\.(csv|jsonl|log|db|sqlite3?)
 SIGNALLING = threading.RLock()
 
 
-def let_write(ranks: Sequence[Process], folder: Path, output: Output) -> dict[Path, State]:
+def let_write(
+    ranks: Sequence[Process], folder: Path, output: Output, reports: Sequence[int] = ()
+) -> dict[Path, State]:
     """Wait until nothing in the folder is being written, for a while, and stop the script right there.
+
+    `reports` are the times of its last two reports in nanoseconds. Of files that it wrote between them, it
+    writes all again or none: one that follows another after a pause is waited for.
 
     A stopped process hears a signal to end when it is let go on. What it is writing still when it has had its
     time is returned, with its state: where that stays the same, the script has not come to its end.
@@ -45,7 +50,10 @@ def let_write(ranks: Sequence[Process], folder: Path, output: Output) -> dict[Pa
         with SIGNALLING:
             still = _stop(ranks)
             now_written = set(_written(_below(ranks), folder))
-            between = waited < BETWEEN_SECONDS and _has_just_changed(folder)
+            whole = _is_saved_again(folder, reports)
+            between = whole is False or (
+                whole is None and waited < BETWEEN_SECONDS and _has_just_changed(folder)
+            )
             if waited >= WRITE_SECONDS or (still and not (between or now_written)):
                 return {path: state for path in now_written if (state := _state(path)) is not None}
             _signal(ranks, signal.SIGCONT)
@@ -107,10 +115,30 @@ def _state(path: Path) -> State | None:
 
 def _has_just_changed(folder: Path) -> bool:
     """Whether a checkpoint may be between two of its files, or two pieces of one."""
-    files = [Path(inside, name) for inside, _, names in os.walk(folder) for name in names]
-    states = [_state(path) for path in files if not STAY_OPEN.fullmatch(path.name)]
     now = time.time_ns()
-    return any(abs(now - state[2]) < QUIET_SECONDS * 1e9 for state in states if state is not None)
+    return any(abs(now - changed) < QUIET_SECONDS * 1e9 for _, changed in _changes(folder))
+
+
+def _is_saved_again(folder: Path, reports: Sequence[int]) -> bool | None:
+    """Whether what was saved between the last two reports was all saved again after the last one.
+
+    None where nothing was, or there are no two. Files that differ in numbers are one part: `model-3.pt` is
+    saved in place of `model-2.pt`.
+    """
+    if len(reports) < 2:
+        return None
+    earlier, last = reports
+    parts = [(re.sub(r"\d+", "", path.relative_to(folder).as_posix()), at) for path, at in _changes(folder)]
+    again = {part for part, at in parts if at >= last}
+    return again >= {part for part, at in parts if at >= earlier} if again else None
+
+
+def _changes(folder: Path) -> Iterator[tuple[Path, int]]:
+    """The files of a checkpoint, with the times of their last changes in nanoseconds."""
+    for inside, _, names in os.walk(folder):
+        for path in (Path(inside, name) for name in names if not STAY_OPEN.fullmatch(name)):
+            if (state := _state(path)) is not None:
+                yield path, state[2]
 
 
 def _below(ranks: Sequence[Process]) -> Iterator[psutil.Process]:

@@ -291,7 +291,8 @@ class Driver:
         """Why a trial has failed, with what a script printed of it, and where the rest of that is."""
         output = self._lives.folder(number) / OUTPUT
         told = [failure.message, failure.detail, f"its output is in {output}" if output.exists() else ""]
-        return "; ".join(filter(None, told)) if failure.detail else failure.message
+        printed = failure.detail or failure.kind == "silent"
+        return "; ".join(filter(None, told)) if printed else failure.message
 
     def remark(self, number: int, kind: str, text: str) -> None:
         """Somebody noticed something about a trial; whoever watches hears the first of each kind."""

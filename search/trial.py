@@ -102,10 +102,10 @@ class FolderTrial(ABC):
         if self.stopped:
             raise TrialStopped
         step = as_step(step)
-        if self._last_step is not None and step < self._last_step:
-            raise ValueError(f"report() was given step={step} after step {self._last_step}; steps rise")
-        if step == self._last_step:
-            self.remark("repeated", f"it reported step {step} again, which is left out")
+        if self._last_step is not None and step <= self._last_step:
+            self.remark(
+                "repeated", f"it reported step {step} after step {self._last_step}, which is left out"
+            )
             return
         value = as_number(value, "report() was given")
         numbers = {name: as_number(metric, f"report() was given {name}=") for name, metric in metrics.items()}

@@ -170,7 +170,7 @@ def test_reports_pass_between_other_output(
         "print(json.dumps({'step': 10, 'loss': 0.5, 'lr': 1e-3}))\n"
         "sys.stdout.buffer.write(b'\\xff {not json}\\n{\"a\": 1}\\n'); sys.stdout.flush()\n"
         "print('progress 10%\\rprogress 20%', end='')\n"
-        "print('\\n' + json.dumps({'loss': 0.4}))\n"
+        "print('\\n' + json.dumps({'loss': 0.4, 'step': 11}))\n"
         "print(json.dumps({'event': 'memory_mb', 'value': -812.5}))\n"
         "print('\\r 50%|###' + json.dumps({'step': 30, 'loss': 0.25}), end='')\n"
     )(trial)
@@ -251,11 +251,13 @@ def test_steps_that_do_not_rise_or_cannot_be_used_are_left_out(script: Any, tria
         "import json\n"
         "for step in (0, 1.0, 2, '3', 2, 2, 1):\n"
         "    print(json.dumps({'loss': 1 - float(step) / 8, 'step': step}))\n"
+        "print('{\"loss\": NaN}')\n"
     )(trial)
     assert trial.reports == [(0, 1.0, {}), (1, 0.875, {}), (2, 0.75, {})]
     assert value == 0.75
-    assert [kind for kind, _ in trial.remarks] == ["repeated"] * 3 + ["unusable"]
+    assert [kind for kind, _ in trial.remarks] == ["repeated"] * 4 + ["unusable"]
     assert "step 2 after step 2" in trial.remarks[0][1]
+    assert "without a step after step 2" in trial.remarks[3][1]
 
 
 @pytest.fixture
@@ -295,10 +297,7 @@ out.flush()
 """
 
 
-def test_reports_that_come_together_after_a_silence_are_late(
-    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "LATE_SECONDS", 0.3)
+def test_reports_that_come_together_after_a_silence_are_late(script: Any, tmp_path: Path) -> None:
     trial = HandTrial(tmp_path, {}, stop_at=1)
     with pytest.raises(TrialStopped):
         script(BUFFERED)(trial)
@@ -314,6 +313,37 @@ def test_a_long_line_is_passed_on_while_it_grows(
     script("print('.' * 3_000_000, end='', flush=True)\nprint('\\r{\"loss\": 1}', end='')\n")(trial)
     assert trial.reports == [(1, 1.0, {})]
     assert capfdbinary.readouterr().out.count(b".") == 3_000_000
+
+
+def test_what_a_script_prints_is_utf_8_whatever_a_terminal_shows(
+    script: Any, trial: HandTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-16")
+    assert script('print(\'{"loss": 1, "größe": 2}\')\n')(trial) == 1.0
+    assert trial.reports == [(1, 1.0, {"größe": 2.0})]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "again"),
+    [
+        (["model.pt", "optimizer.pt"], ["model.pt"], False),
+        (["model-2.pt", "optimizer-2.pt"], ["model-3.pt"], False),
+        (["model.pt", "optimizer.pt"], [], None),
+        (["model.pt", "optimizer.pt"], ["model.pt", "optimizer.pt"], True),
+        (["model-2.pt"], ["model-3.pt"], True),
+        (["model.pt", "train.log"], ["model.pt"], True),
+    ],
+)
+def test_a_checkpoint_is_saved_again_where_all_of_its_parts_are(
+    tmp_path: Path, earlier: list[str], later: list[str], again: bool | None
+) -> None:
+    """Reports at 10 and 20, and a file from before them."""
+    for name in ["config.json", *earlier, *later]:
+        at = 5 if name == "config.json" else 25 if name in later else 15
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, ns=(at, at))
+    assert writing._is_saved_again(tmp_path, [10, 20]) is again
+    assert writing._is_saved_again(tmp_path, [20]) is None
 
 
 def test_what_a_script_says_on_its_way_out_holds_nobody(

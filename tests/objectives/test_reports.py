@@ -103,6 +103,18 @@ def test_what_looks_like_a_report_is_remembered(line: str) -> None:
     assert len(reports.near_misses) == 1 and f'"{line}"' in reports.near_misses[0]
 
 
+def test_of_near_misses_those_with_a_number_under_its_name_are_told_first() -> None:
+    reports = Reports("val_loss")
+    told = ["training, watching val_loss", "eval_loss: 0.5", '  "val_loss": 1.0,', "{'val_loss': 0.5}"]
+    for line in ('{"config": {"metric": "val_loss", "lr": 0.1}}', "{'eval_val_loss': 0.5}"):
+        assert reports.read(line.encode()) == []
+        assert reports.unusable == [], "it names another metric, or gives it nothing"
+    reports = Reports("val_loss")
+    for line in told:
+        reports.read(line.encode())
+        assert " ".join(line.split()) in reports.near_misses[-1], "the best so far"
+
+
 @given(st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b"{}"]), max_size=30), st.integers(1, 5))
 def test_lines_are_the_same_however_they_come(parts: list[bytes], size: int) -> None:
     text, lines = b"".join(parts), Lines()
@@ -111,13 +123,30 @@ def test_lines_are_the_same_however_they_come(parts: list[bytes], size: int) -> 
     assert found == [line for line in text.replace(b"\r", b"\n").split(b"\n") if line]
 
 
-def test_a_line_without_an_end_is_not_kept() -> None:
+@pytest.mark.parametrize("dots", [1 << 16, 40_000, LONGEST_LINE + 1])
+def test_of_a_line_without_an_end_its_last_part_is_kept(dots: int) -> None:
     lines = Lines()
     for _ in range(64):
-        assert lines.feed(b"." * (1 << 16)) == []
-    assert sum(map(len, lines._rest)) <= LONGEST_LINE
-    assert lines.feed(b'\n{"loss": 1}\n') == [b'{"loss": 1}']
+        assert lines.feed(b"." * dots) == []
+    assert sum(map(len, lines._rest)) < LONGEST_LINE + dots
+    long, short = lines.feed(b'{"loss": 2}\n{"loss": 1}\n')
+    assert long == b"." * (LONGEST_LINE - 11) + b'{"loss": 2}'
+    assert short == b'{"loss": 1}'
     assert lines.end() == []
+
+
+def test_every_report_of_a_line_is_read() -> None:
+    line = "".join(json.dumps({"step": step, "loss": 1}) for step in range(300))
+    assert [report.step for report in Reports("loss").read(line.encode())] == list(range(300))
+
+
+@pytest.mark.parametrize("line", ["GATTACA" * 2340, "a" + " " * 16_000, "Loading   |" * 1490, "x_1." * 4000])
+def test_a_long_line_that_is_no_report_is_looked_at_in_few_steps(line: str) -> None:
+    """Its letters once or twice each: with the square of them, this would not end."""
+    reports = Reports("val_loss")
+    for _ in range(1000):
+        assert reports.read(line.encode()) == []
+    assert reports.near_misses == []
 
 
 @given(st.dictionaries(st.text(), st.floats() | st.integers() | st.text() | st.none() | st.lists(st.none())))

@@ -188,12 +188,6 @@ OBJECTIVES = [
         code=1,
     ),
     Case(
-        "steps fall",
-        "after step 2; steps rise",
-        objective=body("trial.report(1.0, step=2)\ntrial.report(1.0, step=1)\nreturn 1.0"),
-        code=1,
-    ),
-    Case(
         "unknown parameter of lora",
         'did you mean "learning_rate"',
         lora("  learning_rte: {min: 1e-4, max: 1e-2, log: true}"),
