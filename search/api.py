@@ -202,12 +202,16 @@ def run(
     studies.quiet_optuna()
     opened = patiently(lambda: database.open_storage(url, create=True, wait=BUSY_SECONDS), watcher.say)
     name = spec.name
-    kept = patiently(lambda: studies.folder_of_its_own(opened, name, folder), watcher.say)
-    kept = kept or studies.folder_to_begin_with(name, folder)
+    file = database.sqlite_file(url)
+    claim = patiently(lambda: studies.claim_of(opened, name, folder, file), watcher.say)
+    kept = claim.kept
     if kept != name:
-        watcher.say(f"the files of this study are in {files.study_folder(folder, kept)}")
-    with files.driver_lock(url, folder, kept), guarded(url, folder, name, kept=kept):
-        about = {studies.FOLDER: kept, **_about(spec, backend, worker_backend.threads)}
+        watcher.say(f"the files of this study are in {claim.folder}")
+    with claim, files.driver_lock(url, folder, kept), guarded(url, folder, name, kept=kept):
+        if not claim.take():
+            raise StorageError(f"{claim.folder} was taken by another study; the same command takes another")
+        about = _about(spec, backend, worker_backend.threads)
+        about |= {studies.FOLDER: kept, studies.ID: claim.study}
         attrs = patiently(lambda: studies.attrs_of(opened, name), watcher.say)
         memory = _memory(spec, worker_backend, attrs or {}, watcher)
         live = patiently(lambda: studies.open_live(opened, name, goal=spec.goal, attrs=about), watcher.say)

@@ -27,6 +27,7 @@ from ..storage.files import (
     drop_checkpoints,
     drop_seal,
     has_checkpoint,
+    remove_folder,
     trial_folder,
 )
 from ..storage.live import LiveStorage
@@ -190,6 +191,9 @@ class Lives:
         else:
             trial_id = put_up._trial_id
             self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
+        folder = self.folder(self._storage.get_trial_number_from_id(trial_id))
+        if folder.exists():  # of one that the database lost: it was put back from a backup, or not written
+            remove_folder(folder)
         return self._configured(trial_id)
 
     def take_up(self, waiting: FrozenTrial, *, promoted: bool = False) -> Running:

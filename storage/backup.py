@@ -49,6 +49,8 @@ def backup(file: Path, output: Path) -> Backup:
 def _check_output(file: Path, output: Path) -> None:
     if output.is_dir():
         raise StorageError(f"{output} is a folder, not a file")
+    if output.exists() and not output.is_file():
+        raise StorageError(f"{output} is a device or a pipe, not a file")
     if output.exists() and output.samefile(file):
         raise StorageError(f"{output} is the database itself; write another file")
     for log in (output.with_name(f"{output.name}-wal"), output.with_name(f"{output.name}-journal")):

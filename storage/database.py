@@ -13,7 +13,7 @@ import sqlite3
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,12 @@ from typing import Any
 import optuna
 import sqlalchemy
 from optuna.storages._rdb import models
+from optuna.trial import FrozenTrial
 from sqlalchemy import exc
 
 from . import DatabaseUnavailable, StorageError, UrlError
 from .passwords import hidden
+from .rows import STUDIES, TRIALS, delete_study, drop_leftovers
 
 DEFAULT_URL = "sqlite:///hpsearch.db"
 BUSY_SECONDS = 60
@@ -52,7 +54,7 @@ _PATIENCE = {
 
 
 class WalConnection(sqlite3.Connection):
-    """A SQLite connection in WAL mode.
+    """A SQLite connection in WAL mode, which refuses rows of a study or trial that is gone.
 
     The pragmas stand in the connection class because `RDBStorage` connects inside its constructor, before any
     listener could be attached to its engine.
@@ -62,6 +64,32 @@ class WalConnection(sqlite3.Connection):
         super().__init__(*args, **kwargs)
         self.execute("PRAGMA journal_mode=WAL")
         self.execute("PRAGMA synchronous=NORMAL")
+        self.execute("PRAGMA foreign_keys=ON")
+
+
+class _Storage(optuna.storages.RDBStorage):
+    """Optuna's storage, in which no row outlives its study, and none is there before its study or trial.
+
+    Optuna looks which rows there are and then deletes those: what a search writes in between would be left.
+    """
+
+    def delete_study(self, study_id: int) -> None:
+        with readable(), self.engine.begin() as connection:
+            delete_study(connection, study_id)
+
+    def create_new_study(
+        self, directions: Sequence[optuna.study.StudyDirection], study_name: str | None = None
+    ) -> int:
+        self._drop_leftovers(STUDIES)
+        return super().create_new_study(directions, study_name)
+
+    def _create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> FrozenTrial:
+        self._drop_leftovers(TRIALS)  # this one is called by Optuna's cache, too
+        return super()._create_new_trial(study_id, template_trial)
+
+    def _drop_leftovers(self, new: sqlalchemy.Table) -> None:
+        with readable(), self.engine.begin() as connection:
+            drop_leftovers(connection, new)
 
 
 def resolve_url(given: str | None) -> str:
@@ -133,7 +161,7 @@ def _opened(url: str, options: dict[str, Any], *, create: bool) -> optuna.storag
     deadline = time.monotonic() + CONNECT_SECONDS
     while True:
         try:
-            return optuna.storages.RDBStorage(url, engine_kwargs=options, skip_table_creation=not create)
+            return _Storage(url, engine_kwargs=options, skip_table_creation=not create)
         except exc.SQLAlchemyError as error:
             # Another process makes the tables at the same time: the next look finds them.
             said = cause(error)
@@ -277,11 +305,13 @@ def _check_tables(file: Path, wait: float) -> None:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Raise `DatabaseUnavailable` where Optuna's storage cannot read or write the database now."""
+    """Raise `DatabaseUnavailable` where the database cannot be read or written now."""
     try:
         yield
     except optuna.exceptions.StorageInternalError as error:
         raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
+    except (exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
+        raise DatabaseUnavailable(cause(error)) from error
 
 
 def cause(error: BaseException) -> str:

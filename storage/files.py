@@ -4,7 +4,8 @@ runs/<study>/<trial>/checkpoint/     what the objective left there; kept for the
 runs/<study>/<trial>/checkpoint.sealed/  a copy as of its last report, to go on from
 runs/<study>/<trial>/metrics.jsonl   every report with its metrics
 runs/<study>/<trial>/output.log      what the trial printed
-runs/<study>/<trial>/config.yaml     its configuration, ready for `hpsearch train`
+runs/<study>/<trial>/config.json     its configuration, ready for `hpsearch train`
+runs/<study>/.study                  whose folder it is (`claims.py`)
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -40,6 +41,7 @@ SEALED = "checkpoint.sealed"  # a copy of it as of the last report
 METRICS = "metrics.jsonl"
 OUTPUT = "output.log"
 CONFIG = "config.json"
+CLAIM = ".study"  # in the folder of a study: whose it is
 # Names that programs give what they write until it is whole: `state.pt.tmp`, `tmp-checkpoint-500`.
 UNFINISHED = re.compile(
     r".+\.(te?mp|incomplete|partial)([-_.]\w+)?|.+(\.part|~)|\.?tmp[-_].+|tmp[a-z0-9_]{8}(\..+)?",
@@ -50,6 +52,7 @@ LONGEST_OUTPUT = 16 << 20  # bytes of what a trial prints, before its middle is 
 KEPT_OUTPUT = 1 << 20  # bytes at its beginning and at its end that stay
 REMOVERS = 8  # threads that delete folders side by side
 TIDY_SECONDS = 60.0  # for a guardian to put back what a killed driver left
+_LOCK = re.compile(r"\.[0-9a-f]{8}\.(lock|pid)")  # a driver's, on the machine and in the folder it searches
 _ARTIFACTS = {METRICS: "application/jsonl", OUTPUT: "text/plain", CONFIG: "application/json"}
 
 
@@ -82,6 +85,50 @@ def study_folder(runs: Path, study: str) -> Path:
 def has_trials(folder: Path) -> bool:
     """Whether a study's folder holds files of trials."""
     return folder.is_dir() and any(path.name.isdecimal() for path in folder.iterdir())
+
+
+def has_files(folder: Path) -> bool:
+    """Whether a study's folder holds files of the study."""
+    return folder.is_dir() and not all(_is_no_file_of_it(path.name) for path in folder.iterdir())
+
+
+def _is_no_file_of_it(name: str) -> bool:
+    """Whether a file in the folder of a study is a driver's lock there, or says whose the folder is."""
+    return name == CLAIM or _LOCK.fullmatch(name) is not None
+
+
+@contextmanager
+def copied_files(source: Path, target: Path) -> Iterator[None]:
+    """Copy a study's folder, whole or not at all; taken away again where what comes next fails.
+
+    The files come before the rows: a copy that is killed in between leaves files that the next one names,
+    rather than a study that lacks them.
+    """
+
+    def not_its_files(folder: str, names: list[str]) -> list[str]:
+        return list(filter(_is_no_file_of_it, names)) if Path(folder) == source else []
+
+    placed: list[Path] = []
+    try:
+        try:
+            target.mkdir(parents=True, exist_ok=True)  # it may be there, with a lock or a claim
+            shutil.copymode(source, target)
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
+                whole = shutil.copytree(source, Path(beside) / "whole", symlinks=True, ignore=not_its_files)
+                for path in whole.iterdir():
+                    placed.append(path.rename(target / path.name))
+        except shutil.Error as error:  # a list of what could not be copied
+            path, _, reason = error.args[0][0]
+            raise StorageError(f"cannot copy {path}: {reason}") from error
+        except OSError as error:
+            raise StorageError(f"cannot copy {source} to {target}: {error.strerror}") from error
+        yield
+    except BaseException:
+        for path in placed:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        with suppress(OSError):  # a lock is in it, or it is not there
+            target.rmdir()
+        raise
 
 
 def trial_folder(runs: Path, study: str, number: int) -> Path:

@@ -32,6 +32,7 @@ from .rows import (
     TRIALS,
     Written,
     contents,
+    drop_orphans,
     read_trials,
     write_attrs,
     write_trial,
@@ -95,6 +96,8 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self.changes = 0  # of trials, so far: what was made of them holds while it stays the same
         self._news: list[str] = []
         self._early: list[Command] = []  # asked of this process while it began
+        self._study_user: dict[str, Any] = {}  # what the database holds of the study
+        self._study_system: dict[str, Any] = {}
         self._study = self.create_new_study(database.get_study_directions(self._row), born or name)
         try:
             self._load()
@@ -203,14 +206,24 @@ class LiveStorage(optuna.storages.InMemoryStorage):
 
     def take_commands(self) -> list[Command]:
         """What other processes asked since the last time. Raises as `flush` does."""
+        try:
+            rows = self._take_commands()
+        except _Changed:
+            self._adapt()
+            rows = []  # those of the study as it is now are there the next time
+        early, self._early = self._early, []
+        return early + [Command.parse(stored) for stored in rows]
+
+    def _take_commands(self) -> list[str]:
         asked = STUDY_USER.c.study_id == self._row, STUDY_USER.c.key.startswith(COMMAND, autoescape=True)
         query = sqlalchemy.select(STUDY_USER.c.key, STUDY_USER.c.value_json).where(*asked)
         with self._connection.transaction() as connection:
+            if not self._is_mine(connection):
+                raise _Changed
             rows = connection.execute(query.order_by(STUDY_USER.c.study_user_attribute_id)).all()
             for key, _ in rows:
                 connection.execute(STUDY_USER.delete().where(asked[0], STUDY_USER.c.key == key))
-        early, self._early = self._early, []
-        return early + [Command.parse(value) for _, value in rows]
+        return [value for _, value in rows]
 
     def ended_elsewhere(self) -> list[FrozenTrial]:
         """Trials that run or wait here and that others ended, as they left them. Raises as `flush` does."""
@@ -291,10 +304,21 @@ class LiveStorage(optuna.storages.InMemoryStorage):
     def _check(self, connection: sqlalchemy.Connection, trials: int) -> None:
         """Rows without a study would become those of the next one, which SQLite gives the same key."""
         count = sqlalchemy.select(sqlalchemy.func.count()).where(TRIALS.c.study_id == self._row)
-        query = sqlalchemy.select(STUDIES.c.study_name, count.scalar_subquery())
-        found = connection.execute(query.where(STUDIES.c.study_id == self._row)).one_or_none()
-        if found is None or tuple(found) != (self.name, trials):
+        if not self._is_mine(connection) or connection.scalar(count) != trials:
             raise _Changed
+
+    def _is_mine(self, connection: sqlalchemy.Connection) -> bool:
+        """Whether the study of our key is still ours: another may have got the key, or the name as well."""
+        mine = STUDIES.c.study_id == self._row, STUDIES.c.study_name == self.name
+        query = sqlalchemy.select(STUDIES.c.study_id).where(*mine)
+        if self._identity in self._study_user:
+            query = query.join(STUDY_USER).where(*self._identified())
+        return connection.scalar(query) is not None
+
+    def _identified(self) -> tuple[sqlalchemy.ColumnElement[bool], ...]:
+        """That a study has our identity."""
+        mine = json.dumps(self._study_user[self._identity or ""])
+        return STUDY_USER.c.key == self._identity, STUDY_USER.c.value_json == mine
 
     # What others did
 
@@ -304,12 +328,15 @@ class LiveStorage(optuna.storages.InMemoryStorage):
 
     def _adapt(self) -> None:
         """Find out what others changed: go on with it, or raise `StorageError` where that cannot be."""
-        name = sqlalchemy.select(STUDIES.c.study_name).where(STUDIES.c.study_id == self._row)
         with self._connection.transaction() as connection:
-            found = connection.scalar(name)
-            renamed = None if found == self.name else self._renamed(connection)
+            is_mine = self._is_mine(connection)
+            renamed = None if is_mine else self._renamed(connection)
+            if not is_mine:
+                drop_orphans(connection)  # whoever deleted it may have missed our last rows
         if renamed is not None:
             self._follow(*renamed)
+        elif not is_mine:
+            raise StorageError(f'the study "{self.name}" was deleted while it was searched')
         trials = sqlalchemy.select(TRIALS.c.number, TRIALS.c.trial_id).where(TRIALS.c.study_id == self._row)
         with self._connection.transaction() as connection:
             rows: dict[int, int] = {number: row for number, row in connection.execute(trials)}
@@ -320,15 +347,13 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             self._changed.add(number)
             self._news.append(f"trial {number} was deleted from the database; it is written again")
 
-    def _renamed(self, connection: sqlalchemy.Connection) -> tuple[int, str]:
-        """The key and name that the study has now. Raises `StorageError` where there is none."""
-        mine = json.dumps(self._study_user.get(self._identity or ""))
+    def _renamed(self, connection: sqlalchemy.Connection) -> tuple[int, str] | None:
+        """The key and name that the study has now; None where there is none any more."""
+        if self._identity not in self._study_user:
+            return None
         query = sqlalchemy.select(STUDIES.c.study_id, STUDIES.c.study_name).join(STUDY_USER)
-        same = STUDY_USER.c.key == self._identity, STUDY_USER.c.value_json == mine
-        found = connection.execute(query.where(*same)).first() if self._identity else None
-        if found is None:
-            raise StorageError("the study was deleted while it was searched")
-        return found.study_id, found.study_name
+        found = connection.execute(query.where(*self._identified())).first()
+        return None if found is None else (found.study_id, found.study_name)
 
     def _follow(self, row: int, name: str) -> None:
         """Go on with the study under another name and key: what the copy lacks is written into it."""

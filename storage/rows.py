@@ -1,4 +1,9 @@
-"""A study's rows, as Optuna writes them: what of a trial is not there yet, and how it gets there."""
+"""A study's rows, as Optuna writes them: which they are, what of a trial is not there yet, how it gets there.
+
+Which tables hold a study is read off Optuna's own declarations: all that refer to a study, or to what refers
+to one. SQLite gives the key of what was deleted to the next, so that a row that was left behind would be the
+next one's: whatever is new begins without any.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,7 @@ from typing import Any
 import sqlalchemy
 from optuna.distributions import distribution_to_json, json_to_distribution
 from optuna.storages._rdb import models
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 TRIALS = models.TrialModel.__table__
@@ -22,10 +28,82 @@ _REPORTS = models.TrialIntermediateValueModel.__table__
 _USER = models.TrialUserAttributeModel.__table__
 _SYSTEM = models.TrialSystemAttributeModel.__table__
 STUDIES = models.StudyModel.__table__
+_DIRECTIONS = models.StudyDirectionModel.__table__
 STUDY_USER = models.StudyUserAttributeModel.__table__
 STUDY_SYSTEM = models.StudySystemAttributeModel.__table__
+_OF_NO_STUDY = {models.VersionInfoModel.__table__}
 
 Rows = list[dict[str, Any]]
+
+
+def study_tables() -> list[sqlalchemy.Table]:
+    """Optuna's tables that hold a study, each after those it refers to."""
+    return [table for table in models.BaseModel.metadata.sorted_tables if table not in _OF_NO_STUDY]
+
+
+def belongs(table: sqlalchemy.Table, study: int) -> sqlalchemy.ColumnElement[bool]:
+    """That a row is the study's with this key."""
+    if table is STUDIES:
+        return STUDIES.c.study_id == sqlalchemy.literal(study)
+    return sqlalchemy.or_(
+        *(
+            key.parent.in_(sqlalchemy.select(key.column).where(belongs(key.column.table, study)))
+            for key in table.foreign_keys
+        )
+    )
+
+
+def delete_study(connection: sqlalchemy.Connection, study: int) -> None:
+    """Delete all rows of a study, while nobody adds one. Raises `KeyError` where it is not there.
+
+    SQLite's lock is taken by the first row that goes; on a server that of the study, and of its trials, keeps
+    out who would refer to them.
+    """
+    for table in (STUDIES, TRIALS):
+        keys = sqlalchemy.select(*table.primary_key.columns).where(belongs(table, study))
+        found = connection.execute(keys.with_for_update()).all()
+        if table is STUDIES and not found:
+            raise KeyError(study)
+    for table in reversed(study_tables()):
+        connection.execute(table.delete().where(belongs(table, study)))
+
+
+def drop_leftovers(connection: sqlalchemy.Connection, new: sqlalchemy.Table) -> None:
+    """Delete rows that the next one of `new`, studies or trials, would find under its key."""
+    if connection.dialect.name == "sqlite":  # servers let none be left, and give no key again
+        for statement in _deletions(new, beyond=True):
+            connection.execute(statement)
+
+
+def drop_orphans(connection: sqlalchemy.Connection) -> None:
+    """Delete all rows whose study or trial is gone: their deletion missed what was written meanwhile."""
+    if connection.dialect.name == "sqlite":
+        for statement in _deletions(STUDIES, beyond=False):
+            connection.execute(statement)
+
+
+@cache
+def _deletions(parent: sqlalchemy.Table, *, beyond: bool) -> list[sqlalchemy.Delete]:
+    """Those of what refers to rows of a table that are not there, the deepest first."""
+
+    def is_left(table: sqlalchemy.Table) -> sqlalchemy.ColumnElement[bool]:
+        return sqlalchemy.or_(*map(leads_nowhere, table.foreign_keys))
+
+    def leads_nowhere(key: sqlalchemy.ForeignKey) -> sqlalchemy.ColumnElement[bool]:
+        keys = sqlalchemy.select(key.column)
+        if beyond:  # the next key is that after the highest; indexes tell what lies there
+            highest = sqlalchemy.select(sqlalchemy.func.coalesce(sqlalchemy.func.max(key.column), 0))
+            found = key.parent > highest.scalar_subquery()
+        else:
+            found = key.parent.not_in(keys)
+        above = key.column.table
+        return found if above is parent else found | key.parent.in_(keys.where(is_left(above)))
+
+    def is_below(table: sqlalchemy.Table) -> bool:
+        above = [key.column.table for key in table.foreign_keys]
+        return parent in above or any(map(is_below, above))
+
+    return [table.delete().where(is_left(table)) for table in reversed(study_tables()) if is_below(table)]
 
 
 @dataclass(frozen=True)
@@ -38,6 +116,16 @@ class Written:
     steps: frozenset[int] = frozenset()
     user: Mapping[str, Any] = field(default_factory=dict)
     system: Mapping[str, Any] = field(default_factory=dict)
+
+
+def insert_study(connection: sqlalchemy.Connection, name: str, direction: StudyDirection) -> int:
+    """Make a study with nothing in it; its key."""
+    drop_leftovers(connection, STUDIES)
+    result = connection.execute(STUDIES.insert().values(study_name=name))
+    assert result.inserted_primary_key is not None
+    row = int(result.inserted_primary_key[0])
+    connection.execute(_DIRECTIONS.insert().values(study_id=row, direction=direction, objective=0))
+    return row
 
 
 def write_trial(
@@ -66,6 +154,7 @@ def write_trial(
 
 
 def _insert_trial(connection: sqlalchemy.Connection, study: int, trial: FrozenTrial) -> int:
+    drop_leftovers(connection, TRIALS)
     result = connection.execute(TRIALS.insert().values(study_id=study, number=trial.number, **_life(trial)))
     assert result.inserted_primary_key is not None
     return int(result.inserted_primary_key[0])

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import difflib
-import itertools
-import shutil
+import json
 import time
 import uuid
-import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import optuna
+import sqlalchemy
 from optuna.storages import BaseStorage, RDBStorage
-from optuna.trial import FrozenTrial
+from optuna.study import StudyDirection
+from optuna.study.study import _SYSTEM_ATTR_METRIC_NAMES
+from optuna.trial import FrozenTrial, TrialState
 
-from . import StorageError
+from . import DatabaseUnavailable, StorageError
 from .attributes import (
+    UNREADABLE,
     check,
     check_trials,
     is_a,
@@ -30,9 +33,12 @@ from .attributes import (
     mapping_with,
     readable_rows,
 )
+from .claims import ID as ID
+from .claims import Claim, Owner, claim_new
 from .database import open_storage, readable, resolve_url
-from .files import has_trials, remove_folder, runs_folder, study_folder
+from .files import copied_files, has_files, has_trials, remove_folder, runs_folder
 from .live import COMMAND, Command, LiveStorage
+from .rows import STUDIES, STUDY_SYSTEM, STUDY_USER, insert_study, write_attrs
 from .states import confirms, state_of
 
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
@@ -58,6 +64,7 @@ _KINDS = {
     ),
     ELAPSED: is_seconds,
     TEXTS: lambda value: type(value) is dict and all(map(is_text, value.values())),
+    ID: is_text,
     FOLDER: is_text,  # `study_folder` makes a name of whatever it is
     MEMORY: is_a(dict, type(None)),
     PAUSED: is_a(bool),
@@ -80,15 +87,16 @@ class StudySummary:
     """A line of `hpsearch list`."""
 
     name: str
-    folder: str  # the name of its folder under runs
-    metric: str
-    direction: str
-    best: float | None
-    states: dict[str, int]
-    ended: int  # trials of the search that are over
-    confirming: int  # trainings that confirm its best
-    budget: int | None
-    paused: bool
+    folder: str | None = None  # the name of its folder under runs
+    metric: str = ""
+    direction: str = ""
+    best: float | None = None
+    states: dict[str, int] = field(default_factory=dict)
+    ended: int = 0  # trials of the search that are over
+    confirming: int = 0  # trainings that confirm its best
+    budget: int | None = None
+    paused: bool = False
+    unreadable: str | None = None  # why nothing else is known of it
 
 
 def open_live(
@@ -101,8 +109,10 @@ def open_live(
     """
     with readable(), readable_rows(f'the study "{name}"'):
         born = _make(database, name, goal, attrs)
-        live = LiveStorage(database, name, born=born, identity=PROVENANCE)
+        live = LiveStorage(database, name, born=born, identity=ID)
         try:
+            if live.attrs.get(ID) != attrs.get(ID, live.attrs.get(ID)):
+                raise _begun_together(name)
             check_study(name, live.attrs)
             study = live.get_study_id_from_name(live.born)
             check_trials(name, live.get_all_trials(study, deepcopy=False))
@@ -143,59 +153,103 @@ def folder_in(attrs: Mapping[str, Any], name: str) -> str:
     return found
 
 
-def folder_to_begin_with(name: str, runs: Path) -> str:
-    """The name for a new study's folder: the study's, unless another study has files there.
+def claim_of(database: RDBStorage, name: str, runs: Path, file: Path | None) -> Claim:
+    """The folder for the files of a study, one that is to be made perhaps, in this SQLite `file`.
 
-    That may be one that was renamed, one in another database, or one whose database is gone.
+    It is taken already where it is a new one: of a new study, or of one whose folder is another's. That is
+    the original's, of which this is a copy, and then a copy has copies of the files, or that of who came
+    first. Any other is to be taken under the study's lock.
+
+    Raises `DatabaseUnavailable` where the database cannot be used now.
     """
-    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    return next(found for found in names if not has_trials(study_folder(runs, found)))
+    attrs = attrs_of(database, name)
+    if attrs is None or not {FOLDER, SPEC} & attrs.keys():
+        return claim_new(runs, name, file)
+    found = claim_on(database, name, runs, file)
+    keys = study_keys(database)
+    is_copy = any(keys[other] < keys[name] for other in sharing_folder(database, name))
+    if not is_copy and (found.is_ours() or not has_trials(found.folder)):
+        return found
+    owner = Owner.of(found.folder)
+    is_copy |= owner is not None and owner.study == attrs.get(ID)
+    with ExitStack() as undo:
+        moved = undo.enter_context(claim_new(runs, name, file))
+        copies = is_copy and has_files(found.folder)
+        with copied_files(found.folder, moved.folder) if copies else nullcontext():
+            _move(database, keys[name], attrs, {FOLDER: moved.kept, ID: moved.study})
+        undo.pop_all()  # it stays taken
+    return moved
 
 
-def folder_of_its_own(database: RDBStorage, name: str, runs: Path) -> str | None:
-    """The name of a study's folder, where that is an older study's too of a new one with the same files.
+def claim_on(database: RDBStorage, name: str, runs: Path, file: Path | None) -> Claim:
+    """The claim of a study on the folder that it tells. Raises `DatabaseUnavailable`."""
+    attrs = attrs_of(database, name) or {}
+    return Claim(runs, folder_in(attrs, name), attrs.get(ID) or uuid.uuid4().hex, file)
 
-    Optuna's `copy_study` copies the attribute that tells it, and two studies would write into one folder.
-    None where there is no such study. Raises `DatabaseUnavailable` where the database cannot be used now.
+
+def _move(database: RDBStorage, row: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Give a study another folder and id, unless another process has just done so."""
+    with readable(), database.engine.begin() as connection:
+        said = STUDY_USER.c.study_id == row, STUDY_USER.c.key == FOLDER
+        before = STUDY_USER.c.value_json == json.dumps(old.get(FOLDER))
+        if FOLDER in old and not connection.execute(STUDY_USER.delete().where(*said, before)).rowcount:
+            raise _begun_together(str(old[FOLDER]))
+        write_attrs(connection, STUDY_USER, {"study_id": row}, new, {})
+
+
+def study_keys(database: RDBStorage) -> dict[str, int]:
+    """The names of all studies in the order they were made, with their keys, whatever else is in their rows.
+
+    Raises `DatabaseUnavailable` where the database cannot be read now.
     """
-    folder = folder_of(database, name)
-    if folder is None:
-        return None
-    with readable():
-        mine = database.get_study_id_from_name(name)
-        others = [database.get_study_id_from_name(other) for other in sharing_folder(database, name)]
-        if not any(other < mine for other in others):
-            return folder
-        found = folder_to_begin_with(name, runs)
-        if has_trials(study_folder(runs, folder)):
-            shutil.copytree(study_folder(runs, folder), study_folder(runs, found), dirs_exist_ok=True)
-        database.set_study_user_attr(mine, FOLDER, found)
-    return found
+    query = sqlalchemy.select(STUDIES.c.study_name, STUDIES.c.study_id).order_by(STUDIES.c.study_id)
+    with readable(), database.engine.connect() as connection:
+        return {name: row for name, row in connection.execute(query)}
 
 
 def _make(
     database: RDBStorage, name: str, goal: Literal["minimize", "maximize"], attrs: dict[str, Any]
 ) -> str:
-    """Make the study where it is missing; the name it was born with."""
-    study = optuna.create_study(study_name=name, storage=database, direction=goal, load_if_exists=True)
-    if SPEC not in study.user_attrs:
-        if study.get_trials(deepcopy=False) or [d.name.lower() for d in study.directions] != [goal]:
+    """Make the study where it is missing, or nobody has begun it; the name it was born with."""
+    row = study_keys(database).get(name)
+    found: dict[str, Any] = {} if row is None else database.get_study_user_attrs(row)
+    begins = SPEC not in found
+    if row is not None and begins:
+        directions = [direction.name.lower() for direction in database.get_study_directions(row)]
+        if database.get_all_trials(row, deepcopy=False) or directions != [goal]:
             raise StorageError(f'the study "{name}" was made by another program; choose another --name')
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            study.set_metric_names([attrs[SPEC]["metric"]])
-        for key, value in attrs.items():  # the spec last: a study that has it is whole
-            study.set_user_attr(key, value)
-    born: str = (study.user_attrs.get(SPEC) or attrs.get(SPEC, {})).get("name", name)
+    new = {key: value for key, value in attrs.items() if begins or (key == ID and ID not in found)}
+    try:
+        with readable(), database.engine.begin() as connection:
+            if row is None:
+                row = insert_study(connection, name, StudyDirection[goal.upper()])
+            key = {"study_id": row}
+            if ID in new:  # before the rest: of two that begin together, one adds it
+                value = json.dumps(new.pop(ID))
+                connection.execute(STUDY_USER.insert(), [key | {"key": ID, "value_json": value}])
+            if begins:
+                metric = {_SYSTEM_ATTR_METRIC_NAMES: [attrs[SPEC]["metric"]]}
+                write_attrs(connection, STUDY_SYSTEM, key, metric, {})
+            write_attrs(connection, STUDY_USER, key, new, {})
+    except sqlalchemy.exc.IntegrityError as error:
+        raise _begun_together(name) from error
+    born: str = (found.get(SPEC) or attrs.get(SPEC, {})).get("name", name)
     return born
 
 
-def load_study(storage: BaseStorage, name: str) -> optuna.Study:
+def _begun_together(name: str) -> StorageError:
+    return StorageError(
+        f'another search began the study "{name}" at the same moment; wait for it, end it (hpsearch stop), '
+        "or search under another --name"
+    )
+
+
+def load_study(storage: RDBStorage, name: str) -> optuna.Study:
     """The study `name`, as Optuna loads it.
 
     Raises `StorageError` with the nearest name where it is missing.
     """
-    names = optuna.get_all_study_names(storage)
+    names = study_keys(storage)
     if name not in names:
         near = difflib.get_close_matches(name, names, 1)
         hint = (
@@ -222,7 +276,7 @@ def find_study(name: str, *, storage: str | None = None, runs: str | Path | None
     """
     quiet_optuna()
     url = resolve_url(storage)
-    database = optuna.storages.get_storage(open_storage(url))
+    database = open_storage(url)
     with readable_rows(f'the study "{name}"'):
         study = load_study(database, name)
         attrs, trials = study.user_attrs, study.get_trials(deepcopy=False)
@@ -244,44 +298,44 @@ def trial_of(study: optuna.Study, number: int) -> FrozenTrial:
     raise StorageError(f"the study has no trial {number}; {there}")
 
 
-def summaries(storage: BaseStorage) -> list[StudySummary]:
+def summaries(storage: RDBStorage) -> list[StudySummary]:
     """All studies of the database, hpsearch's and others'."""
-    found = []
-    for study in _every(storage):
-        with readable_rows(f'the study "{study.study_name}"'):
-            trials = storage.get_all_trials(study._study_id, deepcopy=False)
-        if SPEC in study.user_attrs:
-            check_trials(study.study_name, trials)
-        directions = [direction.name.lower() for direction in study.directions]
-        complete = [t.values for t in trials if t.state.name == "COMPLETE" and confirms(t) is None]
-        values = [found[0] for found in complete if found and len(directions) == 1]  # else none is the best
-        spec = study.user_attrs.get(SPEC, {})
-        best = max if directions == ["maximize"] else min
-        found.append(
-            StudySummary(
-                name=study.study_name,
-                folder=folder_in(study.user_attrs, study.study_name),
-                metric=spec.get("metric", "value"),
-                direction=", ".join(directions),
-                best=best(values, default=None),
-                states=dict(Counter(map(state_of, trials))),
-                ended=sum(t.state.is_finished() and confirms(t) is None for t in trials),
-                confirming=sum(confirms(t) is not None for t in trials),
-                budget=spec.get("budget", {}).get("trials"),
-                paused=bool(study.user_attrs.get(PAUSED)),
-            )
-        )
-    return found
+    return [_summary(storage, name, row) for name, row in study_keys(storage).items()]
 
 
-def _every(database: BaseStorage) -> list[optuna.study.StudySummary]:
-    """All studies, as Optuna tells them; what their attributes are is known."""
-    with readable_rows("the studies of the database"):
-        found = optuna.get_all_study_summaries(database, include_best_trial=False)
-    for study in found:
-        if SPEC in study.user_attrs:
-            check_study(study.study_name, study.user_attrs)
-    return found
+def _summary(storage: RDBStorage, name: str, row: int) -> StudySummary:
+    try:
+        with readable(), readable_rows(f'the study "{name}"'):
+            attrs = storage.get_study_user_attrs(row)
+            trials = storage.get_all_trials(row, deepcopy=False)
+            directions = [direction.name.lower() for direction in storage.get_study_directions(row)]
+            if not directions:
+                raise ValueError("it has no direction")
+        if SPEC in attrs:
+            check_study(name, attrs)
+            check_trials(name, trials)
+    except DatabaseUnavailable:
+        raise
+    except StorageError as error:
+        return StudySummary(name, unreadable=str(error))
+    ours = SPEC in attrs  # what is another program's says nothing by names of ours
+    searched = [t for t in trials if not ours or confirms(t) is None]
+    complete = [t.values for t in searched if t.state == TrialState.COMPLETE]
+    values = [found[0] for found in complete if found and len(directions) == 1]  # else none is the best
+    spec = attrs.get(SPEC, {})
+    best = max if directions == ["maximize"] else min
+    return StudySummary(
+        name=name,
+        folder=folder_in(attrs, name),
+        metric=spec.get("metric", "value"),
+        direction=", ".join(directions),
+        best=best(values, default=None),
+        states=dict(Counter(map(state_of, trials))),
+        ended=sum(t.state.is_finished() for t in searched),
+        confirming=len(trials) - len(searched),
+        budget=spec.get("budget", {}).get("trials"),
+        paused=bool(attrs.get(PAUSED)),
+    )
 
 
 def command(study: optuna.Study, asked: Command) -> bool:
@@ -296,17 +350,26 @@ def command(study: optuna.Study, asked: Command) -> bool:
     return False
 
 
-def sharing_folder(database: BaseStorage, name: str) -> list[str]:
+def sharing_folder(database: RDBStorage, name: str) -> list[str]:
     """The other studies whose files are in the folder of this one: a copy has those of its original."""
-    every = _every(database)
-    folders = {study.study_name: folder_in(study.user_attrs, study.study_name) for study in every}
+    query = sqlalchemy.select(STUDIES.c.study_name, STUDY_USER.c.key, STUDY_USER.c.value_json)
+    attrs: dict[str, dict[str, Any]] = defaultdict(dict)
+    with readable(), database.engine.connect() as connection:
+        rows = connection.execute(query.join(STUDY_USER).where(STUDY_USER.c.key.in_([FOLDER, SPEC]))).all()
+    for other, key, text in rows:
+        with suppress(*UNREADABLE):  # what cannot be read tells no folder
+            if _KINDS[key](value := json.loads(text)):
+                attrs[other][key] = value
+    folders = {other: folder_in(attrs[other], other) for other in study_keys(database)}
     return sorted(other for other in folders if other != name and folders[other] == folders.get(name))
 
 
-def delete_study(database: RDBStorage, name: str, *, runs: Path, files: bool) -> None:
-    """Delete the study and, where `files` is set, its folder under `runs`."""
+def delete_study(database: RDBStorage, name: str, claim: Claim | None) -> None:
+    """Delete the study and, where its folder is given and no other's by now, that too."""
     load_study(database, name)
-    folder = study_folder(runs, folder_of(database, name) or name)
-    optuna.delete_study(study_name=name, storage=database)
-    if files:
-        remove_folder(folder)
+    with claim or nullcontext():
+        taken = claim is not None and claim.take()  # nobody begins in it meanwhile
+        with readable():
+            optuna.delete_study(study_name=name, storage=database)
+        if claim is not None and taken:
+            remove_folder(claim.folder)

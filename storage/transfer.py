@@ -1,41 +1,33 @@
 """Copies a study into another database, row by row, and its files beside it.
 
-Which tables hold a study is read off Optuna's own declarations: all that refer to a study, or to what refers
-to one. So a table that a later Optuna adds is copied as well, or refused; it is never left out in silence.
+A table that a later Optuna adds is copied as well, or refused; it is never left out in silence.
 """
 
 from __future__ import annotations
 
-import re
-import shutil
-import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import optuna
 import sqlalchemy
 from optuna.storages import RDBStorage
-from optuna.storages._rdb import models
 from sqlalchemy import exc
 from sqlalchemy.dialects import mysql
 
 from . import StorageError
+from .claims import ID, claim_new
 from .database import cause, open_storage, sqlite_file
-from .files import driver_lock, study_folder
+from .files import copied_files, driver_lock, has_files, study_folder
 from .passwords import hidden
-from .studies import folder_of, load_study
+from .rows import STUDIES, STUDY_USER, TRIALS, belongs, drop_leftovers, study_tables, write_attrs
+from .studies import FOLDER, folder_of, load_study, study_keys
 
 BATCH = 5_000  # rows in memory at a time
-_STUDIES = models.StudyModel.__table__
-_TRIALS = models.TrialModel.__table__
-_OF_NO_STUDY = {models.VersionInfoModel.__table__}
-_LOCK = re.compile(r"\.[0-9a-f]{8}\.(lock|pid)")  # a driver's, on the machine and in the folder it searches
 
 Values = dict[str, Any]
 
@@ -56,7 +48,6 @@ class Copied:
     rows: int  # over all tables, each compared with its original
     cut: bool  # the target keeps whole seconds alone, as Optuna declares its tables in MySQL
     folder: Path | None = None  # where the files of the copy are; None where there are none
-    shared: bool = False  # they are also those of the original
 
 
 def transfer(name: str, source: Home, target: Home) -> Copied:
@@ -71,49 +62,42 @@ def transfer(name: str, source: Home, target: Home) -> Copied:
     load_study(opened, name)
     kept = folder_of(opened, name) or name
     old, new = study_folder(source.runs, kept), study_folder(target.runs, kept)
-    shared = old.resolve() == new.resolve()
     with driver_lock(source.url, source.runs, kept):
-        if _has_files(new) and not shared:
+        beside = old.resolve() == new.resolve()
+        if has_files(new) and not beside:
             raise StorageError(f"there are files of a study {name} already: {new}; choose another --to-runs")
-        has_files = _has_files(old)
         to = open_storage(target.url, create=True)
-        if name in optuna.get_all_study_names(to):
+        if name in study_keys(to):
             raise StorageError(f'{hidden(target.url)} has a study "{name}" already; nothing was copied')
-        if not has_files or shared:
-            copied = copy_study(name, opened, to)
-        else:
-            with _copied_files(old, new):
-                copied = copy_study(name, opened, to)
-    return Copied(copied.trials, copied.rows, copied.cut, new if has_files else None, has_files and shared)
+        if not has_files(old):
+            return copy_study(name, opened, to)
+        with claim_new(target.runs, kept, sqlite_file(target.url)) as claim, copied_files(old, claim.folder):
+            copied = copy_study(name, opened, to, {FOLDER: claim.kept, ID: claim.study})
+            return replace(copied, folder=claim.folder)
 
 
-def copy_study(name: str, source: RDBStorage, target: RDBStorage) -> Copied:
+def copy_study(
+    name: str, source: RDBStorage, target: RDBStorage, attrs: Mapping[str, Any] | None = None
+) -> Copied:
     """Copy the rows of a study, in one transaction of the target, and compare them before it is committed.
 
-    Raises `StorageError` where they cannot be written, or do not read back as they were.
+    `attrs` are those that only the copy has. Raises `StorageError` where they cannot be written, or do not
+    read back as they were.
     """
     try:
         with _snapshot(source) as old, target.engine.begin() as new:
-            return _copy_rows(name, old, new)
+            return _copy_rows(name, old, new, attrs or {})
     except exc.SQLAlchemyError as error:
         raise StorageError(
             f'cannot copy the study "{name}" to {hidden(target.url)}: {cause(error)}'
         ) from error
 
 
-def study_tables() -> list[sqlalchemy.Table]:
-    """Optuna's tables that hold a study, each after the one it refers to."""
-    found = [table for table in models.BaseModel.metadata.sorted_tables if table not in _OF_NO_STUDY]
-    for table in found:
-        parents = 0 if table is _STUDIES else 1
-        if len(table.foreign_keys) != parents or len(table.primary_key.columns) != 1:
-            raise StorageError(f"this Optuna's table {table.name} is not one that hpsearch can copy")
-    return found
-
-
-def _copy_rows(name: str, old: sqlalchemy.Connection, new: sqlalchemy.Connection) -> Copied:
-    tables = study_tables()
-    study = old.scalar(sqlalchemy.select(_STUDIES.c.study_id).where(_STUDIES.c.study_name == name))
+def _copy_rows(
+    name: str, old: sqlalchemy.Connection, new: sqlalchemy.Connection, attrs: Mapping[str, Any]
+) -> Copied:
+    tables = _tables()
+    study = old.scalar(sqlalchemy.select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
     if study is None:
         raise StorageError(f'there is no study "{name}" any more')
     copier = _Copier(_whole_second_columns(new, tables))
@@ -121,7 +105,18 @@ def _copy_rows(name: str, old: sqlalchemy.Connection, new: sqlalchemy.Connection
         for rows in _batches(old, table, study):
             copier.insert(new, table, rows)
     count = sum(_compare(copier, table, old, new, study) for table in tables)
-    return Copied(trials=len(copier.keys[_TRIALS]), rows=count, cut=copier.cut)
+    write_attrs(new, STUDY_USER, {"study_id": copier.keys[STUDIES][study]}, attrs, {})
+    return Copied(trials=len(copier.keys[TRIALS]), rows=count, cut=copier.cut)
+
+
+def _tables() -> list[sqlalchemy.Table]:
+    """Those that hold a study. Raises `StorageError` where one is of a shape that is not known."""
+    found = study_tables()
+    for table in found:
+        parents = 0 if table is STUDIES else 1
+        if len(table.foreign_keys) != parents or len(table.primary_key.columns) != 1:
+            raise StorageError(f"this Optuna's table {table.name} is not one that hpsearch can copy")
+    return found
 
 
 class _Copier:
@@ -136,6 +131,7 @@ class _Copier:
         if not _is_parent(table):
             new.execute(table.insert(), [self.values(table, row) for row in rows])
             return
+        drop_leftovers(new, table)
         for row in rows:  # one by one: their new keys are asked for, and not every server returns several
             result = new.execute(table.insert().values(self.values(table, row)))
             assert result.inserted_primary_key is not None
@@ -163,7 +159,7 @@ def _compare(
     """How many rows both have, all equal and in the same order. Raises `StorageError` where they differ."""
     count = 0
     originals = (row for rows in _batches(old, table, study) for row in rows)
-    copies = (row for rows in _batches(new, table, copier.keys[_STUDIES][study]) for row in rows)
+    copies = (row for rows in _batches(new, table, copier.keys[STUDIES][study]) for row in rows)
     for original, copy in zip_longest(originals, copies):
         wanted = original and copier.values(table, original)
         found = copy and {name: value for name, value in copy.items() if name != _own_key(table)}
@@ -180,17 +176,10 @@ def _batches(
     connection: sqlalchemy.Connection, table: sqlalchemy.Table, study: int
 ) -> Iterator[list[Values]]:
     """The rows of a study in a table, in the order they were written."""
-    statement = sqlalchemy.select(table).where(_belongs(table, study)).order_by(table.c[_own_key(table)])
+    statement = sqlalchemy.select(table).where(belongs(table, study)).order_by(table.c[_own_key(table)])
     with connection.execute(statement, execution_options={"yield_per": BATCH}) as result:
         for rows in result.mappings().partitions():
             yield [dict(row) for row in rows]
-
-
-def _belongs(table: sqlalchemy.Table, study: int) -> sqlalchemy.ColumnElement[bool]:
-    if table is _STUDIES:
-        return _STUDIES.c.study_id == sqlalchemy.literal(study)
-    (key,) = table.foreign_keys
-    return key.parent.in_(sqlalchemy.select(key.column).where(_belongs(key.column.table, study)))
 
 
 def _own_key(table: sqlalchemy.Table) -> str:
@@ -235,41 +224,3 @@ def _same_database(one: str, other: str) -> bool:
         return files[0].resolve() == files[1].resolve()
     parsed = [sqlalchemy.make_url(url) for url in (one, other)]
     return len({(url.get_backend_name(), url.host, url.port, url.database) for url in parsed}) == 1
-
-
-@contextmanager
-def _copied_files(source: Path, target: Path) -> Iterator[None]:
-    """Copy a study's folder, whole or not at all; taken away again where what comes next fails.
-
-    The files come before the rows: a copy that is killed in between leaves files that the next one names,
-    rather than a study that lacks them.
-    """
-
-    def locks(folder: str, names: list[str]) -> list[str]:
-        return [name for name in names if _LOCK.fullmatch(name)] if Path(folder) == source else []
-
-    placed: list[Path] = []
-    try:
-        try:
-            target.mkdir(parents=True, exist_ok=True)  # it may be there, with the lock of an earlier driver
-            shutil.copymode(source, target)
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
-                whole = shutil.copytree(source, Path(beside) / "whole", symlinks=True, ignore=locks)
-                for path in whole.iterdir():
-                    placed.append(path.rename(target / path.name))
-        except shutil.Error as error:  # a list of what could not be copied
-            path, _, reason = error.args[0][0]
-            raise StorageError(f"cannot copy {path}: {reason}") from error
-        except OSError as error:
-            raise StorageError(f"cannot copy {source} to {target}: {error.strerror}") from error
-        yield
-    except BaseException:
-        for path in placed:
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        with suppress(OSError):  # a lock is in it, or it is not there
-            target.rmdir()
-        raise
-
-
-def _has_files(folder: Path) -> bool:
-    return folder.is_dir() and not all(_LOCK.fullmatch(path.name) for path in folder.iterdir())

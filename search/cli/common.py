@@ -176,12 +176,18 @@ def tell(message: str) -> None:
     print(harmless(message), flush=True)
 
 
+def check_free(path: Path) -> None:
+    """Raise `UsageError` where a file is there."""
+    if path.is_file():  # a pipe or a device takes what comes
+        raise UsageError(f"{path} is there already; another name with -o, or --force to write over it")
+
+
 def check_output(path: Path, *, force: bool) -> None:
     """Raise `UsageError` where a file is there; with `force`, where that is no text."""
-    if not path.is_file():  # a pipe or a device takes what comes
-        return
     if not force:
-        raise UsageError(f"{path} is there already; another name with -o, or --force to write over it")
+        check_free(path)
+    if not path.is_file():
+        return
     try:
         with path.open("rb") as stream:
             begin = stream.read(4096)

@@ -54,6 +54,9 @@ def studies_table(summaries: Iterable[StudySummary], searching: Mapping[str, int
     """The studies of a database."""
     table = _table("study", "metric", "best", "trials", "")
     for study in summaries:
+        if study.unreadable is not None:
+            table.add_row(Text(study.name, style="bold"), "", "", "", Text("cannot be read", style="red"))
+            continue
         of = f"/{study.budget}" if study.budget else ""
         states = _states(study.states)
         if study.confirming:

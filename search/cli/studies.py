@@ -44,7 +44,7 @@ def list_studies(
     summaries = studies.summaries(database.open_storage(url))
     found = [_with_winner(study, storage, runs) if study.confirming else study for study in summaries]
     folder = files.runs_folder(url, runs)
-    searching = {study.name: files.driver_running(url, folder, study.folder) for study in found}
+    searching = {s.name: files.driver_running(url, folder, s.folder) if s.folder else None for s in found}
     if as_json:
         common.print_json([asdict(study) | {"searching": searching[study.name]} for study in found])
         return
@@ -55,13 +55,22 @@ def list_studies(
         common.say(f"no studies in {hidden(url)}; a search makes one (hpsearch run SPACE)")
         return
     print_screen(studies_table(found, searching))
+    for study in found:
+        if study.unreadable is not None:
+            common.say(study.unreadable)
 
 
 def _with_winner(study: StudySummary, storage: str | None, runs: Path | None) -> StudySummary:
     """With the value of the winner, which was confirmed, rather than with the luckiest."""
+    from ...storage import DatabaseUnavailable, StorageError
     from ..api import open_study
 
-    winner = open_study(study.name, storage=storage, runs=runs).best_trial
+    try:
+        winner = open_study(study.name, storage=storage, runs=runs).best_trial
+    except DatabaseUnavailable:
+        raise
+    except StorageError as error:
+        return replace(study, unreadable=str(error))
     return study if winner is None else replace(study, best=winner.value)
 
 
@@ -242,12 +251,15 @@ def delete(
     url = database.resolve_url(storage)
     opened, folder = database.open_storage(url), files.runs_folder(url, runs)
     count = len(studies.load_study(opened, study).get_trials(deepcopy=False))
-    kept = studies.folder_of(opened, study) or study
-    place = files.study_folder(folder, kept)
+    claim = studies.claim_on(opened, study, folder, database.sqlite_file(url))
+    kept, place = claim.kept, claim.folder
     what = f'the study "{study}" with its {count} trials'
     if others := studies.sharing_folder(opened, study):
         keep_files = True
         common.say(f"its files stay in {place}: they are those of {', '.join(others)} too")
+    elif not claim.is_ours():
+        keep_files = True
+        common.say(f"{place} stays: it is another study's")
     files_too = place.is_dir() and not keep_files
     with files.driver_lock(url, folder, kept):
         pass  # refused before it asks; not held while it waits for the answer
@@ -255,7 +267,7 @@ def delete(
         common.say("nothing was deleted")
         raise typer.Exit(1)
     with files.driver_lock(url, folder, kept):
-        studies.delete_study(opened, study, runs=folder, files=not keep_files)
+        studies.delete_study(opened, study, claim if files_too else None)
     left = files.why_left(place) if files_too else None
     common.say(f"deleted {what}{f' and {place}' * (files_too and left is None)}")
     if left is not None:

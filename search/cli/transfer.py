@@ -53,11 +53,7 @@ def copy(
     )
     if copied.cut:
         common.say("that database keeps whole seconds: the times of trials lost their fractions")
-    if copied.shared:
-        common.say(
-            f"both studies share the files in {copied.folder}; if you delete one, do it with --keep-files"
-        )
-    elif copied.folder is not None:
+    if copied.folder is not None:
         common.say(f"its files are in {copied.folder}")
 
 
@@ -92,8 +88,8 @@ def backup(
         )
     if output is None:
         output = file.with_name(f"{file.stem}-{datetime.now():%Y%m%d-%H%M%S}{file.suffix}")
-    if output.exists() and not force:
-        raise UsageError(f"{output} is there already; another name with -o, or --force to write over it")
+    if not force:
+        common.check_free(output)
     held = copy_database(file, output.absolute())
     studies = _count(held.studies, "study", "studies")
     common.say(

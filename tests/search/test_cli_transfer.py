@@ -21,6 +21,7 @@ from hpsearch.search import open_study, run
 from hpsearch.search.cli import main
 from hpsearch.search.errors import SearchError
 from hpsearch.storage import StorageError
+from hpsearch.storage.files import CLAIM
 
 COMMAND = [sys.executable, "-c", "from hpsearch.search.cli import main; main()"]
 OBJECTIVE = """
@@ -88,7 +89,8 @@ def contents(trial: FrozenTrial) -> tuple[Any, ...]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != CLAIM]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def trials_in(database: Path) -> list[FrozenTrial]:
@@ -114,13 +116,18 @@ def test_a_copy_goes_on_as_the_original_would(here: Path, cli: Cli) -> None:
     assert best.folder.is_dir() and best.folder.is_relative_to(here / "b")
 
 
-def test_a_copy_in_the_same_folder_says_that_files_are_shared(here: Path, cli: Cli) -> None:
+def test_a_copy_beside_its_original_has_a_folder_of_its_own(here: Path, cli: Cli) -> None:
     run(space(here), storage="a.db")
     code, said = cli("copy", "curves", "--storage", "a.db", "--to", "b.db")
-    assert (code, "share the files in" in said, "--keep-files" in said) == (0, True, True)
+    assert (code, f"its files are in {here}/runs/curves-2" in said) == (0, True)
+    original = files(here / "runs" / "curves")
+    run(space(here, trials=9), storage="b.db")
+    assert len(open_study("curves", storage="b.db").trials) == 9
+    assert files(here / "runs" / "curves") == original
+    assert cli("delete", "curves", "--yes", "--storage", "b.db")[0] == 0
+    assert [path.name for path in (here / "runs").iterdir()] == ["curves"]
     code, said = cli("copy", "curves", "--storage", "a.db", "--to", "c.db", "--to-runs", "elsewhere")
-    assert (code, files(here / "elsewhere" / "curves")) == (0, files(here / "runs" / "curves"))
-    assert "share" not in said
+    assert (code, files(here / "elsewhere" / "curves")) == (0, original)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ from hpsearch.storage.files import study_folder
 from hpsearch.storage.provenance import git_commit, versions
 from hpsearch.storage.states import CONFIRMS, CONFIRMS_SEED
 from hpsearch.storage.studies import (
-    FOLDER,
     SPEC,
+    claim_on,
     delete_study,
-    folder_of_its_own,
     load_study,
     open_live,
     summaries,
@@ -97,11 +96,12 @@ def test_deleting_takes_the_files_only_where_asked(
     for name in ("a", "b"):
         optuna.create_study(study_name=name, storage=storage)
         study_folder(tmp_path, name).mkdir()
-        delete_study(storage, name, runs=tmp_path, files=name == "a")
+        claim = claim_on(storage, name, tmp_path, None)
+        delete_study(storage, name, claim if name == "a" else None)
     assert not study_folder(tmp_path, "a").exists()
     assert study_folder(tmp_path, "b").exists()
     with pytest.raises(StorageError, match='no study "a"'):
-        delete_study(storage, "a", runs=tmp_path, files=True)
+        delete_study(storage, "a", None)
 
 
 def test_provenance_names_versions_and_the_commit_where_there_is_one(
@@ -112,18 +112,3 @@ def test_provenance_names_versions_and_the_commit_where_there_is_one(
     assert git_commit(tmp_path) is None
     monkeypatch.setenv("PATH", "")
     assert git_commit(tmp_path) is None
-
-
-def test_a_copy_gets_a_folder_of_its_own_with_the_files(
-    storage: optuna.storages.RDBStorage, tmp_path: Path
-) -> None:
-    open_live(storage, "lora", goal="minimize", attrs={FOLDER: "lora", SPEC: SPEC_OF})
-    (study_folder(tmp_path, "lora") / "0").mkdir(parents=True)
-    (study_folder(tmp_path, "lora") / "0" / "metrics.jsonl").write_text("{}")
-    assert folder_of_its_own(storage, "lora", tmp_path) == "lora"
-    assert folder_of_its_own(storage, "missing", tmp_path) is None
-    optuna.copy_study(from_study_name="lora", from_storage=storage, to_storage=storage, to_study_name="copy")
-    assert folder_of_its_own(storage, "lora", tmp_path) == "lora", "the older one keeps its folder"
-    assert folder_of_its_own(storage, "copy", tmp_path) == "copy"
-    assert (study_folder(tmp_path, "copy") / "0" / "metrics.jsonl").read_text() == "{}"
-    assert folder_of_its_own(storage, "copy", tmp_path) == "copy", "and keeps it"

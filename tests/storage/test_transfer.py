@@ -19,9 +19,10 @@ from optuna.trial import TrialState, create_trial
 
 from hpsearch.storage import StorageError
 from hpsearch.storage.database import open_storage
-from hpsearch.storage.files import driver_lock, study_folder
-from hpsearch.storage.studies import SPEC
-from hpsearch.storage.transfer import Home, study_tables, transfer
+from hpsearch.storage.files import CLAIM, driver_lock, study_folder
+from hpsearch.storage.rows import _deletions, study_tables
+from hpsearch.storage.studies import FOLDER, ID, SPEC
+from hpsearch.storage.transfer import Home, transfer
 
 STATES = [*TrialState]
 SPACE = {
@@ -149,6 +150,10 @@ def contents(folder: Path) -> dict[str, Any]:
     }
 
 
+def without_claim(folder: Path) -> dict[str, Any]:
+    return {name: found for name, found in contents(folder).items() if name != CLAIM}
+
+
 @pytest.mark.parametrize("name", ["lora", "two", "empty"])
 def test_every_row_arrives_and_no_other_study_changes(source: Path, target: Path, name: str) -> None:
     with open_of(target) as other:  # keys in the target differ
@@ -197,8 +202,10 @@ def newer_optuna(request: pytest.FixtureRequest) -> Iterator[sqlalchemy.Table]:
     parents = [sqlalchemy.Column(key, sqlalchemy.ForeignKey(f"{of}.{key}")) for of, key in request.param]
     key = sqlalchemy.Column("remark_id", sqlalchemy.Integer, primary_key=True)
     table = sqlalchemy.Table(REMARKS, metadata, key, *parents, sqlalchemy.Column("text", sqlalchemy.Text))
+    _deletions.cache_clear()  # made of the tables there are
     yield table
     metadata.remove(table)
+    _deletions.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -286,7 +293,10 @@ def test_a_target_that_does_not_keep_a_row_keeps_nothing(
     with closing(sqlite3.connect(target)) as database:
         database.execute("DROP TRIGGER spoil")
     copy("lora", source, target)
-    assert rows(target, "lora") == rows(source, "lora")
+    there, here = rows(target, "lora"), rows(source, "lora")
+    attrs = there["study_user_attributes"]
+    assert [key for key, _ in attrs[-2:]] == ["'hpsearch:folder'", "'hpsearch:id'"]
+    assert there | {"study_user_attributes": attrs[:-2]} == here
 
 
 def test_files_go_along_to_another_folder(source: Path, target: Path) -> None:
@@ -295,8 +305,8 @@ def test_files_go_along_to_another_folder(source: Path, target: Path) -> None:
     wanted = contents(old)
     del wanted[".0a1b2c3d.lock"]
     copied = copy("lora", source, target)
-    assert contents(copied.folder) == wanted == contents(target.parent / "runs" / "lora")
-    assert not copied.shared
+    assert copied.folder == target.parent / "runs" / "lora"
+    assert without_claim(copied.folder) == wanted
     assert [path.name for path in (target.parent / "runs").iterdir()] == ["lora"]
 
 
@@ -316,22 +326,26 @@ def test_a_lock_in_the_targets_folder_is_no_file_of_a_study(source: Path, target
         database.execute("DROP TRIGGER spoil")
     old.chmod(0o700)
     copied = copy("lora", source, target)
-    assert contents(copied.folder) == contents(old) | {lock.name: b""}
+    assert without_claim(copied.folder) == contents(old) | {lock.name: b""}
     assert copied.folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_files_are_shared_in_one_folder(source: Path) -> None:
+def test_a_copy_beside_its_original_has_a_folder_of_its_own(source: Path) -> None:
     old = with_files(source, "lora")
-    wanted = contents(old)
-    copied = copy("lora", source, source.with_name("b.db"))
-    assert (copied.shared, copied.folder, contents(old)) == (True, old, wanted)
+    wanted, target = contents(old), source.with_name("b.db")
+    copied = copy("lora", source, target)
+    assert copied.folder == old.with_name("lora-2")
+    assert contents(old) == wanted == without_claim(copied.folder)
+    with open_of(target) as storage:
+        attrs = optuna.load_study(study_name="lora", storage=storage).user_attrs
+    assert attrs[FOLDER] == "lora-2" and (copied.folder / CLAIM).read_text() == f"{attrs[ID]}\n../../b.db\n"
 
 
 def test_a_study_without_files_brings_none(source: Path, target: Path) -> None:
     study_folder(source.parent / "runs", "lora").mkdir(parents=True)
     (study_folder(source.parent / "runs", "lora") / ".0a1b2c3d.lock").touch()
     copied = copy("lora", source, target)
-    assert (copied.folder, copied.shared) == (None, False)
+    assert copied.folder is None
     assert not (target.parent / "runs").exists()
 
 
@@ -349,7 +363,7 @@ def test_files_of_another_study_stay(source: Path, target: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_named(source: Path, target: Path) -> None:
     with_files(source, "lora")
     (target.parent / "runs").write_text("a file where the folder goes")
-    with pytest.raises(StorageError, match=r"cannot copy .*a/runs/lora to .*b/runs/lora: Not a directory"):
+    with pytest.raises(StorageError, match=r"cannot write .*b/runs/lora/\.study: Not a directory"):
         copy("lora", source, target)
     assert not any(rows(target, "lora").values())
 

@@ -1,0 +1,157 @@
+"""Whose folder is whose: one under `runs/` is claimed by the study that owns it, and never used by another.
+
+runs/<folder>/.study    the study's id, and the database it is in
+
+Who searches a study holds a lock of the operating system on that file, so that of two that begin together
+each takes a folder of its own. A folder without trials that nobody holds is free, whoever claimed it. One of
+an earlier hpsearch holds no claim: it is the study's that says so, and the first such study claims it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import os
+import sqlite3
+import uuid
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+from . import StorageError
+from .files import CLAIM, has_trials, study_folder
+
+ID = "hpsearch:id"  # the study's attribute that is its alone, however it is called and wherever it lies
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose a folder is."""
+
+    study: str  # its id
+    database: Path | None  # the SQLite file it was in when it was last searched; None of a server's
+
+    @classmethod
+    def of(cls, folder: Path) -> Owner | None:
+        """What a folder's claim says; None without one. Raises `StorageError` where it cannot be read."""
+        file = folder / CLAIM
+        try:
+            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"cannot read {file}: {error.strerror}") from error
+        with open(descriptor, encoding="utf-8", errors="surrogateescape") as stream:
+            study, _, database = stream.read().partition("\n")
+        if not study:
+            return None
+        place = database.removesuffix("\n")
+        return cls(study, Path(os.path.normpath(folder.resolve() / place)) if place else None)
+
+    def is_study(self, study: str | None, database: Path | None) -> bool:
+        """Whether it is the study of this id in this database, which may have been moved to its place.
+
+        Where it is still in the other one, this is a copy.
+        """
+        if self.study != study:
+            return False
+        if self.database is None or database is None or self.database == database.resolve():
+            return True
+        return not _holds(self.database, study)
+
+
+class Claim:
+    """A folder under `runs` for the files of a study, held from when it is taken until this is left."""
+
+    def __init__(self, runs: Path, kept: str, study: str, database: Path | None) -> None:
+        """`kept` is the folder's name, `study` the study's id, `database` the SQLite file that it is in."""
+        self.kept = kept
+        self.study = study
+        self.folder = study_folder(runs, kept)
+        self._database = database
+        self._descriptor: int | None = None
+
+    def take(self, *, begins: bool = False) -> bool:
+        """Hold the folder, which is made; whether that could be: another's is not.
+
+        That of a study that `begins` has no trials. Raises `StorageError` where it cannot be written.
+        """
+        if self._descriptor is not None:
+            return True
+        file = self.folder / CLAIM
+        if begins and has_trials(self.folder):
+            return False  # and nothing is left in it
+        try:
+            with ExitStack() as undo:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+                undo.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not _is_at(file, descriptor):
+                    return self.take(begins=begins)  # who held it took it away before he let go
+                if has_trials(self.folder) and (begins or not self.is_ours()):
+                    return False
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, self._words().encode(errors="surrogateescape"), 0)
+                undo.pop_all()
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise StorageError(f"cannot write {file}: {error.strerror}") from error
+        self._descriptor = descriptor
+        return True
+
+    def is_ours(self) -> bool:
+        """Whether the folder is the study's, or nobody claimed it."""
+        owner = Owner.of(self.folder)
+        return owner is None or owner.is_study(self.study, self._database)
+
+    def _words(self) -> str:
+        place = os.path.relpath(self._database.resolve(), self.folder.resolve()) if self._database else ""
+        return f"{self.study}\n{place}\n"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the folder: it stays the study's where it has trials by now, and else goes."""
+        if self._descriptor is None:
+            return
+        with suppress(OSError):
+            if not has_trials(self.folder):
+                (self.folder / CLAIM).unlink()
+                self.folder.rmdir()
+        os.close(self._descriptor)
+        self._descriptor = None
+
+
+def claim_new(runs: Path, name: str, database: Path | None) -> Claim:
+    """A folder for a new study, named after it unless one of that name is another's.
+
+    That may be one that was renamed, one in another database, or one whose database is gone.
+    """
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    claims = (Claim(runs, kept, uuid.uuid4().hex, database) for kept in names)
+    return next(claim for claim in claims if claim.take(begins=True))
+
+
+def _is_at(file: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(file, follow_symlinks=False), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _holds(database: Path, study: str) -> bool:
+    """Whether a SQLite file has the study of this id; one that cannot be read might."""
+    if not database.is_file():
+        return False
+    query = "SELECT 1 FROM study_user_attributes WHERE key = ? AND value_json = ?"
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection:
+            return connection.execute(query, (ID, json.dumps(study))).fetchone() is not None
+    except sqlite3.Error:
+        return True
