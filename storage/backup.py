@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import StorageError
-from .database import BUSY_SECONDS, check_file
+from .database import BUSY_SECONDS, check_file, uri_of
 
 PAGES = 2_000  # copied at a time, so that Ctrl-C is heard in between
 
@@ -60,7 +60,9 @@ def _check_output(file: Path, output: Path) -> None:
 
 def _copy(file: Path, copy: Path) -> Backup:
     with (
-        closing(sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None)) as source,
+        closing(
+            sqlite3.connect(uri_of(file), uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        ) as source,
         closing(sqlite3.connect(copy, isolation_level=None)) as target,
     ):
         source.execute("BEGIN")

@@ -19,9 +19,9 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
-from urllib.parse import quote
 
 from . import StorageError
+from .database import uri_of
 from .files import CLAIM, has_trials, study_folder
 
 ID = "hpsearch:id"  # the study's attribute that is its alone, however it is called and wherever it lies
@@ -151,7 +151,7 @@ def _holds(database: Path, study: str) -> bool:
         return False
     query = "SELECT 1 FROM study_user_attributes WHERE key = ? AND value_json = ?"
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(uri_of(database), uri=True)) as connection:
             return connection.execute(query, (ID, json.dumps(study))).fetchone() is not None
     except sqlite3.Error:
         return True

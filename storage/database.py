@@ -15,8 +15,10 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import optuna
 import sqlalchemy
@@ -65,6 +67,24 @@ class WalConnection(sqlite3.Connection):
         self.execute("PRAGMA journal_mode=WAL")
         self.execute("PRAGMA synchronous=NORMAL")
         self.execute("PRAGMA foreign_keys=ON")
+
+
+def is_writable(file: Path) -> bool:
+    """Whether a SQLite file, and its log beside it, can be written."""
+    return os.access(file, os.R_OK | os.W_OK) and os.access(file.parent, os.W_OK)
+
+
+def uri_of(file: Path) -> str:
+    """What SQLite opens a file by; one that cannot be written it is only to read.
+
+    It would make a log beside a database in WAL mode even then. Where there is none, nobody writes.
+    """
+    if is_writable(file):
+        mode = "rw"
+    else:
+        log = file.with_name(f"{file.name}-wal")
+        mode = "ro" if log.exists() and log.stat().st_size else "ro&immutable=1"
+    return f"file:{quote(str(file))}?mode={mode}"
 
 
 class _Storage(optuna.storages.RDBStorage):
@@ -132,6 +152,9 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
         wait = BUSY_SECONDS if wait is None else min(wait, BUSY_SECONDS)
         check_file(file, create=create, wait=wait)
         options: dict[str, Any] = {"connect_args": {"timeout": wait, "factory": WalConnection}}
+        if not is_writable(file):
+            told = {"uri": True, "timeout": wait, "check_same_thread": False}
+            options = {"creator": partial(sqlite3.connect, uri_of(file), **told)}
     else:
         url, connect_args = _without_password(_parse(url))
         _check_server(url, connect_args, shown, create=create)
@@ -258,10 +281,13 @@ def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
         except (OSError, exc.SQLAlchemyError) as error:
             raise StorageError(f"cannot make the database {file}: {cause(error)}") from error
         return
-    if not os.access(file, os.R_OK | os.W_OK) or not os.access(file.parent, os.W_OK):
+    if create and not is_writable(file):
         raise StorageError(f"the database {file} or its folder cannot be written")
-    with file.open("rb") as stream:
-        head = stream.read(16)
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(16)
+    except OSError as error:
+        raise StorageError(f"cannot read the database {file}: {error.strerror}") from error
     if head and head != b"SQLite format 3\x00":
         raise StorageError(f"{file} is not a SQLite database")
     if not head and not create:
@@ -291,7 +317,7 @@ def _make(file: Path) -> None:
 def _check_tables(file: Path, wait: float) -> None:
     """Refuse another application's database, before tables are added to it and its mode is changed."""
     try:
-        with closing(sqlite3.connect(file, timeout=wait)) as connection:
+        with closing(sqlite3.connect(uri_of(file), uri=True, timeout=wait)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     except sqlite3.OperationalError as error:
         if "database is locked" in str(error):

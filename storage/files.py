@@ -270,7 +270,7 @@ def driver_running(url: str, runs: Path, study: str) -> int | None:
     try:
         with filelock.FileLock(path, timeout=0):
             return None  # the driver was killed and left its number behind
-    except filelock.Timeout:
+    except OSError:  # it is held, or cannot be looked at: another user's
         return pid
 
 

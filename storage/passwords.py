@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 _SECRET = re.compile(r"pass|pwd|secret|token|key", re.IGNORECASE)  # in the name of a URL's option
 
@@ -23,11 +24,36 @@ def hidden(word: str) -> str:
 
 
 def without_passwords(text: str, words: list[str]) -> str:
-    """The text with the passwords of these words hidden, wherever it quotes one."""
+    """The text with the passwords of these words hidden, wherever it quotes one, or the beginning of one."""
     for word in words:
         for url in (word, word.partition("=")[2]):  # of --storage=URL, messages quote the URL
-            text = text.replace(url, hidden(url)) if url else text
+            if (shown := hidden(url)) != url:
+                text = _without(text, url, shown)
+                text = _without(text, _as_path(url), _as_path(shown))
     return text
+
+
+def _as_path(url: str) -> str:
+    return url.replace("://", ":/", 1)
+
+
+def _without(text: str, url: str, shown: str) -> str:
+    text = text.replace(url, shown)
+    before = _common(url, shown)  # its password
+    first, *quoted = text.split(before)
+    return first + "".join(before + _cut(rest, url.removeprefix(before)) for rest in quoted)
+
+
+def _cut(text: str, secret: str) -> str:
+    """What follows where a password may stand, without what is the beginning of it, as of a cut word."""
+    found = _common(text, secret)
+    return f"***{text.removeprefix(found)}" if found else text
+
+
+def _common(one: str, other: str) -> str:
+    """How both begin."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return "".join(letter for letter, _ in same)
 
 
 def _without_value(option: str) -> str:

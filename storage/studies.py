@@ -341,7 +341,8 @@ def _summary(storage: RDBStorage, name: str, row: int) -> StudySummary:
 def command(study: optuna.Study, asked: Command) -> bool:
     """Ask the driver of a study for something; whether it took the command within a few seconds."""
     key = f"{COMMAND}{uuid.uuid4().hex}"
-    study.set_user_attr(key, {name: value for name, value in asdict(asked).items() if value is not None})
+    with readable():
+        study.set_user_attr(key, {name: value for name, value in asdict(asked).items() if value is not None})
     deadline = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < deadline:
         time.sleep(0.1)

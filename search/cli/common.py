@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import psutil
 import typer
 
-from ...storage.passwords import hidden
+from ...storage.passwords import hidden, without_passwords
 from ..commands import command as command
 from ..commands import finding as finding
 from ..errors import SearchError, UsageError
@@ -168,7 +168,7 @@ def process_began() -> float:
 
 def say(message: str) -> None:
     """Tell the user something that is no data."""
-    print(harmless(message), file=sys.stderr, flush=True)
+    print(harmless(without_passwords(message, sys.argv[1:])), file=sys.stderr, flush=True)
 
 
 def tell(message: str) -> None:

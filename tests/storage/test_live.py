@@ -11,12 +11,13 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+import sqlalchemy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
@@ -441,3 +442,120 @@ def test_distributions_survive(opened: Any) -> None:
     (read,) = optuna.load_study(study_name="s", storage=opened()).get_trials()
     assert read.distributions == wanted
     assert read.params == study.get_trials()[0].params
+
+
+def test_a_study_that_is_made_anew_under_its_name_is_another(opened: Any) -> None:
+    """SQLite gives it the same key as well, and it has as many trials."""
+    database = opened()
+    database.set_study_user_attr(1, "identity", "mine")
+    live = LiveStorage(database, "s", identity="identity")
+    optuna.load_study(study_name="s", storage=live).ask()
+    live.flush()
+    other = opened()
+    optuna.delete_study(study_name="s", storage=other)
+    anew = optuna.create_study(study_name="s", storage=other)
+    anew.set_user_attr("hpsearch:command:1", {"do": "stop"})
+    anew.ask()
+    for act in (live.take_commands, live.flush):
+        with pytest.raises(StorageError, match='the study "s" was deleted while it was searched'):
+            act()
+    assert "hpsearch:command:1" in anew.user_attrs
+
+
+ORPHANS = (
+    "INSERT INTO trials (trial_id, number, study_id, state) VALUES (2, 7, 2, 'RUNNING')",
+    *(
+        sql.format(trial=trial)
+        for trial in (1, 2)
+        for sql in (
+            "INSERT INTO trial_params (trial_id, param_name, param_value, distribution_json) "
+            "VALUES ({trial}, 'x', 7, '{{}}')",
+            "INSERT INTO trial_values (trial_id, objective, value, value_type) VALUES ({trial}, 0, 7, 'FINITE')",
+            "INSERT INTO trial_intermediate_values (trial_id, step, intermediate_value, "
+            "intermediate_value_type) VALUES ({trial}, 1, 777, 'FINITE')",
+            "INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES ({trial}, 'a', '7')",
+            "INSERT INTO trial_system_attributes (trial_id, key, value_json) VALUES ({trial}, 'a', '7')",
+        )
+    ),
+    "INSERT INTO study_directions (study_id, direction, objective) VALUES (2, 'MINIMIZE', 0)",
+    "INSERT INTO study_user_attributes (study_id, key, value_json) VALUES (2, 'a', '7')",
+    "INSERT INTO study_system_attributes (study_id, key, value_json) VALUES (2, 'a', '7')",
+)
+
+
+@pytest.fixture
+def orphaned(tmp_path: Path, opened: Any) -> Path:
+    """A database in which deletions left rows of a trial 1, and of a study 2 with a trial 2."""
+    opened()
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection, connection:
+        for sql in ORPHANS:
+            connection.execute(sql)
+    return tmp_path / "a.db"
+
+
+@pytest.mark.parametrize("by", ["the driver", "Optuna's API", "Optuna's cache"])
+def test_a_new_trial_begins_without_rows(opened: Any, orphaned: Path, by: str) -> None:
+    with closing(sqlite3.connect(orphaned)) as connection, connection:
+        connection.execute("DELETE FROM trials")
+    database = opened()
+    match by:
+        case "the driver":
+            live = LiveStorage(database, "s")
+            live.create_new_trial(0)
+            live.flush()
+        case "Optuna's API":
+            database.create_new_trial(1)
+        case _:
+            optuna.storages.get_storage(database).create_new_trial(1)
+    (trial,) = optuna.load_study(study_name="s", storage=opened()).trials
+    assert (trial._trial_id, trial.params, trial.values, trial.intermediate_values) == (1, {}, None, {})
+    assert trial.user_attrs == trial.system_attrs == {}
+
+
+def test_a_new_study_begins_without_rows(opened: Any, orphaned: Path) -> None:
+    study = optuna.create_study(study_name="new", storage=opened(), direction="maximize")
+    assert study._study_id == 2 and study.direction.name == "MAXIMIZE"
+    assert study.user_attrs == study._storage.get_study_system_attrs(2) == {}
+    assert study.trials == []
+
+
+def test_rows_that_a_deletion_missed_are_deleted_by_the_search_it_ended(opened: Any, orphaned: Path) -> None:
+    live = LiveStorage(opened(), "s")
+    live.create_new_trial(0)
+    with closing(sqlite3.connect(orphaned)) as connection, connection:
+        connection.execute("DELETE FROM study_directions WHERE study_id = 1")
+        connection.execute("DELETE FROM studies")
+    with pytest.raises(StorageError, match="deleted while it was searched"):
+        live.flush()
+    assert not any(rows(orphaned).values())
+
+
+def test_a_study_is_deleted_with_what_is_written_meanwhile(tmp_path: Path, opened: Any) -> None:
+    """Optuna reads which rows there are, and deletes those; a search writes in between."""
+    database, wrote = opened(), []
+    study = optuna.load_study(study_name="s", storage=database)
+    study.ask().report(1.0, 1)
+
+    def interfere(*_: object) -> None:
+        steps = "(SELECT 1 + max(step) FROM trial_intermediate_values)"
+        report = f"(1, {steps}, 777, 'FINITE')"
+        with (
+            closing(sqlite3.connect(tmp_path / "a.db", timeout=0)) as other,
+            other,
+            suppress(sqlite3.OperationalError),  # by now it is locked
+        ):
+            columns = "trial_id, step, intermediate_value, intermediate_value_type"
+            other.execute(f"INSERT INTO trial_intermediate_values ({columns}) VALUES {report}")
+            wrote.append(report)
+
+    sqlalchemy.event.listen(database.engine, "before_cursor_execute", interfere)
+    optuna.delete_study(study_name="s", storage=database)
+    assert wrote and not any(rows(tmp_path / "a.db").values())
+
+
+def test_optunas_api_writes_nothing_for_what_is_gone(tmp_path: Path, opened: Any) -> None:
+    database = opened()
+    with pytest.raises(sqlalchemy.exc.IntegrityError), database.engine.begin() as connection:
+        connection.exec_driver_sql("INSERT INTO trial_user_attributes (trial_id, key) VALUES (9, 'a')")
+    with pytest.raises(KeyError):
+        database.delete_study(9)

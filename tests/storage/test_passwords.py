@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hpsearch.storage.passwords import hidden, without_passwords
@@ -39,4 +41,13 @@ def test_a_message_that_quotes_a_word_quotes_it_without_its_password() -> None:
     said = "unexpected (postgresql://u:other@h/d) of me@home, no such file mysql://u:secret@h/d"
     assert without_passwords(said, words) == (
         "unexpected (postgresql://u:***@h/d) of me@home, no such file mysql://u:***@h/d"
+    )
+
+
+def test_a_message_that_cuts_a_word_or_takes_it_for_a_path_has_nothing_of_the_password() -> None:
+    long = "postgresql://u:a-long-secret@h/d"
+    said = f'not "{long[:21]}... and not "{long[:15]}...; cannot write {Path(long)}, {Path(long[:20])}...'
+    assert without_passwords(said, ["--name", long]) == (
+        'not "postgresql://u:***... and not "postgresql://u:...; '
+        "cannot write postgresql:/u:***@h/d, postgresql:/u:***..."
     )
