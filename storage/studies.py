@@ -38,7 +38,7 @@ from .claims import Claim, Owner, claim_new
 from .database import open_storage, readable, resolve_url
 from .files import copied_files, has_files, has_trials, remove_folder, runs_folder
 from .live import COMMAND, Command, LiveStorage
-from .rows import STUDIES, STUDY_SYSTEM, STUDY_USER, insert_study, write_attrs
+from .rows import STUDIES, STUDY_SYSTEM, STUDY_USER, TRIALS, insert_study, write_attrs
 from .states import confirms, state_of
 
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
@@ -257,6 +257,14 @@ def load_study(storage: RDBStorage, name: str) -> optuna.Study:
         )
         raise StorageError(f'there is no study "{name}"{hint}')
     return optuna.load_study(study_name=name, storage=storage)
+
+
+def count_trials(database: RDBStorage, name: str) -> int:
+    """How many trials a study has, whatever is in them. Raises `StorageError` where there is none."""
+    load_study(database, name)
+    count = sqlalchemy.select(sqlalchemy.func.count()).select_from(TRIALS.join(STUDIES))
+    with readable(), database.engine.connect() as connection:
+        return connection.scalar(count.where(STUDIES.c.study_name == name)) or 0
 
 
 def quiet_optuna() -> None:

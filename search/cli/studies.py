@@ -246,12 +246,19 @@ def delete(
     """
     if not yes and not _can_ask():
         raise UsageError("there is no terminal to ask at; --yes deletes without asking")
-    from ...storage import database, files, studies
+    from ...storage import DatabaseUnavailable, StorageError, claims, database, files, studies
 
     url = database.resolve_url(storage)
     opened, folder = database.open_storage(url), files.runs_folder(url, runs)
-    count = len(studies.load_study(opened, study).get_trials(deepcopy=False))
-    claim = studies.claim_on(opened, study, folder, database.sqlite_file(url))
+    count = studies.count_trials(opened, study)
+    try:
+        claim = studies.claim_on(opened, study, folder, database.sqlite_file(url))
+    except DatabaseUnavailable:
+        raise
+    except StorageError as error:  # a damaged one can be deleted, too
+        keep_files = True
+        common.say(f"{error}; its files stay")
+        claim = claims.Claim(folder, study, "", None)
     kept, place = claim.kept, claim.folder
     what = f'the study "{study}" with its {count} trials'
     if others := studies.sharing_folder(opened, study):

@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -247,3 +248,40 @@ def test_train_says_what_it_runs(database: Path, bomb: Path, tmp_path: Path, mor
     done = CliRunner().invoke(app, ["train", str(exported), "-o", str(tmp_path / "out"), *more])
     said = done.output if not more else done.stderr
     assert f"training touch {bomb} " in said and bomb.exists()
+
+
+# Beside one that is damaged
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("UPDATE study_user_attributes SET value_json = 'not json' WHERE key = 'hpsearch:spec'", "JSONDecode"),
+        ("UPDATE study_user_attributes SET value_json = '5' WHERE key = 'hpsearch:folder'", "hpsearch:folder is 5"),
+        ("UPDATE study_user_attributes SET value_json = '{}' WHERE key = 'hpsearch:spec'", "a space that is none"),
+        ("UPDATE trials SET state = 'NONSENSE' WHERE study_id = 1", "NONSENSE"),
+        ("DELETE FROM study_directions WHERE study_id = 1", "it has no direction"),
+    ],
+)  # fmt: skip
+def test_a_damaged_study_is_listed_with_the_reason_and_the_others_are_as_usual(
+    database: Path, sql: str, reason: str
+) -> None:
+    storage = open_storage(resolve_url(str(database)))
+    theirs = optuna.create_study(study_name="theirs", storage=storage)
+    theirs.set_user_attr("confirms", "as another program has it")
+    trial = optuna.create_trial(value=1.0, user_attrs={"confirms": "theirs"})
+    theirs.add_trial(trial)
+    change(database, sql)
+    listed = call(database, ["list"])
+    assert listed.exit_code == 0 and "study cannot be read" in " ".join(listed.stdout.split())
+    assert reason in listed.stderr
+    found = {study["name"]: study for study in json.loads(call(database, ["list", "--json"]).stdout)}
+    assert reason in found["study"]["unreadable"]
+    assert (found["theirs"]["best"], found["theirs"]["unreadable"]) == (1.0, None)
+    other = SPACE | {"name": "other", "objective": f"{database.parent}/objective.py:train"}
+    (database.parent / "objective.py").write_text(OBJECTIVE)
+    assert len(run(Spec.from_json(other), storage=str(database)).trials) >= 5
+    assert call(database, ["show", "other"]).exit_code == 0
+    assert call(database, ["delete", "other", "--yes"]).exit_code == 0
+    assert call(database, ["delete", "study", "--yes"]).exit_code == 0
+    assert [study["name"] for study in json.loads(call(database, ["list", "--json"]).stdout)] == ["theirs"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -17,9 +18,13 @@ from typing import Any
 import alembic.command
 import optuna
 import pytest
+from typer.testing import CliRunner
 
+from hpsearch.search import open_study
+from hpsearch.search.cli.app import app, exit_code
 from hpsearch.search.errors import SearchError
 from hpsearch.storage import StorageError, connection, database, studies
+from hpsearch.storage.backup import backup
 from hpsearch.storage.files import trial_folder
 
 OBJECTIVES = Path(__file__).with_name("objectives.py")
@@ -184,8 +189,32 @@ def test_a_database_that_may_only_be_read_is_refused_before_anything_is_asked(
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(StorageError, match=r"the database .*studies\.db or its folder cannot be written"):
         bench.search(space(bench, budget={"trials": 8}))
+    assert [found.states for found in studies.summaries(database.open_storage(bench.url))] == [
+        {"complete": 4}
+    ]
+    assert len(open_study("study", storage=bench.url).trials) == 4
+    assert backup(small_disk / "studies.db", bench.folder / "backup.db").trials == 4
+    for words in (["delete", "study", "--yes"], ["kill", "study", "0"], ["stop", "study"]):
+        code = exit_code(CliRunner().invoke(app, [*words, "--storage", bench.url]).exception or Exception())
+        assert code == 1 or words[0] == "stop"
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     assert complete(bench)
+
+
+@one_backend
+@pytest.mark.any_backend
+def test_what_a_search_wrote_to_a_log_is_read_where_nothing_can_be_written(
+    bench: Any, small_disk: Path
+) -> None:
+    """As of another user's search that runs now."""
+    storage = database.open_storage(bench.url, create=True)
+    optuna.create_study(study_name="there", storage=storage)
+    for left in ("", "-wal", "-shm"):
+        shutil.copy(f"{file_of(bench)}{left}", small_disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    assert (small_disk / "studies.db-wal").stat().st_size > 0
+    there = database.open_storage(f"sqlite:///{small_disk / 'studies.db'}")
+    assert [found.name for found in studies.summaries(there)] == ["there"]
 
 
 @one_backend
@@ -298,7 +327,9 @@ def test_a_new_study_takes_nothing_from_the_files_of_another(bench: Any) -> None
     assert (bench.folder / "runs" / "study-2" / "3").is_dir()
     through_the_dashboard(bench.url, "/api/studies/1/rename", {"study_name": "other"})
     bench.search(space(bench, search={"sampler": "random", "seed": 3}))
-    studies.delete_study(database.open_storage(bench.url), "other", runs=bench.folder / "runs", files=True)
+    opened = database.open_storage(bench.url)
+    claim = studies.claim_on(opened, "other", bench.folder / "runs", file_of(bench))
+    studies.delete_study(opened, "other", claim)
     assert sorted(path.name for path in (bench.folder / "runs").iterdir()) == ["study", "study-3"]
 
 
