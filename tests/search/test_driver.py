@@ -121,6 +121,16 @@ def test_an_assignment_is_in_the_database_before_it_is_given(table: Table, make_
     assert (given.folder / CONFIG).is_file()
 
 
+def test_a_new_trial_takes_nothing_from_files_that_its_number_has(table: Table, make_spec: Any) -> None:
+    """Its database was put back from a backup, and its folder is of the trial that is lost."""
+    folder = trial_folder(table.runs, "study", 0)
+    (folder / CHECKPOINT).mkdir(parents=True)
+    (folder / CHECKPOINT / "state.pt").touch()
+    (folder / METRICS).write_text('{"step": 1, "value": 777.0}\n')
+    assert asked(table.driver(make_spec())).folder == folder
+    assert [path.name for path in folder.iterdir()] == [CONFIG]
+
+
 def test_a_report_is_in_the_database_before_it_is_answered(table: Table, make_spec: Any) -> None:
     driver = table.driver(make_spec())
     asked(driver)
