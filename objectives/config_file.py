@@ -19,11 +19,15 @@ from ruamel.yaml import YAML
 from ruamel.yaml.anchor import Anchor
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from .base import ObjectiveError
+
+MOST_VALUES = 100_000  # of a file, after aliases are written out
+DEEPEST = 100  # levels
 
 # The macro of a command: the file, and what of the trial's own goes into it.
 CONFIG = re.compile(r"\$\{config:(?P<file>[^}]+?)(?P<own>(?:\s+[\w.]+=[^\s}]*\$[^\s}]+)*)\s*(?:\}|$)")
@@ -77,12 +81,45 @@ def _read(source: Path, yaml: YAML) -> tuple[dict[str, Any], bool]:
     is_json = source.suffix.lower() == ".json"
     what = "JSON" if is_json else "YAML"
     try:
+        if not is_json:
+            check_size(text)
         content = json.loads(text) if is_json else yaml.load(text)
-    except (ValueError, YAMLError) as error:
+    except (ValueError, YAMLError, RecursionError) as error:
         raise ObjectiveError(f"the configuration file {source} is no {what}: {error}") from error
     if not isinstance(content, dict):
         raise ObjectiveError(f"the configuration file {source} is read as {what}, and holds no mapping")
     return content, is_json
+
+
+def check_size(text: str) -> None:
+    """Raise `ValueError`, with the line, where a text of YAML has no end, or far more in it than it is long.
+
+    Aliases multiply what they refer to, and one may refer to a list or mapping around it.
+    """
+    around: list[tuple[str | None, int]] = []  # the anchor of each that is open, and how much was before it
+    sizes: dict[str, int | None] = {}  # of what has an anchor; None while it is open
+    count = 0
+    for event in YAML(typ="safe", pure=True).parse(text):
+        line = event.start_mark.line + 1
+        anchor = getattr(event, "anchor", None)
+        if isinstance(event, AliasEvent):
+            if (size := sizes.get(event.anchor, 0)) is None:
+                raise ValueError(f"line {line}: the alias *{event.anchor} refers to what it stands in")
+            count += size
+        elif isinstance(event, CollectionEndEvent):
+            anchor, before = around.pop()
+            if anchor is not None:
+                sizes[anchor] = count - before
+        elif isinstance(event, CollectionStartEvent):
+            around.append((anchor, count))
+            sizes |= {} if anchor is None else {anchor: None}
+        elif isinstance(event, ScalarEvent):
+            sizes |= {} if anchor is None else {anchor: 1}
+        count += isinstance(event, CollectionStartEvent | ScalarEvent)
+        if count > MOST_VALUES:
+            raise ValueError(f"line {line}: more than {MOST_VALUES:,} values, with aliases written out")
+        if len(around) > DEEPEST:
+            raise ValueError(f"line {line}: nested deeper than {DEEPEST} levels")
 
 
 def _put(content: Any, name: str, value: Any, source: Path) -> None:

@@ -21,7 +21,7 @@ from .base import ObjectiveError
 from .command import LISTS as LIST_MACROS
 from .command import MACRO, as_text, expand, flat
 from .command import OWN as OWN_MACROS
-from .config_file import CONFIG, copies, read_config
+from .config_file import CONFIG, check_size, copies, read_config
 
 LISTS = tuple(f"${{{name}}}" for name in LIST_MACROS if name.startswith("args"))  # have the parameters
 ASSIGNED = re.compile(r"(?:--|\+{0,2}(?=[A-Za-z_]))([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
@@ -176,6 +176,7 @@ def _is_value(word: str) -> bool:
 def _value(text: str) -> Any:
     """A word as YAML reads it; what is none of that is a text."""
     try:
+        check_size(text)
         value = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError):
         return text

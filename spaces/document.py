@@ -37,6 +37,7 @@ LARGEST_FILE = 4 * LARGEST_TEXT  # bytes
 MOST_VALUES = 20_000  # after aliases are written out
 DEEPEST = 20  # levels
 LARGEST_INTEGER = 2**63
+HALF_A_CHARACTER = "holds half a character: a surrogate such as \\ud83e stands for nothing without its other half"
 
 NULL = re.compile(r"|~|null|Null|NULL")
 TRUE = re.compile(r"true|True|TRUE")
@@ -169,7 +170,11 @@ class _Composer:
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
         start = event.start_mark.index
         if isinstance(event, ScalarEvent):
-            node = Node(line, column, event.value, str, (start, event.end_mark.index), event.style is None)
+            try:
+                text = with_whole_characters(event.value)
+            except UnicodeDecodeError:
+                raise self.refusal(event, HALF_A_CHARACTER) from None
+            node = Node(line, column, text, str, (start, event.end_mark.index), event.style is None)
         elif isinstance(event, SequenceStartEvent):
             items = list(self.items(SequenceEndEvent, depth))
             node = Node(line, column, items, list, (start, self._end(event, items)), flow=event.flow_style)
@@ -278,6 +283,14 @@ def written(value: Any) -> str:
         return value
     said = json.dumps(value, ensure_ascii=False)
     return said if said.isprintable() else "".join(map(_visible, said))
+
+
+def with_whole_characters(text: str) -> str:
+    """The text with one character for each pair of surrogates, as JSON escapes what is beyond 16 bits.
+
+    Raises `UnicodeDecodeError` where one stands alone.
+    """
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def _visible(character: str) -> str:

@@ -126,6 +126,8 @@ def _names(node: ast.AST, levels: int) -> Iterator[str]:
         case ast.Constant(value=value):
             if not isinstance(value, bool | int | float | str | None):
                 raise ExpressionError(f"holds {value!r:.40}, neither number nor text", _column(node))
+            if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise ExpressionError("holds half a character; write it itself, not its escape", _column(node))
             _bounded(value, node)
             return
         case ast.Name() | ast.Attribute():

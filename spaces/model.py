@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from .document import HALF_A_CHARACTER, with_whole_characters
 from .expressions import Expression, ExpressionError
 
 SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -88,10 +89,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {plain(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, int | float) and not isinstance(value, bool):
         return number(value)
-    if isinstance(value, str | bool | None):
+    if isinstance(value, str):
+        return _whole(value)
+    if isinstance(value, bool | None):
         return value
     raise refuse(("", f"must be text, number, true, false, null or a list of these, not {show(value)}"))
 
@@ -112,7 +115,14 @@ def text(value: Any) -> str:
     """The value where it is a text that says something."""
     if not isinstance(value, str) or not value.strip():
         raise refuse(("", f"must be a text, not {show(value)}"))
-    return value
+    return _whole(value)
+
+
+def _whole(value: str) -> str:
+    try:
+        return with_whole_characters(value)
+    except UnicodeDecodeError:
+        raise refuse(("", HALF_A_CHARACTER)) from None
 
 
 def named(key: str, default: str | None = None) -> Discriminator:

@@ -193,6 +193,8 @@ SETTINGS = {
     "goal: minimize: x": "7:15: no YAML: mapping values are not allowed here",
     "budget:\n\ttrials: 3": "8:1: no YAML: YAML is indented with spaces; this is a tab",
     "budget: {trials: 3": "no YAML: ",
+    'metric2: "\\ud83e"': "7:10: holds half a character: a surrogate such as \\ud83e stands for nothing",
+    '"\\udd86\\ud83e": 1': "7:1: holds half a character",
     "name2: \x07": "7:8: no YAML: special characters are not allowed",
 }
 

@@ -88,6 +88,7 @@ def test_names_are_what_is_read() -> None:
         "b'x'": "holds b'x', neither number nor text",
         "3j": "holds 3j, neither number nor text",
         "...": "neither number nor text",
+        "a == '\\ud83e\\udd86'": "holds half a character; write it itself, not its escape",
         "1e999": "gives no finite number",
         "9" * 40: "gives a number that is too large",
         "-" * 200 + "a": "is nested deeper than 40 levels",

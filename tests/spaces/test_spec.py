@@ -41,6 +41,35 @@ def test_defaults() -> None:
     assert how.cpus_per_trial is how.gpus_per_trial is how.max_memory is None
 
 
+@given(texts=st.lists(st.text(), min_size=2, max_size=4, unique=True), escaped=st.booleans())
+def test_any_text_is_read_as_json_writes_it(texts: list[str], escaped: bool) -> None:
+    """With `ensure_ascii`, as by default, it writes what is beyond 16 bits as two surrogates."""
+    data = loads(SMALL).to_json() | {"parameters": {"x": {"choices": texts}}}
+    written = json.dumps({k: v for k, v in data.items() if v is not None}, ensure_ascii=escaped)
+    if not escaped:  # some characters stand in no YAML as they are
+        written = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in written)
+    spec = loads(written)
+    assert spec.space.searched_parameter("x").values() == texts
+    assert Spec.from_json(json.loads(json.dumps(spec.to_json()))).fingerprint() == spec.fingerprint()
+
+
+@pytest.mark.parametrize("text", ["\ud83e", "\udd86\ud83e", "a\udc80"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        lambda text: {"parameters": {"x": [text, "b"]}},
+        lambda text: {"parameters": {"x": [1, 2], "y": {"value": [{"a": text}]}}},
+        lambda text: {"parameters": {"x": [1, 2], "y": {"value": {text: 1}}}},
+        lambda text: {"metric": text},
+        lambda text: {"name": text},
+        lambda text: {"objective": {"command": ["echo", text]}},
+    ],
+)
+def test_half_a_character_is_refused_from_python_too(fields: Any, text: str) -> None:
+    with pytest.raises(SpaceError, match="half a character|that no name has"):
+        Spec.from_json(loads(SMALL).to_json() | fields(text))
+
+
 @pytest.mark.parametrize(
     ("written", "value"),
     {
