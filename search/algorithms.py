@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.distributions import (
     BaseDistribution,
@@ -36,6 +37,7 @@ ATTEMPTS = 1000  # refused proposals before the search gives up
 AGAIN = 50  # proposals that a trial already has before what is left is listed
 MODELLED = 10  # of them by the sampler itself: one that is sure of what is not allowed proposes it again
 SURE = frozenset({"gp"})  # samplers that always do, whatever their seed, and take seconds
+MANY = 1 << 20  # values of a range: more are as good as a continuous one, and some samplers list them
 # Of the proposals that no model makes: the share drawn around a stated prior, and their spread in ranges.
 _PRIOR_SHARE = {"low": 0.3, "medium": 0.5, "high": 0.7}
 _PRIOR_SPREAD = {"low": 0.25, "medium": 0.15, "high": 0.08}
@@ -126,6 +128,26 @@ class WholeSampler(BaseSampler):
     ) -> dict[str, BaseDistribution]:
         return self._distributions
 
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """A proposal's labels. Raises `SearchError` where the library that makes it fails."""
+        try:
+            with np.errstate(all="ignore"):  # some calculate with infinities, and go on
+                return self.propose(study, trial)
+        except SearchError:
+            raise
+        except Exception as error:
+            sampler, what = self._spec.search.sampler, f"{type(error).__name__}: {error}".splitlines()[0]
+            raise SearchError(
+                f'the sampler "{sampler}" cannot propose trial {trial.number}: {what:.300}; '
+                "another one may, under another --name"
+            ) from error
+
+    def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
+        """The labels of a whole configuration."""
+        raise NotImplementedError
+
     def given(self, trial: FrozenTrial) -> dict[str, Any]:
         """The values that a trial was put up with, which `put_up_with` has checked."""
         parameters = self._spec.parameters
@@ -134,10 +156,14 @@ class WholeSampler(BaseSampler):
             for name, label in trial.system_attrs.get(FIXED, {}).items()
         }
 
-    def broken(self, config: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
-        """What keeps a proposal from being one: a constraint, or that it has no place for what is given."""
+    def proposal(
+        self, suggest: Callable[[str, Range | Choice], Any], given: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], str | None]:
+        """A proposal's labels, and what refuses it: the space, or that it has no place for what is given."""
+        config, refused = self._space.proposed(suggest)
         lost = next((name for name in given if name not in config), None)
-        return self._space.violated(config) if lost is None else f"{lost} does not exist"
+        told = refused if lost is None else f"{lost} does not exist"
+        return labelled(self._space, self._spec.parameters, config), told
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -166,9 +192,7 @@ class SpaceSampler(WholeSampler):
         self._inner = self._make(derived_seed(self._spec.search.seed, "sampler", trial.number))
         self._inner.before_trial(study, trial)
 
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         taken, again, known = _tried_but(study, trial), 0, None
         given = self.given(trial)
         modelled = 1 if self._spec.search.sampler in SURE else MODELLED
@@ -178,9 +202,8 @@ class SpaceSampler(WholeSampler):
                 self._inner = optuna.samplers.RandomSampler(seed)
             elif attempt:
                 self._inner = self._make(seed)
-            config = self._space.resolve(self._suggester(study, trial, random.Random(seed), given))
-            labels = labelled(self._space, self._spec.parameters, config)
-            broken = self.broken(config, given)
+            suggester = self._suggester(study, trial, random.Random(seed), given)
+            labels, broken = self.proposal(suggester, given)
             if broken is None:
                 if key_of(labels) not in taken:
                     return labels
@@ -230,8 +253,10 @@ class SpaceSampler(WholeSampler):
         """
         search = self._spec.search
         if isinstance(search, TPE) and search.multivariate is not False and not self._conditional:
-            return {name: d for name, d in self._distributions.items() if not d.single()}
-        return self._inner.infer_relative_search_space(study, trial)
+            space = {name: d for name, d in self._distributions.items() if not d.single()}
+        else:
+            space = self._inner.infer_relative_search_space(study, trial)
+        return {name: _modelled(d) for name, d in space.items()}
 
     @staticmethod
     def _from_prior(parameter: Range | Choice, rng: random.Random) -> Any:
@@ -257,9 +282,7 @@ class GridSampler(WholeSampler):
     Optuna's own needs a plain product: it knows neither conditions nor constraints, and shuffles on resume.
     """
 
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         given = self.given(trial)
         return self.next(study, given) or next(self._points(given), {})
 
@@ -278,6 +301,15 @@ class GridSampler(WholeSampler):
         for config in self._space.grid():
             if all(name in config and config[name] == value for name, value in given.items()):
                 yield labelled(self._space, self._spec.parameters, config)
+
+
+def _modelled(distribution: BaseDistribution) -> BaseDistribution:
+    """What a model is told of a distribution: that it is continuous, where it has very many values."""
+    if isinstance(distribution, IntDistribution | FloatDistribution) and distribution.step is not None:
+        low, high = float(distribution.low), float(distribution.high)
+        if (high - low) / distribution.step > MANY:
+            return FloatDistribution(low, high, log=distribution.log)
+    return distribution
 
 
 def _tried_but(study: optuna.Study, trial: FrozenTrial) -> set[Key]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,10 @@ class Cube:
         self.unordered = np.array([isinstance(p, Choice) and not is_ordered(p) for p in parameters], bool)
         self._sizes = [len(p.choices) if isinstance(p, Choice) else 0 for p in parameters]
 
-    def config(self, point: Array, given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """The configuration at a point, whole, with values that are given in any case."""
+    def suggester(
+        self, point: Array, given: Mapping[str, Any] = MappingProxyType({})
+    ) -> Callable[[str, Range | Choice], Any]:
+        """Suggests what lies at a point, with values that are given in any case."""
         place = point.tolist()
 
         def suggest(name: str, _: Range | Choice) -> Any:
@@ -40,7 +42,7 @@ class Cube:
             axis = self._axes[name]
             return axis.value(place[axis.index])
 
-        return self._space.resolve(suggest)
+        return suggest
 
     def point(self, config: Mapping[str, Any]) -> Array:
         """The point of a configuration; of what it lacks the middle."""

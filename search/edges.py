@@ -15,7 +15,6 @@ from ..spaces import (
     End,
     Limits,
     Range,
-    SpaceError,
     Spec,
     describe,
     is_ordered,
@@ -107,10 +106,8 @@ def _is_allowed(spec: Spec, name: str, wider: Range | Choice, best: Sequence[Fro
     beyond = [value for value in values if not _has(parameter, value)]
 
     def allowed(config: dict[str, Any], value: Any) -> bool:
-        try:
-            return spec.space.violated(cube.config(cube.point(config), {**config, name: value})) is None
-        except SpaceError:  # an expression has no value there
-            return False
+        suggester = cube.suggester(cube.point(config), {**config, name: value})
+        return spec.space.proposed(suggester)[1] is None
 
     configs = [config_of(spec, trial) for trial in best if has_config(spec, trial)]
     return any(allowed(config, value) for config in configs for value in beyond)

@@ -374,10 +374,10 @@ def _configs(spec: Spec) -> Iterator[dict[str, Any]]:
         yield baseline
     cube = Cube(spec.space)
     if not cube.dimensions:
-        yield from [cube.config(np.empty(0))] * FEWEST
+        yield from [spec.space.resolve(cube.suggester(np.empty(0)))] * FEWEST
         return
     rng = np.random.default_rng(derived_seed(spec.search.seed, "plan"))
     for point in qmc.Sobol(cube.dimensions, scramble=True, rng=rng).random_base2(MOST):
-        config = cube.config(point)
-        if spec.space.violated(config) is None:
+        config, refused = spec.space.proposed(cube.suggester(point))
+        if refused is None:
             yield config

@@ -32,8 +32,9 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from .algorithms import MANY
+
 _GENERATORS = threading.Lock()  # over Python's and numpy's own, which adaptive TPE draws from
-MANY = 1 << 20  # values of a range: more are as good as a continuous one
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # of all trials: a proposal is not to depend on a clock
 
 

@@ -23,13 +23,12 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import ThreadpoolController
 
 from ..spaces import Choice, Spec
 from ..storage.states import unusable
-from .algorithms import AGAIN, ATTEMPTS, WholeSampler, all_refused, derived_seed, labelled
+from .algorithms import AGAIN, ATTEMPTS, WholeSampler, all_refused, derived_seed
 from .cube import Cube
 from .explain import SUGGESTED
 from .gaussian import Array, GaussianProcess, Indices, log_expected_improvement, standardised
@@ -59,9 +58,7 @@ class RungGPSampler(WholeSampler):
         last = spec.early_stopping.max  # all rungs are below it
         self._places = places_of(spec) + ([] if last is None else [last])  # none where only ends compare
 
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         others = decided(study._get_trials(deepcopy=False))  # of all brackets
         trials = [t for t in others if t.params and t.number != trial.number]
         rng = np.random.default_rng(derived_seed(self._spec.search.seed, "sampler", trial.number))
@@ -166,8 +163,8 @@ class RungGPSampler(WholeSampler):
 
         def add(candidates: Array, keep: int) -> None:
             nonlocal found, scores
-            configs = [self._cube.config(candidate) for candidate in candidates]
-            legal = [self._cube.point(c) for c in configs if self._space.violated(c) is None]
+            proposed = [self._space.proposed(self._cube.suggester(candidate)) for candidate in candidates]
+            legal = [self._cube.point(config) for config, refused in proposed if refused is None]
             if legal:
                 fresh = np.stack(legal)
                 columns = self._cube.features(fresh)[0]
@@ -230,9 +227,7 @@ class RungGPSampler(WholeSampler):
         """The labels of the configuration at a point; of another where it breaks a constraint or is taken."""
         again, known, broken = 0, None, None
         for _ in range(ATTEMPTS):
-            config = self._cube.config(point, given)
-            labels = labelled(self._space, self._spec.parameters, config)
-            broken = self.broken(config, given)
+            labels, broken = self.proposal(self._cube.suggester(point, given), given)
             if broken is None:
                 if key_of(labels) not in taken:
                     return labels

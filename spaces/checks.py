@@ -24,6 +24,7 @@ def warnings(spec: Spec) -> list[Issue]:
         *_logarithms(spec),
         *_resource(spec),
         *_grid(spec),
+        *_values(spec),
         *_constraints(spec),
         *_categories(spec),
     ]
@@ -81,10 +82,16 @@ def _grid(spec: Spec) -> Warnings:
         yield "budget.trials", f"the grid has {size} configurations; {trials} trials leave some out"
 
 
+def _values(spec: Spec) -> Warnings:
+    for path, told in spec.space.lacking():
+        yield path, f"{told}; configurations like this one are left out"
+
+
 def _constraints(spec: Spec) -> Warnings:
     share = spec.space.feasible_share()
     if share < SCARCE:
-        yield "constraints", f"only {share:.1%} of random configurations satisfy them; narrow the ranges"
+        told = "satisfy them" if spec.constraints else "have a value for each expression"
+        yield "constraints", f"only {share:.1%} of random configurations {told}; narrow the ranges"
 
 
 def _categories(spec: Spec) -> Warnings:

@@ -37,7 +37,9 @@ LARGEST_FILE = 4 * LARGEST_TEXT  # bytes
 MOST_VALUES = 20_000  # after aliases are written out
 DEEPEST = 20  # levels
 LARGEST_INTEGER = 2**63
-HALF_A_CHARACTER = "holds half a character: a surrogate such as \\ud83e stands for nothing without its other half"
+HALF_A_CHARACTER = (
+    "holds half a character: a surrogate such as \\ud83e stands for nothing without its other half"
+)
 
 NULL = re.compile(r"|~|null|Null|NULL")
 TRUE = re.compile(r"true|True|TRUE")

@@ -34,7 +34,7 @@ class SpaceError(ValueError):
         super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[type[SpaceError], tuple[tuple[Issue, ...]]]:
-        return SpaceError, (self.issues,)  # the message is no argument: an error crosses processes whole
+        return type(self), (self.issues,)  # the message is no argument: an error crosses processes whole
 
 
 def quoted(words: Iterable[object]) -> str:

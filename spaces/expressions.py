@@ -53,7 +53,11 @@ class ExpressionError(ValueError):
         self.column = column
 
     def __reduce__(self) -> tuple[type[ExpressionError], tuple[str, int]]:
-        return ExpressionError, (self.message, self.column)
+        return type(self), (self.message, self.column)
+
+
+class NoNumber(ExpressionError):
+    """An expression has no value for these numbers; for others it may have one."""
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -127,7 +131,9 @@ def _names(node: ast.AST, levels: int) -> Iterator[str]:
             if not isinstance(value, bool | int | float | str | None):
                 raise ExpressionError(f"holds {value!r:.40}, neither number nor text", _column(node))
             if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-                raise ExpressionError("holds half a character; write it itself, not its escape", _column(node))
+                raise ExpressionError(
+                    "holds half a character; write it itself, not its escape", _column(node)
+                )
             _bounded(value, node)
             return
         case ast.Name() | ast.Attribute():
@@ -207,21 +213,23 @@ def _apply(node: ast.expr, function: Callable[..., Any], *operands: Any) -> Any:
     try:
         result = function(*operands)
     except ZeroDivisionError:
-        raise ExpressionError("divides by zero", _column(node)) from None
+        raise NoNumber("divides by zero", _column(node)) from None
     except OverflowError:
-        raise ExpressionError("gives a number that is too large", _column(node)) from None
-    except (TypeError, ValueError) as error:
+        raise NoNumber("gives a number that is too large", _column(node)) from None
+    except ValueError as error:
+        raise NoNumber(f"fails: {error}", _column(node)) from None
+    except TypeError as error:
         raise ExpressionError(f"fails: {error}", _column(node)) from None
     return _bounded(result, node)
 
 
 def _bounded(value: Any, node: ast.AST) -> Any:
     if isinstance(value, complex):
-        raise ExpressionError("has no real value", _column(node))
+        raise NoNumber("has no real value", _column(node))
     if isinstance(value, int) and abs(value) >= LARGEST:
-        raise ExpressionError("gives a number that is too large", _column(node))
+        raise NoNumber("gives a number that is too large", _column(node))
     if isinstance(value, float) and not math.isfinite(value):
-        raise ExpressionError("gives no finite number", _column(node))
+        raise NoNumber("gives no finite number", _column(node))
     return value
 
 

@@ -85,6 +85,7 @@ class Range(Conditional):
                 if (value := getattr(self, name)) is not None:
                     object.__setattr__(self, name, float(value))
         raise_all(self._problems())
+        raise_all(self._too_fine())
         raise_all(self._miss())
         raise_all(prior_problems(self.accept, self.prior))
         return self
@@ -111,6 +112,17 @@ class Range(Conditional):
             elif self.is_int and isinstance(value, float):
                 other = f"write an integer {name}, or min: {float(self.min)}"
                 yield name, f"two integer bounds make integers; {other}"
+        if not math.isfinite(self.max - self.min):
+            yield "max", f"max {self.max} minus min {self.min} is beyond floats, in which samplers calculate"
+
+    def _too_fine(self) -> Problems:
+        """Where step or factor makes more values than floats tell apart."""
+        largest = max(abs(self.min), abs(self.max))
+        fine = self.step is not None and not self.is_int and self.step < 4 * math.ulp(largest)
+        if fine or ((self.step or self.factor) and (self.count or 0) > LARGEST_INTEGER):
+            name = "step" if self.step is not None else "factor"
+            told = f"makes more values than floats tell apart here; leave {name} out"
+            yield name, f"{name} {getattr(self, name)} {told}"
 
     def _miss(self) -> Problems:
         """Where step or factor does not land on max: the nearest max that it does land on."""

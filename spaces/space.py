@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from .errors import Issue, SpaceError
-from .expressions import Expression, ExpressionError
+from .expressions import Expression, ExpressionError, NoNumber
 from .model import show
 from .parameters import Choice, Constant, Derived, Parameter, describe_condition
 from .ranges import Range
@@ -24,6 +24,10 @@ FEW = 1000  # configurations of a space that is small enough to look at each of 
 
 Suggest = Callable[[str, Range | Choice], Any]
 Limit = Callable[[Mapping[str, Any]], str | None]  # what is wrong with a configuration, if anything
+
+
+class NoValue(SpaceError):
+    """An expression has no value for these numbers; for others it may have one."""
 
 
 class Space:
@@ -53,6 +57,7 @@ class Space:
         self._limit = limit
         expressions = (*self._constraints, *self._expressions.values(), *self._conditions.values())
         self._text = sum(10 + len(expression.text) for expression in expressions)
+        self._is_free = not expressions and limit is None  # no configuration is refused
 
     def resolve(self, suggest: Suggest) -> dict[str, Any]:
         """A configuration, in the order of the file, from one suggestion for each active searched parameter.
@@ -60,6 +65,23 @@ class Space:
         Raises `SpaceError` where an expression has no value.
         """
         config: dict[str, Any] = {}
+        self._fill(config, suggest)
+        return self._in_order(config)
+
+    def proposed(self, suggest: Suggest) -> tuple[dict[str, Any], str | None]:
+        """The same configuration, and what refuses it: a constraint, the limit, an expression with no value.
+
+        Without a value that it needs itself, it comes as far as it goes.
+        """
+        config: dict[str, Any] = {}
+        try:
+            self._fill(config, suggest)
+        except SpaceError as error:
+            return self._in_order(config), error.issues[0].message
+        found = self._in_order(config)
+        return found, self.violated(found)
+
+    def _fill(self, config: dict[str, Any], suggest: Suggest) -> None:
         for name in self.order:
             parameter = self.parameters[name]
             expression = self._expressions.get(name)
@@ -71,6 +93,8 @@ class Space:
                 config[name] = parameter.value
             elif expression is not None and expression.names <= config.keys():
                 config[name] = self._evaluate(f"parameters.{name}.expr", expression, config)
+
+    def _in_order(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {name: config[name] for name in self.parameters if name in config}
 
     def passed(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,10 +104,13 @@ class Space:
     def violated(self, config: Mapping[str, Any]) -> str | None:
         """The first constraint that the configuration breaks, or what the limit says against it.
 
-        A constraint that names an inactive parameter holds.
+        A constraint that names an inactive parameter holds, and one that has no value does not.
         """
-        for broken in self._broken(config):
-            return broken.text
+        try:
+            for broken in self._broken(config):
+                return broken.text
+        except SpaceError as error:
+            return error.issues[0].message
         return None if self._limit is None else self._limit(config)
 
     def _broken(self, config: Mapping[str, Any]) -> Iterator[Expression]:
@@ -108,10 +135,10 @@ class Space:
         """A random configuration that satisfies the constraints; raises `SpaceError` where none is found."""
         draws = self._draws(DRAWS)
         for _ in range(draws):
-            config = self._draw(rng)
-            if self.violated(config) is None:
+            config, refused = self._draw(rng)
+            if refused is None:
                 return config
-        message = f"none of {draws:,} random configurations satisfies the constraints"
+        message = f"none of {draws:,} random configurations satisfies the constraints; of the last: {refused}"
         raise SpaceError([self._issue("constraints", message)])
 
     def _draws(self, most: int) -> int:
@@ -119,12 +146,12 @@ class Space:
         return max(FEWEST_DRAWS, most * MUCH_TEXT // max(self._text, MUCH_TEXT))
 
     def feasible_share(self, seed: int = 0) -> float:
-        """The share of random configurations that satisfies the constraints."""
-        if not self._constraints and self._limit is None:
+        """The share of random configurations that satisfies the constraints, and has all its values."""
+        if self._is_free:
             return 1.0
         rng = random.Random(seed)
         samples = self._draws(SHARE_DRAWS)
-        return sum(self.violated(self._draw(rng)) is None for _ in range(samples)) / samples
+        return sum(self._draw(rng)[1] is None for _ in range(samples)) / samples
 
     def grid(self) -> Iterator[dict[str, Any]]:
         """Every configuration that satisfies the constraints; raises `SpaceError` on a continuous range."""
@@ -144,8 +171,8 @@ class Space:
                     turns.append(0)
                 return values[name][turns[len(asked) - 1]]
 
-            config = self.resolve(suggest)
-            if self.violated(config) is None:
+            config, refused = self.proposed(suggest)
+            if refused is None:
                 yield config
             while turns and turns[-1] + 1 == asked[len(turns) - 1]:
                 turns.pop()
@@ -166,8 +193,7 @@ class Space:
         if any(listed is None for listed in values):
             return None
         size = prod(len(listed or ()) for listed in values)
-        free = not self._constraints and self._limit is None
-        plain = free and all(p.when is None for p in self.parameters.values())
+        plain = self._is_free and all(p.when is None for p in self.parameters.values())
         return size if plain or size > LARGEST_COUNTED else sum(1 for _ in self.grid())
 
     def few(self) -> int | None:
@@ -180,12 +206,19 @@ class Space:
         return None if self._baseline is None else self._central(self._baseline)
 
     def central(self) -> dict[str, Any]:
-        """The baseline; without one the configuration of priors, middles and first choices."""
-        return self._central(self._baseline or {})
+        """The baseline; without one the configuration of priors, middles and first choices.
+
+        A random one where an expression has no value there.
+        """
+        try:
+            return self._central(self._baseline or {})
+        except NoValue:
+            return self.sample(random.Random(0))
 
     def corners(self) -> list[dict[str, Any]]:
         """The configurations of all lowest and all highest values, where they satisfy the constraints."""
-        return [config for config in (self._lowest(), self._highest()) if self.violated(config) is None]
+        found = [self.proposed(_lowest), self.proposed(_highest)]
+        return [config for config, refused in found if refused is None]
 
     def snap(self, name: str, value: float) -> int | float:
         """The value of a range nearest to `value`; in ratio where a factor multiplies."""
@@ -208,27 +241,49 @@ class Space:
                 yield f"parameters.{name}", "a grid needs values that can be listed; give a step or a factor"
 
     def problems(self) -> Iterator[Problem]:
-        """What only shows when configurations are made: expressions without a value, a bad baseline."""
+        """What only shows when configurations are made: expressions that have no value, a bad baseline."""
+        mistakes, lacking, whole = self._looked_at
+        found = mistakes or (lacking if not whole else {})
+        if not found and self._constraints and self.few() == 0:
+            found = {"constraints": "no configuration satisfies them"}
+        yield from found.items() if found else self._baseline_problems()
+
+    def lacking(self) -> Iterator[Problem]:
+        """Expressions that have no value in some of the configurations that were looked at."""
+        yield from self._looked_at[1].items()
+
+    @cached_property
+    def _looked_at(self) -> tuple[dict[str, str], dict[str, str], int]:
+        """What is wrong with expressions in whatever configuration, and which have no value in some.
+
+        Each with its path, the first for each: the same fault shows again and again. Then in how many
+        configurations all have one.
+        """
         rng = random.Random(0)
-        trials: list[Callable[[], Any]] = [self._lowest, self._highest, lambda: self._central({})]
-        trials += [lambda: self._draw(rng)] * 50
-        found: dict[str, str] = {}  # the first for each path; the same fault shows again and again
+        trials: list[Callable[[], Any]] = [
+            lambda: self.resolve(_lowest),
+            lambda: self.resolve(_highest),
+            lambda: self._central({}),
+        ]
+        trials += [lambda: self.resolve(_drawn_by(rng))] * 50
+        mistakes: dict[str, str] = {}
+        lacking: dict[str, str] = {}
+        whole = 0
         for trial in trials:
             try:
-                self.violated(trial())
+                next(self._broken(trial()), None)
+                whole += 1
             except SpaceError as error:
-                for issue in error.issues:
-                    found.setdefault(issue.path, issue.message)
-        if not found and self._constraints and self.few() == 0:
-            found["constraints"] = "no configuration satisfies them"
-        yield from found.items() if found else self._baseline_problems()
+                found = lacking if isinstance(error, NoValue) else mistakes
+                found.setdefault(error.issues[0].path, error.issues[0].message)
+        return mistakes, lacking, whole
 
     def _baseline_problems(self) -> Iterator[Problem]:
         try:
             config = self.baseline()
             found = [] if config is None else list(self.misfits(config, self._baseline or {}, "baseline"))
         except SpaceError as error:
-            yield from ((issue.path, issue.message) for issue in error.issues)
+            yield "baseline", error.issues[0].message
             return
         yield from ((f"baseline.{name}" if name else "baseline", message) for name, message in found)
 
@@ -240,14 +295,8 @@ class Space:
 
         return self.resolve(suggest)
 
-    def _lowest(self) -> dict[str, Any]:
-        return self.resolve(lambda _, p: p.min if isinstance(p, Range) else p.choices[0])
-
-    def _highest(self) -> dict[str, Any]:
-        return self.resolve(lambda _, p: p.max if isinstance(p, Range) else p.choices[-1])
-
-    def _draw(self, rng: random.Random) -> dict[str, Any]:
-        return self.resolve(lambda _, parameter: parameter.sample(rng))
+    def _draw(self, rng: random.Random) -> tuple[dict[str, Any], str | None]:
+        return self.proposed(_drawn_by(rng))
 
     def _active(self, name: str, parameter: Parameter, config: Mapping[str, Any]) -> bool:
         """Whether the parameter exists; one that depends on something that does not exist does not either."""
@@ -273,7 +322,8 @@ class Space:
         except ExpressionError as error:
             shown = ", ".join(f"{name}: {show(config[name])}" for name in sorted(expression.names))
             message = f"`{expression.text}` {error.message}" + (f" where {shown}" if shown else "")
-            raise SpaceError([self._issue(path, message)]) from None
+            kind = NoValue if isinstance(error, NoNumber) else SpaceError
+            raise kind([self._issue(path, message)]) from None
 
 
 def nested(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,6 +336,18 @@ def nested(config: Mapping[str, Any]) -> dict[str, Any]:
             inside = inside.setdefault(part, {})
         inside[last] = value
     return result
+
+
+def _lowest(_: str, parameter: Range | Choice) -> Any:
+    return parameter.min if isinstance(parameter, Range) else parameter.choices[0]
+
+
+def _highest(_: str, parameter: Range | Choice) -> Any:
+    return parameter.max if isinstance(parameter, Range) else parameter.choices[-1]
+
+
+def _drawn_by(rng: random.Random) -> Suggest:
+    return lambda _, parameter: parameter.sample(rng)
 
 
 def _listed(value: Any, wanted: Any) -> bool:

