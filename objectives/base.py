@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 LARGEST_STEP = 2**63 - 1
+LONGEST_NAME = 500  # letters of a metric's name; databases take 512, and one may get five before it
 MARK = "hpsearch"  # the key by which a printed line is known for one of `report`
 
 
@@ -80,7 +81,8 @@ class Trial(Protocol):
         Steps rise from report to report; one that does not, as of a last evaluation, is left out. Step 0 is
         what there is before any training. `metrics` are further numbers to keep beside the value.
         Raises `TrialStopped` when the search ends this trial here; the report itself is recorded.
-        Raises `TypeError` where the value is no number or the step not whole.
+        Raises `TypeError` where the value is no number or the step not whole, `ValueError` where a metric has
+        a name that no database holds.
         """
         ...
 
@@ -104,6 +106,16 @@ def as_step(step: Any) -> int:
     return whole
 
 
+def as_name(name: str) -> str:
+    """The name of a metric; raises `ValueError` where no database holds it."""
+    if not 0 < len(name) <= LONGEST_NAME:
+        told = f"{len(name)} letters, beginning with {name[:40]!r}" if name else "none"
+        raise ValueError(f"the name of a metric has {told}; names have 1 to {LONGEST_NAME}")
+    if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in name):
+        raise ValueError(f"the name {name!r:.60} of a metric holds NUL or half a character")
+    return name
+
+
 class Objective(Protocol):
     """Trains one trial and returns the final value of the study's metric."""
 
@@ -116,6 +128,6 @@ def report(value: float, *, step: int, **metrics: float) -> None:
     For scripts that run as `objective: {command: [...]}`. `value` is the study's metric. The search ends the
     script with SIGTERM, then SIGKILL, when its trial is over.
     """
-    numbers = {name: float(metric) for name, metric in metrics.items()}
+    numbers = {as_name(name): float(metric) for name, metric in metrics.items()}
     line = json.dumps({MARK: "report", "step": as_step(step), "value": float(value), **numbers})
     print(f"\n{line}", flush=True)  # on a line of its own, whatever was printed before

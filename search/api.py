@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial
 
 from ..objectives.resolve import describe
 from ..spaces import SpaceError, Spec, differences
-from ..storage import StorageError, database, files, provenance, studies
+from ..storage import StorageError, database, files, provenance, rows, studies
 from ..storage.connection import BUSY_SECONDS, patiently
 from . import auditing, plan
 from .algorithms import make_pruner
@@ -201,6 +201,7 @@ def run(
     worker_backend = make_backend(backend, spec, describe(spec.objective_words, objective), **options)
     studies.quiet_optuna()
     opened = patiently(lambda: database.open_storage(url, create=True, wait=BUSY_SECONDS), watcher.say)
+    _refuse_steps(spec, rows.largest_step(opened.engine))
     name = spec.name
     file = database.sqlite_file(url)
     claim = patiently(lambda: studies.claim_of(opened, name, folder, file), watcher.say)
@@ -297,6 +298,13 @@ def _stored_spec(name: str, stored: dict[str, Any]) -> Spec:
         return Spec.from_json(stored)
     except SpaceError as error:
         raise StorageError(f'the study "{name}" holds a space that is none: {error.issues[0]}') from error
+
+
+def _refuse_steps(spec: Spec, largest: int) -> None:
+    last = spec.early_stopping.max
+    if last is not None and last > largest:
+        told = f"is {last:,}, and this database holds steps up to {largest:,}; count in a larger unit"
+        raise SpaceError([spec.issue("early_stopping.max", f"{told}, or search in SQLite")])
 
 
 def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:

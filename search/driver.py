@@ -188,7 +188,8 @@ class Driver:
                 continue
             self._pace.slots = max(self._pace.slots, len(self.running))
             self._lives.flush()
-            return self._lives.assignment(running)
+            if running.number in self.running:  # the database has taken it
+                return self._lives.assignment(running)
         return None
 
     def report(
@@ -211,6 +212,11 @@ class Driver:
         if not math.isfinite(value):
             what = f"diverged: {self.spec.metric} was {value} at {counted(step, self.spec.resource)}"
             return self._lives.prune_unusable(running, "diverged", what)
+        if step > self._storage.largest_step:
+            most = f"this database holds steps up to {self._storage.largest_step:,}"
+            told = f"it reported step {step:,}, and {most}; report it in a larger unit, or search in SQLite"
+            self._lives.fail(running, told)
+            return told
         if step == 0 and 0 not in self.trials[number].intermediate_values:
             running.trial.report(value, 0)  # before any training: nothing is decided by it
         if step <= running.reported:
@@ -233,8 +239,8 @@ class Driver:
                 self._promoting.leave(self.trials[number])
             self._lives.prune(running, reason)
             return reason
-        if pauses and (told := self._pause_trial(running)) is not None:
-            return told
+        if pauses and (paused := self._pause_trial(running)) is not None:
+            return paused
         has_only_to_return = step == self.spec.early_stopping.max  # put back, it would have nothing to train
         if self._clock.suspends and not has_only_to_return:
             self.suspend(number)

@@ -146,11 +146,18 @@ class Lives:
         return 0 if number is None else self.trials[number].last_step or 0
 
     def flush(self) -> None:
-        """Write to the database; wait for it, and say so, while it cannot be written."""
+        """Write to the database; wait for it, and say so, while it cannot be written.
+
+        A trial of which it refuses something fails.
+        """
         try:
             patiently(self._storage.flush, self._say_that_it_waits)
         except StorageError as error:
             raise SearchError(str(error)) from error
+        for number, told in self._storage.take_refused().items():
+            running = self.take_away(number)
+            running.metrics.clear()  # which may be what it was
+            self.fail(running, f"the database does not take what it told: {told}")
 
     def _say_that_it_waits(self, message: str) -> None:
         leave = "; another signal leaves without it, and trials go on from their checkpoints"
@@ -408,6 +415,8 @@ class Lives:
         # A failed one keeps its checkpoint: it may be tried again.
         drop_checkpoints(self.folder(t.number) for t in ended if t.state == TrialState.PRUNED)
         for trial in ended:
+            if self.trials[trial.number].state != trial.state:
+                continue  # the database has refused its end, and it has failed meanwhile
             if self._promoting is not None:
                 self._promoting.ended(trial)
             if trial.state == TrialState.COMPLETE:

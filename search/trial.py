@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..objectives.base import NothingReported, ObjectiveError, ScriptError, TrialStopped, as_step
+from ..objectives.base import NothingReported, ObjectiveError, ScriptError, TrialStopped, as_name, as_step
 from ..storage.files import CHECKPOINT, METRICS, has_checkpoint
 from .seal import Seal
 
@@ -108,6 +108,8 @@ class FolderTrial(ABC):
             )
             return
         value = as_number(value, "report() was given")
+        for name in metrics:
+            as_name(name)
         numbers = {name: as_number(metric, f"report() was given {name}=") for name, metric in metrics.items()}
         self._last_step = step
         report = Report(step, value, numbers)

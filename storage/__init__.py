@@ -9,5 +9,9 @@ class UrlError(StorageError):
     """A URL cannot be that of a database of studies: wrong use, whatever there is."""
 
 
+class Refused(StorageError):
+    """The database does not take what was to be written, whenever it is tried."""
+
+
 class DatabaseUnavailable(StorageError):
     """The database cannot be read or written now; what was not written is kept, and may be tried again."""

@@ -19,7 +19,7 @@ from typing import TypeVar
 import sqlalchemy
 from sqlalchemy import exc
 
-from . import DatabaseUnavailable, StorageError
+from . import DatabaseUnavailable, Refused, StorageError
 from .database import cause
 
 BUSY_SECONDS = 1.0  # that a write waits for another program's, before the user hears of it
@@ -47,7 +47,8 @@ class DriverConnection:
     def transaction(self) -> Iterator[sqlalchemy.Connection]:
         """All that is done inside is done together, or not at all.
 
-        Raises `DatabaseUnavailable` where it may be tried again, and `StorageError` where it may not.
+        Raises `DatabaseUnavailable` where it may be tried again, and `StorageError` where it may not:
+        `Refused` where it is what was to be written.
         `IntegrityError` passes: somebody else changed what the statement rests on.
         """
         try:
@@ -56,6 +57,8 @@ class DriverConnection:
                 yield connection
         except exc.IntegrityError:
             raise
+        except (exc.DataError, OverflowError, UnicodeError) as error:
+            raise Refused(cause(error)) from error
         except (exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
             if self.file is None:
                 self.close()

@@ -22,7 +22,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import exc
 
-from . import DatabaseUnavailable, StorageError
+from . import DatabaseUnavailable, Refused, StorageError
 from .connection import DriverConnection
 from .database import cause, readable
 from .rows import (
@@ -33,6 +33,7 @@ from .rows import (
     Written,
     contents,
     drop_orphans,
+    largest_step,
     read_trials,
     write_attrs,
     write_trial,
@@ -64,6 +65,10 @@ REVIVED = "hpsearch:revived"  # how often a trial that had ended was put up agai
 COMMAND = "hpsearch:command:"  # and something unique: the study's attribute that holds one
 
 
+class _Tried(Exception):
+    """What was written is to be forgotten: it was to be seen whether it can be."""
+
+
 class _Changed(Exception):
     """Others changed the study since we last looked."""
 
@@ -89,12 +94,15 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self._identity = identity
         self._row = database.get_study_id_from_name(name)  # the study's primary key
         self._connection = DriverConnection(database.engine, self._row)
+        self.largest_step = largest_step(database.engine)
         self._written: dict[int, Written] = {}
         self._open: set[int] = set()  # numbers of trials that may still change
         self._changed: set[int] = set()  # numbers of trials that did since the last flush
         self._unsure = False  # whether the last flush was written: its answer was lost
         self.changes = 0  # of trials, so far: what was made of them holds while it stays the same
         self._news: list[str] = []
+        self._refused: dict[int, str] = {}  # trials that are here as the database has them, and why
+        self._set_back: set[int] = set()  # those of which the database has not taken their end since
         self._early: list[Command] = []  # asked of this process while it began
         self._study_user: dict[str, Any] = {}  # what the database holds of the study
         self._study_system: dict[str, Any] = {}
@@ -188,6 +196,7 @@ class LiveStorage(optuna.storages.InMemoryStorage):
     def flush(self) -> None:
         """Write everything that changed since the last flush, in one transaction.
 
+        What the database refuses of a trial is left out (`take_refused`).
         Raises `DatabaseUnavailable` where the database cannot be written now, and `StorageError` where
         it cannot be any more: the study or its file was deleted, or somebody else wrote trials into it.
         """
@@ -196,13 +205,25 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         if self._unsure:
             self._recall()
         try:
-            self._write()
+            try:
+                self._write()
+            except Refused as error:
+                self._set_aside(error)
+                self._write()
         except DatabaseUnavailable:
             self._unsure = self._connection.file is None  # a file says what it did
             raise
         except (_Changed, exc.IntegrityError):
             self._adapt()
             self._write_again()
+
+    def take_refused(self) -> dict[int, str]:
+        """Trials of which the database has refused something, and what it said, each once.
+
+        They are again as it has them: what is not there is lost.
+        """
+        refused, self._refused = self._refused, {}
+        return refused
 
     def take_commands(self) -> list[Command]:
         """What other processes asked since the last time. Raises as `flush` does."""
@@ -284,7 +305,9 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self._close_finished(written.keys())
 
     def _close_finished(self, numbers: Iterable[int]) -> None:
-        self._open.difference_update(n for n in numbers if self._trial(n).state.is_finished())
+        finished = {number for number in numbers if self._trial(number).state.is_finished()}
+        self._open -= finished
+        self._set_back -= finished
 
     def _recall(self) -> None:
         """Look at what the database holds of what changed: a server may have written and not said so."""
@@ -300,6 +323,40 @@ class LiveStorage(optuna.storages.InMemoryStorage):
             raise DatabaseUnavailable("others change the study at the same time") from error
         except exc.IntegrityError as error:
             raise StorageError(f"the study was changed while it was searched: {cause(error)}") from error
+
+    def _set_aside(self, error: Refused) -> None:
+        """Let trials of which the database refuses something be as it has them.
+
+        Raises the error where it is none, or one of which it has refused the rest as well.
+        """
+        refused = {n: told for n in sorted(self._changed) if (told := self._why_refused(n)) is not None}
+        if not refused or not self._set_back.isdisjoint(refused):
+            raise error
+        self._set_back |= refused.keys()
+        theirs = {trial.number: trial for trial in self._their_trials(self._row)}
+        for number in refused:
+            trial_id, found = self.trial_id(number), copy.copy(self._trial(number))
+            if number in theirs:
+                found = theirs[number]
+                found._trial_id = trial_id
+            else:  # it begins with nothing of its own
+                found.params, found.distributions, found.intermediate_values = {}, {}, {}
+                found.user_attrs, found.system_attrs = {}, {}
+                found.state, found.values, found.datetime_complete = TrialState.RUNNING, None, None
+            self._set_trial(trial_id, found)
+            self._open.add(number)
+        self._refused |= refused
+
+    def _why_refused(self, number: int) -> str | None:
+        """What the database has against writing a trial; None where it takes it."""
+        try:
+            with self._connection.transaction() as connection:
+                write_trial(connection, self._row, self._trial(number), self._written.get(number))
+                raise _Tried
+        except Refused as error:
+            return str(error)
+        except _Tried:
+            return None
 
     def _check(self, connection: sqlalchemy.Connection, trials: int) -> None:
         """Rows without a study would become those of the next one, which SQLite gives the same key."""

@@ -106,6 +106,11 @@ def _deletions(parent: sqlalchemy.Table, *, beyond: bool) -> list[sqlalchemy.Del
     return [table.delete().where(is_left(table)) for table in reversed(study_tables()) if is_below(table)]
 
 
+def largest_step(engine: sqlalchemy.Engine) -> int:
+    """The largest step that a report may have there: servers' integers have 32 bits."""
+    return 2**63 - 1 if engine.dialect.name == "sqlite" else 2**31 - 1
+
+
 @dataclass(frozen=True)
 class Written:
     """What the database holds of one trial."""

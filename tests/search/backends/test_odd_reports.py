@@ -1,0 +1,63 @@
+"""What trials tell may be nothing that a database holds: that is their own trouble, and no other's."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpsearch.search import run
+from hpsearch.spaces import SpaceError
+
+OBJECTIVE = Path(__file__).with_name("odd.py")
+ODD: list[dict[str, Any]] = runpy.run_path(str(OBJECTIVE))["ODD"]
+
+
+@pytest.mark.parametrize("kind", ["function", pytest.param("script", marks=pytest.mark.any_backend)])
+def test_what_the_database_would_refuse_fails_its_own_trial_alone(bench: Any, kind: str) -> None:
+    """Before it comes there; steps of 32 bits are all that a server holds."""
+    script = {"command": [sys.executable, str(OBJECTIVE)]}
+    spec = bench.make_spec(
+        objective=f"{OBJECTIVE}:odd" if kind == "function" else script,
+        parameters={"x": {"min": 0.0, "max": 1.0}, "text": ["a\0b", "\N{DUCK}", "\x1b[2J"]},
+        budget={"trials": len(ODD)},
+        execution={"workers": 2, "retries": 0},
+    )
+    server = not bench.url.startswith("sqlite")
+    bench.search(spec)
+    large = "steps up to 2,147,483,647; report it in a larger unit" if server else None
+    reasons = {
+        1: large,
+        4: "the name of a metric has 501 letters",
+        5: "holds NUL or half",
+        6: "holds NUL or half",
+    }
+    if kind == "function":
+        reasons |= dict.fromkeys((2, 3), "steps are whole numbers from 0 to 2^63 - 1")
+        reasons |= {11: "a\0b \ud83e \x1b[2J"}
+    found = bench.trials()
+    assert [t.number for t in found] == list(range(len(ODD)))
+    for trial in found:
+        reason = reasons.get(trial.number)
+        assert trial.state.name == ("COMPLETE" if reason is None else "FAIL"), trial.user_attrs
+        assert (reason or "") in trial.user_attrs.get("reason", "")
+        assert trial.intermediate_values[1] == 1.0, "what came before is kept"
+    assert found[7].user_attrs["\N{DUCK}" * 500] == 1.0
+    if kind == "function":
+        assert [found[n].intermediate_values[2] for n in (9, 10)] == [5e-324, -1.7e308]
+        assert "a\0b \ud83e \x1b[2J" in found[12].user_attrs["events"]
+    assert bench.search(spec).ran == 0, "the same command finds it finished"
+
+
+@pytest.mark.postgres
+def test_a_length_in_larger_steps_than_the_database_holds_is_told_before_the_search(
+    postgres: Any, make_spec: Any
+) -> None:
+    stopping = {"method": "asha", "min": 10, "max": 2**31}
+    with pytest.raises(
+        SpaceError, match=r"early_stopping.max: is 2,147,483,648, and this database holds steps up"
+    ):
+        run(make_spec(early_stopping=stopping, objective=f"{OBJECTIVE}:odd"), storage=postgres.database())
