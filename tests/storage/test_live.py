@@ -559,3 +559,40 @@ def test_optunas_api_writes_nothing_for_what_is_gone(tmp_path: Path, opened: Any
         connection.exec_driver_sql("INSERT INTO trial_user_attributes (trial_id, key) VALUES (9, 'a')")
     with pytest.raises(KeyError):
         database.delete_study(9)
+
+
+@pytest.mark.parametrize("what", ["step", "name", "end"])
+def test_what_a_database_refuses_is_set_aside_and_the_rest_is_written(
+    tmp_path: Path, opened: Callable[..., optuna.storages.RDBStorage], what: str
+) -> None:
+    live = LiveStorage(opened(), "s")
+    first, odd, third = (live.create_new_trial(live._study) for _ in range(3))
+    for trial_id in (first, odd):
+        live.set_trial_state_values(trial_id, TrialState.RUNNING)
+    live.set_trial_intermediate_value(odd, 1, 0.5)
+    if what != "name":
+        live.flush()  # else it is new
+    live.set_trial_intermediate_value(first, 1, 0.25)
+    live.set_trial_user_attr(odd, "kept", 1)
+    if what == "step":
+        live.set_trial_intermediate_value(odd, 2**63, 0.5)
+    else:
+        live.set_trial_user_attr(odd, "\ud83e", 1)
+    if what == "end":
+        live.set_trial_state_values(odd, TrialState.COMPLETE, [0.5])
+    live.set_trial_state_values(third, TrialState.WAITING)
+    live.flush()
+    assert list(live.take_refused()) == [1] and live.take_refused() == {}
+    for trials in (opened().get_all_trials(live._row), live.get_all_trials(live._study)):
+        assert [t.state.name for t in trials] == ["RUNNING", "RUNNING", "WAITING"]
+        assert trials[0].intermediate_values == {1: 0.25}
+        assert trials[1].user_attrs == {} and trials[1].intermediate_values == (
+            {} if what == "name" else {1: 0.5}
+        )
+    with pytest.raises(StorageError, match=r"too large|surrogates"):
+        if what == "step":
+            live.set_trial_intermediate_value(odd, 2**63, 0.5)
+        else:
+            live.set_trial_user_attr(odd, "\ud83e", 1)
+        live.flush()  # who does not end it gets no second chance
+    live.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search import run
+from hpsearch.search import open_study, run
 from hpsearch.spaces import SpaceError
 
 OBJECTIVE = Path(__file__).with_name("odd.py")
@@ -61,3 +61,32 @@ def test_a_length_in_larger_steps_than_the_database_holds_is_told_before_the_sea
         SpaceError, match=r"early_stopping.max: is 2,147,483,648, and this database holds steps up"
     ):
         run(make_spec(early_stopping=stopping, objective=f"{OBJECTIVE}:odd"), storage=postgres.database())
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_database_refuses_after_all_fails_the_trial_that_told_it(
+    postgres: Any, make_spec: Any, tmp_path: Path, recorder: Any, workers: int
+) -> None:
+    """One of another encoding has no duck, which is found as it is written."""
+    name = f"latin_{workers}"
+    postgres.execute(
+        f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    )
+    spec = make_spec(
+        objective=f"{OBJECTIVE}:odd", budget={"trials": 10}, execution={"workers": workers, "retries": 0}
+    )
+    watcher = recorder()
+    where = {"storage": postgres.url(name), "runs": tmp_path / "runs"}
+    result = run(spec, watcher=watcher, **where)
+    states = [t.state.name for t in result.study.get_trials()]
+    failed = result.study.get_trials()[7]
+    assert failed.state.name == "FAIL"
+    told = failed.user_attrs["reason"]
+    assert told.startswith("the database does not take what it told: 'latin-1' codec can't encode")
+    assert failed.intermediate_values[1] == 1.0 and "\N{DUCK}" * 500 not in failed.user_attrs
+    assert [states[n] for n in (0, 8, 9)] == ["COMPLETE"] * 3 and states.count("FAIL") == 7
+    ended = [trial.number for trial in watcher.ended]
+    assert sorted(ended) == list(range(10)), "each ends once"
+    assert open_study("study", **where).study.get_trials()[7].state.name == "FAIL", "in the database too"
+    assert run(spec, **where).ran == 0
