@@ -7,6 +7,7 @@ expression of a space file can take noticeable time or memory.
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import operator
 import warnings
@@ -99,6 +100,7 @@ class Expression:
     _tree: ast.expr = field(repr=False, compare=False)
 
     @classmethod
+    @functools.lru_cache(maxsize=4096)  # many parts of a space read it, each by itself
     def parse(cls, text: str) -> Expression:
         """Read an expression; raises `ExpressionError` where it says more than arithmetic over names."""
         if len(text) > LONGEST:

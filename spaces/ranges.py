@@ -171,9 +171,14 @@ class Range(Conditional):
 
     def values(self) -> list[int | float] | None:
         """All values where they can be counted and listed, else None."""
-        if self.count is None or self.count > MOST_VALUES:
+        if not self.is_listed:
             return None
-        return [self.at(index) for index in range(self.count)]
+        return [self.at(index) for index in range(self.count or 0)]
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether its values can be listed."""
+        return self.count is not None and self.count <= MOST_VALUES
 
     def snap(self, value: float) -> int | float:
         """The nearest value of the range; nearest in ratio where a factor multiplies."""

@@ -18,8 +18,10 @@ from .relations import Problem, order
 DRAWS = 10_000  # random draws before a space counts as empty
 SHARE_DRAWS = 2000  # random draws by which the feasible share is measured
 FEWEST_DRAWS = 100
-MUCH_TEXT = 1000  # characters of expressions; with more of them, a space is drawn from less often
+MUCH_TEXT = 1000  # characters of expressions; with more of them, fewer configurations are looked at
+TEXT_OF_A_PARAMETER = 20  # so many of them take as long as a parameter
 LARGEST_COUNTED = 10_000  # configurations of a conditional grid that are counted one by one
+LARGEST_WALKED = 100_000  # configurations of a grid of which constraints leave some
 FEW = 1000  # configurations of a space that is small enough to look at each of them
 
 Suggest = Callable[[str, Range | Choice], Any]
@@ -57,6 +59,8 @@ class Space:
         self._limit = limit
         expressions = (*self._constraints, *self._expressions.values(), *self._conditions.values())
         self._text = sum(10 + len(expression.text) for expression in expressions)
+        self._text += TEXT_OF_A_PARAMETER * len(self.parameters)
+        self._shares: dict[int, float] = {}  # by their seeds
         self._is_free = not expressions and limit is None  # no configuration is refused
 
     def resolve(self, suggest: Suggest) -> dict[str, Any]:
@@ -133,7 +137,7 @@ class Space:
 
     def sample(self, rng: random.Random) -> dict[str, Any]:
         """A random configuration that satisfies the constraints; raises `SpaceError` where none is found."""
-        draws = self._draws(DRAWS)
+        draws = self._as_many_of(DRAWS)
         for _ in range(draws):
             config, refused = self._draw(rng)
             if refused is None:
@@ -141,17 +145,18 @@ class Space:
         message = f"none of {draws:,} random configurations satisfies the constraints; of the last: {refused}"
         raise SpaceError([self._issue("constraints", message)])
 
-    def _draws(self, most: int) -> int:
-        """So many random draws as the expressions leave time for."""
+    def _as_many_of(self, most: int) -> int:
+        """So many configurations as there is time to look at."""
         return max(FEWEST_DRAWS, most * MUCH_TEXT // max(self._text, MUCH_TEXT))
 
     def feasible_share(self, seed: int = 0) -> float:
         """The share of random configurations that satisfies the constraints, and has all its values."""
         if self._is_free:
             return 1.0
-        rng = random.Random(seed)
-        samples = self._draws(SHARE_DRAWS)
-        return sum(self._draw(rng)[1] is None for _ in range(samples)) / samples
+        if seed not in self._shares:
+            rng, samples = random.Random(seed), self._as_many_of(SHARE_DRAWS)
+            self._shares[seed] = sum(self._draw(rng)[1] is None for _ in range(samples)) / samples
+        return self._shares[seed]
 
     def grid(self) -> Iterator[dict[str, Any]]:
         """Every configuration that satisfies the constraints; raises `SpaceError` on a continuous range."""
@@ -183,23 +188,29 @@ class Space:
     def grid_size(self) -> int | None:
         """How many configurations `grid` gives; None where a range cannot be listed.
 
-        Above 10,000 this is an upper bound: conditions and constraints are not counted.
+        Above 10,000, or fewer where there are many expressions, this is an upper bound: conditions and
+        constraints are not counted.
         """
         return self._grid_size
 
     @cached_property  # many ask, some for every simulated search, and conditions are counted one by one
     def _grid_size(self) -> int | None:
-        values = [self.searched_parameter(name).values() for name in self.searched]
-        if any(listed is None for listed in values):
+        if (size := self._points) is None:
             return None
-        size = prod(len(listed or ()) for listed in values)
         plain = self._is_free and all(p.when is None for p in self.parameters.values())
-        return size if plain or size > LARGEST_COUNTED else sum(1 for _ in self.grid())
+        most = self._as_many_of(LARGEST_COUNTED)
+        return size if plain or size > most else sum(1 for _ in self.grid())
+
+    @cached_property
+    def _points(self) -> int | None:
+        """How many combinations of values there are, refused or not; None where they cannot be listed."""
+        counts = [_count(self.searched_parameter(name)) for name in self.searched]
+        return None if None in counts else prod(count or 0 for count in counts)
 
     def few(self) -> int | None:
         """How many configurations a small space has; None of any other."""
         size = self.grid_size() if self.searched else None
-        return size if size is not None and size <= FEW else None
+        return size if size is not None and size <= self._as_many_of(FEW) else None
 
     def baseline(self) -> dict[str, Any] | None:
         """The file's baseline, completed by priors, middles and first choices; None where there is none."""
@@ -235,10 +246,14 @@ class Space:
         return parameter
 
     def unlisted(self) -> Iterator[Problem]:
-        """The ranges that keep a space from being a grid."""
+        """The ranges that keep a space from being a grid, and that it has too many points."""
         for name in self.searched:
             if self.searched_parameter(name).values() is None:
                 yield f"parameters.{name}", "a grid needs values that can be listed; give a step or a factor"
+        most = self._as_many_of(LARGEST_WALKED)
+        if not self._is_free and (self._points or 0) > most:
+            told = f"the grid has {self._points:,} points before the expressions leave some out"
+            yield "search.sampler", f"{told}, and at most {most:,} can be gone through; take another sampler"
 
     def problems(self) -> Iterator[Problem]:
         """What only shows when configurations are made: expressions that have no value, a bad baseline."""
@@ -336,6 +351,13 @@ def nested(config: Mapping[str, Any]) -> dict[str, Any]:
             inside = inside.setdefault(part, {})
         inside[last] = value
     return result
+
+
+def _count(parameter: Range | Choice) -> int | None:
+    """How many values there are to list; None where they cannot be."""
+    if isinstance(parameter, Choice):
+        return len(parameter.choices)
+    return parameter.count if parameter.is_listed else None
 
 
 def _lowest(_: str, parameter: Range | Choice) -> Any:

@@ -24,7 +24,7 @@ from .document import Places, join
 from .errors import Issue, SpaceError
 from .messages import UNIONS, translate
 from .model import Formula, Model, Share, Text, plain, refuse, show
-from .parameters import Parameter, largest
+from .parameters import Derived, Parameter, largest
 from .presets import PresetNames, Presets, from_preset
 from .relations import Known, Problem, kinds, relations
 from .samplers import TPE, Grid, Search
@@ -33,6 +33,7 @@ from .space import Limit, Space
 from .stopping import NoStopping, Rungs, Stopping, Unit, unit_of
 
 MOST_ISSUES = 100  # of one kind; nobody reads more, and each costs a search for what was meant
+MOST_TEXT = 20_000  # characters of expressions: each configuration that is looked at takes their time
 LEAST_AUDIT = 1e-6
 # What may change between two runs of one study.
 ELSEWHERE = ("name", "budget", "confirm", "audit", "execution", "report_to")
@@ -85,7 +86,7 @@ class Spec(Model):
     """Values for what is left out: quick, standard, production, memory or time; small, medium or large."""
     parameters: dict[str, Parameter] = Field(min_length=1, max_length=500)
     """What is searched: {min, max}, a list of choices, a constant, or {expr: ...}."""
-    constraints: list[Formula] = Field(default=[])
+    constraints: list[Formula] = Field(default=[], max_length=1000)
     """Expressions that every configuration must make true."""
     baseline: Values | None = None
     """The first trial: values for some parameters; the others take their prior or their middle."""
@@ -110,6 +111,13 @@ class Spec(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Spec:
+        conditions = [p.when for p in self.parameters.values() if isinstance(p.when, str)]
+        derived = [p.expr for p in self.parameters.values() if isinstance(p, Derived)]
+        texts = {"constraints": sum(map(len, self.constraints))}
+        texts["parameters"] = sum(map(len, (*conditions, *derived)))
+        if (total := sum(texts.values())) > MOST_TEXT:
+            told = f"the expressions of a space have at most {MOST_TEXT:,} characters together, not {total:,}"
+            raise refuse((max(texts, key=lambda section: texts[section]), told))
         if self.audit and self.audit < LEAST_AUDIT:
             raise refuse(("audit", f"must be at least {LEAST_AUDIT:g}, or 0 for none"))
         if self.audit and not isinstance(self.early_stopping, Rungs):

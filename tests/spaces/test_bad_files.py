@@ -420,6 +420,45 @@ def test_an_expression_with_few_values_is_measured_quickly(expression: str) -> N
     assert 0 < len(list(space.grid())) < 9
 
 
+LONG = f"'{'a + ' * 99}a < 999'"
+TEN = "parameters: {" + ", ".join(f"{name}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]" for name in "abcd") + "}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"{TEN}constraints: [{', '.join(['a < 99'] * 1001)}]", "6:14 constraints: must hold at most 1000"),
+        (
+            f"{TEN}constraints: ['{'a + ' * 99}a < 999'{', b < 99' * 900}]",
+            None,
+        ),
+        (
+            f"{TEN}constraints: [{', '.join([LONG] * 80)}]",
+            "6:14 constraints: the expressions of a space have at most 20,000 characters together, not ",
+        ),
+        (
+            "parameters:\n  a: [1, 2]\n"
+            + "".join(f"  y{i}: {{value: 1, when: '{'a + ' * 99}a > 1'}}\n" for i in range(60)),
+            "6:3 parameters: the expressions of a space have at most 20,000 characters together, not 24,120",
+        ),
+        (
+            "parameters: {a: {min: 1, max: 5000}, b: {min: 1, max: 5000}}\nsearch: {sampler: grid}\n"
+            "constraints: [a + b < 3]",
+            "6:18 search.sampler: the grid has 25,000,000 points before the expressions leave some out, and at "
+            "most 100,000 can be gone through",
+        ),
+    ],
+)
+@pytest.mark.timeout(60)
+def test_a_small_file_is_no_endless_work(text: str, told: str | None) -> None:
+    if told is not None:
+        assert told in issues(HEAD + text)[0]
+        return
+    space = loads(HEAD + text).space
+    assert space.grid_size() == 10_000 and space.few() is None, "they are not counted one by one"
+    assert space.feasible_share() == 1
+
+
 @pytest.mark.timeout(60)
 def test_many_expressions_are_tried_less_often() -> None:
     """Thousands of constraints, hundreds of long derived values; none of them wrong."""
