@@ -32,8 +32,8 @@ WARNED = {
 WARNED["parameters:\n  a: {min: 0.0, max: 1.0}\nconstraints: [1 / a > 2]\n"] = (
     "7:15 constraints[0]: `1 / a > 2` divides by zero where a: 0.0; configurations like this one are left out"
 )
-WARNED["parameters:\n  a: {min: -99, max: 1}\n  b: {expr: sqrt(a)}\n"] = (
-    "parameters.b.expr: `sqrt(a)` fails: math domain error where a: -99; configurations like this one"
+WARNED["parameters:\n  a: {min: -9.0, max: 9.0}\n  b: {expr: sqrt(a)}\n"] = (
+    "parameters.b.expr: `sqrt(a)` fails: math domain error where a: -9.0; configurations like this one"
 )
 SILENT = [
     "parameters: {lr: {min: 0, max: 0.5}, x: {min: 0, max: 1.0}, y: {min: 0, max: 9}}",
