@@ -295,7 +295,8 @@ AS_NOBODY = """\
 import os, sys
 from hpsearch.storage import StorageError
 from hpsearch.storage.database import open_storage
-import optuna.storages._rdb.storage, alembic  # loaded while the interpreter's files can be read
+import optuna
+optuna.storages.RDBStorage("sqlite://")  # loads all while the interpreter's files can be read
 os.setgid(65534); os.setuid(65534)
 for create in (True, False):
     try:
@@ -324,7 +325,7 @@ def test_what_may_not_be_written_is_refused_before_anything_happens(opened: Any)
         assert said[1].startswith("there is no database")
         opened(f"sqlite:///{folder / 'old.db'}", create=True).engine.dispose()
         said = _as_nobody(f"sqlite:///{folder / 'old.db'}")
-        assert said == [f"the database {folder / 'old.db'} or its folder cannot be written"] * 2
+        assert said == [f"the database {folder / 'old.db'} or its folder cannot be written"], "it can be read"
     finally:
         shutil.rmtree(folder)
 
