@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -57,7 +57,7 @@ class SteadyConsole(PlainConsole):
 class LineProgress:
     """A line for each trial that ends."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: PlainConsole | None = None) -> None:
         self.console = console or SteadyConsole()
         self._said: dict[str, float] = {}
 
@@ -71,7 +71,7 @@ class LineProgress:
 
     def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:
         line = ending_line(driver, trial)
-        if self.console.is_terminal:
+        if self.console.redraws:
             self.console.print(line, no_wrap=True, overflow="ellipsis")
         else:
             self.console.print(line, soft_wrap=True)  # a file gets whole lines
@@ -90,7 +90,7 @@ class LineProgress:
 class LiveProgress(LineProgress):
     """A table that redraws itself: the search above, the running trials with their curves below."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: PlainConsole) -> None:
         super().__init__(console)
         self._live = Live(console=console, auto_refresh=False, transient=True)
 

@@ -11,8 +11,13 @@ import codecs
 import io
 import os
 import sys
+from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any
 
+NARROWEST = 20  # letters of a line: Rich breaks words, and leaves cells out, to keep to fewer
+WIDEST = 100_000  # it fills lines with spaces
+LONGEST_SIZE = 9  # digits
 LACKING = "hpsearch.lacking"  # the name under which Python's streams know `_in_other_letters`
 _OURS = {  # by what draws them: charts, tables, bars; each of one letter, so that columns stay
     **dict.fromkeys("─━═╌╍┄┅┈┉╸╺╴╶▁▏▎▍", "-"),
@@ -68,6 +73,30 @@ def never_refusing(stream: Any) -> None:
     """Let a stream take every letter, whatever its encoding; others than Python's own are left alone."""
     if isinstance(stream, io.TextIOWrapper) and stream.errors != LACKING:
         stream.reconfigure(errors=LACKING)
+
+
+def make_readable(environ: MutableMapping[str, str]) -> None:
+    """Let an environment tell of a terminal's size at which something can be read.
+
+    What is no size goes, and what is too narrow is made wider, for the terminal to break: of no columns Rich
+    prints nothing at all, and says so to nobody.
+    """
+    for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):  # the last one is Typer's
+        if name in environ:
+            told = environ.pop(name)
+            if (size := int(told) if told.isdecimal() and len(told) <= LONGEST_SIZE else 0) > 0:
+                least = 1 if name == "LINES" else NARROWEST
+                environ[name] = str(min(max(size, least), WIDEST))
+    if "COLUMNS" not in environ and 0 < _columns() < NARROWEST:
+        environ["COLUMNS"] = str(NARROWEST)
+
+
+def _columns() -> int:
+    """Those of the terminal that Rich would ask; 0 where there is none."""
+    for descriptor in (0, 1, 2):
+        with suppress(OSError):
+            return os.get_terminal_size(descriptor).columns
+    return 0
 
 
 def let_rest_go(stream: Any) -> None:

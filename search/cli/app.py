@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from ...storage.passwords import without_passwords
-from ..streams import harmless, let_rest_go, never_refusing, open_closed
+from ..streams import harmless, let_rest_go, make_readable, never_refusing, open_closed
 from . import control, doctor, generate, lr_find, objectives, plan, spaces, studies, train, transfer
 from .run import run
 
@@ -80,6 +80,7 @@ def main() -> None:
     _name_files_in_utf8()
     for stream in (sys.stdout, sys.stderr):
         never_refusing(stream)
+    make_readable(os.environ)  # for what Typer shows
     try:
         try:
             app()

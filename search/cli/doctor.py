@@ -165,7 +165,7 @@ def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as
         soft_wrap=True,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the searches end with the test
-    with LiveWatch(aside) if aside.is_terminal else nullcontext(LineWatch(aside)) as watch:
+    with LiveWatch(aside) if aside.redraws else nullcontext(LineWatch(aside)) as watch:
         outcome = kill_test(cut, backend=backend, kills=kills, seed=seed, watch=watch)
     if as_json:
         common.print_json(asdict(outcome) | {"passed": outcome.passed, "again": common.command(*again)})
@@ -191,7 +191,7 @@ def _test_packs(spec: Spec, space: str | None, asked: dict[str, Any], as_json: b
         soft_wrap=True,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what trains ends with the test
-    with LiveWatch(aside, "trials") if aside.is_terminal else nullcontext(LineWatch(aside)) as watch:
+    with LiveWatch(aside, "trials") if aside.redraws else nullcontext(LineWatch(aside)) as watch:
         outcome = pack_test(spec, trials=trials, seed=seed, watch=watch)
     if as_json:
         told = {"passed": outcome.passed, "identical": outcome.identical, "again": again}

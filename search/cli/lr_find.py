@@ -83,7 +83,7 @@ def _progress(steps: int) -> Iterator[Callable[[Point], None]]:
     text = TextColumn("{task.description}")
     with Progress(
         text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True,
-        disable=not console.is_terminal,
+        disable=not console.redraws,
     ) as bar:  # fmt: skip
         task = bar.add_task("starting", total=steps)
 

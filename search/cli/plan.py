@@ -112,7 +112,7 @@ def _progress(seconds: float) -> Iterator[Callable[[int], None]]:
     text = TextColumn("{task.description}")
     with Progress(
         SpinnerColumn(), text, TimeElapsedColumn(), console=console, transient=True,
-        disable=not console.is_terminal,
+        disable=not console.redraws,
     ) as bar:  # fmt: skip
         task = bar.add_task(f"measuring, for up to {seconds:.0f} s", total=None)
         yield lambda done: bar.update(

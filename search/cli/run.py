@@ -73,7 +73,7 @@ def run(
         report_to=common.names(report_to),
     )
     console = SteadyConsole()
-    live = console.is_terminal and not plain
+    live = console.redraws and not plain
     with LiveProgress(console) if live else LineProgress(console) as watcher:
         result = search(
             common.overridden(spec, changes),
@@ -105,11 +105,12 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
         console.print(f"stopped: {result.stop_reason}", soft_wrap=True)
     best = result.best_trial
     if best is None:
-        console.print(f'no trial of "{result.name}" ran to its end, so there is no winner')
+        console.print(f'no trial of "{result.name}" ran to its end, so there is no winner', soft_wrap=True)
     else:
         assert best.value is not None
         found = (f"{best.value:.6g}", "bold green")
-        console.print(Text.assemble(f"best {result.spec.metric} ", found, f" by trial {best.number}"))
+        reached = Text.assemble(f"best {result.spec.metric} ", found, f" by trial {best.number}")
+        console.print(reached, soft_wrap=True)
         for name, value in result.best.params.items():
             console.print(f"  {name}: {common.text(value)}", soft_wrap=True)
         confirming = confirmation(result)

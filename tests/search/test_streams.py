@@ -23,7 +23,7 @@ from hpsearch.search.cli.app import app, main
 from hpsearch.search.cli.studies import _no_formula
 from hpsearch.search.console import PlainConsole
 from hpsearch.search.progress import LineProgress
-from hpsearch.search.streams import harmless, never_refusing
+from hpsearch.search.streams import harmless, make_readable, never_refusing
 
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
 OBJECTIVE = """
@@ -236,3 +236,60 @@ def test_streams_that_were_closed_before_it_began_end_no_search(tmp_path: Path, 
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), (words, done.stderr)
     read = open_study("study", storage=str(tmp_path / "hpsearch.db"))
     assert [trial.state.name for trial in read.study.trials] == ["COMPLETE"] * 2
+
+
+@pytest.mark.parametrize(
+    ("told", "size"),
+    [
+        ({"COLUMNS": "0", "LINES": "0", "TERMINAL_WIDTH": "wide"}, {}),
+        ({"COLUMNS": "-5", "LINES": ""}, {}),
+        ({"COLUMNS": "9" * 5000}, {}),
+        ({"COLUMNS": "1", "LINES": "1", "TERMINAL_WIDTH": "2"}, {"COLUMNS": "20", "LINES": "1", "TERMINAL_WIDTH": "20"}),
+        ({"COLUMNS": "120", "LINES": "40"}, {"COLUMNS": "120", "LINES": "40"}),
+        ({"COLUMNS": "999999999"}, {"COLUMNS": "100000"}),
+    ],
+)  # fmt: skip
+def test_a_size_of_the_terminal_that_is_none_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, str], size: dict[str, str]
+) -> None:
+    monkeypatch.setattr("os.get_terminal_size", nowhere)
+    environ = {"TERM": "xterm", **told}
+    make_readable(environ)
+    assert environ == {"TERM": "xterm", **size}
+
+
+def nowhere(descriptor: int) -> os.terminal_size:
+    raise OSError("Inappropriate ioctl for device")
+
+
+@pytest.mark.parametrize(("columns", "width"), [(0, 80), (1, 20), (19, 20), (20, 20), (200, 200)])
+def test_what_a_terminal_is_too_narrow_for_is_not_drawn_anew(
+    monkeypatch: pytest.MonkeyPatch, columns: int, width: int
+) -> None:
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("os.get_terminal_size", lambda descriptor: os.terminal_size((columns, 24)))
+    with open(os.devnull, "w") as file:
+        console = PlainConsole(file=file, force_terminal=True)
+        assert (console.width, console.redraws) == (width, columns >= 20)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--help", "Find the best training"),
+        ("run", "Missing argument"),
+        ("run --nothing s.yaml", "No such option"),
+        ("objectives", "fine-tune low-rank adapters"),
+    ],
+)
+def test_a_terminal_of_no_columns_is_told_what_any_other_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, told: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    monkeypatch.setattr(sys, "argv", ["hpsearch", *words.split()])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr()
+    assert told in said.out + said.err
