@@ -108,7 +108,7 @@ def blamed(failure: dict[str, str], trial: WorkerTrial) -> dict[str, str]:
 def printing_to(folder: Path) -> Iterator[None]:
     """Send what a trial prints, from Python or below, to the log file in its folder.
 
-    Whatever the trial makes of its streams, and if it closes them: the next one has streams of its own.
+    Whatever the trial makes of its streams, and if it closes them: the next one finds them as they were.
     """
     folder.mkdir(parents=True, exist_ok=True)
     ours = {"stdout": sys.stdout, "stderr": sys.stderr}
@@ -124,7 +124,8 @@ def printing_to(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            _flush(sys.stdout, sys.stderr)  # which the trial may have put there
+            # What the trial may have put there, or taken away.
+            _flush(getattr(sys, "stdout", None), getattr(sys, "stderr", None))
 
 
 @contextmanager
@@ -155,15 +156,19 @@ def _locked(descriptor: int) -> bool:
 
 
 def _flush(*streams: Any) -> None:
-    """Write what streams still hold; a trial may have closed them, or have something else in their place."""
+    """Write what streams still hold; a trial may have closed them, or have anything else in their place."""
     for stream in streams:
-        with suppress(ValueError, AttributeError, OSError):  # no room: that the next checkpoint says
+        with suppress(Exception):  # no room: that the next checkpoint says
             stream.flush()
 
 
 def _set_stream(name: str, stream: Any, descriptor: int) -> None:
-    """Make a stream what it was before a trial; one that it closed is opened anew."""
-    if stream.closed:
+    """Make a stream what it was before a trial; one that it closed, or took apart, is opened anew."""
+    try:
+        usable = not stream.closed
+    except ValueError:  # it is detached
+        usable = False
+    if not usable:
         stream = open(descriptor, "w", closefd=False)  # noqa: SIM115 - it stays open
     setattr(sys, name, stream)
 
@@ -191,12 +196,11 @@ class Server:
 
     def _run(self, message: Message) -> Message:
         folder = Path(message["folder"])
-        with printing_to(folder), alone_in(folder):
-            try:
-                objective = self._load()  # inside the trial, so that its failure is a trial's
-                return run_trial(objective, self._trial(message), message["reported"])
-            except BaseException as error:
-                return {"kind": "failed", "number": message["number"], "failure": failure_of(error)}
+        try:  # whatever fails here, its output too, is the trial's failure
+            with printing_to(folder), alone_in(folder):
+                return run_trial(self._load(), self._trial(message), message["reported"])
+        except BaseException as error:
+            return {"kind": "failed", "number": message["number"], "failure": failure_of(error)}
 
     def _load_early(self) -> None:
         """Load what is hpsearch's own: torch takes seconds, and the first trial is not here yet."""

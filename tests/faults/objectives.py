@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hpsearch.objectives import Trial
 
@@ -164,13 +164,30 @@ def nosy(trial: Trial) -> float:
     return float(trial.params["x"])
 
 
+class Refusing:
+    """A stream that does nothing that is asked of it."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise RuntimeError(name)
+
+
 def closes(trial: Trial) -> float:
-    """Closes its streams, or puts others in their place."""
+    """Closes its streams, takes them apart or away, or puts others in their place."""
     print(f"trial {trial.number} speaks")
-    if trial.number == 0:
-        sys.stdout.close()
-        sys.stderr.close()
-    elif trial.number == 1:
-        sys.stdout = None
-        sys.stderr = object()
+    match trial.number:
+        case 0:
+            sys.stdout.close()
+            sys.stderr.close()
+        case 1:
+            sys.stdout = None
+            sys.stderr = object()
+        case 2:
+            sys.stdout.detach()
+            sys.stderr = Refusing()
+        case 3:
+            del sys.stdout, sys.stderr
+        case 4:
+            sys.stdout.flush()
+            sys.stdout.buffer.close()
+            os.close(2)
     return float(trial.params["x"])

@@ -212,11 +212,20 @@ def test_an_objectives_handlers_do_not_disturb_how_a_worker_leaves(
 
 @pytest.mark.any_backend
 def test_a_trial_may_close_its_streams(bench: Any) -> None:
-    bench.search(faulty(bench, "", "closes", workers=1, retries=0))
-    assert bench.states() == ["COMPLETE"] * 3
-    for number in range(3):
+    bench.search(faulty(bench, "", "closes", workers=1, retries=0).override(budget={"trials": 6}))
+    assert bench.states() == ["COMPLETE"] * 6
+    for number in range(6):
         output = bench.folder / "runs" / "study" / str(number) / "output.log"
         assert output.read_text() == f"trial {number} speaks\n"
+
+
+@pytest.mark.any_backend
+def test_a_trial_whose_output_has_no_place_fails_alone(bench: Any, recorder: Any) -> None:
+    taken = bench.folder / "runs" / "study" / "1" / "output.log"
+    watcher = recorder(at_end=lambda driver: taken.mkdir(parents=True, exist_ok=True))
+    bench.search(faulty(bench, "", workers=1, retries=0), watcher=watcher)
+    assert bench.states() == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert bench.trials()[1].user_attrs["reason"].startswith("IsADirectoryError: ")
 
 
 @pytest.mark.parametrize("damage", [b"\0" * 100, b"garbage\n", b'{"step": "x"}\n[]\n', b'{"step": 5, "val'])
