@@ -20,6 +20,7 @@ from typing import IO, Any
 import psutil
 import ray
 from ray._private import parameter, services, utils, worker
+from ray.job_config import JobConfig
 
 from ....storage.files import remove_folder
 from ...errors import SearchError, UsageError
@@ -148,6 +149,9 @@ def _start(stack: ExitStack, machine: Node) -> None:
     fewer: Any = partial(parameter.RayParams, include_log_monitor=False, no_monitor=True)  # type: ignore[arg-type]
     stack.enter_context(replaced(parameter, "RayParams", fewer))
     stack.enter_context(replaced(services, "start_api_server", lambda *args, **options: (None, None)))
+    # Ray would put the current folder on its processes' path, before what they need themselves: a user's
+    # numpy.py, or hpsearch.py. Objectives run in processes of our own, and are found from there.
+    stack.enter_context(replaced(JobConfig, "_runtime_env_has_working_dir", lambda config: True))
     # Ray takes the machine's outer address for it, and then listens on all addresses.
     stack.enter_context(replaced(services, "resolve_ip_for_localhost", lambda host: host))
     logging.getLogger("ray._private.authentication").setLevel(logging.CRITICAL)  # says that there is a token
@@ -168,7 +172,17 @@ def _start(stack: ExitStack, machine: Node) -> None:
 
 
 def _join(address: str) -> None:
-    """Connect to the cluster at an address. Raises `SearchError` where there is none, or it keeps us out."""
+    """Connect to the cluster at an address.
+
+    Raises `SearchError` where there is none, or it keeps us out, and `UsageError` where no process of its
+    could begin in a copy of this folder.
+    """
+    if names := in_the_place_of_others(Path.cwd()):
+        raise UsageError(
+            f"{', '.join(names)} in {Path.cwd()}: Ray's processes on the cluster get this folder first, and "
+            "would load that in the place of what they need themselves; give it another name, or start in "
+            "another folder"
+        )
     try:
         _init(
             address=address,
@@ -180,6 +194,23 @@ def _join(address: str) -> None:
         )
     except (RuntimeError, ConnectionError, TimeoutError, ValueError, ray.exceptions.RayError) as error:
         raise SearchError(f"cannot join the Ray cluster at {address}: {_last_line(error)}") from error
+
+
+def in_the_place_of_others(folder: Path) -> list[str]:
+    """What of a folder has the name of a module that this process has loaded from elsewhere.
+
+    What Python has built in, or frozen, nothing takes the place of.
+    """
+    names = []
+    for entry in sorted(folder.iterdir()):
+        if entry.suffix != ".py" and not (entry / "__init__.py").is_file():
+            continue
+        name = entry.name.removesuffix(".py")
+        spec = None if name == "__main__" else getattr(sys.modules.get(name), "__spec__", None)
+        origin = Path(getattr(spec, "origin", None) or "built-in")
+        if origin.is_absolute() and not origin.is_relative_to(folder):
+            names.append(entry.name)
+    return names
 
 
 def found(address: str) -> str:

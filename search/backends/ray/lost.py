@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,10 +40,13 @@ def how_it_ended(trial: Trial) -> Failure:
     """Why a trial of Tune's ended without a word of its worker."""
     path = trial.error_file
     text = Path(path).read_text(errors="replace") if path and Path(path).exists() else ""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # Ray colours what it raises
     lines = [line.strip() for line in text.splitlines()[1:] if line.strip()]  # the first counts failures
     if not lines:
         return Failure("lost", f"Ray Tune ended the trial ({trial.status.lower()})")
-    if "Traceback" in text:  # an error of our own in the actor
+    if (
+        "Traceback" in text or "creation task" in lines[0]
+    ):  # an error of our own in the actor, or of its start
         return Failure("error", lines[-1][:LONGEST_MESSAGE], "\n".join(text.splitlines()[-TRACEBACK_LINES:]))
     if "OutOfMemoryError" in text:
         return Failure("lost", "Ray killed the trial: its node ran out of memory")

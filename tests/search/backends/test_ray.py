@@ -23,9 +23,10 @@ from ray.air.execution.resources.request import ResourceRequest
 from ray.util import placement_group_table
 
 from hpsearch.search import run
-from hpsearch.search.backends.ray import backend, lost
+from hpsearch.search.backends.ray import backend, cluster, lost
 from hpsearch.search.backends.ray.cluster import heard_outside
 from hpsearch.search.backends.ray.places import places_are_kept
+from hpsearch.search.backends.resources import Node
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
 
@@ -165,9 +166,11 @@ def test_sigterm_leaves_a_trial_its_time_to_report(bench: Any, command: Any) -> 
 
 
 @pytest.mark.slow
-def test_a_long_tmpdir_leaves_room_for_rays_sockets(bench: Any, command: Any) -> None:
+def test_a_long_tmpdir_and_files_named_as_what_ray_needs_are_no_hindrance(bench: Any, command: Any) -> None:
     long = bench.folder / ("long" * 20)
     long.mkdir()
+    for name in ("hpsearch.py", "numpy.py", "typing.py"):
+        (bench.folder / name).write_text("raise RuntimeError('the user has this for something else')")
     search = command("descend", budget={"trials": 1})
     output, _ = search.start(env={"TMPDIR": str(long)}).communicate(timeout=120)
     assert bench.states() == ["COMPLETE"], output
@@ -431,6 +434,12 @@ class Ended:
             "error",
             "OSError: no room",
         ),
+        (
+            "Failure # 1\nThe actor died because of an error raised in its creation task, \x1b[36mray::T()\x1b[39m\n"
+            '  File "/home/numpy.py", line 1, in <module>\nRuntimeError: mine\n',
+            "error",
+            "RuntimeError: mine",
+        ),
     ],
 )
 def test_a_lost_trial_says_what_ray_said_in_a_sentence(
@@ -439,3 +448,22 @@ def test_a_lost_trial_says_what_ray_said_in_a_sentence(
     trial: Any = Ended(tmp_path / "error.txt", text)
     failure = lost.how_it_ended(trial)
     assert (failure.kind, failure.message) == (kind, message)
+    assert "\x1b" not in failure.traceback
+
+
+def test_a_folder_that_a_cluster_could_not_work_in_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its processes get the folder before all others, as they get PYTHONPATH."""
+    for name in ("numpy.py", "mine.py", "time.py", "os.py", "typing.txt", "__main__.py", "__init__.py"):
+        (tmp_path / name).touch()
+    (tmp_path / "yaml").mkdir()  # no package: nothing takes a module's place by it
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert cluster.in_the_place_of_others(tmp_path) == ["numpy.py", "ray"]
+    with (
+        pytest.raises(UsageError, match=r"numpy\.py, ray in .*give it another name"),
+        cluster.connected("127.0.0.1:9", Node(cpus=1, gpus=0, memory=1 << 30)),
+    ):
+        raise AssertionError
