@@ -175,7 +175,9 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
             f"{optuna.__version__}, which is here: {advice if older else error}"
         ) from error
     except optuna.exceptions.StorageInternalError as error:  # no tables at all
-        raise StorageError(f"the database {shown} is not one this Optuna can read: {error}") from error
+        raise StorageError(
+            f"the database {shown} is not one this Optuna can read: {cause(error.__cause__ or error)}"
+        ) from error
     weakref.finalize(storage, storage.engine.dispose)  # a server would keep its side of the connections
     return storage
 
@@ -278,8 +280,9 @@ def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
             )
         try:
             _make(file)
-        except (OSError, exc.SQLAlchemyError) as error:
-            raise StorageError(f"cannot make the database {file}: {cause(error)}") from error
+        except (OSError, exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+            why = cause(error.__cause__ or error)
+            raise StorageError(f"cannot make the database {file}: {why}") from error
         return
     if create and not is_writable(file):
         raise StorageError(f"the database {file} or its folder cannot be written")

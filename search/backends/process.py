@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ import psutil
 from ...objectives.command import signal_name
 from ...objectives.ranks import STRATEGY
 from ...storage.files import OUTPUT, shorten
+from ..errors import SearchError, why
 from .protocol import Channel, Message, end_session
 from .resources import gibibytes
 
@@ -62,16 +64,11 @@ class Worker:
     """A process that runs up to `capacity` trials at once; started here, in a session of its own."""
 
     def __init__(self, setup: Message, limits: Limits, environment: Mapping[str, str], folder: str) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "hpsearch.search.backends.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C in the terminal is for the driver
-                env=environment,
-                cwd=folder,
-            )
+        """Raises `SearchError` where the system starts no process."""
+        try:
+            ours, self._process = _started(environment, folder)
+        except OSError as error:
+            raise SearchError(f"no worker can be started: {why(error)}") from error
         self._channel = Channel(ours)
         self._limits = limits
         self._heard = 0.0  # when it last gave a sign of life
@@ -262,6 +259,23 @@ class Worker:
             self._channel.send(message)
         except OSError:
             return  # the worker is gone; its end of file comes next and is dealt with there
+
+
+def _started(environment: Mapping[str, str], folder: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """A worker's process, and our end of the line to it. Raises `OSError`."""
+    ours, theirs = socket.socketpair()
+    with ExitStack() as failed, theirs:
+        failed.callback(ours.close)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "hpsearch.search.backends.worker", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C in the terminal is for the driver
+            env=environment,
+            cwd=folder,
+        )
+        failed.pop_all()
+    return ours, process
 
 
 def environment(threads: int) -> dict[str, str]:

@@ -14,10 +14,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ...storage import StorageError, UrlError
 from ...storage.passwords import without_passwords
+from ..errors import SearchError, UsageError, why
 from ..streams import harmless, let_rest_go, make_readable, never_refusing, open_closed
 from . import control, doctor, generate, lr_find, objectives, plan, spaces, studies, train, transfer
 from .run import run
+
+_FAILURES = (SearchError, StorageError, OSError)  # the last is the system's: a full disk, no descriptor left
 
 
 class _Commands(TyperGroup):
@@ -59,6 +63,10 @@ def _options(
 ) -> None:
     if debug:
         os.environ["HPSEARCH_DEBUG"] = "1"
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise SearchError("this folder has been deleted; go to another one, and try again") from error
 
 
 app.command()(run)
@@ -91,14 +99,10 @@ def main() -> None:
     except KeyboardInterrupt:  # before typer listens: it builds the commands first
         sys.exit(130)
     except Exception as error:
-        from ...spaces import SpaceError
-
         code = exit_code(error)
         if code is None or os.environ.get("HPSEARCH_DEBUG"):
             raise
-        # An issue begins with its file and line, for editors to jump to.
-        message = str(error) if isinstance(error, SpaceError) else f"hpsearch: {error}"
-        print(harmless(without_passwords(message, sys.argv[1:])), file=sys.stderr)
+        print(harmless(without_passwords(_told(error), sys.argv[1:])), file=sys.stderr)
         sys.exit(code)
     finally:
         for stream in (sys.stdout, sys.stderr):
@@ -118,14 +122,23 @@ def _name_files_in_utf8() -> None:
 
 def exit_code(error: Exception) -> int | None:
     """2 for wrong use, 1 for a failure that has a message; None for a bug of ours."""
+    if isinstance(error, (UsageError, UrlError)):
+        return 2
+    if isinstance(error, _FAILURES):
+        return 1
     from ...objectives import ObjectiveError
     from ...spaces import SpaceError
-    from ...storage import StorageError, UrlError
-    from ..errors import SearchError, UsageError
-    from ..trial import is_full
 
-    if isinstance(error, (SpaceError, ObjectiveError, UsageError, UrlError)):
-        return 2
-    if isinstance(error, (SearchError, StorageError)) or is_full(error):  # the disk: of the output, maybe
-        return 1
-    return None
+    return 2 if isinstance(error, (SpaceError, ObjectiveError)) else None
+
+
+def _told(error: Exception) -> str:
+    """An error that has a message, as it is shown."""
+    if isinstance(error, OSError):
+        return f"hpsearch: {why(error)}"
+    if isinstance(error, _FAILURES):  # before others are loaded: there may be no descriptor left
+        return f"hpsearch: {error}"
+    from ...spaces import SpaceError
+
+    # An issue begins with its file and line, for editors to jump to.
+    return str(error) if isinstance(error, SpaceError) else f"hpsearch: {error}"

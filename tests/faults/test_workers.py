@@ -6,6 +6,8 @@ are those of whose end an actor passes something on.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from hpsearch.search.trial import recorded
 from hpsearch.storage import files
 
 OBJECTIVES = Path(__file__).with_name("objectives.py")
+HPSEARCH = Path(sys.executable).with_name("hpsearch")
 MEMORY = 192 << 20  # bytes for a worker in a control group: it loads no torch
 
 
@@ -198,6 +201,33 @@ def test_workers_that_all_die_alike_end_the_search_with_the_cause(bench: Any) ->
     with pytest.raises(SearchError, match=r"the first 3 trials all failed alike: the worker .* SIGKILL"):
         bench.search(spec)
     assert bench.states() == ["FAIL"] * 3
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("program", ["/nowhere/python", __file__])
+def test_a_worker_that_cannot_be_started_ends_the_search_with_the_cause(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", program)
+    why = "No such file or directory" if program != __file__ else "Permission denied"
+    with pytest.raises(SearchError, match=f"no worker can be started: {program}: {why}"):
+        bench.search(faulty(bench, ""))
+    assert bench.states() == ["WAITING"]
+    monkeypatch.undo()
+    bench.search(faulty(bench, ""))
+    assert bench.states() == ["COMPLETE"] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend_name", ["optuna"])
+@pytest.mark.parametrize("descriptors", [8, 13])
+def test_a_shell_that_allows_few_open_files_is_told_so(bench: Any, command: Any, descriptors: int) -> None:
+    command("descend")
+    words = f"ulimit -n {descriptors}; exec {HPSEARCH} run space.yaml"
+    done = subprocess.run(["sh", "-c", words], cwd=bench.folder, capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert done.stderr.startswith("hpsearch: ") and done.stderr.count("\n") == 1
+    assert "ulimit -n 4096" in done.stderr or "unable to open database file" in done.stderr
 
 
 @pytest.mark.any_backend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import sys
 from dataclasses import dataclass, field
@@ -320,6 +321,36 @@ def test_ctrl_c_before_any_command_begins_is_no_traceback(monkeypatch: pytest.Mo
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130
+
+
+@pytest.mark.parametrize("words", ["run lora", "list", "validate lora", "doctor", "lr-find lora"])
+def test_a_folder_that_is_gone_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: str
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr(sys, "argv", ["hpsearch", *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert (
+        capfd.readouterr().err == "hpsearch: this folder has been deleted; go to another one, and try again\n"
+    )
+
+
+def test_what_the_system_says_no_to_is_told_with_what_helps(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "/dev/null")
+
+    monkeypatch.setattr("hpsearch.search.cli.app.app", fails)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = "/dev/null: Too many open files; raise the limit of this shell: ulimit -n 4096"
+    assert (ended.value.code, capfd.readouterr().err) == (1, f"hpsearch: {said}\n")
 
 
 def test_a_brace_in_the_path_is_a_path(
