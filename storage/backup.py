@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import StorageError
-from .database import BUSY_SECONDS, check_file, uri_of
+from .database import BUSY_SECONDS, check_file, damaged, uri_of
 
 PAGES = 2_000  # copied at a time, so that Ctrl-C is heard in between
 
@@ -71,9 +71,7 @@ def _copy(file: Path, copy: Path) -> Backup:
         target.execute("PRAGMA journal_mode=DELETE")  # or it would need a log beside it to be read
         (found,) = target.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
-            raise StorageError(
-                f"the database {file} is damaged: {' '.join(found.split())}; nothing was written"
-            )
+            raise StorageError(f"nothing was written: {damaged(file, ' '.join(found.split()))}")
         (studies,) = target.execute("SELECT count(*) FROM studies").fetchone()
         (trials,) = target.execute("SELECT count(*) FROM trials").fetchone()
         (pages,) = target.execute("PRAGMA page_count").fetchone()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import resource
+import shlex
 import sqlite3
 import tempfile
 import time
@@ -53,6 +55,13 @@ _PATIENCE = {
         "write_timeout": SILENT_SECONDS,
     },
 }
+
+
+# SQLite's kinds of errors: what no waiting mends, and what of that it does all the same. Of a full disk it
+# says that it is full, or has no memory to share.
+_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR")
+_LASTING = (*_DAMAGE, "SQLITE_ERROR")
+_PASSING = ("SQLITE_IOERR_SHM", "SQLITE_IOERR_LOCK", "SQLITE_IOERR_NOMEM", "SQLITE_IOERR_BLOCKED")
 
 
 class WalConnection(sqlite3.Connection):
@@ -164,6 +173,7 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
         # Optuna fills `{SCHEMA_VERSION}` into URLs with str.format, so a brace of the user's is doubled.
         storage = _opened(url.replace("{", "{{").replace("}", "}}"), options, create=create)
     except exc.SQLAlchemyError as error:
+        _refuse_damage(file, error)
         if "database is locked" in cause(error):  # SQLite's words
             raise DatabaseUnavailable(cause(error)) from error
         raise StorageError(f"cannot open the database {shown}: {cause(error)}") from error
@@ -175,11 +185,58 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
             f"{optuna.__version__}, which is here: {advice if older else error}"
         ) from error
     except optuna.exceptions.StorageInternalError as error:  # no tables at all
+        _refuse_damage(file, error.__cause__)
         raise StorageError(
             f"the database {shown} is not one this Optuna can read: {cause(error.__cause__ or error)}"
         ) from error
+    if file is not None:
+        sqlalchemy.event.listen(storage.engine, "handle_error", partial(_give_up, file))
     weakref.finalize(storage, storage.engine.dispose)  # a server would keep its side of the connections
     return storage
+
+
+def _give_up(file: Path, context: sqlalchemy.engine.ExceptionContext) -> None:
+    """Raise `StorageError` where SQLite says what does not pass, in whatever use of the database."""
+    error = context.original_exception
+    if isinstance(error, sqlite3.Error) and _is_of(error, _LASTING) and not _is_of(error, _PASSING):
+        raise StorageError(unusable(file, error)) from error
+
+
+def _refuse_damage(file: Path | None, error: BaseException | None) -> None:
+    """Raise `StorageError` where a file cannot be opened as it is damaged."""
+    original = getattr(error, "orig", None)
+    if file is not None and isinstance(original, sqlite3.Error) and _is_of(original, _DAMAGE):
+        raise StorageError(unusable(file, original)) from error
+
+
+def _is_of(error: sqlite3.Error, kinds: tuple[str, ...]) -> bool:
+    return str(getattr(error, "sqlite_errorname", "")).startswith(kinds)
+
+
+def unusable(file: Path, error: sqlite3.Error) -> str:
+    """That a database cannot be used, why, and how to save what is there."""
+    if not _is_of(error, ("SQLITE_IOERR",)):
+        return damaged(file, str(error))
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit != resource.RLIM_INFINITY:
+        told = f"this shell limits files to {limit:,} bytes (ulimit -f unlimited)"
+    else:
+        told = "hpsearch backup saves what is there, if the disk can be read"
+    return f"the database {file} cannot be read or written: {error}; {told}"
+
+
+def damaged(file: Path, what: str) -> str:
+    """That a database is damaged, and how to save what is there."""
+    words = (
+        ["sqlite3", str(file), ".dump"],
+        ["sed", "s/^ROLLBACK.*/COMMIT;/"],  # it would keep nothing
+        ["sqlite3", f"{file.stem}-saved.db"],
+    )
+    saving = " | ".join(map(shlex.join, words))
+    return (
+        f"the database {file} is damaged: {what}. To save what can be read of it, by SQLite's own program: "
+        f"{saving}"
+    )
 
 
 def _opened(url: str, options: dict[str, Any], *, create: bool) -> optuna.storages.RDBStorage:
@@ -281,6 +338,8 @@ def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
         try:
             _make(file)
         except (OSError, exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+            _refuse_damage(file, error)
+            _refuse_damage(file, error.__cause__)
             why = cause(error.__cause__ or error)
             raise StorageError(f"cannot make the database {file}: {why}") from error
         return
@@ -327,7 +386,7 @@ def _check_tables(file: Path, wait: float) -> None:
             raise DatabaseUnavailable(str(error)) from error
         raise StorageError(f"cannot open the database {file}: {error}") from error
     except sqlite3.Error as error:
-        raise StorageError(f"cannot open the database {file}: {error}") from error
+        raise StorageError(damaged(file, str(error))) from error
     if tables and not {"studies", "version_info"} <= tables:
         raise StorageError(f"the database {file} is another application's; choose another file")
 

@@ -28,6 +28,7 @@ from hpsearch.storage.backup import backup
 from hpsearch.storage.files import trial_folder
 
 OBJECTIVES = Path(__file__).with_name("objectives.py")
+HPSEARCH = Path(sys.executable).with_name("hpsearch")
 # Of what the driver alone meets with, whatever runs its trials.
 one_backend = pytest.mark.parametrize("backend_name", ["optuna"])
 
@@ -200,6 +201,17 @@ def test_a_database_that_may_only_be_read_is_refused_before_anything_is_asked(
     assert complete(bench)
 
 
+def damage(file: Path, table: str) -> None:
+    """Overwrite the first page of a table, as a failing disk or a torn copy does."""
+    with closing(sqlite3.connect(file)) as found:
+        found.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = found.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        (size,) = found.execute("PRAGMA page_size").fetchone()
+    with file.open("r+b") as stream:
+        stream.seek((page - 1) * size)
+        stream.write(b"\xa5" * size)
+
+
 @one_backend
 @pytest.mark.any_backend
 def test_what_a_search_wrote_to_a_log_is_read_where_nothing_can_be_written(
@@ -218,13 +230,60 @@ def test_what_a_search_wrote_to_a_log_is_read_where_nothing_can_be_written(
 
 @one_backend
 @pytest.mark.any_backend
-def test_a_damaged_database_is_said(bench: Any, recorder: Any) -> None:
+@pytest.mark.parametrize("table", ["studies", "trials", "trial_params", "study_user_attributes"])
+def test_a_damaged_page_is_said_by_every_command_with_how_to_save_the_rest(bench: Any, table: str) -> None:
     bench.search(space(bench))
-    content = bytearray(file_of(bench).read_bytes())
-    content[4096:] = os.urandom(len(content) - 4096)
-    file_of(bench).write_bytes(bytes(content))
-    with pytest.raises(StorageError, match=r"malformed|damaged|not a database"):
+    damage(file_of(bench), table)
+    with pytest.raises(
+        StorageError, match=r"is damaged: .*malformed.* To save what can be read of it"
+    ) as raised:
         bench.search(space(bench, budget={"trials": 5}))
+    for words in (
+        ["list"],
+        ["show", "study"],
+        ["trials", "study"],
+        ["backup", "-o", str(bench.folder / "b.db")],
+    ):
+        done = CliRunner().invoke(app, [*words, "--storage", bench.url])
+        assert isinstance(done.exception, StorageError), done.output
+        assert "is damaged: " in str(done.exception) and ".dump" in str(done.exception)
+    if shutil.which("sqlite3") is None:
+        pytest.skip("needs SQLite's own program (Debian: sqlite3)")
+    saving = str(raised.value).partition("program: ")[2]
+    subprocess.run(["sh", "-c", saving], cwd=bench.folder, check=False, capture_output=True)
+    with closing(sqlite3.connect(bench.folder / "studies-saved.db")) as saved:
+        assert saved.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        reports = saved.execute("SELECT count(*) FROM trial_intermediate_values").fetchone()
+    assert reports == (4 * 9,)
+
+
+@one_backend
+@pytest.mark.any_backend
+def test_a_page_that_is_damaged_while_it_is_searched_ends_the_search(bench: Any, recorder: Any) -> None:
+    def act() -> None:
+        damage(file_of(bench), "trial_intermediate_values")
+
+    with pytest.raises(SearchError, match="is damaged: "):
+        bench.search(space(bench), watcher=recorder(at_tick=once(halfway, act)))
+
+
+@one_backend
+@pytest.mark.any_backend
+@pytest.mark.parametrize("blocks", [100, 1200])
+def test_files_that_may_not_grow_end_a_search_with_the_cause(bench: Any, command: Any, blocks: int) -> None:
+    """By `ulimit -f`, as the database is made, or as its log grows: what no waiting mends."""
+    fields = space(bench, pause=0.0, budget={"trials": 40}).to_json()
+    command(**{name: fields[name] for name in ("objective", "parameters", "budget")})
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -f {blocks}; exec {HPSEARCH} run space.yaml --plain"],
+        cwd=bench.folder,
+        env=os.environ | {"HPSEARCH_STORAGE": bench.url},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert f"limits files to {512 * blocks:,} bytes (ulimit -f unlimited)" in done.stderr
 
 
 @one_backend

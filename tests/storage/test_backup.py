@@ -158,7 +158,7 @@ def test_a_damaged_database_is_said_to_be_one(live: Path, tmp_path: Path) -> Non
     with damaged.open("r+b") as stream:
         stream.seek((page - 1) * size)
         stream.write(b"\xff" * size)
-    with pytest.raises(StorageError, match=r"damaged.db is damaged: .*; nothing was written"):
+    with pytest.raises(StorageError, match=r"nothing was written: the database .*damaged.db is damaged: "):
         backup(damaged, tmp_path / "copy.db")
     assert names(tmp_path) == {"live", "damaged.db"}
 

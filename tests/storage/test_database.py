@@ -125,7 +125,7 @@ def test_an_empty_file_is_filled_by_a_search_alone(tmp_path: Path, opened: Any) 
     [
         (lambda p: p.mkdir(), "is a folder, not a database file"),
         (lambda p: p.write_text("version: 1\nname: lora\n"), "is not a SQLite database"),
-        (lambda p: p.write_bytes(b"SQLite format 3\x00" + b"\xff" * 4096), "cannot open the database"),
+        (lambda p: p.write_bytes(b"SQLite format 3\x00" + b"\xff" * 4096), "is damaged: file is not a"),
         (lambda p: p.symlink_to("nowhere/at/all.db"), "no folder|cannot open"),
     ],
 )
