@@ -53,6 +53,7 @@ def guarded(url: str, runs: Path, study: str, *, kept: str) -> Iterator[None]:
             yield
         finally:
             _tell(guardian, "done")
+            end_orphans(mark)
             os.environ.pop(MARK) if before is None else os.environ.update({MARK: before})
 
 
@@ -61,6 +62,15 @@ def _tell(guardian: subprocess.Popen[bytes], line: str) -> None:
     with suppress(BrokenPipeError):  # somebody killed it; a search goes on without
         guardian.stdin.write(line.encode() + b"\n")
         guardian.stdin.flush()
+
+
+def end_orphans(mark: str) -> None:
+    """Kill what trials have left behind; what this process itself has started stays."""
+    own = {child.pid for child in psutil.Process().children(recursive=True)}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # ended meanwhile, or not ours
+            if process.pid not in own and process.environ().get(MARK) == mark:
+                process.kill()
 
 
 def end_processes(mark: str, pid: int) -> None:

@@ -25,6 +25,7 @@ from ..trial import FolderTrial, Report, as_number, failure_of
 from .protocol import Channel, Message, end_session
 
 RAYS = {"ray.tune", "ray.train", "ray.air"}  # modules by which a function of Ray Tune's reports
+_saved: set[int] = set()  # the driver's output, which no process that a trial forks is to keep open
 LEFT_SECONDS = 60.0  # for an attempt that was told to end to do so: a script has 10 s to save, and 10 more
 
 
@@ -116,7 +117,8 @@ def printing_to(folder: Path) -> Iterator[None]:
         log = stack.enter_context((folder / OUTPUT).open("ab"))
         for descriptor, (name, stream) in enumerate(ours.items(), start=1):
             saved = os.dup(descriptor)
-            stack.callback(os.close, saved)
+            _saved.add(saved)
+            stack.callback(_let_go, saved)
             stack.callback(_set_stream, name, stream, descriptor)
             stack.callback(os.dup2, saved, descriptor)
             os.dup2(log.fileno(), descriptor)
@@ -126,6 +128,20 @@ def printing_to(folder: Path) -> Iterator[None]:
         finally:
             # What the trial may have put there, or taken away.
             _flush(getattr(sys, "stdout", None), getattr(sys, "stderr", None))
+
+
+def _let_go(saved: int) -> None:
+    _saved.discard(saved)
+    os.close(saved)
+
+
+def _let_all_go() -> None:
+    while _saved:
+        with suppress(OSError):  # closed by the trial
+            os.close(_saved.pop())
+
+
+os.register_at_fork(after_in_child=_let_all_go)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ are those of whose end an actor passes something on.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -216,6 +217,35 @@ def test_a_worker_that_cannot_be_started_ends_the_search_with_the_cause(
     monkeypatch.undo()
     bench.search(faulty(bench, ""))
     assert bench.states() == ["COMPLETE"] * 3
+
+
+@pytest.mark.any_backend
+def test_what_a_trial_leaves_behind_ends_with_the_search_and_holds_no_output(
+    bench: Any, recorder: Any
+) -> None:
+    mine = subprocess.Popen(["sleep", "600"])  # started before, and by whoever searches
+    also: list[subprocess.Popen[bytes]] = []
+    held: list[list[str]] = []
+
+    def look(driver: Any) -> None:
+        also.append(subprocess.Popen(["sleep", "600"]))
+        for each in daemons():
+            held.append([os.readlink(path) for path in Path(f"/proc/{each}/fd").iterdir()])
+
+    def daemons() -> list[int]:
+        return [n["daemon"] for number in range(3) for n in bench.notes(number)]
+
+    ours = {os.readlink(f"/proc/self/fd/{descriptor}") for descriptor in (1, 2)}
+    bench.search(faulty(bench, "", "haunted", workers=1), watcher=recorder(at_end=look))
+    try:
+        assert bench.states() == ["COMPLETE"] * 3 and len(daemons()) == 3
+        assert all(gone(pid) for pid in daemons())
+        assert len(held) >= 3 and not [links for links in held if ours & set(links)]
+        assert [each.poll() for each in (mine, *also)] == [None] * 4, "what this process started stays"
+    finally:
+        for each in (mine, *also):
+            each.kill()
+            each.wait()
 
 
 @pytest.mark.slow
