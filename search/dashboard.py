@@ -20,6 +20,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import bottle
@@ -147,13 +148,21 @@ def guarded(app: WSGIApplication, *, hosts: frozenset[str], write: bool) -> WSGI
 
 
 def _refusal(environ: WSGIEnvironment, hosts: frozenset[str], write: bool) -> tuple[str, str] | None:
-    """The status and the reason with which a request is refused; None lets it pass."""
+    """The status and the reason with which a request is refused; None lets it pass.
+
+    What the dashboard would answer with a traceback is refused too.
+    """
     try:
         environ["PATH_INFO"].encode("latin-1").decode()
     except UnicodeDecodeError:  # the dashboard drops such bytes and would see another path than we do
         return "400 Bad Request", "the path is not UTF-8"
     if environ.get("HTTP_HOST", "").lower() not in hosts:
         return "403 Forbidden", f"this dashboard answers only at {', '.join(sorted(hosts))}"
+    after = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True).get("after", ["0"])
+    if not all(re.fullmatch("[0-9]{1,9}", number) for number in after):
+        return "400 Bad Request", "after is a number of trials"
+    if re.search("[0-9]{19}", environ["PATH_INFO"]) and environ["PATH_INFO"].startswith(("/api/", "/csv/")):
+        return "404 Not Found", "no study and no trial has such a number"
     if environ["REQUEST_METHOD"] in READING:
         return None
     # Browsers send at least one of these with a change; curl and its like send none and pass.

@@ -28,9 +28,10 @@ _OURS = {  # by what draws them: charts, tables, bars; each of one letter, so th
 }
 _PICTURES = {
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"},
-    **dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd"),
+    **dict.fromkeys([*range(0x80, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)], "\ufffd"),
+    **dict.fromkeys([0x061C, 0x200E, 0x200F], "\ufffd"),
     0x7F: "\u2421",
-}  # one letter for one, so that columns stay; the last turn what follows the other way round
+}  # one letter for one, so that columns stay; some end a line, or turn what follows the other way round
 
 
 def harmless(text: str) -> str:

@@ -30,6 +30,8 @@ def load(source: str | Path, presets: Presets | None = None) -> Spec:
         return loads(shipped_text(str(source)), f"{source}.yaml", presets)
     try:
         text = text_of(path)
+    except SpaceError:  # it says all; it is a ValueError too
+        raise
     except (OSError, ValueError) as error:
         raise SpaceError([Issue(str(source), 0, 0, "", _unreadable(source, error, ships))]) from None
     return loads(text, str(source), presets)

@@ -123,6 +123,25 @@ def own(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
+    ("path", "query", "code"),
+    [
+        ("/api/studies/1", "after=x", 400),
+        ("/api/studies/1", "after=-1", 400),
+        ("/api/studies/1", "%61fter=", 400),
+        ("/api/studies/1", "after=" + "9" * 5000, 400),
+        ("/api/studies/1", "after=2", 200),
+        ("/api/studies/" + "9" * 20, "", 404),
+        ("/csv/" + "9" * 20, "", 404),
+    ],
+)
+def test_what_no_page_asks_for_is_refused_without_a_traceback(
+    build: Callable[..., Call], capfd: pytest.CaptureFixture[str], path: str, query: str, code: int
+) -> None:
+    assert build()(path, QUERY_STRING=query)[0] == code
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "/dashboard",

@@ -176,8 +176,8 @@ def test_a_search_from_python_shows_its_progress_anywhere(
     assert rb"\u0142 is no number" in out.buffer.getvalue()
 
 
-MOVES = "\x1b]0;pwn\x1b\\\x1b]52;c;aGk=\x07\x1b[2J\x9b1A\x7f\u202e\r"
-PICTURES = "␛]0;pwn␛\\␛]52;c;aGk=␇␛[2J\ufffd1A␡\ufffd␍"
+MOVES = "\x1b]0;pwn\x1b\\\x1b]52;c;aGk=\x07\x1b[2J\x9b1A\x7f\u202e\u2028\u200f\r"
+PICTURES = "␛]0;pwn␛\\␛]52;c;aGk=␇␛[2J\ufffd1A␡\ufffd\ufffd\ufffd␍"
 
 
 def test_what_a_terminal_would_obey_is_shown_as_a_picture_of_it() -> None:

@@ -477,9 +477,9 @@ def test_no_more_of_a_file_is_read_than_a_space_may_hold(tmp_path: Path) -> None
     with (tmp_path / "huge.yaml").open("wb") as stream:
         stream.truncate(10**12)  # a hole: takes no room on the disk
     for endless in (tmp_path / "huge.yaml", Path("/dev/zero")):
-        with pytest.raises(SpaceError, match=r"larger than 200,000 characters"):
+        with pytest.raises(SpaceError, match=r"^[^:]*: larger than 200,000 characters"):
             load(endless)
-        with pytest.raises(SpaceError, match=r"larger than 200,000 characters"):
+        with pytest.raises(SpaceError, match=r"^[^:]*: larger than 200,000 characters"):
             load_document(endless)
 
 
