@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..errors import SearchError, UsageError
+from ..streams import harmless
 from . import common
 
 if TYPE_CHECKING:
@@ -288,17 +289,20 @@ def csv_text(rows: list[TrialRow], parameters: list[str]) -> str:
     fixed += ["reason"]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*fixed, *(f"params_{n}" for n in parameters), *(f"metrics_{n}" for n in metrics)])
+    titles = [*fixed, *(f"params_{n}" for n in parameters), *(f"metrics_{n}" for n in metrics)]
+    writer.writerow(map(_safe, titles))
     for row in rows:
         cells: list[Any] = [getattr(row, name) for name in fixed]
         cells += [_cell(row.params, name) for name in parameters]
         cells += [_cell(row.metrics, name) for name in metrics]
-        writer.writerow(map(_no_formula, cells))
+        writer.writerow(map(_safe, cells))
     return stream.getvalue()
 
 
-def _no_formula(cell: Any) -> Any:
-    """The cell, where a spreadsheet would take it for a formula and run it, after an apostrophe."""
+def _safe(cell: Any) -> Any:
+    """The cell as neither a terminal obeys it nor a spreadsheet runs it: a formula after an apostrophe."""
+    if isinstance(cell, str):
+        cell = harmless(cell)
     if not (isinstance(cell, str) and cell.startswith(FORMULAS)):
         return cell
     try:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from hpsearch.search import open_study, run
 from hpsearch.search.cli.app import app, main
-from hpsearch.search.cli.studies import _no_formula
+from hpsearch.search.cli.studies import _safe, csv_text
 from hpsearch.search.console import PlainConsole
 from hpsearch.search.progress import LineProgress
 from hpsearch.search.streams import harmless, make_readable, never_refusing
@@ -216,8 +216,10 @@ def test_a_search_with_a_mischievous_objective_moves_no_terminal(tmp_path: Path)
         assert "\x1b" not in done.output and "\x9b" not in done.output, words
 
 
-def test_no_cell_of_a_csv_is_run_by_a_spreadsheet() -> None:
-    cells = [_no_formula(cell) for cell in ("=1+1", "@x", "-x", "+1", "-0.5", "-inf", 3, "a=b", None)]
+def test_no_cell_of_a_csv_is_run_by_a_spreadsheet_or_obeyed_by_a_terminal() -> None:
+    assert _safe(f"a {MOVES}") == f"a {PICTURES}"
+    assert csv_text([], [MOVES]).endswith(f"params_{PICTURES}\n")
+    cells = [_safe(cell) for cell in ("=1+1", "@x", "-x", "+1", "-0.5", "-inf", 3, "a=b", None)]
     assert cells == ["'=1+1", "'@x", "'-x", "+1", "-0.5", "-inf", 3, "a=b", None]
 
 
