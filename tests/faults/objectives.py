@@ -194,7 +194,7 @@ def closes(trial: Trial) -> float:
             sys.stdout = None
             sys.stderr = object()
         case 2:
-            sys.stdout.detach()  # type: ignore[union-attr] - it is no other by now
+            sys.stdout.detach()  # type: ignore[union-attr]
             sys.stderr = Refusing()
         case 3:
             del sys.stdout, sys.stderr
