@@ -6,6 +6,8 @@ cluster, in which they come and go (`PackActor`).
 The objective runs in a process of its own, the same as on the other backend, and not in a thread of the
 actor: it has a main thread and its own output, and may take its time to leave, or be killed, while the
 actor stays. A trial's end is a result here, not an error of the actor's, so that actors are used again.
+
+No Tune is loaded here, which would take an actor longer than all else that it does to begin (`actors`).
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from ray import tune
 
 from ..process import TICK_SECONDS, Limits, Worker, environment
 from ..protocol import Message
@@ -42,28 +43,38 @@ class Setting:
     home: Home  # the driver's machine
 
 
-class WorkerActor(tune.Trainable):
-    """Keeps a worker process for the trials that come here."""
+class WorkerActor:
+    """Keeps a worker process for the trials that come here.
 
-    def setup(self, config: dict[str, Any], *, setting: Setting) -> None:  # type: ignore[override]
-        # `tune.with_parameters` hands over the setting.
+    What Tune asks of its `Trainable`: `train`, again and again, `reset` for another trial, `stop`.
+    """
+
+    def __init__(self, setting: Setting, assignment: str) -> None:
         self._setting = setting
         if setting.home.is_here():
             _end_with(setting.home.pid)
         self._checked = 0.0  # when the worker's limits were looked at, by the monotonic clock
         self._events = selectors.DefaultSelector()
         self._worker = self._started()
-        self._take(json.loads(config[ASSIGNMENT]))
+        self._take(json.loads(assignment))
 
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
+    def reset(self, assignment: str) -> bool:
         self._leave()
-        self._take(json.loads(new_config[ASSIGNMENT]))
+        self._take(json.loads(assignment))
         return True
 
-    def cleanup(self) -> None:
+    def stop(self) -> None:
         self._leave()
         self._end_worker()
         self._events.close()
+
+    def train(self) -> dict[str, Any]:
+        """What trials say within a moment, under `MESSAGES`: their reports, and their ends. Often nothing."""
+        raise NotImplementedError
+
+    def get_auto_filled_metrics(self, **options: Any) -> dict[str, Any]:
+        """What Tune would show of a trial that has said nothing: it shows nothing here."""
+        return {}
 
     def _take(self, assignment: Message) -> None:
         """Remember the trial to begin with.
@@ -123,14 +134,14 @@ class TrialActor(WorkerActor):
     """Runs one trial after another."""
 
     def _take(self, assignment: Message) -> None:
-        self._next: Message | None = assignment  # the trial that `step` is to begin
+        self._next: Message | None = assignment  # the trial that `train` is to begin
         self._folder: NodeFolder | None = None  # of the trial that has begun
         self._unanswered: Message | None = None  # its report, which waits for the driver's word
 
     def forget(self) -> None:
         self._next = None
 
-    def step(self) -> dict[str, Any]:
+    def train(self) -> dict[str, Any]:
         """What the trial says within a moment: a report, or its end, or nothing.
 
         Asked again after a report, the trial has gone on.
@@ -197,10 +208,10 @@ class PackActor(WorkerActor):
         self._orders.clear()
 
     def order(self, orders: list[Message]) -> None:
-        """Carry these out before anything else, in this order; what goes wrong is the next step's error."""
+        """Carry these out before anything else, in this order; what goes wrong is the next error."""
         self._orders += orders
 
-    def step(self) -> dict[str, Any]:
+    def train(self) -> dict[str, Any]:
         """What the trials say within a moment: reports, which wait for an answer, and ends. Often nothing."""
         orders, self._orders = self._orders, []
         for order in orders:

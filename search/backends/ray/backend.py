@@ -32,10 +32,11 @@ from ..process import TICK_SECONDS, Limits
 from ..protocol import Message
 from ..resources import Share, memory_for, room_for, share, this_machine, threads_on
 from .actor import ASSIGNMENT, MESSAGES, PackActor, Setting, TrialActor
+from .actors import Stand, actors_of
 from .cluster import check_importable, connected, dead_processes, found, nodes, replaced, scratch
 from .files import Home
 from .idle import KeepingScheduler
-from .lost import how_it_ended, lost_actors_are_errors
+from .lost import how_it_ended
 from .packs import PackScheduler
 from .places import places_are_kept
 from .stopping import tune_pruner
@@ -76,9 +77,8 @@ class RayBackend:
     def run(self, driver: Driver) -> None:
         # Tune counts its callbacks for the usage report, which is off, and loads wandb and mlflow to do so.
         uncounted = replaced(usage, "tag_callbacks", lambda callbacks: False)
-        tidy = lost_actors_are_errors()
         kept = places_are_kept()
-        with connected(self._address, self._machine) as own, scratch() as folder, tidy, kept, uncounted:
+        with connected(self._address, self._machine) as own, scratch() as folder, kept, uncounted:
             mine = self._share or share(self._execution, nodes(), "the cluster")
             if not own:
                 check_importable()
@@ -87,7 +87,8 @@ class RayBackend:
             setting = Setting({**self._setup, "pack": pack}, self._limits, self.threads, mine.gpus, _home())
             hooks = Hooks(driver, mine.workers, pack, alone=own)
             try:
-                _tuner(setting, mine, hooks, folder).fit()
+                with actors_of(PackActor if hooks.packed else TrialActor, setting):
+                    _tuner(mine, hooks, folder).fit()
             except InVain:
                 pass  # who still runs is put back without another report
             except RayGone as error:
@@ -290,17 +291,14 @@ def ended(trial: Trial) -> bool:
     return trial.status in (Trial.TERMINATED, Trial.ERROR)
 
 
-def _tuner(setting: Setting, mine: Share, hooks: Hooks, folder: Path) -> tune.Tuner:
+def _tuner(mine: Share, hooks: Hooks, folder: Path) -> tune.Tuner:
     resources: dict[str, float] = {"CPU": mine.cpus}
     if mine.gpus:
         resources["GPU"] = mine.gpus
     if mine.memory is not None:
         resources["memory"] = mine.memory
     return tune.Tuner(
-        tune.with_resources(
-            tune.with_parameters(PackActor if hooks.packed else TrialActor, setting=setting),
-            tune.PlacementGroupFactory([resources]),
-        ),
+        tune.with_resources(Stand, tune.PlacementGroupFactory([resources])),
         tune_config=tune.TuneConfig(
             search_alg=StudySearcher(hooks),
             scheduler=PackScheduler(hooks) if hooks.packed else StudyScheduler(hooks),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import signal
 import socket
@@ -20,6 +21,7 @@ from typing import IO, Any
 import psutil
 import ray
 from ray._private import parameter, services, utils, worker
+from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 from ray.job_config import JobConfig
 
 from ....storage.files import remove_folder
@@ -33,6 +35,17 @@ CONNECT_SECONDS = 5.0  # for a cluster to answer
 JOIN_SECONDS = 60.0  # for each of its nodes
 
 LOOPBACK = "127.0.0.1"
+# What trials on other nodes have of the driver's environment, as by Tune's own actors.
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN")
+
+_raylet: Any = ray._raylet  # whose types leave out what is its agents'
+AGENT = re.compile(r"^(--\w+_agent_command=).*", re.DOTALL)
+PORTS = (
+    _raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
+    _raylet.METRICS_AGENT_PORT_NAME,
+    _raylet.METRICS_EXPORT_PORT_NAME,
+    _raylet.RUNTIME_ENV_AGENT_PORT_NAME,
+)
 
 _importing: set[str] = set()  # nodes that have shown that they can import hpsearch
 START_ONE = "start one with `ray start --head`, or leave --ray-address out for a Ray of the search's own"
@@ -45,7 +58,6 @@ QUIET = {
     "TUNE_WARN_THRESHOLD_S": "3600",  # what takes long is the driver waiting for a database, which says so
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # nobody goes on from Tune's own files
     "TUNE_MAX_PENDING_TRIALS_PG": "1000",  # start actors side by side; the searcher asks for no more than run
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
     "RAY_prestart_worker_first_driver": "0",  # workers for tasks: ours are actors, which get their own
@@ -152,6 +164,7 @@ def _start(stack: ExitStack, machine: Node) -> None:
     # Ray would put the current folder on its processes' path, before what they need themselves: a user's
     # numpy.py, or hpsearch.py. Objectives run in processes of our own, and are found from there.
     stack.enter_context(replaced(JobConfig, "_runtime_env_has_working_dir", lambda config: True))
+    stack.enter_context(replaced(services, "start_ray_process", _without_agents(services.start_ray_process)))
     # Ray takes the machine's outer address for it, and then listens on all addresses.
     stack.enter_context(replaced(services, "resolve_ip_for_localhost", lambda host: host))
     logging.getLogger("ray._private.authentication").setLevel(logging.CRITICAL)  # says that there is a token
@@ -169,6 +182,24 @@ def _start(stack: ExitStack, machine: Node) -> None:
         )
     except Exception as error:  # Ray raises anything
         raise SearchError(f"Ray does not start on this machine: {_last_line(error)}") from error
+
+
+def _without_agents(start: Callable[..., Any]) -> Callable[..., Any]:
+    """Start Ray's processes as `start` does, but a raylet without its two agents, each a Python.
+
+    One tells a dashboard what there is none to hear, the other makes environments, which none of our actors
+    has. A raylet ends when they do, so in their place something waits for its end.
+    """
+
+    def begin(command: list[str], process_type: str, **options: Any) -> Any:
+        if process_type == PROCESS_TYPE_RAYLET:
+            words = dict(word.removeprefix("--").partition("=")[::2] for word in command)
+            for port in PORTS:  # where Ray itself notes that nobody listens
+                _raylet.persist_port(words["session_dir"], words["node_id"], port, -1)
+            command = [AGENT.sub(r"\1cat", word) for word in command]
+        return start(command, process_type, **options)
+
+    return begin
 
 
 def _join(address: str) -> None:
@@ -189,7 +220,7 @@ def _join(address: str) -> None:
             runtime_env={
                 "working_dir": os.getcwd(),  # the user's own modules and data
                 "excludes": ["runs/", "trained/", "tensorboard/", "wandb/", "*.db", "*.db-wal", "*.db-shm"],
-                "env_vars": {"RAY_CHDIR_TO_TRIAL_DIR": "0"},
+                "env_vars": {name: os.environ[name] for name in CREDENTIALS if name in os.environ},
             },
         )
     except (RuntimeError, ConnectionError, TimeoutError, ValueError, ray.exceptions.RayError) as error:

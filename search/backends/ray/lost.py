@@ -1,39 +1,14 @@
-"""Trials whose actor is gone: what Tune makes of it, and how the study tells it."""
+"""Trials whose actor is gone: how the study tells it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from ray.air.execution._internal.actor_manager import RayActorManager
-from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.tune.experiment import Trial
 
 from ...running import Failure
 from ...trial import LONGEST_MESSAGE, TRACEBACK_LINES
-from .cluster import replaced
-
-
-@contextmanager
-def lost_actors_are_errors() -> Iterator[None]:
-    """Let every way in which Ray loses an actor end that actor's trial alone, and not the run.
-
-    Tune 2.60 knows two kinds of exception. Any other, such as the one of an actor that Ray killed because its
-    node ran out of memory, ends the whole run. `RayActorManager` is private: a Ray that has moved it fails on
-    import here, and the tests kill actors in each of these ways.
-    """
-    original = RayActorManager._actor_task_failed
-
-    def failed(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
-        if isinstance(exception, RayError) and not isinstance(exception, (RayActorError, RayTaskError)):
-            exception = RayActorError(error_msg=f"{type(exception).__name__}: {exception}")
-        original(self, tracked_actor_task=tracked_actor_task, exception=exception)
-
-    with replaced(RayActorManager, "_actor_task_failed", failed):
-        yield
 
 
 def how_it_ended(trial: Trial) -> Failure:

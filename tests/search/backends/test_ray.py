@@ -92,6 +92,7 @@ def test_a_search_says_and_leaves_nothing_that_is_not_ours(
 
 def test_an_actor_that_is_killed_costs_its_trial_an_attempt(bench: Any, recorder: Any) -> None:
     killed: list[int] = []
+    loaded: list[str] = []
 
     def kill(driver: Any) -> None:
         running = driver.running.get(1)
@@ -101,6 +102,7 @@ def test_an_actor_that_is_killed_costs_its_trial_an_attempt(bench: Any, recorder
             with suppress(psutil.Error):  # it has just ended
                 if "hpsearch.search.backends.worker" in process.cmdline():
                     killed.append(process.ppid())
+        loaded.append(Path(f"/proc/{killed[0]}/maps").read_text())
         os.kill(killed[0], 9)
 
     fields = {"budget": {"trials": 3}, "execution": {"workers": 1, "retries": 1}}
@@ -113,6 +115,7 @@ def test_an_actor_that_is_killed_costs_its_trial_an_attempt(bench: Any, recorder
     assert list(trial.intermediate_values) == list(range(1, 10))
     begins = [note["begins"] for note in bench.notes(1) if "begins" in note]
     assert begins[0] == 0 and begins[1] >= 2, "from its checkpoint"
+    assert "/ray/" in loaded[0] and "/pandas/" not in loaded[0], "Tune, which takes longer than all else"
 
 
 @pytest.mark.slow
@@ -123,10 +126,12 @@ def test_a_search_whose_ray_is_killed_says_so_and_goes_on_where_it_stood(
     search = command("steady", budget={"trials": 3}, execution={"workers": 1, "retries": 0})
     process = search.start()
     search.begun(0)
-    (killed,) = [p for p in psutil.Process(process.pid).children(recursive=True) if p.name() == name]
+    started = psutil.Process(process.pid).children(recursive=True)
+    (killed,) = [each for each in started if each.name() == name]
     killed.kill()
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1, output
+    assert psutil.wait_procs(started, timeout=120)[1] == []
     said = f"hpsearch: Ray's {name} ended in the middle of the search"
     assert [line for line in output.splitlines() if line.startswith(said)] == output.splitlines()[-1:]
     assert "RUNNING" not in bench.states()
@@ -147,6 +152,9 @@ def test_a_ray_of_our_own_is_heard_on_this_machine_alone(shared_ray: None) -> No
 
     assert ray.get(listening.remote()) == []
     assert heard_outside() == []
+    (raylet,) = [each for each in psutil.Process().children() if each.name() == "raylet"]
+    others = [each.name() for each in raylet.children() if not each.name().startswith("ray::IDLE")]
+    assert others == ["cat", "cat"], "in place of Ray's agents"
     with socket.create_server(("", 0)) as door:
         assert heard_outside() == [f"{psutil.Process().name()} 0.0.0.0:{door.getsockname()[1]}"]
 
