@@ -1,4 +1,4 @@
-"""Reads back what trackers wrote."""
+"""Reads back what trackers wrote. MLflow and W&B are loaded by the tests that need them: they take long."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
-from wandb.proto import wandb_internal_pb2
 
 from hpsearch.search.trackers.tensorboard import events
 
@@ -99,6 +97,8 @@ def _whole(file: Path) -> list[Any]:
 
 def _records(file: Path) -> Iterator[Any]:
     """The records of W&B's file: LevelDB's log, whose blocks have 32 KiB, after 7 bytes of its own."""
+    from wandb.proto import wandb_internal_pb2
+
     messages: Any = wandb_internal_pb2  # made when it is imported
     content, place, whole = file.read_bytes(), 7, b""
     while place + 7 <= len(content):
@@ -115,6 +115,8 @@ def _records(file: Path) -> Iterator[Any]:
 
 
 def _mlflow(root: Path) -> dict[str, Seen]:
+    from mlflow import MlflowClient
+
     client = MlflowClient(f"sqlite:///{root / 'mlflow.db'}")
     found = {}
     for experiment in client.search_experiments():

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 from optuna.trial import FrozenTrial
 
 from hpsearch.objectives.catalog import Needs
@@ -110,6 +109,8 @@ def test_two_processes_may_make_the_file_of_mlflow_at_once_and_one_may_be_killed
 def test_mlflow_has_a_trial_as_it_stands_and_says_no_more_why_an_earlier_attempt_ended(
     tmp_path: Path,
 ) -> None:
+    from mlflow import MlflowClient
+
     status = {
         "fail": "FAILED",
         "waiting": "SCHEDULED",
