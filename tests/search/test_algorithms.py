@@ -261,14 +261,14 @@ def test_an_interrupted_search_proposes_what_an_uninterrupted_one_does(
     spec = make_spec(
         parameters=NUMERIC if sampler == "cmaes" else MIXED,
         search=options,
-        budget={"trials": 13},
+        budget={"trials": 10},
         early_stopping={"method": "hyperband", "min": 1, "max": 9},
     )
     whole = search(spec, file="whole.db")
     for until in (1, 4, 5, 9):
         search(spec, until=until)
     assert configurations(search(spec)) == configurations(whole)
-    assert len({str(c) for c in configurations(whole)}) >= 12
+    assert len({str(c) for c in configurations(whole)}) >= 9
 
 
 @pytest.mark.slow
