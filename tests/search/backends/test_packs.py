@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.parametrize("storage_name", ["sqlite"], indirect=True),
 ]
 
-TRIALS = 6
+TRIALS = 5
 SPACE: dict[str, Any] = {
     "objective": "lora",
     "metric": "val_loss",
@@ -187,6 +187,7 @@ def test_what_is_wrong_with_a_trial_is_not_its_packs_trouble(bench: Any) -> None
         ],  # two kinds of failures: a search that begins with three alike would end
     }
     space = packed(4, retries=0) | {"parameters": parameters, "search": {"sampler": "random", "seed": 5}}
+    space |= {"budget": {"trials": 6}}
     bench.search(bench.make_spec(**space))
     for trial in bench.trials():
         if trial.params["max_length"] > 128:
