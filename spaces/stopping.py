@@ -5,6 +5,7 @@ Options that are not given stay None and mean the default of the library that ru
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -15,21 +16,34 @@ from .model import Model, NotNegative, Positive, Share, Text, members, named, re
 Unit = Literal["samples", "steps", "epochs"]
 # Parameters that tell it, where a training ends at one of them.
 LENGTHS: dict[str, Unit] = {"max_steps": "steps", "max_samples": "samples", "num_train_epochs": "epochs"}
+_MOST = "(max|total|num|n|train|training|num_train|num_training|max_train)"
+# What users' own programs call it, the parts of a name in lower case with _ between them.
+USUAL: dict[Unit, re.Pattern[str]] = {
+    "steps": re.compile(f"{_MOST}_(steps|iters|iterations)"),
+    "samples": re.compile("max_samples"),
+    "epochs": re.compile(f"({_MOST}_?)?epochs?"),
+}
 
 
 def unit_of(lengths: Mapping[str, Any], last: int | None, *, built_in: bool) -> Unit:
     """What a step of a trial counts; where nothing tells it, steps, which may be anything.
 
     `lengths` has parameters' values, the largest of those that are searched. A built-in objective has one of
-    `LENGTHS` and counts in its unit. What a user's own program counts, its parameters' names do not tell:
-    it is what comes to the same end as early stopping, `last`.
+    `LENGTHS` and counts in its unit. A user's own program may have several of the `USUAL`, or count something
+    else: it counts what comes to the same end as early stopping, `last`.
     """
-    told = {
-        unit
-        for name, unit in LENGTHS.items()
-        if is_length(length := lengths.get(name)) and (built_in or length == last)
-    }
+    if built_in:
+        told = {unit for name, unit in LENGTHS.items() if is_length(lengths.get(name))}
+    else:
+        ending = [snake(name) for name, length in lengths.items() if is_length(length) and length == last]
+        told = {unit for unit, names in USUAL.items() if any(map(names.fullmatch, ending))}
     return told.pop() if len(told) == 1 else "steps"
+
+
+def snake(name: str) -> str:
+    """The last part of a dotted name as most write it: `manual_seed` for `manualSeed`."""
+    last = name.rpartition(".")[2]
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last).lower()
 
 
 def is_length(value: Any) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from ...objectives.guides import first_range
 from ...spaces import SpaceError, loads
 from ...spaces.checks import BATCH
-from ...spaces.stopping import Unit, is_length
+from ...spaces.stopping import USUAL, Unit, is_length, snake
 from ..errors import UsageError
 from ..plan import TO_FILL
 from ..yaml_text import one_line, text_of
@@ -30,8 +30,7 @@ __all__ = ["TO_FILL_IN", "proposal"]
 
 TRIALS = 30
 EPOCHS, EPOCHS_OF_A_TRAINER = 9, 3  # where nothing says how many
-STEPS = r"(max|total|num|n|train|training|num_train|num_training|max_train)_(steps|iters|iterations)"
-EVERY = r"(eval|val|valid|validation|test)_(steps|every|interval|freq|frequency|every_n_steps)"
+EVERY = re.compile(r"(eval|val|valid|validation|test)_(steps|every|interval|freq|frequency|every_n_steps)")
 FIRST_OF = 9  # parts of a training, of which the first ends at the lowest rung: two of ASHA's by 3
 CONFIGS = (".yaml", ".yml", ".json")
 TO_FILL_IN = "# To fill in: "  # begins the line of a proposal that says what
@@ -157,7 +156,7 @@ def _length(settings: Settings) -> tuple[Unit, int, int]:
     """What a trial counts, its first report and its last; a limit of steps goes over one of epochs."""
     first, steps, epochs = (
         next((int(each.value) for each in settings.found if _is_length(each, names)), None)
-        for names in (EVERY, STEPS, "(?!warmup).*epochs")
+        for names in (EVERY, USUAL["steps"], USUAL["epochs"])
     )
     if steps is not None:
         return "steps", first or max(1, steps // FIRST_OF), steps
@@ -190,9 +189,8 @@ def _is_whole(numbers: dict[str, Any]) -> bool:
     return not any(isinstance(number, float) for number in numbers.values())
 
 
-def _is_length(setting: Setting, names: str) -> bool:
-    named = re.fullmatch(names, setting.parameter.rpartition(".")[2].lower())
-    return named is not None and is_length(setting.value)
+def _is_length(setting: Setting, names: re.Pattern[str]) -> bool:
+    return names.fullmatch(snake(setting.parameter)) is not None and is_length(setting.value)
 
 
 def _study(stem: str) -> str:

@@ -186,6 +186,13 @@ NONE = "{method: none}"
         ("m.py:f", "num_train_epochs: 3, max_samples: 3", TO_3, "steps"),
         ("m.py:f", "max_samples: 20", TO_20, "samples"),
         ("m.py:f", "num_train_epochs: 3", NONE, "steps"),
+        ("{command: [a]}", "epochs: 20, batch_size: [8, 16]", TO_20, "epochs"),
+        ("{command: [a]}", "train.max_epochs: 20", TO_20, "epochs"),
+        ("m.py:f", "nEpochs: [10, 20], total_steps: 500", TO_20, "epochs"),
+        ("m.py:f", "trainer.num_training_steps: 20, epochs: 3", TO_20, "steps"),
+        ("m.py:f", "epochs: 20, max_iters: 20", TO_20, "steps"),
+        ("m.py:f", "warmup_epochs: 20, start_epoch: 20", TO_20, "steps"),
+        ("lora", "epochs: 20", TO_20, "steps"),
         ("{command: [a]}", "num_train_epochs: 1, max_steps: 20", NONE, "steps"),
     ],
 )
