@@ -33,7 +33,7 @@ from ..objectives.guides import preset_values
 from ..objectives.resolve import check_name, describe, resolve
 from ..spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
 from ..spaces.expressions import Expression
-from ..spaces.stopping import Rungs
+from ..spaces.stopping import Rungs, snake
 from .scheduling import FEWEST_AUDITED, Bracket, audited_one_in, brackets_of, expected_saving
 from .wish import Wish
 
@@ -441,6 +441,11 @@ def _unread(spec: Spec) -> list[Issue]:
     ]
 
 
+def is_seed(name: str) -> bool:
+    """Whether a parameter of this name is a training's seed, which each trial is to have of its own."""
+    return SEED.fullmatch(snake(name)) is not None
+
+
 def _same_seed(spec: Spec) -> list[Issue]:
     """A seed of a user's script or function that is the same in all trainings."""
     of_a_script = not isinstance(spec.objective, str)
@@ -452,5 +457,5 @@ def _same_seed(spec: Spec) -> list[Issue]:
             f"parameters.{name}", f"is the same in all trainings, those that confirm too; use {instead}"
         )
         for name, parameter in spec.parameters.items()
-        if isinstance(parameter, Constant) and SEED.fullmatch(name.rpartition(".")[2])
+        if isinstance(parameter, Constant) and is_seed(name)
     ]

@@ -28,6 +28,12 @@ class Setting:
     choices: tuple[Any, ...] = ()
     required: bool = False
     bounds: Bounds = (None, None)  # that the script takes
+    variable: str = ""  # as the script's own code does, where that is another name: `dest=` of argparse
+
+    @property
+    def own_name(self) -> str:
+        """What the script's code calls it: `out` for `args.out`."""
+        return self.variable or self.parameter
 
     def holds(self, numbers: Mapping[str, Any]) -> bool:
         """Whether the script takes all numbers of a range."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +12,7 @@ from .fields import Setting
 from .syntax import Bounds, arithmetic, assignments, name_of
 
 NUMBERS = {"int": int, "float": float}
+ENUMS = {"Enum", "StrEnum"}
 RANGES = {"IntRange": "int", "FloatRange": "float"}  # click's
 
 
@@ -19,6 +21,10 @@ class Literals:
 
     def __init__(self, tree: ast.Module) -> None:
         self.constants = dict(assignments(tree.body))
+        classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+        self.enums = {
+            each.name: dict(_members(each)) for each in classes if set(map(name_of, each.bases)) & ENUMS
+        }
 
     def annotation(self, node: ast.expr | None) -> tuple[ast.expr | None, tuple[Any, ...]]:
         """The type within `Optional[...]`, `... | None` and `Annotated[...]`, and a Literal's values."""
@@ -31,7 +37,7 @@ class Literals:
             none = isinstance(node.left, ast.Constant) and node.left.value is None
             return self.annotation(node.right if none else node.left)
         if not isinstance(node, ast.Subscript):
-            return node, ()
+            return node, self.values_of(node)
         outer = name_of(node.value)
         inner = node.slice
         if outer == "Literal":
@@ -40,6 +46,15 @@ class Literals:
         if outer == "Annotated" and isinstance(inner, ast.Tuple):
             return self.annotation(inner.elts[0])
         return self.annotation(inner) if outer == "Optional" else (node.value, ())
+
+    def values_of(self, node: ast.expr | None) -> tuple[Any, ...]:
+        """The texts that stand for the members of an enumeration of this module; none where others do."""
+        values = tuple(self.enums.get(str(name_of(node)), {}).values()) if isinstance(node, ast.Name) else ()
+        return values if all(isinstance(value, str) for value in values) else ()
+
+    def is_member(self, node: ast.expr | None) -> bool:
+        """Whether it is `Sched.cosine` of an enumeration of this module."""
+        return isinstance(node, ast.Attribute) and name_of(node.value) in self.enums
 
     def setting(
         self,
@@ -67,10 +82,24 @@ class Literals:
         for _ in self.constants:  # of which one may name another
             if isinstance(node, ast.Name):
                 node = self.constants.get(node.id)
+        if isinstance(node, ast.Attribute) and node.attr == "value" and self.is_member(node.value):
+            node = node.value
+        if isinstance(node, ast.Attribute) and self.is_member(node):
+            return self.enums[str(name_of(node.value))].get(node.attr)
         try:
             return None if node is None else ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             return arithmetic(node) if _path(node) is None else _path(node)
+
+
+def _members(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
+    """An enumeration's names and values; of `auto()` in a StrEnum it is the name in lower case."""
+    of_texts = "StrEnum" in map(name_of, node.bases)
+    for name, value in assignments(node.body):
+        if of_texts and isinstance(value, ast.Call) and name_of(value) == "auto":
+            yield name, name.lower()
+        else:
+            yield name, value.value if isinstance(value, ast.Constant) else None
 
 
 def _path(node: ast.expr | None) -> str | None:

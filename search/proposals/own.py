@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from ...spaces.stopping import snake
 from ...storage.files import CHECKPOINT, CONFIG, METRICS, OUTPUT
-from ..plan import SEED
+from ..plan import is_seed
 from .fields import Setting
+from .origins import Origins, Scope
 from .syntax import called, name_of
 
 HIGHEST_SEED = 2**31 - 1
@@ -24,79 +27,114 @@ BESIDE = r"(logs?|logging|tb|tensorboard|results?|runs?|work|working|exp|experim
 PLACE = re.compile(
     rf"({KEPT}|{BESIDE})_?(dir|directory|folder)"
     r"|(save|out|outputs?|logs?|results?|exports?)_(to|path|file|filename|model|model_path|root|location)"
-    r"|(checkpoints?|ckpts?|snapshots?)_(path|file|filename)"
 )
 NAMED_ALONE = re.compile(r"save|out|outputs?|logs?|results?")  # it does where its value is a place
+# What all trials read, or fetch once for all, though a script may make the folder.
+GIVEN = re.compile(
+    r"(.*_)?(data(sets?)?|caches?|cached|inputs?|downloads?|corpus|corpora|pretrained)"
+    r"_?(root|dir|directory|folder|path|file|home)?(_.*)?"
+)
+LEFT = re.compile(r"(.*_)?(save[ds]?|out|outputs?|exports?|logs?|results?)_?(dir|path|file)?(_.*)?")
 LIKE_A_PLACE = re.compile(r".*[/.].*|out|outputs?|saved?|results?|runs?|models?|checkpoints?|ckpts?|logs?")
 OF_LOGS = re.compile(rf"{BESIDE}_?\w*")
 NAMES_A_FILE = re.compile(r"\w+_(path|file|filename|model_path)")
 
-FILES = {  # what they are given is a file that they write
-    *("save", "savez", "savefig", "savetxt", "save_file", "save_weights", "save_checkpoint", "dump"),
-    *("to_csv", "to_json", "to_parquet", "FileHandler", "export"),
+# Which argument is the path of what writes, by its place, or one of the keywords: of a method,
+# `model.save(path)`, and where that is another one, of a module's function, `torch.save(model, path)`.
+FILES = {
+    **dict.fromkeys(
+        ("save", "save_weights", "save_checkpoint", "save_model", "export", "ModelCheckpoint"), 0
+    ),
+    **dict.fromkeys(("savez", "savez_compressed", "savefig", "savetxt", "imwrite", "imsave", "CSVLogger"), 0),
+    **dict.fromkeys(("to_csv", "to_json", "to_parquet", "to_pickle", "to_feather", "FileHandler"), 0),
+    **dict.fromkeys(("dump", "save_file", "save_image", "write_table", "copyfile", "copy2", "copytree"), 1),
+    "basicConfig": 99,  # by its keyword alone
 }
-FOLDERS = {"makedirs", "save_pretrained", "save_model", "SummaryWriter", "save_to_disk", "CSVLogger"}
+FILES_OF_MODULES = {"save": 1, "save_model": 1, "export": 2, "save_checkpoint": 99}
+PATH_FIRST = {"numpy", "jax", "flax", "cupy", "torchaudio"}  # np.save(path, array)
+FOLDERS = {"save_pretrained", "SummaryWriter", "save_to_disk", "TensorBoardLogger", "TrainingArguments"}
+KEYWORDS = {
+    *("f", "fp", "file", "stream", "filename", "fname", "filepath", "path", "path_or_buf", "where"),
+    *("log_dir", "logdir", "save_dir", "save_directory", "dirpath", "output_dir", "dataset_path", "dst"),
+}
+OPENS = {"open", "File", "ZipFile", "GFile"}
+OF_A_PATH = {"write_text", "write_bytes", "touch"}
+READS = re.compile(
+    r"(load|read|from|parse)(_\w+)?|open|listdir|scandir|i?glob|rglob|iterdir|walk|(snapshot_|hf_hub_)?download"
+    r"|\w*urlretrieve|imread|genfromtxt|\w+Folder|\w+_from_\w+"
+)
+KEEPS = re.compile(r"(save|write|dump|export|store)_\w+")  # in some file of those that it is given
 SEEDERS = {
     *("seed", "manual_seed", "manual_seed_all", "set_seed", "seed_everything", "default_rng", "RandomState"),
-    *("set_random_seed", "PRNGKey", "fix_seed", "seed_all"),
+    *("set_random_seed", "PRNGKey", "fix_seed", "seed_all", "Random", "SeedSequence"),
 }
 OF_A_SPLIT = re.compile(r".*(split|fold|data|val|test|cv).*")  # its seed is to stay the same
-OF_A_PATH = {"write_text": True, "write_bytes": True, "touch": True, "mkdir": False}  # True: a file
-LEADING = {"join", "Path", "PurePath", "str", "abspath", "expanduser", "dirname", "fspath"}
 
 
 @dataclass(frozen=True)
 class Used:
-    """Names by what a script does with them, as its source says it."""
+    """Options by what a script does with them, as its source says it; by the names that it has for them."""
 
     files: frozenset[str] = frozenset()  # that it writes
     folders: frozenset[str] = frozenset()  # that it writes into
+    read: frozenset[str] = frozenset()  # that it reads, and does not write
+    filled: frozenset[str] = frozenset()  # for which it has another place where they have no value
     seeds: frozenset[str] = frozenset()  # that it seeds with
 
 
-def used(tree: ast.AST) -> Used:
-    """What a script does: `save(model, args.save)`, `open(f"{args.out}/x", "w")`, `set_seed(args.s)`."""
-    files: set[str] = set()
-    folders: set[str] = set()
-    seeds: set[str] = set()
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        name = called(call)
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if name in SEEDERS:
-            seeds |= {str(name_of(each)) for each in given if isinstance(each, ast.Name | ast.Attribute)}
-        if name == "open" and _writes(call):
-            places, whole = ([receiver] if receiver is not None else call.args[:1]), True
-        elif name in OF_A_PATH and receiver is not None:
-            places, whole = [receiver], OF_A_PATH[name]
-        elif name in FILES or name in FOLDERS:
-            places, whole = given, name in FILES
-        else:
+def used(tree: ast.Module, commands: Collection[ast.AST] = ()) -> Used:
+    """What a script does: `save(model, args.save)`, `open(f"{args.out}/x", "w")`, `set_seed(args.s)`.
+
+    `commands` are the functions whose parameters are options.
+    """
+    origins = Origins(tree, commands)
+    files, folders, made, beside, read, taken, kept, filled, seeds = (set[str]() for _ in range(9))
+    for scope, call in origins.nodes:
+        if not isinstance(call, ast.Call):
             continue
-        for place in places:
-            if (leading := _leading(place)) is not None:
-                (files if whole and leading is place else folders).add(str(name_of(leading)))
-    return Used(frozenset(files), frozenset(folders - files), frozenset(seeds))
+        name = called(call)
+        if name in SEEDERS:
+            seeds |= _seeds(call, scope, origins)
+        written = [each for place in _written(call, origins) for each in origins.of(place, scope)]
+        created = [each for place in _made(call, origins) for each in origins.of(place, scope)]
+        for each in written:
+            (folders if each.how == "within" or name in FOLDERS else files).add(each.option)
+        for each in created:
+            (beside if each.how == "begins" else made).add(each.option)
+        filled |= {each.option for each in (*written, *created) if each.filled}
+        for place in _read(call, origins):
+            found = origins.of(place, scope)
+            taken |= {origin.option for origin in found}
+            read |= {origin.option for origin in found if origin.how == "is"}
+        if KEEPS.fullmatch(str(name)):
+            kept |= {origin.option for place in _all(call) for origin in origins.of(place, scope)}
+    # A folder that is made may be for what is fetched: then it is read too.
+    files |= beside - taken
+    folders |= made - taken
+    return Used(*map(frozenset, (files, folders - files, read - files - folders - kept, filled, seeds)))
 
 
 def value_of_its_own(setting: Setting, found: Used = Used()) -> str | None:
     """What a setting is in each trial, with a macro such as `$seed`; None: the same in all."""
-    name = setting.parameter.rpartition(".")[2].lower()
+    name, own = snake(setting.parameter), setting.own_name
     if setting.choices:
         return None
-    if SEED.fullmatch(name) or (name in found.seeds and not OF_A_SPLIT.fullmatch(name)):
+    if is_seed(name) or (own in found.seeds and not OF_A_SPLIT.fullmatch(name)):
         takes = setting.holds({"min": 0, "max": HIGHEST_SEED})
         return "$seed" if takes and (setting.number or setting.required) else None
     value = setting.value if isinstance(setting.value, str) else ""
     if name == "resume_from" and not (setting.number or value):
         return "$resume_from"  # as a parameter of this name, it would hide the macro
-    if setting.number or not (value.strip() or (setting.required and setting.value is None)):
+    has_value = value.strip() or (setting.required and setting.value is None) or own in found.filled
+    if setting.number or not has_value or "://" in value:
         return None
-    file, folder = name in found.files, name in found.folders
+    if own in found.read or (GIVEN.fullmatch(name) and not LEFT.fullmatch(name)):
+        return None
+    file, folder = own in found.files, own in found.folders
     known = PLACE.fullmatch(name) or (
         NAMED_ALONE.fullmatch(name) and (not value or LIKE_A_PLACE.fullmatch(value.lower()))
     )
-    if not (known or file or folder) or "://" in value:
+    if not (known or file or folder):
         return None
     last = re.sub(r"[\s$]+", "_", PurePath(value).name)  # as a macro can have it
     is_file = file or (not folder and (PurePath(last).suffix if value else NAMES_A_FILE.fullmatch(name)))
@@ -111,24 +149,75 @@ def in_a_command(value: str) -> str:
     return re.sub(r"\$(\w+)", r"${\1}", value)
 
 
-def _writes(call: ast.Call) -> bool:
+def _seeds(call: ast.Call, scope: Scope, origins: Origins) -> set[str]:
+    """The option that a call seeds with, among those of `args.seed + args.rank`, `args.s or 0`."""
+    parts = [part for each in _all(call) for part in ast.walk(each) if isinstance(part, ast.expr)]
+    found = {origin.option for part in parts for origin in origins.of(part, scope)}
+    named = set(filter(is_seed, found))
+    return named or (found if len(found) == 1 else set())
+
+
+def _written(call: ast.Call, origins: Origins) -> list[ast.expr]:
+    """The paths that a call writes a file to, or files into."""
+    name, receiver = str(called(call)), _receiver(call, origins)
+    if name in OPENS:
+        return _opened(call, receiver) if _writes(call, receiver) else []
+    if name in OF_A_PATH:
+        return [] if receiver is None else [receiver]
+    place = 0 if name in FOLDERS else FILES.get(name)
+    if receiver is None and name in FILES_OF_MODULES and _package(call, origins) not in PATH_FIRST:
+        place = FILES_OF_MODULES[name]
+    if place is None or origins.defined(call):  # what a function of the script writes, is seen in it
+        return []
+    return _given(call, place)
+
+
+def _made(call: ast.Call, origins: Origins) -> list[ast.expr]:
+    """The folder that a call makes."""
+    receiver = _receiver(call, origins)
+    if called(call) == "mkdir" and receiver is not None:
+        return [receiver]
+    return _given(call, 0) if called(call) in ("mkdir", "makedirs") else []
+
+
+def _read(call: ast.Call, origins: Origins) -> list[ast.expr]:
+    """The paths that a call may read, or fetch what is read to."""
+    receiver = _receiver(call, origins)
+    if called(call) in OPENS:
+        return [] if _writes(call, receiver) else _opened(call, receiver)
+    if READS.fullmatch(str(called(call))) or "download" in [each.arg for each in call.keywords]:
+        return _all(call) if receiver is None else [receiver, *_all(call)]
+    return []
+
+
+def _receiver(call: ast.Call, origins: Origins) -> ast.expr | None:
+    """What a method is called on; None for a function, also one of a module."""
+    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return None if origins.is_module(receiver) else receiver
+
+
+def _package(call: ast.Call, origins: Origins) -> str | None:
+    """The package of the function that is called."""
+    node = call.func
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return origins.imported.get(str(name_of(node)))
+
+
+def _all(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(each.value for each in call.keywords)]
+
+
+def _given(call: ast.Call, place: int) -> list[ast.expr]:
+    return [*call.args[place : place + 1], *(each.value for each in call.keywords if each.arg in KEYWORDS)]
+
+
+def _opened(call: ast.Call, receiver: ast.expr | None) -> list[ast.expr]:
+    return _given(call, 0) if receiver is None else [receiver]
+
+
+def _writes(call: ast.Call, receiver: ast.expr | None) -> bool:
     """Whether an `open` is to write."""
-    place = 0 if isinstance(call.func, ast.Attribute) else 1
+    place = 1 if receiver is None else 0
     modes = [*call.args[place : place + 1], *(k.value for k in call.keywords if k.arg == "mode")]
     return any(isinstance(mode, ast.Constant) and set(str(mode.value)) & set("wax") for mode in modes)
-
-
-def _leading(node: ast.expr) -> ast.expr | None:
-    """The name that a path begins with: `args.out` of `os.path.join(args.out, name)`."""
-    if isinstance(node, ast.Name):
-        return node
-    if isinstance(node, ast.Attribute):
-        return node if isinstance(node.value, ast.Name) else _leading(node.value)
-    if isinstance(node, ast.BinOp):
-        return _leading(node.left)
-    if isinstance(node, ast.JoinedStr):
-        first = node.values[0] if node.values else None
-        return _leading(first.value) if isinstance(first, ast.FormattedValue) else None
-    if isinstance(node, ast.Call) and called(node) in LEADING and node.args:
-        return _leading(node.args[0])
-    return None

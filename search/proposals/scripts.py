@@ -59,7 +59,7 @@ def settings_of_script(path: Path) -> Settings:
             f"{path}: found no options of argparse, HfArgumentParser, click or Typer; "
             "a space for it names the function that trains: objective: FILE.py:FUNCTION"
         )
-    seen = used(tree)
+    seen = used(tree, reader.commands)
     of_trials = {
         option.name: own for option in options if (own := value_of_its_own(option, seen)) is not None
     }
@@ -222,7 +222,7 @@ class _Reader(Literals):
         found = self.setting(name, kind, given.get("default"), choices, required, bounds(kind))
         if "choices" in given and not choices:  # which are they?
             found = replace(found, number=False)
-        yield replace(found, parameter=parameter)
+        yield replace(found, parameter=parameter, variable=str(own or ""))
 
     def _unfit(self, given: dict[str, ast.expr]) -> str | None:
         action = self.literal(given.get("action"))
@@ -240,6 +240,8 @@ class _Reader(Literals):
     def _misread(self, given: dict[str, ast.expr], choices: tuple[Any, ...]) -> str | None:
         """Why argparse would make something else of a value's text; None where it would not."""
         kind = given.get("type")
+        if self.is_member(given.get("default")) and not self.values_of(kind):
+            return "only the script knows which texts stand for its enumeration"
         values = [self.literal(given.get("default")), *choices]
         if not any(isinstance(value, int | float) for value in values):
             return None
@@ -254,6 +256,17 @@ class _Reader(Literals):
     def _choices(self, given: ast.expr | None, kind: ast.expr | None) -> tuple[Any, ...]:
         if isinstance(kind, ast.Call) and isinstance(kind.func, ast.Attribute) and kind.func.attr == "Choice":
             given = kind.args[0] if kind.args else None
+            if isinstance(given, ast.Name) and given.id in self.enums:
+                return tuple(self.enums[given.id])  # by their names
+        if isinstance(given, ast.Call) and called(given) in ("list", "tuple") and len(given.args) == 1:
+            given = given.args[0]
+        if isinstance(given, ast.ListComp | ast.GeneratorExp):  # [each.value for each in Sched]
+            source = given.generators[0].iter
+            if name_of(given.elt) == "name" and isinstance(source, ast.Name):
+                return tuple(self.enums.get(source.id, ()))
+            given = source if name_of(given.elt) == "value" else None
+        if values := self.values_of(given) or (self.values_of(kind) if given is None else ()):
+            return values
         found = self.literal(given)
         return tuple(found) if isinstance(found, list | tuple) else ()
 
@@ -306,7 +319,8 @@ class _Reader(Literals):
             else:
                 limits = bounds(declared) if declared is not None else (None, None)
                 found = self.setting(name, kind, default, choices, default is None, limits)
-                yield found if name.startswith("--") else replace(found, parameter=argument.arg)
+                parameter = found.parameter if name.startswith("--") else argument.arg
+                yield replace(found, parameter=parameter, variable=argument.arg)
 
 
 def _is_optional(given: dict[str, ast.expr]) -> bool:

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from .syntax import called
+from .syntax import assignments, called, name_of
 
 WITH_TRAINERS = ("transformers", "trl", "sentence_transformers", "setfit")
 OF_TRAINERS = re.compile(r"\w*(Trainer|TrainingArguments)")
 VALIDATION = re.compile(r"(val|valid|validation|eval|dev|test)[_/]\w+|\w+_(val|valid|eval)", re.IGNORECASE)
-LOSS = re.compile(r"(.*[_/])?(loss|perplexity|ppl|nll|bpc|bpb|mse|rmse|mae|wer|cer|error|err)", re.IGNORECASE)
-SCORE = re.compile(
-    r"(.*[_/])?(acc|accuracy|top_?[15]|f1|auc|auroc|bleu|rouge\w*|map\w*|iou|miou|dice|r2|precision|recall"
-    r"|score|reward|return|psnr|ssim|mcc|ndcg|mrr)([_/](val|valid|eval|score|macro|micro))?",
+LOSS = re.compile(
+    r"(.*[_/])?(\w*(loss|error|perplexity)|ppl|nll|bpc|bpb|r?msl?e|s?mape|w?mae|mase|err|deviance"
+    r"|[wc]er|eer|ece|fid|lpips|brier(_score)?|crps|pinball|kld?|kl_div(ergence)?|b?ce|cross_?entropy|regret"
+    r"|neg(ative)?_log_likelihood)([_/](val|valid|eval|macro|micro))?",
     re.IGNORECASE,
 )
+SCORE = re.compile(
+    r"(.*[_/])?(acc(uracy)?_?[15]?|top_?[15]|f1|f_?beta|\w*auc|auroc|auprc|bleu|sacrebleu|chrf|meteor|rouge\w*"
+    r"|m_?ap(@?_?\d[\d@:._-]*)?|average_precision|m?iou|jaccard|dice|r2|precision|recall|sensitivity|specificity"
+    r"|kappa|correlation|corr|pearsonr?|spearmanr?|mcc|exact_match|em|score|rewards?|returns?|psnr|ssim"
+    r"|m?ndcg|mrr|hit_?rate|win_rate|success_rate|elbo|log_likelihood)"
+    r"(@\d+|[_/](val|valid|eval|score|macro|micro|weighted|mean))?",
+    re.IGNORECASE,
+)
+NEGATED = re.compile(r"(.*[_/])?neg_(?!log_likelihood)(?P<rest>.+)", re.IGNORECASE)  # scikit-learn's scorers
+LONGEST = 100  # of a name: what is longer is some text
+UNKNOWN = 9  # the rank of a metric that is watched
+Goal = Literal["minimize", "maximize"]
+DIRECTIONS: dict[object, Goal] = {"min": "minimize", "max": "maximize", False: "minimize", True: "maximize"}
 
 
 @dataclass(frozen=True)
@@ -26,7 +39,7 @@ class Shown:
     """A metric, which way it is better, and whether a Trainer of transformers measures it."""
 
     metric: str = "val_loss"
-    goal: Literal["minimize", "maximize"] = "minimize"
+    goal: Goal = "minimize"
     by_trainer: bool = False
 
 
@@ -34,26 +47,31 @@ def shown_by(tree: ast.AST) -> Shown:
     """The metric that a script shows; val_loss where it shows none."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     if _has_trainer(tree):
-        return _of_a_trainer(calls)
-    printed = [key for call in calls if called(call) == "dumps" for key in _keys(call.args[:1])]
-    watched = [text for call in calls for text in _texts(call, "monitor")]
-    logged = [*_logged(calls), *_keys(ast.walk(tree))]
-    for names in (printed, watched):
-        if found := min(filter(_rank, names), key=_rank, default=None):
-            return Shown(found, goal_of(found))
-    found = min(
-        (name for name in logged if VALIDATION.fullmatch(name) and _rank(name)), key=_rank, default=None
-    )
-    return Shown() if found is None else Shown(found, goal_of(found))
+        return _of_a_trainer(tree, calls)
+    kept = _kept(tree)
+    printed = [key for call in calls if called(call) == "dumps" for key in _keys(call.args[:1], kept)]
+    watched = _watched(calls)
+    logged = [*_logged(calls), *(key for keys in kept.values() for key in keys), *_keys(ast.walk(tree), {})]
+    found = min(filter(_rank, printed), key=_rank, default=None)
+    if found is None:  # what is watched is a metric, whatever its name
+        found = min(watched, key=lambda name: _rank(name) or UNKNOWN, default=None)
+    if found is None:
+        validation = (name for name in logged if VALIDATION.fullmatch(name) and _rank(name))
+        found = min(validation, key=_rank, default=None)
+    return Shown() if found is None else Shown(found, watched.get(found) or goal_of(found))
 
 
-def goal_of(metric: str) -> Literal["minimize", "maximize"]:
+def goal_of(metric: str) -> Goal:
     """Which way a metric of this name is better."""
-    return "maximize" if SCORE.fullmatch(metric) else "minimize"
+    if negated := NEGATED.fullmatch(metric):
+        return "minimize" if goal_of(negated["rest"]) == "maximize" else "maximize"
+    return "maximize" if SCORE.fullmatch(metric) and not LOSS.fullmatch(metric) else "minimize"
 
 
 def _rank(name: str) -> int:
     """How likely a name is that of the metric to search by, 1 most; 0 where it is that of none."""
+    if len(name) > LONGEST:
+        return 0
     kind = 1 if LOSS.fullmatch(name) else 2 if SCORE.fullmatch(name) else 0
     if name.lower().startswith("train"):
         return kind and kind + 4
@@ -72,24 +90,72 @@ def _has_trainer(tree: ast.AST) -> bool:
     return False
 
 
-def _of_a_trainer(calls: Iterable[ast.Call]) -> Shown:
-    best = next((text for call in calls for text in _texts(call, "metric_for_best_model")), "loss")
+def _of_a_trainer(tree: ast.AST, calls: Iterable[ast.Call]) -> Shown:
+    """By its arguments, also those that are set later: `args.greater_is_better = False`."""
+    given = [each for call in calls for each in call.keywords]
+    said = [(each.arg, each.value) for each in given] + [
+        (target.attr, node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute)
+    ]
+    values = [(name, value.value) for name, value in said if isinstance(value, ast.Constant)]
+    bests = [value for name, value in values if name == "metric_for_best_model" and isinstance(value, str)]
+    ways = [value for name, value in values if name == "greater_is_better" and isinstance(value, bool)]
+    best = next(iter(bests), "loss")
     metric = best if best.startswith("eval_") else f"eval_{best}"
-    return Shown(metric, "minimize" if LOSS.fullmatch(metric) else "maximize", by_trainer=True)
+    if ways:
+        return Shown(metric, DIRECTIONS[ways[0]], by_trainer=True)
+    known = goal_of(metric) if LOSS.fullmatch(metric) or NEGATED.fullmatch(metric) else "maximize"
+    return Shown(metric, known, by_trainer=True)
 
 
-def _texts(call: ast.Call, keyword: str) -> Iterator[str]:
-    """The text that a call is given by this keyword."""
-    for each in call.keywords:
-        if each.arg == keyword and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str):
-            yield each.value.value
+def _watched(calls: Iterable[ast.Call]) -> dict[str, Goal | None]:
+    """The metrics, and which way each is said to be better: `EarlyStopping(monitor="val_f1", mode="max")`."""
+    watched: dict[str, Goal | None] = {}
+    for call in calls:
+        given = {each.arg: each.value for each in call.keywords}
+        first = call.args[0] if call.args and called(call) == "EarlyStopping" else None
+        name, mode = (_constant(each) for each in (given.get("monitor", first), given.get("mode")))
+        if isinstance(name, str):
+            watched[name] = watched.get(name) or DIRECTIONS.get(mode)
+    return watched
 
 
-def _keys(nodes: Iterable[ast.AST]) -> Iterator[str]:
+def _constant(node: ast.expr | None) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _kept(tree: ast.AST) -> dict[str, list[str]]:
+    """The keys of each name's mapping: `stats = {"step": 1}`, `stats["acc"] = 1`, `stats.update(lr=1)`."""
+    kept: dict[str, list[str]] = {}
+    for name, value in assignments(ast.walk(tree)):
+        kept.setdefault(name, []).extend(_keys([value], {}))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            if isinstance(key := _constant(node.slice), str):
+                kept.setdefault(str(name_of(node.value)), []).append(key)
+        elif isinstance(node, ast.Call) and called(node) == "update" and isinstance(node.func, ast.Attribute):
+            found = [*(each.arg for each in node.keywords if each.arg), *_keys(node.args[:1], {})]
+            kept.setdefault(str(name_of(node.func.value)), []).extend(found)
+    return kept
+
+
+def _keys(nodes: Iterable[ast.AST], kept: Mapping[str, list[str]]) -> Iterator[str]:
+    """Those of mappings that are written out, `{"loss": 1, **stats}`, `dict(loss=1)`, or `kept` by a name."""
     for node in nodes:
-        for key in node.keys if isinstance(node, ast.Dict) else ():
-            if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield key.value
+        if isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if key is None:
+                    yield from _keys([value], kept)
+                elif isinstance(text := _constant(key), str):
+                    yield text
+        elif isinstance(node, ast.Call) and called(node) == "dict":
+            yield from (each.arg for each in node.keywords if each.arg)
+            yield from _keys([*node.args[:1], *(each.value for each in node.keywords if not each.arg)], kept)
+        elif isinstance(node, ast.Name | ast.Attribute):
+            yield from kept.get(str(name_of(node)), ())
 
 
 def _logged(calls: Iterable[ast.Call]) -> Iterator[str]:

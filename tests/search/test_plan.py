@@ -409,6 +409,7 @@ def test_a_function_that_hands_its_parameters_on_is_not_judged(
     [
         ({"command": ["true"]}, {"seed": 42}, "--seed=${seed} in the command"),
         ({"command": ["true"]}, {"train.random_state": 0}, "--seed=${seed} in the command"),
+        ({"command": ["true"]}, {"manualSeed": 1}, "--seed=${seed} in the command"),
         ("mine.py:train", {"seed": 42}, "trial.seed in the function"),
         ({"command": ["true"]}, {"seed": [1, 2]}, None),  # it is searched
         ({"command": ["true"]}, {"split_seed": 1}, None),  # the data is to stay the same

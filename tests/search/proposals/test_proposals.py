@@ -22,6 +22,7 @@ from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
 from hpsearch.search.plan import check_objective
 from hpsearch.search.proposals import proposal
+from hpsearch.search.proposals.shown import goal_of
 from hpsearch.spaces import Choice, Constant, Range, SpaceError, Spec, loads
 from hpsearch.spaces.checks import warnings
 
@@ -239,7 +240,8 @@ def main(lr, dropout, batch_size): ...
 
 OWN = {"seed": 7, "checkpoint": "/r/0/checkpoint", "resume_from": "", "run": "/r/0"}
 WRITES = """
-import argparse, os, torch
+import argparse, json, os, torch
+import numpy as np
 from pathlib import Path
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1)
@@ -283,6 +285,98 @@ args = parser.parse_args()
         ("'--output-size', type=int, default=3", "", "--output-size=3"),
         ("'--save', default=''", "", "--save="),
         ("'--checkpoint', default='base.pt'", "torch.load(args.checkpoint)", "--checkpoint=base.pt"),
+        # A local variable of an option's name is not the option, and what is saved is no place.
+        ("'--model', default='lasso'", "model = 1; torch.save(model, 'm.pt')", "--model=lasso"),
+        ("'--model', default='lasso'", "torch.save(args.model, 'm.pt')", "--model=lasso"),
+        ("'--config', default='c.json'", "config = {}; json.dump(config, open('x', 'w'))", "--config=c.json"),
+        ("'--config', default='c.json'", "json.dump(args.config, f)", "--config=c.json"),
+        ("'--model', default='m'", "net.model.save('x'); open(net.model, 'w')", "--model=m"),
+        ("'--dest', default='d'", "torch.save(obj=1, f=args.dest)", "--dest=/r/0/checkpoint/d"),
+        ("'--dest', default='d'", "np.save(args.dest, x)", "--dest=/r/0/checkpoint/d"),
+        ("'--dest', default='d'", "np.save('x', args.dest)", "--dest=d"),
+        ("'--dest', default='d'", "net.save(args.dest)", "--dest=/r/0/checkpoint/d"),
+        ("'--dest', default='d'", "torch.onnx.export(net, x, args.dest)", "--dest=/r/0/checkpoint/d"),
+        ("'--dest', default='d'", "CSVLogger('logs', name=args.dest)", "--dest=d"),
+        (
+            "'--destination', dest='d', default='d'",
+            "torch.save(1, args.d)",
+            "--destination=/r/0/checkpoint/d",
+        ),
+        # Through variables, functions and what parse_args returned, whatever it is called.
+        ("'--dest', default='d'", "o = vars(args); torch.save(1, o['dest'])", "--dest=/r/0/checkpoint/d"),
+        ("'--dest', default='d'", "p = args.dest\ntorch.save(1, p)", "--dest=/r/0/checkpoint/d"),
+        ("'--dest', default='d'", "p = args.dest\np = 'x'\ntorch.save(1, p)", "--dest=d"),
+        ("'--dest', default='d'", "p = Path(args.dest)\np = p / 'x'\np.mkdir()", "--dest=/r/0/checkpoint"),
+        ("'--dest', default='d'", "def f(o): torch.save(1, o.dest)\nf(args)", "--dest=/r/0/checkpoint/d"),
+        ("'--dest', default='d'", "def f(p): torch.save(1, p)\nf(args.dest)", "--dest=/r/0/checkpoint/d"),
+        (
+            "'--dest', default='d'",
+            "def f(dest): torch.save(1, dest)\nf(**vars(args))",
+            "--dest=/r/0/checkpoint/d",
+        ),
+        ("'--dest', default='d'", "def f(dest): torch.save(1, dest)\nf('x')", "--dest=d"),
+        (
+            "'--dest', default='d'",
+            "def f(p): return Path(p)\n(f(args.dest) / 'x').mkdir()",
+            "--dest=/r/0/checkpoint",
+        ),
+        ("'--dest', default='d'", "(new(Path(args.dest) / args.n) / 'x').mkdir()", "--dest=/r/0/checkpoint"),
+        (
+            "'--dest', default='d'",
+            "class T:\n def __init__(self, o): self.o = o\n def s(self): torch.save(1, self.o.dest)\nT(args)",
+            "--dest=/r/0/checkpoint/d",
+        ),
+        # However a path is put together.
+        ("'--dest', default='.'", "open('%s/m' % args.dest, 'w')", "--dest=/r/0/checkpoint"),
+        ("'--dest', default='d'", "torch.save(1, '%s/m_%d' % (args.dest, 1))", "--dest=/r/0/checkpoint"),
+        (
+            "'--dest', default='d'",
+            "torch.save(1, '{}/m_{}.pt'.format(args.dest, 1))",
+            "--dest=/r/0/checkpoint",
+        ),
+        ("'--dest', default='d'", "torch.save(1, '{d}/m.pt'.format(d=args.dest))", "--dest=/r/0/checkpoint"),
+        ("'--dest', default='d'", "torch.save(1, args.dest + '/m.pt')", "--dest=/r/0/checkpoint"),
+        ("'--dest', default='d'", "torch.save(1, args.dest + '.pt')", "--dest=/r/0/checkpoint/d"),
+        ("'--dest', default='d'", "torch.save(1, f'{args.dest}_1.pt')", "--dest=/r/0/checkpoint/d"),
+        (
+            "'--dest', default='o/d.pt'",
+            "os.makedirs(os.path.dirname(args.dest))",
+            "--dest=/r/0/checkpoint/d.pt",
+        ),
+        ("'--dest', default=''", "Path(args.dest or 'runs').mkdir()", "--dest=/r/0/checkpoint"),
+        # What all trials read, or fetch.
+        ("'--data-dir', default='d'", "os.makedirs(args.data_dir)", "--data-dir=d"),
+        ("'--cache', default='d'", "Path(args.cache).mkdir()", "--cache=d"),
+        ("'--dataroot', default='d'", "open(args.dataroot + '/x', 'w')", "--dataroot=d"),
+        (
+            "'--output-data-dir', default='d'",
+            "open(args.output_data_dir + '/x', 'w')",
+            "--output-data-dir=/r/0/checkpoint",
+        ),
+        ("'--dest', default='d'", "os.makedirs(args.dest); MNIST(args.dest, download=True)", "--dest=d"),
+        ("'--dest', default='d'", "os.makedirs(args.dest); pd.read_csv(args.dest + '/x')", "--dest=d"),
+        (
+            "'--checkpoint-path', default='in/base.pt'",
+            "torch.load(args.checkpoint_path)",
+            "--checkpoint-path=in/base.pt",
+        ),
+        ("'--save-path', default='in/base.pt'", "torch.load(args.save_path)", "--save-path=in/base.pt"),
+        (
+            "'--ckpt', default='a.pt'",
+            "torch.load(args.ckpt); torch.save(1, args.ckpt)",
+            "--ckpt=/r/0/checkpoint/a.pt",
+        ),
+        (
+            "'--checkpoint-dir', default='c'",
+            "load_checkpoint(args.checkpoint_dir)\nsave_checkpoint(1, args.checkpoint_dir)",
+            "--checkpoint-dir=/r/0/checkpoint",
+        ),
+        # Seeds.
+        ("'--manualSeed', type=int, default=1", "", "--manualSeed=7"),
+        ("'--mS', type=int, default=1", "torch.manual_seed(args.mS)", "--mS=7"),
+        ("'--sd', type=int, default=1", "torch.manual_seed(args.sd or 0)", "--sd=7"),
+        ("'--sd', type=int, default=1", "s = int(args.sd) + 1\ntorch.manual_seed(s)", "--sd=7"),
+        ("'--rank', type=int, default=1", "torch.manual_seed(args.seed + args.rank)", "--rank=1"),
     ],
 )
 def test_a_seed_and_where_to_write_are_each_trials_own(here: Here, option: str, line: str, word: str) -> None:
@@ -295,12 +389,73 @@ def test_a_seed_and_where_to_write_are_each_trials_own(here: Here, option: str, 
     assert "FILL_IN" not in text
 
 
+COMMAND = """
+import {library}, joblib
+{options}
+def main(model{kinds[0]}, out{kinds[1]}, lr: float = 0.1):
+    model = build(model)
+    joblib.dump(model, out)
+"""
+
+
+@pytest.mark.parametrize("library", ["click", "typer"])
+def test_the_parameters_of_a_command_are_its_options(here: Here, library: str) -> None:
+    options = "\n".join(
+        f"@click.option('--{name}', default={value!r})"
+        for name, value in (("model", "hinge"), ("target", "m.joblib"), ("lr", 0.1))
+    ).replace("'--target'", "'--target', 'out'")
+    kinds = ("", "")
+    if library == "typer":
+        options = "@app.command()"
+        kinds = (": str = 'hinge'", ": str = typer.Option('m.joblib', '--target')")
+    else:
+        options = f"@click.command()\n{options}"
+    spec, _ = proposed(here("c.py", COMMAND.format(library=library, options=options, kinds=kinds)))
+    words = spec.objective_words
+    assert isinstance(words, list)
+    assert {"--model=hinge", "--target=/r/0/checkpoint/m.joblib"} <= set(expand(words, first(spec), OWN))
+
+
+KIND = "class Kind(str, Enum):\n    A = 'a'\n    B = 'b'\n"
+FROM_KIND = "parser.add_argument('--kind', {})\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "choices"),
+    [
+        ("@app.command()\ndef f(kind: Kind = Kind.A): ...", ["a", "b"]),
+        ("@app.command()\ndef f(kind: Optional[Kind] = Kind.A): ...", ["a", "b"]),
+        ("@app.command()\ndef f(kind: Kind = typer.Option(Kind.A)): ...", ["a", "b"]),
+        ("@dataclass\nclass C:\n    kind: Kind = Kind.A\nHfArgumentParser(C)", ["a", "b"]),
+        (FROM_KIND.format("type=Kind, default=Kind.A"), ["a", "b"]),
+        (FROM_KIND.format("type=Kind, choices=list(Kind), default=Kind.A"), ["a", "b"]),
+        (FROM_KIND.format("choices=[each.value for each in Kind], default=Kind.A.value"), ["a", "b"]),
+        (FROM_KIND.format("type=Kind.of, default=Kind.A"), None),
+    ],
+)
+def test_the_choices_of_an_enumeration_are_its_values(
+    here: Here, text: str, choices: list[str] | None
+) -> None:
+    script = f"from transformers import HfArgumentParser\n{KIND}{text}\n"
+    if "f(" in text:
+        script = script.replace("from transformers import HfArgumentParser", "import typer")
+        script = script.replace("def f(", "def f(lr: float = 0.1, ")
+    else:
+        script += "parser.add_argument('--lr', type=float, default=0.1)\n"
+    spec, told = proposed(here("train.py", script))
+    if choices is None:
+        assert "which texts stand for its enumeration: --kind" in told
+        return
+    assert spec.parameters["kind"] == Choice(choices=choices) and first(spec)["kind"] == "a"
+
+
 def test_a_configuration_has_a_seed_and_places_of_each_trials_own(here: Here, tmp_path: Path) -> None:
     own = OWN | {"run": str(tmp_path)}
     content = {
         "seed": 3,
         "lr": 0.1,
-        "data": {"path": "out/x.csv", "split_seed": 1},
+        "data": {"path": "out/x.csv", "split_seed": 1, "cache_dir": "c"},
+        "model": {"checkpoint_path": "pretrained/a.pt"},
         "train": {"output_dir": "out", "save_path": "out/m.pt", "log_file": "a.log", "name": "x"},
     }
     spec, text = proposed(here("train.json", json.dumps(content)))
@@ -327,6 +482,29 @@ def test_the_arguments_of_a_trainer_have_a_seed_and_a_folder_of_each_trials_own(
     assert 'report(state.log_history[-1]["eval_loss"], step=round(state.epoch))' in told
 
 
+@pytest.mark.parametrize(
+    ("metric", "goal"),
+    [
+        *(
+            (name, "minimize")
+            for name in ("val_mape", "smape", "rmsle", "val/brier", "logloss", "fid", "unknown")
+        ),
+        *((name, "minimize") for name in ("score_loss", "neg_log_likelihood", "mAP_loss", "neg_accuracy")),
+        *((name, "maximize") for name in ("mAP", "metrics/mAP50", "map_50", "mAP50-95", "val/map", "map@10")),
+        *(
+            (name, "maximize")
+            for name in ("kappa", "val_cohen_kappa", "test_acc1", "acc@5", "roc_auc", "ndcg@10")
+        ),
+        *(
+            (name, "maximize")
+            for name in ("neg_mean_squared_error", "val_neg_rmse", "rougeL", "episodic_return")
+        ),
+    ],
+)
+def test_which_way_a_metric_is_better_is_told_by_its_name(metric: str, goal: str) -> None:
+    assert goal_of(metric) == goal
+
+
 LOGS = "class M:\n    def step(self):\n        self.log({!r}, 1)\n"
 TRAINER = "import transformers\nargs = transformers.TrainingArguments({})\n"
 
@@ -346,6 +524,36 @@ TRAINER = "import transformers\nargs = transformers.TrainingArguments({})\n"
         (TRAINER.format("metric_for_best_model='accuracy'"), "eval_accuracy", "maximize"),
         (TRAINER.format("metric_for_best_model='eval_loss'"), "eval_loss", "minimize"),
         ("from trl import SFTTrainer\n", "eval_loss", "minimize"),
+        (TRAINER.format("metric_for_best_model='brier', greater_is_better=False"), "eval_brier", "minimize"),
+        (
+            TRAINER.format("metric_for_best_model='eval_rtf'") + "args.greater_is_better = False\n",
+            "eval_rtf",
+            "minimize",
+        ),
+        (TRAINER.format("metric_for_best_model='nll', greater_is_better=True"), "eval_nll", "maximize"),
+        ("ModelCheckpoint(monitor='val/odd', mode='max')", "val/odd", "maximize"),
+        ("EarlyStopping('val/odd', mode='max')\nx = {'val/loss': 1}", "val/odd", "maximize"),
+        ("ModelCheckpoint(monitor='val_loss', mode='max')", "val_loss", "maximize"),
+        (
+            "EarlyStopping(monitor='val_odd')\nModelCheckpoint(monitor='val_odd', mode='max')",
+            "val_odd",
+            "maximize",
+        ),
+        (
+            "print(json.dumps({'val_odd_loss': 1}))\nEarlyStopping('val_odd_loss', mode='max')",
+            "val_odd_loss",
+            "maximize",
+        ),
+        ("stats = {'epoch': 1}\nstats['val_acc'] = 1\nprint(json.dumps(stats))", "val_acc", "maximize"),
+        ("stats = {'val_acc': 1}\nprint(json.dumps({'step': 1, **stats}))", "val_acc", "maximize"),
+        ("stats = dict(val_f1=1)\nprint(json.dumps(stats))", "val_f1", "maximize"),
+        ("stats = {}\nstats.update(val_wer=1)\nprint(json.dumps(stats))", "val_wer", "minimize"),
+        (
+            "self.stats: dict = {}\nself.stats['test_mape'] = 1\nprint(json.dumps(self.stats))",
+            "test_mape",
+            "minimize",
+        ),
+        ("history['val_auc'] = []", "val_auc", "maximize"),
         ("from lightning import Trainer\n", "val_loss", "minimize"),
     ],
 )
@@ -413,6 +621,7 @@ def test_what_seeds_a_script_is_a_seed_whatever_its_name(here: Here) -> None:
         )
         + "p.add_argument('--lr', type=float, default=.1)\np.add_argument('--resume_from', default='')\n"
     )
+    script += "a = p.parse_args()\n"
     script += "torch.manual_seed(a.sd)\nrng = np.random.default_rng(seed=a.rs)\nset_seed(a.split_seed)\nprint(a.n)\n"
     spec, _ = proposed(here("train.py", script))
     command = spec.objective_words

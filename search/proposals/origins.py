@@ -1,0 +1,350 @@
+"""From which options a value of a script comes, as its source says: `--out` for `path = args.out + "/x"`.
+
+An option is what the script reads it from: an attribute of what `parse_args` returned, or the parameter of a
+command of click or Typer. A local variable of the same name is none.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from .syntax import called, name_of
+
+PARSES = re.compile(r"parse_(known_)?(intermixed_)?args\w*|parse_(json|yaml)_file|parse_dict")
+OF_PARSED = {"vars", "copy", "deepcopy", "Namespace", "SimpleNamespace"}  # options, from those they are given
+PATHS = {"join", "Path", "PurePath", "PosixPath"}
+SAME = {"int", "str", "abspath", "realpath", "normpath", "expanduser", "expandvars", "fspath"}
+METHODS = {"resolve", "absolute", "expanduser", "strip", "rstrip", "as_posix", "replace", "format"}
+BESIDE = {"dirname", "splitext", "with_suffix", "with_name", "with_stem", "parent"}
+MOST = 200  # expressions that are looked at for one
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Scope = Function | None  # None: the module
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """An option, and how a path begins with it."""
+
+    option: str
+    how: Literal["is", "within", "begins"]  # it is the path; the path is in this folder; its name goes on
+    filled: bool = False  # another value stands in where the option has none: `args.out or "runs"`
+
+
+@dataclass(frozen=True)
+class _Bound:
+    value: ast.expr
+    scope: Scope  # of the value
+    since: Place | None = None  # where in the source an assignment ends
+
+
+class Origins:
+    """Follows a module's variables, the parameters of its functions, and what they return."""
+
+    def __init__(self, tree: ast.Module, commands: Collection[ast.AST] = ()) -> None:
+        self._outer: dict[Function, Scope] = {}
+        self._class: dict[Scope, str] = {}
+        self._bound: dict[tuple[object, str], list[_Bound]] = {}
+        self._options: set[tuple[Scope, str]] = set()
+        self._functions: dict[str, list[Function]] = {}
+        self._returns: dict[Scope, list[ast.expr]] = {}
+        self._parsed: set[str] = set()  # names of what holds options; of functions that return it, with ()
+        self.imported: dict[str, str] = {}  # names, and the package that each is from
+        self.nodes = list(self._walk(tree))
+        self._global = {
+            (scope, name) for scope, node in self.nodes if isinstance(node, ast.Global) for name in node.names
+        }
+        for scope, node in self.nodes:
+            self._declare(scope, node, commands)
+        for scope, node in self.nodes:
+            self._bind(scope, node)
+        calls = [(scope, node) for scope, node in self.nodes if isinstance(node, ast.Call)]
+        for scope, call in calls:
+            self._give(scope, call)
+        while self._find_parsed():
+            pass
+        for _, call in calls:  # main(**vars(args))
+            if any(each.arg is None and self._is_parsed(each.value) for each in call.keywords):
+                for function in self.defined(call):
+                    self._options |= {(function, each) for each in _parameters(function)}
+
+    def of(self, node: ast.expr, scope: Scope) -> list[Origin]:
+        """The options that a value, used in this function, comes from."""
+        return list(self._of(node, scope, set()))
+
+    def is_module(self, node: ast.expr | None) -> bool:
+        """Whether it is an imported module: `torch`, `os.path`."""
+        return (
+            isinstance(node, ast.expr) and (root := _root(node)) in self.imported and str(root)[0].islower()
+        )
+
+    def defined(self, call: ast.Call) -> list[Function]:
+        """The functions of the module that a call may be of."""
+        receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+        return [] if self.is_module(receiver) else self._functions.get(str(called(call)), [])
+
+    def _walk(self, tree: ast.Module) -> Iterator[tuple[Scope, ast.AST]]:
+        left: list[tuple[Scope, ast.AST]] = [(None, tree)]
+        while left:
+            scope, node = left.pop()
+            yield scope, node
+            if isinstance(node, Function):
+                self._outer[node] = scope
+                self._class.setdefault(node, self._class.get(scope, ""))
+            if isinstance(node, ast.ClassDef):
+                self._class |= {each: node.name for each in node.body if isinstance(each, Function)}
+            inner = node if isinstance(node, Function) else scope
+            left += [(inner, child) for child in ast.iter_child_nodes(node)]
+
+    def _declare(self, scope: Scope, node: ast.AST, commands: Collection[ast.AST]) -> None:
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                package = name.name.partition(".")[0]
+                self.imported[name.asname or package] = package
+        elif isinstance(node, ast.ImportFrom):
+            package = (node.module or "").partition(".")[0]
+            self.imported |= {name.asname or name.name: package for name in node.names}
+        elif isinstance(node, ast.ClassDef):
+            made = [each for each in node.body if isinstance(each, Function) and each.name == "__init__"]
+            self._functions.setdefault(node.name, []).extend(made)
+        elif isinstance(node, ast.Return) and node.value is not None:
+            self._returns.setdefault(scope, []).append(node.value)
+        elif isinstance(node, Function):
+            for parameter in _parameters(node):
+                self._bound.setdefault((node, parameter), [])
+                if node in commands:
+                    self._options.add((node, parameter))
+            if not isinstance(node, ast.Lambda):
+                self._functions.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            self._bound.setdefault(self._variable(node.id, scope), [])
+
+    def _bind(self, scope: Scope, node: ast.AST) -> None:
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign | ast.NamedExpr):
+            targets = [node.target]
+        else:
+            return
+        if (value := node.value) is None:
+            return
+        for target in targets:
+            if isinstance(target, ast.Tuple | ast.List):
+                for place, each in enumerate(target.elts):
+                    part = ast.Subscript(value, ast.Constant(place), ast.Load())
+                    self._assign(each, ast.copy_location(part, value), scope)
+            else:
+                self._assign(target, value, scope)
+
+    def _assign(self, target: ast.expr, value: ast.expr, scope: Scope) -> None:
+        end = (value.end_lineno or value.lineno, value.end_col_offset or 0)
+        if isinstance(target, ast.Name):
+            self._bound.setdefault(self._variable(target.id, scope), []).append(_Bound(value, scope, end))
+        elif isinstance(target, ast.Attribute):
+            self._bound.setdefault(self._attribute(target, scope), []).append(_Bound(value, scope))
+
+    def _give(self, scope: Scope, call: ast.Call) -> None:
+        """Bind the parameters of functions to what a call gives them."""
+        for function in self.defined(call):
+            names = _parameters(function)
+            if names[:1] in (["self"], ["cls"]):
+                names = names[1:]
+            plain = [each for each in call.args if not isinstance(each, ast.Starred)]
+            given = dict(zip(names, plain, strict=False)) if len(plain) == len(call.args) else {}
+            given |= {each.arg: each.value for each in call.keywords if each.arg in names}
+            for name, value in given.items():
+                self._bound[function, name].append(_Bound(value, scope))
+
+    def _variable(self, name: str, scope: Scope) -> tuple[object, str]:
+        return (None if (scope, name) in self._global else scope), name
+
+    def _attribute(self, node: ast.Attribute, scope: Scope) -> tuple[object, str]:
+        text = ast.unparse(node)
+        return (self._class.get(scope) if text.startswith("self.") else None), text
+
+    def _find_parsed(self) -> bool:
+        """Whether one more name of what holds options is found."""
+        found = {
+            name.rpartition(".")[2]
+            for (_, name), values in self._bound.items()
+            for each in values
+            if self._is_parsed(each.value)
+        }
+        found |= {
+            f"{name}()"
+            for name, functions in self._functions.items()
+            for function in functions
+            if any(map(self._is_parsed, self._returns.get(function, ())))
+        }
+        more = not found <= self._parsed
+        self._parsed |= found
+        return more
+
+    def _is_parsed(self, node: ast.expr, depth: int = 0) -> bool:
+        """Whether it holds the options, as what `parse_args` returns does."""
+        if depth > 20:
+            return False
+        if isinstance(node, ast.Subscript) and isinstance(_constant(node.slice), int):
+            parts = self._parts(node)
+            return any(self._is_parsed(each, depth + 1) for each in parts or [node.value])
+        if isinstance(node, ast.Attribute) and node.attr == "__dict__":
+            return self._is_parsed(node.value, depth + 1)
+        if isinstance(node, ast.Call):
+            given = [*node.args, *(each.value for each in node.keywords if each.arg is None)]
+            name = str(called(node))
+            return (
+                PARSES.fullmatch(name) is not None
+                or (f"{name}()" in self._parsed and bool(self.defined(node)))
+                or (name in OF_PARSED and any(self._is_parsed(each, depth + 1) for each in given))
+            )
+        return name_of(node) in self._parsed
+
+    def _parts(self, node: ast.Subscript) -> list[ast.expr]:
+        """What may stand at this place of a tuple that is written out or returned."""
+        tuples = [node.value]
+        if isinstance(node.value, ast.Call):
+            tuples = [each for one in self.defined(node.value) for each in self._returns.get(one, ())]
+        place = _constant(node.slice)
+        return [
+            each.elts[place]
+            for each in tuples
+            if isinstance(each, ast.Tuple)
+            and isinstance(place, int)
+            and -len(each.elts) <= place < len(each.elts)
+        ]
+
+    def _of(self, node: ast.expr | None, scope: Scope, seen: set[int]) -> Iterator[Origin]:
+        if node is None or id(node) in seen or len(seen) > MOST:
+            return
+        seen.add(id(node))
+        if isinstance(node, ast.Name):
+            yield from self._of_name(node, scope, seen)
+        elif isinstance(node, ast.Attribute):
+            if self._is_parsed(node.value):
+                yield Origin(node.attr, "is")
+            if node.attr in BESIDE:
+                yield from self._on(node.value, scope, seen, "begins")
+            for bound in self._bound.get(self._attribute(node, scope), ()):
+                yield from self._of(bound.value, bound.scope, seen)
+        elif isinstance(node, ast.Subscript):
+            key = _constant(node.slice)
+            if isinstance(key, str) and self._is_parsed(node.value):  # vars(args)["out"]
+                yield Origin(key, "is")
+            elif parts := self._parts(node):
+                for part in parts:
+                    yield from self._of(part, scope, seen)
+            else:
+                yield from self._on(node.value, scope, seen, "begins")
+        elif isinstance(node, ast.BoolOp | ast.IfExp):
+            first, *others = node.values if isinstance(node, ast.BoolOp) else (node.body, node.orelse)
+            filled = isinstance(node, ast.IfExp) or isinstance(node.op, ast.Or)
+            for each in self._of(first, scope, seen):
+                yield replace(each, filled=each.filled or filled)
+            for other in others:
+                yield from self._of(other, scope, seen)
+        elif isinstance(node, ast.Call):
+            yield from self._of_call(node, scope, seen)
+        elif isinstance(node, ast.BinOp | ast.JoinedStr):
+            yield from self._of_text(node, scope, seen)
+
+    def _of_name(self, node: ast.Name, scope: Scope, seen: set[int]) -> Iterator[Origin]:
+        """By the assignment that stands last before its use, else by what the function is given."""
+        here, used = scope, (node.lineno, node.col_offset)
+        while (scope, node.id) not in self._bound and scope is not None:
+            scope = self._outer[scope]
+        bound = self._bound.get((scope, node.id), [])
+        before = [each for each in bound if each.since is not None and each.since <= used]
+        if scope is here and before:
+            bound = [max(before, key=lambda each: each.since or used)]
+        else:
+            if (scope, node.id) in self._options:
+                yield Origin(node.id, "is")
+            bound = [each for each in bound if each.since is None or scope is not here]
+        for each in bound:
+            yield from self._of(each.value, each.scope, seen)
+
+    def _of_call(self, node: ast.Call, scope: Scope, seen: set[int]) -> Iterator[Origin]:
+        name, first = called(node), node.args[0] if node.args else None
+        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if self.is_module(receiver):
+            receiver = None
+        if name == "format" and isinstance(text := _constant(receiver), str):
+            if begun := re.match(r"\{(\w*)[^}]*\}(/?)", text):
+                named = next((each.value for each in node.keywords if each.arg == begun[1]), first)
+                yield from self._on(named, scope, seen, "within" if begun[2] else "begins")
+        elif receiver is not None and name in METHODS:
+            yield from self._of(receiver, scope, seen)
+        elif name == "joinpath":
+            yield from self._on(receiver, scope, seen, "within")
+        elif name in BESIDE:
+            yield from self._on(first if receiver is None else receiver, scope, seen, "begins")
+        elif name in PATHS and len(node.args) > 1:
+            yield from self._on(first, scope, seen, "within")
+        elif name in PATHS or name in SAME:
+            yield from self._of(first, scope, seen)
+        elif functions := self.defined(node):
+            for function in functions:
+                for returned in self._returns.get(function, ()):
+                    yield from self._of(returned, function, seen)
+        elif first is not None:  # what makes a path of a path: increment_path(Path(args.out) / args.name)
+            found = self._of(first, scope, seen)
+            is_path = isinstance(first, ast.Call) and called(first) in PATHS
+            yield from (each for each in found if is_path or each.how == "within")
+
+    def _of_text(self, node: ast.BinOp | ast.JoinedStr, scope: Scope, seen: set[int]) -> Iterator[Origin]:
+        """A path that is put together: `a / b`, `a + "/b"`, `"%s/b" % a`, `f"{a}/b"`."""
+        if isinstance(node, ast.JoinedStr):
+            first, after = node.values[0] if node.values else None, node.values[1:2]
+            if isinstance(first, ast.FormattedValue):
+                yield from self._on(first.value, scope, seen, _go_on(after))
+        elif isinstance(node.op, ast.Div):
+            yield from self._on(node.left, scope, seen, "within")
+        elif isinstance(node.op, ast.Add):
+            yield from self._on(node.left, scope, seen, _go_on([node.right]))
+        elif isinstance(node.op, ast.Mod) and isinstance(text := _constant(node.left), str):
+            if text.startswith("%s"):
+                given = (
+                    node.right.elts[0]
+                    if isinstance(node.right, ast.Tuple) and node.right.elts
+                    else node.right
+                )
+                yield from self._on(given, scope, seen, "within" if text.startswith("%s/") else "begins")
+        elif isinstance(node.op, ast.Mod):
+            yield from self._of(node.left, scope, seen)
+
+    def _on(
+        self, node: ast.expr | None, scope: Scope, seen: set[int], how: Literal["is", "within", "begins"]
+    ) -> Iterator[Origin]:
+        for each in self._of(node, scope, seen):
+            yield replace(each, how=how) if each.how == "is" else each
+
+
+def _go_on(after: list[ast.expr]) -> Literal["is", "within", "begins"]:
+    """How a path begins with what stands before this."""
+    if not after:
+        return "is"
+    if isinstance(after[0], ast.JoinedStr):
+        return _go_on(after[0].values[:1])
+    text = _constant(after[0])
+    starts = isinstance(text, str) and text.startswith("/")
+    return "within" if starts or name_of(after[0]) == "sep" else "begins"
+
+
+def _constant(node: ast.AST | None) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _parameters(function: Function) -> list[str]:
+    given = function.args
+    return [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+
+
+def _root(node: ast.expr) -> str | None:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
