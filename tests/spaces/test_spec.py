@@ -192,7 +192,8 @@ NONE = "{method: none}"
         ("m.py:f", "trainer.num_training_steps: 20, epochs: 3", TO_20, "steps"),
         ("m.py:f", "epochs: 20, max_iters: 20", TO_20, "steps"),
         ("m.py:f", "warmup_epochs: 20, start_epoch: 20", TO_20, "steps"),
-        ("lora", "epochs: 20", TO_20, "steps"),
+        ("keras", "epochs: 20", TO_20, "epochs"),
+        ("lora", "max_steps: 100, epochs: 20", TO_20, "steps"),
         ("{command: [a]}", "num_train_epochs: 1, max_steps: 20", NONE, "steps"),
     ],
 )
