@@ -28,9 +28,9 @@ USUAL: dict[Unit, re.Pattern[str]] = {
 def unit_of(lengths: Mapping[str, Any], last: int | None, *, built_in: bool) -> Unit:
     """What a step of a trial counts; where nothing tells it, steps, which may be anything.
 
-    `lengths` has parameters' values, the largest of those that are searched. A built-in objective that has one of
-    `LENGTHS` counts in its unit. Any other program may have several of the `USUAL`, or count something else:
-    it counts what comes to the same end as early stopping, `last`.
+    `lengths` has parameters' values, the largest of those searched. A built-in objective that has one
+    of `LENGTHS` counts in its unit. Any other program may have several of the `USUAL`, or count something
+    else: it counts what comes to the same end as early stopping, `last`.
     """
     told = {unit for name, unit in LENGTHS.items() if built_in and is_length(lengths.get(name))}
     if not told:
