@@ -167,6 +167,55 @@ def test_a_header_of_nonsense_is_refused(
     refused(lambda: read(path), f"^{re.escape(str(path))}: ")
 
 
+OF_NO_WHOLE_FILE: list[dict[str, Any]] = [
+    {"shape": [8.9, 32.2]},
+    {"shape": [8.0, 32.0]},
+    {"shape": ["8", "32"]},
+    {"shape": [-8, -32]},
+    {"shape": [2**62, 2**62]},
+    {"dtype": "F64"},
+    {"dtype": "F4096"},
+    {"data_offsets": [1024, 0]},
+    {"data_offsets": [-1024, 0]},
+    {"data_offsets": [0, 2**62]},
+    {"data_offsets": [4, 1028]},
+    {"data_offsets": [1024, 2048]},
+    {"data_offsets": "01"},
+]
+
+
+@pytest.fixture
+def parts_of_a_base(tmp_path: Path) -> tuple[Path, dict[str, Any], bytes]:
+    """The file of a base, its header and what stands behind."""
+    path = tmp_path / "base.safetensors"
+    write_tensors(path, weights(), {"shape": SHAPE})
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    return path, json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+@pytest.mark.parametrize("changes", OF_NO_WHOLE_FILE, ids=str)
+def test_a_header_that_does_not_fit_its_file_is_refused_before_a_trial_begins(
+    parts_of_a_base: tuple[Path, dict[str, Any], bytes], changes: dict[str, Any]
+) -> None:
+    path, header, content = parts_of_a_base
+    assert header["blocks.0.down.weight"]["data_offsets"] == [0, 1024]
+    header["blocks.0.down.weight"] |= changes
+    path.write_bytes(raw(json.dumps(header).encode(), content))
+    for read in READERS:
+        refused(lambda read=read: read(path), "it is no whole safetensors file")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("more", [-1, -1000, 1])
+def test_a_file_whose_download_stopped_is_refused_before_a_trial_begins(
+    parts_of_a_base: tuple[Path, dict[str, Any], bytes], more: int
+) -> None:
+    path, header, content = parts_of_a_base
+    path.write_bytes(raw(json.dumps(header).encode(), (content + b"\0")[: len(content) + more]))
+    for read in READERS:
+        refused(lambda read=read: read(path), "it is no whole safetensors file")  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("read", READERS)
 def test_a_long_header_is_not_read(tmp_path: Path, read: Callable[[Path], object]) -> None:
     path = tmp_path / "adapter.safetensors"
