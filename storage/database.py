@@ -343,6 +343,10 @@ def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
             why = cause(error.__cause__ or error)
             raise StorageError(f"cannot make the database {file}: {why}") from error
         return
+    logs = (file.with_name(f"{file.name}-{name}") for name in ("journal", "wal", "shm"))
+    for path in (file, *logs):
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise StorageError(f"{path} is no regular file, and no part of a database")
     if create and not is_writable(file):
         raise StorageError(f"the database {file} or its folder cannot be written")
     try:
@@ -381,6 +385,7 @@ def _check_tables(file: Path, wait: float) -> None:
     try:
         with closing(sqlite3.connect(uri_of(file), uri=True, timeout=wait)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+            computed = _computed(connection)
     except sqlite3.OperationalError as error:
         if "database is locked" in str(error):
             raise DatabaseUnavailable(str(error)) from error
@@ -389,6 +394,27 @@ def _check_tables(file: Path, wait: float) -> None:
         raise StorageError(damaged(file, str(error))) from error
     if tables and not {"studies", "version_info"} <= tables:
         raise StorageError(f"the database {file} is another application's; choose another file")
+    if computed:
+        raise StorageError(
+            f"the database {file} has a {computed}, which Optuna does not make, and what it computes may never "
+            "end; another program has changed the database"
+        )
+
+
+def _computed(connection: sqlite3.Connection) -> str:
+    """What stands in for a table of Optuna's, or in it, and computes something; empty where nothing does."""
+    ours = {table.lower() for table in models.BaseModel.metadata.tables}
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    for kind, name, table, sql in rows.fetchall():
+        if str(table).lower() in ours:
+            found = "virtual table" if str(sql).upper().startswith("CREATE VIRTUAL") else kind
+            if found not in ("table", "index"):
+                return f'{found} "{name}"'
+            columns = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
+            for column, hidden_as in columns.fetchall():
+                if hidden_as:
+                    return f'computed column "{column}" of the table "{table}"'
+    return ""
 
 
 @contextmanager

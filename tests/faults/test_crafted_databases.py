@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import time
@@ -205,6 +206,74 @@ def refused_or_read(database: Path) -> None:
         error = call(database, words).exception
         if isinstance(error, Exception):
             assert exit_code(error) is not None, f"{words} ends in a traceback: {error!r}"
+
+
+# A database that is none, or that computes what it holds
+
+
+ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT"
+SLOW = "CREATE TABLE trials (trial_id INTEGER PRIMARY KEY, number INTEGER"
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        (f"CREATE VIEW trials AS {ENDLESS} t.* FROM old t, r", 'view "trials"'),
+        (f"CREATE VIEW Trials AS {ENDLESS} t.* FROM old t, r", 'view "Trials"'),
+        ("CREATE VIRTUAL TABLE trials USING fts5(trial_id, number, state)", 'virtual table "trials"'),
+        (f"{SLOW}, state TEXT AS (hex(number)))", 'computed column "state" of the table "trials"'),
+        (f"{SLOW}, state TEXT AS (hex(number)) STORED)", 'computed column "state" of the table "trials"'),
+        (
+            f"CREATE TRIGGER endless AFTER UPDATE ON studies BEGIN DELETE FROM old WHERE number IN "
+            f"(SELECT count(*) FROM ({ENDLESS} n FROM r)); END",
+            'trigger "endless"',
+        ),
+    ],
+)
+def test_what_computes_in_place_of_a_table_is_refused(
+    searched: Path, database: Path, sql: str, told: str
+) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        if "TRIGGER" not in sql:
+            connection.execute("PRAGMA legacy_alter_table = ON")  # the others go on to name it
+            connection.execute("ALTER TABLE trials RENAME TO old")
+        else:
+            connection.execute("CREATE TABLE old (number INTEGER)")
+        connection.execute(sql)
+    for words in (*READING, ["delete", "study", "--yes"], ["dashboard"]):
+        error = call(database, words).exception
+        assert isinstance(error, StorageError) and f"has a {told}" in str(error)
+    with pytest.raises(StorageError, match=told):
+        run(spec_of(searched), storage=str(database))
+
+
+def test_views_of_other_names_are_whose_they_are(database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE VIEW best AS SELECT min(value) FROM trial_values")
+        connection.execute("CREATE INDEX mine ON trials (state)")
+    assert call(database, ["show", "study"]).exit_code == 0
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_database_that_is_no_regular_file_is_not_waited_for(
+    searched: Path, tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / "studies.db"
+    if kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("/dev/zero")
+    for words in (*READING, ["dashboard"], ["backup", "-o", str(tmp_path / "copy.db")]):
+        error = call(file, words).exception
+        assert isinstance(error, StorageError) and "is no regular file" in str(error)
+    with pytest.raises(StorageError, match="is no regular file"):
+        run(spec_of(searched), storage=str(file))
+
+
+@pytest.mark.parametrize("log", ["journal", "wal", "shm"])
+def test_a_log_that_is_no_regular_file_is_not_waited_for(database: Path, log: str) -> None:
+    os.mkfifo(database.with_name(f"{database.name}-{log}"))
+    refused(database, f"-{log} is no regular file")
 
 
 # What a study holds is not run

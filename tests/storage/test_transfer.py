@@ -266,32 +266,46 @@ def test_what_is_written_meanwhile_is_not_in_the_copy(source: Path, target: Path
     assert rows(target, "lora") == before
 
 
+@contextmanager
+def spoilt(target: Path, table: str, column: str, instead: str) -> Iterator[None]:
+    """An empty table of the target is another one for a while, with a column declared in this way instead."""
+    with open_of(target), closing(sqlite3.connect(target)) as database:
+        ((sql,),) = database.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,))
+        assert column in sql
+        for declared in (instead, column):
+            database.execute(f"DROP TABLE {table}")
+            database.execute(sql.replace(column, declared))
+            if declared == instead:
+                yield
+
+
 @pytest.mark.parametrize(
-    ("event", "said"),
+    ("table", "column", "instead", "said"),
     [
-        ("UPDATE trial_params SET param_value = param_value + 1", "did not keep a row of trial_params"),
+        ("trial_params", "param_value FLOAT", "param_value TEXT", "did not keep a row of trial_params"),
         (
-            "DELETE FROM trial_user_attributes WHERE rowid = new.rowid",
+            "trial_user_attributes",
+            '"key" VARCHAR(512)',
+            '"key" VARCHAR(512) UNIQUE ON CONFLICT IGNORE',
             "trial_user_attributes: .* became None",
         ),
-        ("SELECT RAISE(ABORT, 'no room for it')", 'cannot copy the study "lora" .*b.db: no room for it'),
+        (
+            "trial_params",
+            "param_value FLOAT",
+            "param_value FLOAT CONSTRAINT room CHECK (param_value IS NULL)",
+            'cannot copy the study "lora" .*b.db: CHECK constraint failed: room',
+        ),
     ],
 )
 def test_a_target_that_does_not_keep_a_row_keeps_nothing(
-    source: Path, target: Path, event: str, said: str
+    source: Path, target: Path, table: str, column: str, instead: str, said: str
 ) -> None:
     with_files(source, "lora")
-    with open_of(target):
-        pass
-    table = "trial_user_attributes" if "user" in event else "trial_params"
-    with closing(sqlite3.connect(target)) as database:
-        database.execute(f"CREATE TRIGGER spoil AFTER INSERT ON {table} BEGIN {event}; END")
-    with pytest.raises(StorageError, match=said):
-        copy("lora", source, target)
-    assert not any(rows(target, "lora").values())
-    assert list((target.parent / "runs").iterdir()) == []
-    with closing(sqlite3.connect(target)) as database:
-        database.execute("DROP TRIGGER spoil")
+    with spoilt(target, table, column, instead):
+        with pytest.raises(StorageError, match=said):
+            copy("lora", source, target)
+        assert not any(rows(target, "lora").values())
+        assert list((target.parent / "runs").iterdir()) == []
     copy("lora", source, target)
     there, here = rows(target, "lora"), rows(source, "lora")
     attrs = there["study_user_attributes"]
@@ -315,15 +329,10 @@ def test_a_lock_in_the_targets_folder_is_no_file_of_a_study(source: Path, target
     old, lock = with_files(source, "lora"), study_folder(target.parent / "runs", "lora") / ".0a1b2c3d.lock"
     lock.parent.mkdir(parents=True)
     lock.touch()
-    with open_of(target):
-        pass
-    with closing(sqlite3.connect(target)) as database:
-        database.execute("CREATE TRIGGER spoil AFTER INSERT ON trials BEGIN SELECT RAISE(ABORT, 'no'); END")
-    with pytest.raises(StorageError, match="cannot copy the study"):
-        copy("lora", source, target)
-    assert list(lock.parent.iterdir()) == [lock]
-    with closing(sqlite3.connect(target)) as database:
-        database.execute("DROP TRIGGER spoil")
+    with spoilt(target, "trials", "number INTEGER", "number INTEGER CHECK (number IS NULL)"):
+        with pytest.raises(StorageError, match="cannot copy the study"):
+            copy("lora", source, target)
+        assert list(lock.parent.iterdir()) == [lock]
     old.chmod(0o700)
     copied = copy("lora", source, target)
     assert without_claim(copied.folder) == contents(old) | {lock.name: b""}
