@@ -396,8 +396,8 @@ def _check_tables(file: Path, wait: float) -> None:
         raise StorageError(f"the database {file} is another application's; choose another file")
     if computed:
         raise StorageError(
-            f"the database {file} has a {computed}, which Optuna does not make, and what it computes may never "
-            "end; another program has changed the database"
+            f"the database {file} has a {computed}, which Optuna does not make and which may never end; "
+            "another program has changed the database"
         )
 
 

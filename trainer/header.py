@@ -48,7 +48,7 @@ def read_header(path: Path) -> Header:
                 f"{path}: cannot be read: its header is of {length:,} bytes, at most {LONGEST:,} are read"
             )
     try:
-        # Which reads no tensor, and holds the header against itself and the file: a download may have stopped.
+        # It reads no tensor, and holds the header against the file: a download may have stopped.
         with safe_open(path, framework="np", backend="pread") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 (no mapping)
             shapes = {name: tuple(each.get_shape()) for name, each in slices.items()}

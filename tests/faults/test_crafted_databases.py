@@ -13,6 +13,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.storages._rdb import models
 from typer.testing import CliRunner, Result
 
 from hpsearch.search import open_study, run
@@ -206,6 +207,41 @@ def refused_or_read(database: Path) -> None:
         error = call(database, words).exception
         if isinstance(error, Exception):
             assert exit_code(error) is not None, f"{words} ends in a traceback: {error!r}"
+
+
+VALUES = {
+    "text": "'x'",
+    "number in a text": "'1'",
+    "bytes": "x'80ff'",
+    "null": "NULL",
+    "negative": "-1",
+    "huge": "9223372036854775807",
+    "real": "1.5",
+    "infinity": "9e999",
+}
+COLUMNS = [
+    (table.name, column.name)
+    for table in models.BaseModel.metadata.sorted_tables
+    for column in table.columns
+    if table.name not in ("alembic_version", "trial_heartbeats")
+]
+
+
+@pytest.mark.parametrize(("table", "column"), COLUMNS, ids=".".join)
+def test_no_value_of_any_column_ends_in_a_traceback(
+    searched: Path, database: Path, table: str, column: str
+) -> None:
+    for told, value in VALUES.items():
+        shutil.copy(searched, database)
+        with closing(sqlite3.connect(database)) as connection, connection, suppress(sqlite3.IntegrityError):
+            connection.execute(
+                f"UPDATE {table} SET {column} = {value} WHERE rowid IN (SELECT max(rowid) FROM {table})"
+            )
+        for words in (*READING, ["show", "study", "--trial", "0"], ["retry", "study", "--failed"]):
+            error = call(database, words).exception
+            if isinstance(error, Exception):
+                assert exit_code(error) is not None, f"{told}: {words} ends in a traceback: {error!r}"
+                assert len(str(error)) < 1000 and "\n" not in str(error), told
 
 
 # A database that is none, or that computes what it holds
