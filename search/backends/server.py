@@ -26,6 +26,11 @@ from .protocol import Channel, Message, end_session
 
 RAYS = {"ray.tune", "ray.train", "ray.air"}  # modules by which a function of Ray Tune's reports
 _saved: set[int] = set()  # the driver's output, which no process that a trial forks is to keep open
+TIMERS = {  # and the signals that they send
+    signal.ITIMER_REAL: signal.SIGALRM,
+    signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
+    signal.ITIMER_PROF: signal.SIGPROF,
+}
 LEFT_SECONDS = 60.0  # for an attempt that was told to end to do so: a script has 10 s to save, and 10 more
 
 
@@ -227,8 +232,8 @@ class Server:
     def _load(self) -> Objective:
         if self._objective is None:
             setup = self._setup
-            self._objective = resolve(
-                setup["objective"], metric=setup["metric"], processes=setup["processes"]
+            self._objective = signals_put_back(
+                resolve(setup["objective"], metric=setup["metric"], processes=setup["processes"])
             )
         return self._objective
 
@@ -286,6 +291,40 @@ class PackServer(Server):
         except BaseException as error:
             del self._trials[trial.number]
             self._tell(how_it_ended(trial, error))
+
+
+def signals_put_back(objective: Objective) -> Objective:
+    """The objective, which leaves no handler of a signal, no timer and no signal blocked behind.
+
+    One that it left could raise in the middle of what the worker does between two trials.
+    """
+    if threading.current_thread() is not threading.main_thread():  # where no handler runs, nor can be set
+        return objective
+
+    every = signal.valid_signals()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    handlers = {number: signal.getsignal(number) for number in every}
+
+    def run(trial: Any) -> float:
+        try:
+            return objective(trial)
+        finally:
+            done = False
+            while not done:
+                try:  # a handler that came before all are blocked raises here as well
+                    signal.pthread_sigmask(signal.SIG_BLOCK, every)
+                    for timer, number in TIMERS.items():
+                        signal.setitimer(timer, 0)
+                        signal.signal(number, signal.SIG_IGN)  # which drops what came meanwhile
+                    for number, handler in handlers.items():
+                        if handler is not None and signal.getsignal(number) != handler:  # None: not Python's
+                            signal.signal(number, handler)
+                    done = True
+                except BaseException:  # the objective's, which has ended
+                    done = False
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    return run
 
 
 def leave(code: int) -> NoReturn:

@@ -183,6 +183,26 @@ class Refusing:
         raise RuntimeError(name)
 
 
+def ticking(trial: Trial) -> float:
+    """Leaves three timers that run on, with handlers that raise, and a signal that it has blocked."""
+
+    def raises(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    found = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    timers = signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF
+    running = [timer for timer in timers if any(signal.getitimer(timer))]
+    blocked = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
+    ours = [int(number) for number, handler in found.items() if getattr(handler, "__name__", "") == "raises"]
+    note(trial, running=running, blocked=blocked, ours=ours, pid=os.getpid())
+    for number in (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGCHLD):
+        signal.signal(number, raises)
+    for timer in timers:
+        signal.setitimer(timer, 5, 0.001)  # not before it returns
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+    return float(trial.params["x"])
+
+
 def closes(trial: Trial) -> float:
     """Closes its streams, takes them apart or away, or puts others in their place."""
     print(f"trial {trial.number} speaks")

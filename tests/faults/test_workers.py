@@ -271,6 +271,46 @@ def test_an_objectives_handlers_do_not_disturb_how_a_worker_leaves(
 
 
 @pytest.mark.any_backend
+def test_no_timer_handler_or_blocked_signal_outlives_its_trial(bench: Any) -> None:
+    bench.search(faulty(bench, "", "ticking", workers=1, retries=0))
+    assert bench.states() == ["COMPLETE"] * 3
+    notes = [note for number in range(3) for note in bench.notes(number)]
+    assert len({note.pop("pid") for note in notes}) == 1, "in one worker"
+    assert notes == [{"running": [], "blocked": [], "ours": []}] * 3
+
+
+TICKING = """\
+import signal, time
+from hpsearch.search.backends.server import TIMERS, signals_put_back
+
+def raises(number, frame):
+    raise KeyboardInterrupt
+
+def objective(trial):
+    signal.signal(signal.SIGALRM, raises)
+    signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
+    while True:
+        sum(range(100))
+
+before = [signal.getsignal(number) for number in signal.valid_signals()]
+run = signals_put_back(objective)
+for _ in range(100):
+    try:
+        run(None)
+    except KeyboardInterrupt:
+        pass
+    assert not any(any(signal.getitimer(timer)) for timer in TIMERS)
+    assert [signal.getsignal(number) for number in signal.valid_signals()] == before
+print("all is as before")
+"""
+
+
+def test_a_handler_that_raises_at_every_moment_is_put_back() -> None:
+    done = subprocess.run([sys.executable, "-c", TICKING], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "all is as before\n", done.stderr
+
+
+@pytest.mark.any_backend
 def test_a_trial_may_close_its_streams(bench: Any) -> None:
     bench.search(faulty(bench, "", "closes", workers=1, retries=0).override(budget={"trials": 6}))
     assert bench.states() == ["COMPLETE"] * 6
