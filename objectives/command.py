@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +29,7 @@ from .config_file import CONFIG, copies, write_config
 from .output import LOOK_SECONDS, SILENCE_SECONDS, Output, Process
 from .ranks import meeting
 from .reports import Lines, Printed, Reports
+from .shell import MACRO, said
 from .writing import SIGNALLING, State, half_written, let_write, set_aside, unfinished
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
@@ -38,7 +39,6 @@ READABLE = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "GFORTRAN_UNBU
 # Words that stand for several; those of W&B sweeps.
 LISTS = ("env", "interpreter", "args", "args_no_hyphens", "args_no_boolean_flags", "args_json")
 OWN = ("seed", "checkpoint", "resume_from", "run")  # what each trial has of its own
-MACRO = re.compile(r"\$\{([^}]*)\}?")
 
 
 class CommandObjective:
@@ -46,17 +46,22 @@ class CommandObjective:
 
     Macros are those of W&B sweeps, `${name}` for one parameter, `${seed}`, `${checkpoint}`, `${resume_from}`
     and `${run}` for what is the trial's own, and `${config:FILE}` for the path of a copy of a configuration
-    file that has the trial's values in it.
+    file that has the trial's values in it. What names one of the space's `parameters` that a trial does not
+    have, for its condition is not met, falls away.
     """
 
-    def __init__(self, command: list[str], metric: str, processes: int = 1) -> None:
+    def __init__(
+        self, command: list[str], metric: str, processes: int = 1, parameters: Collection[str] = ()
+    ) -> None:
         self._command = command
+        self._parameters = parameters
         self._metric = metric
         self._processes = processes
 
     def __call__(self, trial: Trial, /) -> float:
         own = own_values(trial)
-        words = expand(self._command, flat(trial.params), own)
+        params = flat(trial.params)
+        words = expand(said(self._command, absent(self._parameters, params)), params, own)
         environment = os.environ | READABLE | {"HPSEARCH_TRIAL": str(trial.number)}
         environment |= {f"HPSEARCH_{name.upper()}": as_text(value) for name, value in own.items()}
         ranks: list[Process] = []
@@ -193,6 +198,11 @@ def own_values(trial: Trial) -> dict[str, Any]:
     """What is a trial's own: macros of these names give it, and variables of the environment."""
     values = trial.seed, str(trial.checkpoint), str(trial.resume_from or ""), str(trial.checkpoint.parent)
     return dict(zip(OWN, values, strict=True))
+
+
+def absent(parameters: Iterable[str], params: Mapping[str, Any]) -> list[str]:
+    """Those of a space's parameters that a trial with these does not have."""
+    return [name for name in parameters if not any(f"{each}.".startswith(f"{name}.") for each in params)]
 
 
 def expand(

@@ -6,18 +6,21 @@ import base64
 import os
 import pickle
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from .base import Objective, ObjectiveError
 from .catalog import check_built_in, is_built_in, load, training_config
 
 
-def describe(objective: str | list[str], function: Objective | None = None) -> dict[str, Any]:
+def describe(
+    objective: str | list[str], function: Objective | None = None, parameters: Iterable[str] = ()
+) -> dict[str, Any]:
     """An objective as plain JSON, for a worker to `resolve`.
 
     `objective` is a built-in name, "module:function", "file.py:function" or a command's words. A `function`
     that only this process has (a notebook's) travels by value; one of a module by its name, with the path
-    that this process finds the module by.
+    that this process finds the module by. `parameters` are the space's, of which a trial may lack some.
     """
     if function is not None:
         import cloudpickle
@@ -31,7 +34,9 @@ def describe(objective: str | list[str], function: Objective | None = None) -> d
                 f"{error}; a lock, a file or a connection it makes itself, or imports from a module"
             ) from error
         return {"function": base64.b64encode(pickled).decode(), "path": path}
-    return {"command": objective} if isinstance(objective, list) else {"name": objective}
+    if isinstance(objective, list):
+        return {"command": objective} | ({"parameters": [*parameters]} if parameters else {})
+    return {"name": objective}
 
 
 def reports_again(described: dict[str, Any]) -> bool:
@@ -56,7 +61,7 @@ def resolve(described: dict[str, Any], *, metric: str, processes: int = 1) -> Ob
     if "command" in described:
         from .command import CommandObjective
 
-        return CommandObjective(described["command"], metric, processes)
+        return CommandObjective(described["command"], metric, processes, described.get("parameters", ()))
     name = described["name"]
     if is_built_in(name):
         return load(name)

@@ -19,9 +19,10 @@ from ruamel.yaml.error import YAMLError
 
 from .base import ObjectiveError
 from .command import LISTS as LIST_MACROS
-from .command import MACRO, as_text, expand, flat
 from .command import OWN as OWN_MACROS
+from .command import as_text, expand, flat
 from .config_file import CONFIG, check_size, copies, read_config
+from .shell import MACRO
 
 LISTS = tuple(f"${{{name}}}" for name in LIST_MACROS if name.startswith("args"))  # have the parameters
 ASSIGNED = re.compile(r"(?:--|\+{0,2}(?=[A-Za-z_]))([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)

@@ -198,7 +198,8 @@ def run(
     url = database.resolve_url(storage)
     folder = files.runs_folder(url, runs)
     options = {"address": ray_address} if ray_address is not None else {}
-    worker_backend = make_backend(backend, spec, describe(spec.objective_words, objective), **options)
+    described = describe(spec.objective_words, objective, spec.passed)
+    worker_backend = make_backend(backend, spec, described, **options)
     studies.quiet_optuna()
     opened = patiently(lambda: database.open_storage(url, create=True, wait=BUSY_SECONDS), watcher.say)
     _refuse_steps(spec, rows.largest_step(opened.engine))

@@ -12,7 +12,9 @@ from typing import Any, Literal
 from optuna.trial import FrozenTrial, TrialState
 from ruamel.yaml import YAML
 
+from ..objectives.command import absent
 from ..objectives.config_file import copies
+from ..objectives.shell import said
 from ..objectives.told import changed, options, unsaid
 from ..spaces import Choice, Derived, Range, Spec
 from ..spaces.document import written
@@ -60,11 +62,13 @@ def document(
 
     `best` is the study's best trial, where that is another.
     """
-    objective = spec.objective if isinstance(spec.objective, str) else spec.objective.model_dump()
+    parameters = spec.space.passed(config_of(spec, trial))
+    words = spec.objective_words
+    told = words if isinstance(words, str) else {"command": said(words, absent(spec.passed, parameters))}
     return {
-        "objective": objective,
+        "objective": told,
         "metric": spec.metric,
-        "parameters": spec.space.passed(config_of(spec, trial)),
+        "parameters": parameters,
         "seed": seed_of(spec, trial),
         "provenance": {
             "study": spec.name,

@@ -83,7 +83,7 @@ def plan(
     check_extras(spec)
     if code := plans.own_code(spec):
         common.say(code)
-    objective = describe(spec.objective_words)
+    objective = describe(spec.objective_words, parameters=spec.passed)
     before = clock.monotonic() - common.process_began()
     import scipy.stats  # noqa: F401  # quasi-random numbers: an import may swallow an interrupt
 

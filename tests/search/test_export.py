@@ -133,7 +133,9 @@ print(json.dumps({"step": 1, "loss": 0.5}), flush=True)
 COMMAND = """
 version: 1
 name: told
-objective: {command: [python, told.py, "--config=${config:told.yaml}", "${args_no_boolean_flags}"]}
+objective:
+  command:
+    [python, told.py, "--config=${config:told.yaml}", "${args_no_boolean_flags}", "--m", "${m}", "--n=${n}-${amp}"]
 metric: loss
 parameters:
   k: {min: 1, max: 3, pass: false}
@@ -141,6 +143,8 @@ parameters:
   amp: [true]
   off: [false]
   seed: 42
+  m: {min: 0, max: 1, when: k > 3}
+  n: {expr: m + 1}
 budget: {trials: 1}
 execution: {workers: 1}
 """
