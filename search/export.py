@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shlex
 import shutil
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from optuna.trial import FrozenTrial, TrialState
-from ruamel.yaml import YAML
 
 from ..objectives.command import absent
 from ..objectives.config_file import copies
@@ -22,6 +20,7 @@ from ..spaces.relations import reads
 from ..storage.states import CONFIRMS_SEED
 from .algorithms import derived_seed
 from .configuration import config_of
+from .yaml_text import block_of
 
 Format = Literal["yaml", "json", "flags"]
 FORMATS: tuple[Format, ...] = ("yaml", "json", "flags")
@@ -111,7 +110,7 @@ def render(content: dict[str, Any], form: Format) -> str:
     if form == "json":
         return json.dumps(content, indent=2) + "\n"
     if form == "yaml":
-        return to_yaml(content)
+        return block_of(content)
     return shlex.join(_flags(content)) + "\n"
 
 
@@ -139,17 +138,6 @@ def beyond(content: dict[str, Any], form: Format, folder: Path) -> dict[str, str
         where = ", and no flags" if alone else " too"
         found[file] = f"the trial had a copy of it with these values{where}"
     return found
-
-
-def to_yaml(content: Any) -> str:
-    """Plain data as YAML 1.2."""
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # keep the given order
-    yaml.width = 100
-    stream = io.StringIO()
-    yaml.dump(content, stream)
-    return stream.getvalue()
 
 
 def write(path: Path, text: str) -> None:

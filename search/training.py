@@ -271,7 +271,8 @@ def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> N
 
     A finished run is continued only to merge what was not merged: there is nothing left to train.
     """
-    from .export import to_yaml, write
+    from .export import write
+    from .yaml_text import block_of
 
     if force:
         _clear(folder)
@@ -286,7 +287,7 @@ def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> N
                 f"{folder} holds a run of another configuration ({path}); "
                 "--force begins anew, -o takes another folder"
             )
-    write(path, to_yaml(document.content()))
+    write(path, block_of(document.content()))
 
 
 def _identity(document: Document) -> tuple[object, ...]:

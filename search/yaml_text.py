@@ -6,16 +6,21 @@ as ours, do not.
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import SafeRepresenter
+
 from ..objectives.config_file import real
+from ..spaces.document import could_be_more
 
 PLAIN = re.compile(r"(?!\.[0-9A-Za-z])[A-Za-z_./][A-Za-z0-9_./-]*")  # and no .5, no .inf
-# What YAML 1.1 takes for truth values and for nothing.
-WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "none"}
 
 
 def text_of(value: Any) -> str:
@@ -25,13 +30,45 @@ def text_of(value: Any) -> str:
     if isinstance(value, float):
         return real(value)
     if isinstance(value, str):
-        plain = PLAIN.fullmatch(value) and value.lower() not in WORDS
-        return value if plain else f'"{"".join(map(_escaped, value))}"'
+        return (
+            value
+            if PLAIN.fullmatch(value) and not could_be_more(value)
+            else f'"{"".join(map(_escaped, value))}"'
+        )
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{text_of(key)}: {text_of(each)}" for key, each in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(text_of, value)) + "]"
     return str(value)
+
+
+def block_of(content: Any) -> str:
+    """Plain data in YAML's block style, likewise."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Representer = _Representer
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # keep the given order
+    yaml.width = 100
+    stream = io.StringIO()
+    yaml.dump(content, stream)
+    return stream.getvalue()
+
+
+class _Representer(SafeRepresenter):
+    """Quotes what could be read as something else."""
+
+    def of_text(self, value: str) -> ScalarNode:
+        style = '"' if could_be_more(value) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    def of_real(self, value: float) -> ScalarNode:
+        if not math.isfinite(value):
+            return self.represent_float(value)
+        return self.represent_scalar("tag:yaml.org,2002:float", real(value))
+
+
+_Representer.add_representer(str, _Representer.of_text)
+_Representer.add_representer(float, _Representer.of_real)
 
 
 def _escaped(character: str) -> str:

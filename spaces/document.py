@@ -48,6 +48,14 @@ INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 NOTHING = {"None", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "-"}  # of Python, pandas, and our tables
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+# What YAML 1.1 takes for no text where YAML 1.2 does: `no`, `0b1`, `1_000`, `12:30`, `2024-01-01`.
+YAML_1_1 = re.compile(
+    r"y|n|yes|no|on|off|=|<<"
+    r"|[-+]?0(b[01_]+|x[0-9a-f_]+)"
+    r"|[-+]?([0-9][0-9_]*(:[0-5]?[0-9])*(\.[0-9_]*)?|\.[0-9][0-9_]*)(e[-+]?[0-9]+)?"
+    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([t \t].*)?",
+    re.IGNORECASE,
+)
 
 Place = tuple[int, int]
 
@@ -281,7 +289,7 @@ def scalar(text: str) -> Any:
 
 def written(value: Any) -> str:
     """A value for people to read; a text that could be read as something else is in quotes."""
-    if isinstance(value, str) and not _could_be_more(value):
+    if isinstance(value, str) and not could_be_more(value):
         return value
     said = json.dumps(value, ensure_ascii=False)
     return said if said.isprintable() else "".join(map(_visible, said))
@@ -302,9 +310,14 @@ def _visible(character: str) -> str:
     return character if character.isprintable() else "".join(f"\\u{pair}" for pair in pairs)
 
 
-def _could_be_more(text: str) -> bool:
-    """Whether a text looks like nothing, a truth, a number, a list in JSON, or two values of a list."""
+def could_be_more(text: str) -> bool:
+    """Whether a text looks like nothing, a truth, a number, a date, a list in JSON, or two values of a list.
+
+    To any reader of YAML 1.1, such as PyYAML, as to those of 1.2.
+    """
     if text in NOTHING or text != text.strip() or not text.isprintable() or " | " in text:
+        return True
+    if YAML_1_1.fullmatch(text):
         return True
     return any(_is_read(text, reader) for reader in (json.loads, float)) or not _is_text(text)
 

@@ -185,7 +185,7 @@ def test_describe(parameter: Any, text: str) -> None:
     assert describe(parameter) == text
 
 
-PLAIN = ["cosine", "yes", "a b", "q_proj,v_proj", "../data/a.txt", "1.5h", "v1.2", "é", "[/b]", "a|b"]
+PLAIN = ["cosine", "a b", "q_proj,v_proj", "../data/a.txt", "1.5h", "v1.2", "é", "[/b]", "a|b"]
 ODD = [
     *["", " ", "a ", "-", "null", "~", "Null", "None", "true", "TRUE", "False", "nan", "NaN", "N/A", "NA"],
     *["1", "-1", "0x1F", "1e-3", ".5", "1_000", ".inf", "inf", "[1, 2]", "{}", '"a"', "a | b", "a\nb"],
