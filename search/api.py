@@ -33,7 +33,7 @@ from .confirming import best_of, outcome, overlooked
 from .driver import Driver, Watcher
 from .errors import SearchError
 from .extras import check_extras
-from .failures import failed_in_words
+from .failures import failed_in_words, worth_retrying
 from .guardian import guarded
 from .memory import Memory
 from .note import write_note
@@ -240,15 +240,16 @@ def run(
             _explain(driver, named=objective is None)
             again = command("retry", live.name, "--failed", *finding(storage, runs))
             if (failed := _failed_before(driver)) is not None:
-                driver.say(f"{failed}; to try again, also while this search runs: {again}")
+                more = f"; to try again, also while this search runs: {again}"
+                driver.say(failed + more * worth_retrying(driver.trials))
             try:
                 interrupted = _drive(driver, worker_backend)
             finally:
                 if tracking is not None:
                     tracking.close(driver.trials)
     if driver.fatal:
-        failed = failed_in_words(driver.trials)
-        raise SearchError(driver.fatal + (f"\nmend it, and try again: {again}" if failed else ""))
+        more = f"\nmend it, and try again: {again}"
+        raise SearchError(driver.fatal + more * worth_retrying(driver.trials))
     ran = sum(t.state.is_finished() for t in driver.trials) - before
     return StudyResult(
         live.name, driver.study, spec, url, folder, ran, driver.stop_reason, driver.stopped, interrupted

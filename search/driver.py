@@ -30,6 +30,7 @@ from .clock import Clock
 from .confirming import attrs_of, searched
 from .durations import counted
 from .explain import pruning_reason
+from .failures import REFUSED
 from .lives import Lives, Unusable
 from .others import Others
 from .pace import Pace
@@ -411,7 +412,7 @@ class Driver:
             else:
                 return self._lives.begin()
         except Unusable as error:
-            self._lives.fail(error.running, str(error), f"cannot begin: {error}")
+            self._lives.fail(error.running, str(error), f"{REFUSED}{error}")
         return None
 
     def _all_asked(self) -> bool:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 MOST_NAMED = 8  # of trials, where they are counted
+REFUSED = (
+    "cannot begin: "  # how the reason begins of a trial that fails in the same way however often it is tried
+)
 
 
 def failed_in_words(trials: Sequence[FrozenTrial]) -> str | None:
@@ -21,3 +24,9 @@ def failed_in_words(trials: Sequence[FrozenTrial]) -> str | None:
     numbers += f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
     why = reasons[-1] if len(set(reasons)) == 1 else f"the last one: {reasons[-1]}"
     return f"{len(failed)} trial{'s' * (len(failed) > 1)} failed ({numbers}): {why}"
+
+
+def worth_retrying(trials: Sequence[FrozenTrial]) -> bool:
+    """Whether one of these failed that may do better another time."""
+    failed = [trial for trial in trials if trial.state == TrialState.FAIL]
+    return any(not str(trial.user_attrs.get("reason", "")).startswith(REFUSED) for trial in failed)

@@ -95,7 +95,7 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
     """The winner, what it beat, and the next commands, which find the study by these options."""
     from rich.text import Text
 
-    from ..failures import failed_in_words
+    from ..failures import failed_in_words, worth_retrying
     from ..progress import STYLES
     from ..report import against, audit_of, confirmation
 
@@ -122,11 +122,12 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
             console.print(_to_confirm(result), soft_wrap=True)
     for line in audit_of(result):
         console.print(f"audit: {line}", soft_wrap=True)
-    failed = failed_in_words(result.study.get_trials(deepcopy=False))
+    trials = result.study.get_trials(deepcopy=False)
+    failed = failed_in_words(trials)
     if failed is not None:
         console.print(Text(failed, style=STYLES["fail"]), soft_wrap=True)
     name = result.name
-    retry = [("retry", name, "--failed", *options)] * (failed is not None)
+    retry = [("retry", name, "--failed", *options)] * worth_retrying(trials)
     if result.stopped:
         renamed = result.name != result.spec.name and "--name" not in sys.argv  # by somebody, meanwhile
         again = [*sys.argv[1:], *(["--name", result.name] if renamed else [])]

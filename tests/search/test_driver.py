@@ -23,6 +23,7 @@ from hpsearch.search import clock, lives
 from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.api import open_study
 from hpsearch.search.cli.run import _conclude, _finished
+from hpsearch.search.cli.screens import next_steps
 from hpsearch.search.configuration import config_of
 from hpsearch.search.confirming import chosen, missing, outcome, overlooked
 from hpsearch.search.console import PlainConsole
@@ -570,6 +571,13 @@ def test_what_another_program_puts_up_wrongly_fails_with_the_reason_and_the_sear
     driver.tick()
     assert driver.ask() is None, "nor does it begin when it is tried again"
     assert driver.trials[0].user_attrs["reason"] == failed.user_attrs["reason"]
+    driver.close()
+    result = open_study("study", storage=str(table.file), runs=table.runs)
+    console = PlainConsole(record=True, width=200)
+    _conclude(console, dataclasses.replace(result, ran=2), ())
+    console.print(*next_steps(study_report(result), ()))
+    assert "1 trial failed (0): cannot begin" in (told := console.export_text())
+    assert "hpsearch retry" not in told, "nor is that advised"
 
 
 @pytest.mark.parametrize(

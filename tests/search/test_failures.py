@@ -7,7 +7,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from hpsearch.search.commands import command, finding
-from hpsearch.search.failures import failed_in_words
+from hpsearch.search.failures import failed_in_words, worth_retrying
 
 
 def trials(*reasons: str | None) -> list[optuna.trial.FrozenTrial]:
@@ -39,6 +39,20 @@ def trials(*reasons: str | None) -> list[optuna.trial.FrozenTrial]:
 )
 def test_failed_trials_are_counted_and_named(reasons: list[str | None], told: str | None) -> None:
     assert failed_in_words(trials(*reasons)) == told
+
+
+@pytest.mark.parametrize(
+    ("reasons", "worth"),
+    [
+        ([], False),
+        ([None], False),
+        (["cannot begin: x: 7.5 is outside float 0 .. 1", None], False),
+        (["cannot begin: x: 7.5 is outside float 0 .. 1", "ValueError: no"], True),
+        ([""], True),
+    ],
+)
+def test_what_is_refused_would_fail_again(reasons: list[str | None], worth: bool) -> None:
+    assert worth_retrying(trials(*reasons)) is worth
 
 
 def test_a_command_to_type_finds_the_same_study(monkeypatch: pytest.MonkeyPatch) -> None:
