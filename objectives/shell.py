@@ -14,8 +14,9 @@ from pathlib import PurePath
 MACRO = re.compile(r"\$\{([^}]*)\}?")
 SHELLS = ("sh", "ash", "bash", "dash", "ksh", "zsh")
 HANDS_OVER = re.compile(r"-[A-Za-z]*c")  # the option before a shell's string
-_PARTS = r"""\$\{[^}]*\}|'[^']*'|"(?:\\.|[^"\\])*"|\\."""  # of a word, that are not what they look like
-_WORD = rf"(?:{_PARTS}|[^\s;&|()<>'\"\\])+"
+# Parts of a word that are not what they look like.
+_PARTS = r"""\$\{[^}]*\}|\$\([^()]*\)|`[^`]*`|'[^']*'|"(?:\\.|[^"\\])*"|\\."""
+_WORD = rf"(?:{_PARTS}|\$(?!\()|[^\s;&|()<>'\"\\$`])+"
 _BESIDE = rf"[ \t\r]+|\\\n|#[^\n]*|\d*[<>](?!<)[<>&|]*[ \t]*(?:{_WORD})?"  # gaps, comments, redirections
 _TOKEN = re.compile(rf"(?P<end>[;&|()\n]+)|{_BESIDE}|(?P<word>{_WORD})", re.DOTALL)
 _PART = re.compile(_PARTS, re.DOTALL)
@@ -26,9 +27,9 @@ class ShellWord:
     """A word as the program gets it, and where it stands in its string."""
 
     text: str
-    start: int
-    end: int
-    changes: bool  # whether the shell puts something else for a part of it
+    start: int = 0
+    end: int = 0
+    changes: bool = False  # whether the shell puts something else for a part of it
 
 
 def shell_string(command: Sequence[str]) -> int | None:

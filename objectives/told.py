@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,11 +22,13 @@ from .command import LISTS as LIST_MACROS
 from .command import OWN as OWN_MACROS
 from .command import as_text, expand, flat
 from .config_file import CONFIG, check_size, copies, read_config
-from .shell import MACRO
+from .shell import MACRO, ShellWord, shell_string, shell_words
 
 LISTS = tuple(f"${{{name}}}" for name in LIST_MACROS if name.startswith("args"))  # have the parameters
 ASSIGNED = re.compile(r"(?:--|\+{0,2}(?=[A-Za-z_]))([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 OWN = {name: f"${{{name}}}" for name in OWN_MACROS if name != "seed"}  # of a trial, and no other's
+UNKNOWN = "${}"  # a value that only the shell knows
+ENVIRONMENT = re.compile(r"\w+=")  # before a program's name
 OPTION = re.compile(r"--([A-Za-z_][\w.-]*)")
 NEGATIVE = re.compile(r"-[.\d]")  # begins a number, and no option
 FLAGS_OF_HYDRA = ("multirun", "resolve", "run", "hydra-help", "help", "version", "info")  # before name=value
@@ -34,10 +36,10 @@ FLAGS_OF_HYDRA = ("multirun", "resolve", "run", "hydra-help", "help", "version",
 
 @dataclass(frozen=True)
 class Told:
-    """What a script was told by name, of which the later counts, and the files that cannot be read."""
+    """What a script was told by name, of which the later counts, and what cannot be read, with the reason."""
 
     layers: tuple[dict[str, Any], ...] = ()
-    unread: tuple[str, ...] = ()
+    unread: dict[str, str] = field(default_factory=dict)
 
 
 def beside(command: Sequence[str], folder: Path, params: Mapping[str, Any] = MappingProxyType({})) -> Told:
@@ -46,16 +48,25 @@ def beside(command: Sequence[str], folder: Path, params: Mapping[str, Any] = Map
     `--alpha=${r}` tells it `alpha`, by the value of the parameter `r`.
     The copy of a file in the trial's `folder` is what the script had; where that is gone, it is the file.
     """
-    layers, unread = [], []
+    layers, unread = [], {}
     for file, copy in copies(command).items():
         try:
             copied = folder / copy
             layers.append(read_config(copied if copied.is_file() else Path(file).expanduser()))
         except ObjectiveError:
-            unread.append(file)
-    words = [_filled(word, flat(dict(params))) for word in command]
+            unread[file] = "it cannot be read now: nobody knows what stands in it alone"
+    string = shell_string(command)
+    if string is not None and shell_words(command[string]) is None:
+        unread[command[string]] = "nobody but the shell can tell its words apart"
+    values, words = flat(dict(params)), list[str]()
+    for before, word in itertools.pairwise([ShellWord(""), *_given(command)]):
+        of_an_option = before.text.startswith("-") and "=" not in before.text
+        if word.changes and before.text:  # the first is the program
+            told = f"{before.text} {word.text}" if of_an_option else word.text
+            unread[told] = "the shell puts its value there"
+        words.append(UNKNOWN if word.changes else _filled(word.text, values))
     own = {name: value for name, value in _own_words(words) if name not in params}
-    return Told((*layers, own), tuple(unread))
+    return Told((*layers, own), unread)
 
 
 def changed(command: Sequence[str], params: Mapping[str, Any], folder: Path) -> list[str]:
@@ -89,7 +100,7 @@ def options(command: Sequence[str], params: Mapping[str, Any], seed: int) -> lis
     trial = flat(dict(params))
     single = {"seed": seed} | trial
     words: list[str] | None = None
-    for before, word in zip(["", *command], command, strict=False):
+    for before, word in itertools.pairwise(["", *(word.text for word in _given(command))]):
         if word in LISTS:
             words = [*(words or ()), *expand(["", word], trial)[1:]]
         elif not CONFIG.search(word) and any(f"${{{name}}}" in word for name in single):
@@ -100,7 +111,7 @@ def options(command: Sequence[str], params: Mapping[str, Any], seed: int) -> lis
 
 def unsaid(command: Sequence[str]) -> list[str]:
     """The words for a command's program that say no parameter: those that `options` leaves out."""
-    words = _arguments(command)
+    words = _arguments([word.text for word in _given(command)])
     pairs = itertools.pairwise([*words, "--"])
     return [word for word, after in pairs if "${" not in word and not _is_option_of(word, after)]
 
@@ -121,6 +132,22 @@ def overriding(command: Sequence[str], names: Iterable[str]) -> Iterator[tuple[i
                 passing[name] = word if "${" in word else f"{word} {after}"
             elif name in passing:
                 yield place, word, passing[name]
+
+
+def _given(command: Sequence[str]) -> list[ShellWord]:
+    """The words that tell a command's script something: of a shell's string those that its program gets.
+
+    Where that starts several, they are those of the ones that have something of the trial's.
+    """
+    string = shell_string(command)
+    commands = None if string is None else shell_words(command[string])
+    if string is None or commands is None:
+        return [ShellWord(word) for word in command]
+    its = [words for words in commands if any("${" in word.text for word in words)] or commands
+    programs = [
+        itertools.dropwhile(lambda word: ENVIRONMENT.match(word.text) is not None, words) for words in its
+    ]
+    return [*itertools.chain.from_iterable(programs), *map(ShellWord, command[string + 1 :])]
 
 
 def _own_words(command: Sequence[str]) -> Iterator[tuple[str, Any]]:

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 MOST_NAMED = 8  # of trials, where they are counted
-REFUSED = (
-    "cannot begin: "  # how the reason begins of a trial that fails in the same way however often it is tried
-)
+REFUSED = "cannot begin: "  # so begins the reason of a trial that would fail again, however often it is tried
 
 
 def failed_in_words(trials: Sequence[FrozenTrial]) -> str | None:

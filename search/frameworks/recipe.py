@@ -88,8 +88,8 @@ def recipe_of(
         everything["seed"] = seed
         if not isinstance(objective, str):
             recipe.remarks["seed"] = "HPSEARCH_SEED of the trial, if its script asked for it"
-    for file in told.unread:
-        recipe.lost[one_line(file)] = "it cannot be read now: nobody knows what stands in it alone"
+    for what, why in told.unread.items():
+        recipe.lost[one_line(what)] = why
     # The trial's own go before what else its script was told, and the framework's names before others.
     for path in sorted(everything, key=lambda path: (path not in own, path.rpartition(".")[2] in ALIASES)):
         value, name = everything[path], _name(path)

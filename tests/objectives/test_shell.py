@@ -70,6 +70,8 @@ def test_the_string_of_a_shell(command: list[str], place: int | None) -> None:
         ("a 2 > log 2>&1 b &> 'l m' <in", [["a", "2", "b"]]),
         ("a --c=${config:t.yaml seed=$seed}/x '${lr}'", [["a", "--c=${config:t.yaml seed=$seed}/x", "${lr}"]]),
         ("a --p=''", [["a", "--p="]]),
+        ("a --n=$(b c;d)e `f g` h", [["a", "--n=$(b c;d)e", "`f g`", "h"]]),
+        ("a $((1+2))", None),
         ("a 'b", None),
         ("a <<E\nb\nE", None),
         ("", []),

@@ -12,6 +12,7 @@ from hpsearch.objectives.command import expand, flat
 from hpsearch.objectives.config_file import copies, read_config
 from hpsearch.objectives.told import Told, beside, changed, options, overriding, unsaid
 
+UNREADABLE = "it cannot be read now: nobody knows what stands in it alone"
 PARAMS = {"lr": 1e-4, "opt.name": "a b", "amp": True, "off": False, "seed": 42}
 
 
@@ -61,6 +62,30 @@ def test_an_option_that_has_the_value_of_a_parameter_is_told_by_its_own_name() -
     assert told.layers == ({"lora_alpha": 8, "learning_rate": 1e-4},)
 
 
+@pytest.mark.parametrize(
+    ("string", "told", "unread", "flags", "also"),
+    [
+        ("python3 t.py --wd=0.05 --ratio 0.1 --lr=${lr} --r='${r}'", {"wd": 0.05, "ratio": 0.1}, [],
+         ["--lr=0.5", "--r=8"], ["--wd=0.05", "--ratio", "0.1"]),
+        ("cd x --y=1 && A=1 python t.py --name 'a b' --lr ${lr} >log --z", {"name": "a b", "z": True}, [],
+         ["--lr", "0.5"], ["--name", "a b", "--z"]),
+        ("python t.py --wd=$WD --n $(nproc) --lr=${lr} --o '$1' --p a $B", {"o": "$1"},
+         ["--wd=$WD", "--n $(nproc)", "$B"], ["--lr=0.5"], None),
+        ("A=1 python t.py --r=4", {"r": 4}, [], None, ["--r=4"]),
+        ("python t.py --lr=${lr} <<E\n--x=1\nE", {}, ["python t.py --lr=${lr} <<E\n--x=1\nE"], None, None),
+    ],
+)  # fmt: skip
+def test_a_shells_string_tells_what_its_program_is_told(
+    string: str, told: dict[str, Any], unread: list[str], flags: list[str] | None, also: list[str] | None
+) -> None:
+    command = ["bash", "-lc", string]
+    found = beside(command, Path(), {"lr": 0.5, "x": 1})
+    assert (found.layers, list(found.unread)) == ((told,), unread)
+    if also is not None:
+        assert options(command, {"lr": 0.5, "r": 8}, 7) == flags
+        assert unsaid(command) == also
+
+
 def test_what_a_command_says_beside_its_parameters_is_unsaid_by_its_options() -> None:
     words = ["--fixed=1", "--bf16", "--lr", "${lr}", "--at", "-1", "x", "--c", "${config:t.yaml}", "${args}"]
     assert unsaid(["python", "t.py", *words]) == ["--fixed=1", "--bf16", "--at", "-1", "x"]
@@ -95,7 +120,7 @@ def test_a_word_that_sets_a_parameter_anew_overrides_it(words: str, found: str |
 
 def test_a_file_tells_what_its_copy_says_and_without_one_what_it_says(tmp_path: Path) -> None:
     source, command = tmp_path / "t.yaml", ["./t", f"${{config:{tmp_path}/t.yaml}}"]
-    assert beside(command, tmp_path / "0") == Told(({},), (str(source),))
+    assert beside(command, tmp_path / "0") == Told(({},), {str(source): UNREADABLE})
     source.write_text("a: &a {r: 8}\nb: {<<: *a, lr: 1e-4}\nc: !mine [1]\n")
     assert beside(command, tmp_path / "0").layers[0] == {"a": {"r": 8}, "b": {"r": 8, "lr": 1e-4}, "c": [1]}
     (tmp_path / "0").mkdir()
