@@ -69,10 +69,15 @@ def beside(command: Sequence[str], folder: Path, params: Mapping[str, Any] = Map
     return Told((*layers, own), unread)
 
 
-def changed(command: Sequence[str], params: Mapping[str, Any], folder: Path) -> list[str]:
-    """The configuration files that would tell a script something else now than they did in the trial."""
+def changed(
+    command: Sequence[str], params: Mapping[str, Any], folder: Path, besides: Iterable[str] = ()
+) -> list[str]:
+    """The configuration files that would tell a script something else now than they did in the trial.
+
+    `besides` names what is to be something else now.
+    """
     found = []
-    own = {
+    own = {*besides} | {
         assigned.partition("=")[0]
         for word in command
         for macro in CONFIG.finditer(word)

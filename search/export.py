@@ -55,11 +55,16 @@ def searched_of(spec: Spec) -> dict[str, tuple[float, float] | None]:
 
 
 def document(
-    spec: Spec, trial: FrozenTrial, provenance: dict[str, Any], best: FrozenTrial | None = None
+    spec: Spec,
+    trial: FrozenTrial,
+    provenance: dict[str, Any],
+    best: FrozenTrial | None = None,
+    folder: Path | None = None,
 ) -> dict[str, Any]:
     """What `hpsearch train` needs to run a trial again, and what it comes from.
 
-    `best` is the study's best trial, where that is another.
+    `best` is the study's best trial, where that is another; `folder` the trial's own, with the copies of its
+    configuration files.
     """
     parameters = spec.space.passed(config_of(spec, trial))
     words = spec.objective_words
@@ -77,6 +82,7 @@ def document(
             "threads": provenance.get("threads"),
             **({"goal": spec.goal} if spec.goal == "maximize" else {}),
             **_ranks(spec),
+            **({"folder": str(folder)} if folder is not None and copies(words) else {}),
             "git_commit": provenance.get("git_commit"),
             "versions": provenance.get("versions"),
             **_found(spec, trial if best is None else best),

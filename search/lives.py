@@ -243,8 +243,9 @@ class Lives:
             if isinstance(self._spec.parameters[name], Derived) and name not in OWN_ATTRS:
                 trial.set_user_attr(name, value)
         provenance = self._study.user_attrs.get(PROVENANCE, {})
-        content = document(self._spec, self.trials[trial.number], provenance)
-        path = self.folder(trial.number) / CONFIG
+        folder = self.folder(trial.number)
+        content = document(self._spec, self.trials[trial.number], provenance, folder=folder)
+        path = folder / CONFIG
         try:
             write(path, render(content, "json"))
         except OSError as error:

@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 from ..objectives.base import ObjectiveError, TrialStopped
 from ..objectives.catalog import export, identifying, training_config
 from ..objectives.command import flat
+from ..objectives.config_file import copies
 from ..objectives.resolve import describe, reports_again, resolve
+from ..objectives.told import changed
 from ..storage.files import file_name
 from .document import Document, check, load_document
 from .durations import counted
@@ -107,6 +109,8 @@ def train(
     where = Path(folder) if folder is not None else default_folder(document)
     with _threads(document.provenance.get("threads")), _room(), _held(where):
         _prepare(where, document, merge=merge, force=force)
+        for told in _other_files(document):
+            say(told)
         from .trackers.training import Tracked
         from .trial import LocalTrial  # not before the threads are set: it loads numpy
 
@@ -132,6 +136,19 @@ def train(
             summary = _conclude(document, trial, value, time.monotonic() - began, left, merge)
             tracked.complete(value)
         return summary
+
+
+def _other_files(document: Document) -> Iterator[str]:
+    """The configuration files that tell a script something else now than they told the trial."""
+    folder = document.provenance.get("folder")
+    if isinstance(document.objective, str) or not isinstance(folder, str):
+        return
+    for file in changed(document.objective, document.parameters, Path(folder), document.overridden):
+        copy = Path(folder) / copies(document.objective)[file]
+        yield (
+            f"{file} says something else than it told the trial, which is in {copy}; "
+            "this trains what it says now"
+        )
 
 
 def _value(document: Document, trial: LocalTrial) -> float:

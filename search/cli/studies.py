@@ -212,8 +212,8 @@ def export(
     chosen = trial_of(result.study, result.best.number if trial is None else trial)
     if not chosen.params and result.spec.space.searched:
         raise SearchError(f"trial {chosen.number} has no parameters yet: it is {chosen.state.name.lower()}")
-    content = document(result.spec, chosen, result.provenance, result.best_trial)
     folder = trial_folder(result.runs, result.folder_name, chosen.number)
+    content = document(result.spec, chosen, result.provenance, result.best_trial, folder)
     to_fill: tuple[str, ...] = ()
     if form == "yaml" or form == "json" or form == "flags":
         text, lost = render(content, form), beyond(content, form, folder)

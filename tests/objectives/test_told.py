@@ -151,6 +151,8 @@ def test_what_a_file_has_of_its_trial_alone_is_no_change(tmp_path: Path) -> None
     expand(command, params, own)
     assert "seed: 7" in (tmp_path / "trial.yaml").read_text()
     assert changed(command, params, tmp_path) == []
+    assert changed(command, {"lr": 0.7}, tmp_path, ["lr"]) == []
+    assert len(changed(command, {"lr": 0.7}, tmp_path)) == 1
     assert options(command, params, 7) == ["--out=${run}/0.5"]
     (tmp_path / "t.yaml").write_text("lr: 1\nout: here\nnew: 1\n")
     assert len(changed(command, params, tmp_path)) == 1

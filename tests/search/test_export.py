@@ -15,7 +15,7 @@ from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.algorithms import derived_seed
 from hpsearch.search.cli.studies import csv_text
 from hpsearch.search.configuration import config_of
-from hpsearch.search.document import load_document
+from hpsearch.search.document import load_document, override
 from hpsearch.search.export import beyond, document, render
 from hpsearch.search.report import trial_rows
 from hpsearch.search.training import train
@@ -157,8 +157,8 @@ def test_a_script_is_told_the_same_by_each_form(tmp_path: Path, monkeypatch: pyt
     Path("space.yaml").write_text(COMMAND)
     result = run("space.yaml", storage="studies.db")
     [trial] = result.study.trials
-    content = document(result.spec, trial, result.provenance)
     folder = result.best.folder
+    content = document(result.spec, trial, result.provenance, folder=folder)
     got = json.loads((folder / "got.json").read_text())
     assert shlex.split(render(content, "flags")) == got["words"]
     assert got["words"] == [f"--lr={0.1 * trial.params['k']}", "--amp", "--seed=42"]
@@ -166,11 +166,16 @@ def test_a_script_is_told_the_same_by_each_form(tmp_path: Path, monkeypatch: pyt
     assert list(beyond(content, "flags", folder)) == ["told.yaml"]
     assert beyond(content, "yaml", folder) == {}
     Path("best.yaml").write_text(render(content, "yaml"))
-    train(load_document("best.yaml"), "again")
+    said: list[str] = []
+    train(load_document("best.yaml"), "again", say=said.append)
     again = json.loads(Path("again/got.json").read_text())
     assert again == got
     Path("told.yaml").write_text("lr: 1\nmodel: other\n")
     assert str(folder / "trial.yaml") in beyond(content, "yaml", folder)["told.yaml"]
+    assert said == []
+    train(override(load_document("best.yaml"), {"lr": 0.7}), "other", say=said.append)
+    assert len(said) == 1
+    assert said[0].startswith("told.yaml says something else than it told the trial, which is in ")
 
 
 @pytest.mark.parametrize(
