@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from .document import Places, join
@@ -83,6 +83,22 @@ PARAMETER = {  # keys inside a parameter
     "log_scale": (AX, "log: true"),
 }
 
+SAME = {  # what others call a key at the top of a file: what to write here
+    **dict.fromkeys(("direction", "directions", "mode"), "goal: minimize or goal: maximize"),
+    **dict.fromkeys(("monitor", "objective_metric", "metrics"), "metric: NAME"),
+    **dict.fromkeys(("search_space", "space", "params", "config", "param_space"), "parameters: {...}"),
+    **dict.fromkeys(
+        ("n_trials", "max_trials", "num_trials", "num_samples", "trials"), "budget: {trials: ...}"
+    ),
+    **dict.fromkeys(("timeout", "time_budget_s", "time"), "budget: {time: ...}"),
+    **dict.fromkeys(("sampler", "algorithm", "search_alg", "algo"), "search: {sampler: ...}"),
+    **dict.fromkeys(("pruner", "scheduler", "stopper"), "early_stopping: {method: ..., min: ..., max: ...}"),
+    **dict.fromkeys(("n_jobs", "workers", "max_concurrent_trials"), "execution: {workers: ...}"),
+    "study_name": "name: NAME",
+    "command": "objective: {command: [...]}",
+    "seed": "search: {seed: ...}",
+}
+
 STEPS = "{min: ..., max: ..., step: ...}"
 REAL = " with real bounds, no exponents"
 NORMAL = "{min: ..., max: ..., prior: {at: ...}}"
@@ -121,6 +137,27 @@ def foreign_key(key: str, allowed: Collection[str], value: Any = None) -> str | 
         if known and key in ("distribution", "_type") and isinstance(value, str):
             known = known[0], DISTRIBUTIONS.get(value.lower(), f"{RANGE} or {CHOICES}")
     return known and f'"{key}" is {known[0]}\'s; here write {known[1]}'
+
+
+def bare(data: Mapping[str, Any], places: Places) -> list[Issue]:
+    """What to do with a file that is another tool's search space, and nothing else; empty where it is not."""
+    theirs = {
+        name: next((key for key in value if key in PARAMETER), None) if isinstance(value, dict) else None
+        for name, value in data.items()
+    }
+    if not theirs or None in theirs.values():
+        return []
+    tools = Counter(PARAMETER[key][0] for key in theirs.values() if key is not None)
+    ((tool, _),) = tools.most_common(1)
+    told = (
+        f"this looks like a search space of {tool}'s; hpsearch has a language of its own, in which this is "
+    )
+    told += 'part of a file: under "parameters", beside "version", "name", "objective" and "metric"'
+    found = [Issue(places.file, 1, 1, "", told)]
+    for name, key in theirs.items():
+        if instead := foreign_key(key or "", ["when"], data[name].get(key)):
+            found.append(places.issue(join(name, key or ""), instead, key=True))
+    return found
 
 
 def foreign(data: Any, places: Places) -> Iterator[Issue]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .dialects import foreign_key
+from .dialects import SAME, foreign_key
 from .document import Places, join
 from .errors import Issue, hint, meant, quoted
 from .model import Model, show
@@ -31,6 +31,7 @@ ALIASES = {  # other libraries' names of methods
 }
 _CHANGES = "changes parameters in the middle of a trial, and a trial of a study has one set of them; "
 _CHANGES += "take hyperband, or search the schedule itself: lr_scheduler, warmup_ratio"
+BAYESIAN = ("bayes", "bayesian", "bayesopt", "bayes_opt", "bayesian_optimization", "bo")
 POPULATIONS = dict.fromkeys(("pbt", "pb2", "pbt_replay", "population_based_training"), _CHANGES)
 SECTIONS: dict[str, type[Model]] = {
     "budget": Budget,
@@ -38,6 +39,7 @@ SECTIONS: dict[str, type[Model]] = {
     "execution": Execution,
     "objective": Command,
 }
+EXAMPLES = {"budget": "{trials: 50}", "confirm": "{top: 3}", "execution": "{workers: 2}"}
 TELLING = {"choice": "choices", "derived": "expr", "constant": "value"}  # kind -> its key
 KINDS = {
     "string": "a text",
@@ -67,7 +69,9 @@ def translate(error: ValidationError, root: type[Model], places: Places) -> list
         if detail["type"] == "extra_forbidden":
             *around, key = detail["loc"]
             allowed = _allowed(around, root)
-            if foreign_key(str(key), allowed):
+            if not around and key in SAME:
+                explained.add((SAME[str(key)].partition(":")[0],))
+            elif foreign_key(str(key), allowed):
                 explained |= {location for location in missing if location[:-1] == tuple(around)}
             else:
                 explained.add((*around, meant(str(key), allowed) or ""))
@@ -85,7 +89,9 @@ def translate(error: ValidationError, root: type[Model], places: Places) -> list
 def _issues(detail: Any, root: type[Model], places: Places, missing: set[Location]) -> Iterator[Issue]:
     kind, location = detail["type"], detail["loc"]
     path = _path(location, places)
-    if kind == "refused":
+    if location == ("metric",) and isinstance(value := detail["input"], dict):
+        yield places.issue(path, f"must be a text, not {show(value)}; here write {_metric(value)}")
+    elif kind == "refused":
         for field, message in detail["ctx"]["problems"]:
             steps = [int(step) if step.isdigit() else step for step in field.split(".") if step]
             yield places.issue(_path((*location, *steps), places), message)
@@ -96,6 +102,9 @@ def _issues(detail: Any, root: type[Model], places: Places, missing: set[Locatio
     elif location[:1] == ("parameters",) and location[-1] == "min" and (*location[:-1], "max") in missing:
         message = "needs min and max, or a list of choices, or value, or expr"
         yield places.issue(_path(location[:-1], places), message)
+    elif len(location) == 1 and location[0] in EXAMPLES and kind.startswith("model"):
+        example = EXAMPLES[str(location[0])]
+        yield places.issue(path, f"must be a mapping such as {example}, not {show(detail['input'])}")
     else:
         yield places.issue(path, _message(kind, detail))
 
@@ -110,7 +119,16 @@ def _unknown(location: Location, root: type[Model], value: Any) -> str:
         models = UNIONS[str(around[0])][1]
         owners = [name for name, model in models.items() if key in model.model_fields]
         known = f'does not go with "{around[1]}"; it is for {quoted(owners)}' if owners else known
+    if known is None and not around and key in SAME:
+        known = f"unknown key; here write {SAME[str(key)]}"
     return known or f"unknown key, {hint(str(key), allowed)}"
+
+
+def _metric(value: dict[str, Any]) -> str:
+    """What to write for a metric that has its goal beside its name, as others have it."""
+    name, goal = value.get("name"), value.get("goal")
+    named = f"metric: {name if isinstance(name, str) else 'NAME'}"
+    return f"{named} and goal: {goal}" if goal in ("minimize", "maximize") else named
 
 
 def _untold(kind: str, path: str, value: Any, places: Places) -> Issue:
@@ -120,7 +138,10 @@ def _untold(kind: str, path: str, value: Any, places: Places) -> Issue:
         return places.issue(path, f"must be a mapping such as {{{key}: {example}}}, not {show(value)}")
     if kind == "union_tag_invalid":
         name = str(value[key]).lower()
+        name = name if name in known else name.removesuffix("sampler")
         message = f"there is no {show(value[key])}; {hint(ALIASES.get(name, name), known)}"
+        if key == "sampler" and name in BAYESIAN:
+            message = f'there is no {show(value[key])}, did you mean "tpe" or "gp"?'
         if name in POPULATIONS:
             message = f"{show(value[key])} {POPULATIONS[name]}"
         return places.issue(join(path, key), message)

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from .dialects import foreign
+from .dialects import bare, foreign
 from .document import Places, join
 from .errors import Issue, SpaceError
 from .messages import UNIONS, translate
@@ -118,6 +118,8 @@ class Spec(Model):
         if (total := sum(texts.values())) > MOST_TEXT:
             told = f"the expressions of a space have at most {MOST_TEXT:,} characters together, not {total:,}"
             raise refuse((max(texts, key=lambda section: texts[section]), told))
+        if self.metric == "step":
+            raise refuse(("metric", 'must be another than "step", by which each report has its step'))
         if self.audit and self.audit < LEAST_AUDIT:
             raise refuse(("audit", f"must be at least {LEAST_AUDIT:g}, or 0 for none"))
         if self.audit and not isinstance(self.early_stopping, Rungs):
@@ -171,6 +173,8 @@ class Spec(Model):
     @classmethod
     def check(cls, data: Any, places: Places, presets: Presets | None = None) -> Spec:
         """The spec that plain data holds; raises `SpaceError` with every issue, each with its place."""
+        if issues := bare(data, places):
+            raise SpaceError(issues)
         given, issues = from_preset(data, places, presets)
         if given:  # as constants under the file's own
             constants = {name: {"value": value} for name, value in given.items()}

@@ -126,7 +126,7 @@ SETTINGS = {
     "early_stopping: {method: threshold, lower: 2, upper: 1}": "7:44 early_stopping.lower: lower 2 must be below upper 1",
     "early_stopping: {method: median, resource: step}": '7:44 early_stopping.resource: must be "samples", "steps" or "epochs", not "step"',
     "budget: {}": "7:9 budget: needs trials, time or samples",
-    "budget: 40": "7:9 budget: must be a mapping, not 40",
+    "budget: 40": "7:9 budget: must be a mapping such as {trials: 50}, not 40",
     "budget: {target: 1.0}": "7:9 budget: needs trials, time or samples; a target alone may never be reached",
     "budget: {trials: 0}": "7:18 budget.trials: must be at least 1, not 0",
     "budget: {trails: 4}": '7:10 budget.trails: unknown key, did you mean "trials"?',
@@ -185,7 +185,7 @@ SETTINGS = {
     "execution: {pack: 0}": '7:19 execution.pack: must be "auto" or a number of trials, not 0',
     "confirm: {seeds: 1}": "7:18 confirm.seeds: must be at least 2, not 1",
     "confirm: {top: -1}": "7:16 confirm.top: must be at least 0, not -1",
-    "confirm: 3": "7:10 confirm: must be a mapping, not 3",
+    "confirm: 3": "7:10 confirm: must be a mapping such as {top: 3}, not 3",
     "early_stopping: {method: asha, type: pausing, min: 1, max: 9}": (
         '7:38 early_stopping.type: must be "stopping" or "promotion", not "pausing"'
     ),
@@ -255,6 +255,41 @@ FILES = {
     HEAD
     + "parameters: {a: [1, 2]}\nconstraints: [a > 2]": "6:14 constraints: no configuration satisfies them",
 }
+
+ALONE = "parameters: {a: [1, 2]}\n"
+OTHERS = {  # another tool's words -> the only issue
+    HEAD
+    + ALONE
+    + "direction: maximize": "6:1 direction: unknown key; here write goal: minimize or goal: maximize",
+    HEAD + ALONE + "n_trials: 3": "6:1 n_trials: unknown key; here write budget: {trials: ...}",
+    HEAD + "params: {a: [1, 2]}": "5:1 params: unknown key; here write parameters: {...}",
+    HEAD + ALONE + "seed: 3": "6:1 seed: unknown key; here write search: {seed: ...}",
+    HEAD + ALONE + "search: {sampler: bayes}": 'there is no "bayes", did you mean "tpe" or "gp"?',
+    HEAD + ALONE + "search: {sampler: TPESampler}": 'there is no "TPESampler"; did you mean "tpe"?',
+    HEAD.replace("val_loss", "step") + ALONE: '4:9 metric: must be another than "step"',
+    HEAD.replace("val_loss", "{name: loss, goal: maximize}")
+    + ALONE: "; here write metric: loss and goal: maximize",
+    HEAD.replace("val_loss", "{name: loss}") + ALONE: "; here write metric: loss",
+    HEAD.replace("val_loss", "[a]") + ALONE: '4:9 metric: must be a text, not ["a"]',
+}
+NNI_SPACE = """\
+{"lr": {"_type": "loguniform", "_value": [1e-5, 1e-2]},
+ "units": {"_type": "choice", "_value": [64, 128]}}
+"""
+
+
+def test_a_search_space_of_another_tool_is_told_as_one() -> None:
+    whole, rate, units = issues(NNI_SPACE)
+    assert whole.startswith("f.yaml:1:1: this looks like a search space of NNI's; ")
+    assert rate.endswith('lr._type: "_type" is NNI\'s; here write {min: ..., max: ..., log: true}')
+    assert units.endswith("here write a list of choices, [a, b, c]")
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_another_tools_word_is_told_once(text: str) -> None:
+    (said,) = issues(text)
+    assert OTHERS[text] in said
+
 
 DIALECTS = {
     "method: bayes\nrun_cap: 4\nparameters: {lr: {distribution: log_uniform_values, min: 1, max: 2}}": "a W&B sweep file",
