@@ -57,10 +57,17 @@ OF_PEFT = (  # of peft.LoraConfig, what it alone has, but for modules_to_save
     *("layer_replication", "layers_pattern", "layers_to_transform", "loftq_config", "lora_bias"),
     *("rank_pattern", "target_parameters", "trainable_token_indices"),
 )
-MAPPINGS = frozenset((*TRAINING, *SAME, *OF_TRL, *OF_PEFT))  # whose value may be a mapping
 DATA = (
     *("model", "revision", "task", "train_file", "validation_file", "validation_split"),
     *("text_field", "prompt_field", "completion_field"),
+)
+
+KNOWN = frozenset((*TRAINING, *SAME, *OF_TRL, *OF_PEFT, *LORA, *DATA))
+MAPPINGS = frozenset(  # whose value may be a mapping; of the others, one is a group that has the same name
+    name
+    for name in KNOWN
+    if name.endswith(("_args", "_config", "_kwargs", "_pattern"))
+    or name in ("deepspeed", "fsdp", "trainable_token_indices")
 )
 
 WHOLE = (  # numbers from 1 on
@@ -90,6 +97,7 @@ ALIASES = {
     "optimizer": "optim",
     "label_smoothing": "label_smoothing_factor",
     "deterministic": "full_determinism",
+    "dataset_text_field": "text_field",
     "model_revision": "revision",
     "peft_use_dora": "use_dora",
     "peft_use_rslora": "use_rslora",

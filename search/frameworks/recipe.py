@@ -20,7 +20,20 @@ from ...spaces import nested
 from ...spaces.document import written
 from ..errors import UsageError
 from ..yaml_text import one_line
-from .names import ALIASES, DATA, LORA, MAPPINGS, NEUTRAL, OF_PEFT, OF_TRL, SAME, TRAINING, WHOLE, misfit
+from .names import (
+    ALIASES,
+    DATA,
+    KNOWN,
+    LORA,
+    MAPPINGS,
+    NEUTRAL,
+    OF_PEFT,
+    OF_TRL,
+    SAME,
+    TRAINING,
+    WHOLE,
+    misfit,
+)
 from .schedules import OPTIONS, translated
 
 WHY = {
@@ -144,8 +157,14 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _name(path: str) -> str:
-    """What Hugging Face calls a parameter, as far as it knows one of that name."""
-    name = path.rpartition(".")[2]
+    """What Hugging Face calls a parameter, as far as it knows one of that name.
+
+    The last part of a dotted name counts, or the last two: `lora.alpha` is `lora_alpha`.
+    """
+    *group, name = path.split(".")[-2:]
+    both = "_".join((*group, name))
+    if name not in KNOWN and (both in KNOWN or both in ALIASES):
+        name = both
     return ALIASES.get(name, name)
 
 

@@ -259,6 +259,34 @@ def test_what_is_no_fine_tuning_is_refused(objective: str, parameters: dict[str,
         written("peft", {"learning_rate": 1e-3}, "a.py:train")
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "key"),
+    [
+        ("optim.lr", 0.01, "learning_rate"),  # a group that is called like a key
+        ("optim.weight_decay", 0.05, "weight_decay"),
+        ("optimizer.lr", 0.01, "learning_rate"),
+        ("packing.max_length", 64, "max_length"),
+        ("a.optim.lr", 0.01, "learning_rate"),
+        ("data.dataset_text_field", "text", "dataset_text_field"),
+        ("data.text_field", "text", "dataset_text_field"),
+        ("model.name_or_path", "gpt2", "model_name_or_path"),
+        ("model.name", "gpt2", "model_name_or_path"),
+        ("lora.alpha", 32, "lora_alpha"),
+        ("lora.dropout", 0.1, "lora_dropout"),
+        ("train.batch_size", 4, "per_device_train_batch_size"),
+        ("eval.batch_size", 4, "per_device_eval_batch_size"),
+        ("data.seed", 5, "seed"),
+        ("lr_scheduler_kwargs.num_cycles", 2, "lr_scheduler_kwargs"),
+    ],
+)
+def test_parameters_in_groups_have_their_keys(path: str, value: Any, key: str) -> None:
+    found = written("trl", {"lora_r": 8, path: value}, "a.py:train")
+    check("trl", found)
+    assert found.lost == {}
+    wanted = {"num_cycles": value} if key.endswith("kwargs") else value
+    assert found.values[key] == wanted
+
+
 @pytest.mark.parametrize("parameters", [{"seed": 42}, {"train.seed": 42}, {"random_seed": 42}])
 @pytest.mark.parametrize(
     "objective", ["a.py:train", {"command": ["./t", "${args}"]}], ids=["function", "command"]
