@@ -1,8 +1,8 @@
 """A script's own configuration file with a trial's values in it; comments, order and the rest stay.
 
 What is written is read alike by every reader of YAML: `1.0e-05`, for PyYAML takes `1e-05` for a text, and
-`"no"`, which it takes for a falsehood without the quotes. A whole number that is there already stays as it is
-written: some read 8 in `010`, others 10.
+`"no"`, which it takes for a falsehood without the quotes. A number that is there already is written anew:
+some read 8 in `010`, others 10.
 """
 
 from __future__ import annotations
@@ -61,6 +61,15 @@ def read_config(file: Path) -> dict[str, Any]:
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _Constructor
     return _read(file, yaml)[0]
+
+
+def check_config(command: Iterable[str], names: Iterable[str]) -> None:
+    """Raise `ObjectiveError` where a configuration file is none, or has no place for a parameter's name."""
+    for macro in (macro for word in command for macro in CONFIG.finditer(word)):
+        source = Path(macro["file"]).expanduser()
+        content = read_config(source)
+        for name in (*names, *(own.partition("=")[0] for own in macro["own"].split())):
+            _put(content, name, 0, source)
 
 
 def real(value: float) -> str:
@@ -126,12 +135,12 @@ def _put(content: Any, name: str, value: Any, source: Path) -> None:
     *outer, last = [name] if isinstance(content, dict) and name in content else name.split(".")
     inside = content
     for part in outer:
-        inside = inside.setdefault(part, {}) if isinstance(inside, dict) else None
+        if isinstance(inside, dict) and inside.get(part) is None:
+            inside[part] = {}  # also where `optimizer:` stands there with nothing in it
+        inside = inside[part] if isinstance(inside, dict) else None
     if not isinstance(inside, dict):
         raise ObjectiveError(f'the configuration file {source} has no place for the parameter "{name}"')
-    now = inside.get(last)
-    if not (_is_whole(now) and _is_whole(value) and now == value):
-        inside[last] = _quoted(value)
+    inside[last] = _quoted(value)
 
 
 def _part(content: Any, seen: set[int]) -> None:
@@ -158,10 +167,6 @@ def _without_anchors(value: Any) -> Any:
         for inside in value.values() if isinstance(value, dict) else value:
             _without_anchors(inside)
     return value
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _quoted(value: Any) -> Any:

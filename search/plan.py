@@ -170,14 +170,14 @@ def _unfilled(spec: Spec) -> Iterator[Issue]:
 def _unusable_words(spec: Spec, command: Sequence[str]) -> Iterator[Issue]:
     """Words of a command that would stand for nothing, or take a parameter's place; files that are none."""
     from ..objectives.command import OWN, unknown_macro
-    from ..objectives.config_file import copies, read_config
+    from ..objectives.config_file import check_config
     from ..objectives.told import overriding
 
     for place, word in enumerate(command):
         told = unknown_macro(word, [*OWN, *spec.passed])
         try:
-            for file in copies([word]) if told is None else ():
-                read_config(Path(file).expanduser())
+            if told is None:
+                check_config([word], spec.passed)
         except ObjectiveError as error:
             told = str(error)
         if told is not None:

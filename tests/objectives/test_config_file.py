@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from hpsearch.objectives.base import ObjectiveError
 from hpsearch.objectives.command import expand
-from hpsearch.objectives.config_file import write_config
+from hpsearch.objectives.config_file import check_config, write_config
 
 CONFIG = """\
 # of mine
@@ -82,7 +82,7 @@ def test_a_copy_changes_what_is_named_and_nothing_else(tmp_path: Path) -> None:
         target,
     )
     assert yaml.safe_load(target.read_text()) == {
-        "model": {"lr": "1e-3", "n": 8, "s": {"x": 1}}, "head": {"lr": 0.5, "n": 8, "s": {"x": 2}},
+        "model": {"lr": "1e-3", "n": 10, "s": {"x": 1}}, "head": {"lr": 0.5, "n": 8, "s": {"x": 2}},
         "more": [{"lr": "1e-3", "n": 8, "s": {"x": 1}}], "u": 1000, True: 2, "eval": "no", "do": 1, "e": "1e-3",
     }  # fmt: skip
     source = tmp_path / "a.json"
@@ -130,3 +130,38 @@ def test_a_value_that_is_shared_changes_where_it_is_named_alone(tmp_path: Path, 
         assert yaml.safe_load(target.read_text()) == wanted, name
     write_config(source, {}, target)
     assert "<<: *base" in target.read_text() and "# its own" in target.read_text()
+
+
+@pytest.mark.parametrize(
+    "there", ["optimizer:", "optimizer: ~ # none\nb: 1", "optimizer: {}", "b: 1", "optimizer: {a: 1}"]
+)
+def test_a_group_with_nothing_in_it_is_a_place(tmp_path: Path, there: str) -> None:
+    source, target = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    source.write_text(f"x: 1\n{there}\n")
+    check_config([f"${{config:{source}}}"], ["optimizer.lr", "optimizer.sgd.momentum"])
+    write_config(source, {"optimizer.lr": 0.5, "optimizer.sgd.momentum": 0.9}, target)
+    found = yaml.safe_load(target.read_text())
+    assert found["x"] == 1
+    assert found["optimizer"] | {"lr": 0.5, "sgd": {"momentum": 0.9}} == found["optimizer"]
+
+
+@pytest.mark.parametrize("names", [["a.b"], ["c.d.e"], ["f.g"]])
+def test_a_name_without_a_place_is_told_before_a_trial(tmp_path: Path, names: list[str]) -> None:
+    source = tmp_path / "a.yaml"
+    source.write_text("a: 1\nc: {d: no}\nf: [1]\n")
+    with pytest.raises(ObjectiveError, match=f'no place for the parameter "{names[0]}"'):
+        check_config([f"--c=${{config:{source}}}"], names)
+    with pytest.raises(ObjectiveError, match=f'no place for the parameter "{names[0]}"'):
+        check_config([f"${{config:{source} {names[0]}=$seed}}"], [])
+
+
+@pytest.mark.parametrize("there", ["010", "0o12", "0xA", "1_0", "+10", "0b1010", "10.0", "'10'"])
+def test_every_reader_has_the_trials_whole_number(tmp_path: Path, there: str) -> None:
+    source, target = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    source.write_text(f"n: {there} # n\n")
+    write_config(source, {"n": 10}, target)
+    assert (
+        yaml.safe_load(target.read_text())
+        == YAML(typ="safe", pure=True).load(target.read_text())
+        == {"n": 10}
+    )
