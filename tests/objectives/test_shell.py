@@ -79,9 +79,9 @@ def test_the_string_of_a_shell(command: list[str], place: int | None) -> None:
 )  # fmt: skip
 def test_words_are_those_that_the_programs_get(string: str, commands: list[list[str]] | None) -> None:
     found = shell_words(string)
-    assert (found and [[word.text for word in words] for words in found]) == commands
+    assert (None if found is None else [[word.text for word in words] for words in found]) == commands
 
 
 def test_what_the_shell_puts_something_else_for() -> None:
-    (words,) = shell_words("""$A "$B" '$C' \\$D `e` ${lr} x""") or ()
+    [words] = shell_words("""$A "$B" '$C' \\$D `e` ${lr} x""") or []
     assert [word.changes for word in words] == [True, True, False, False, True, False, False]
