@@ -83,5 +83,7 @@ def test_words_are_those_that_the_programs_get(string: str, commands: list[list[
 
 
 def test_what_the_shell_puts_something_else_for() -> None:
-    [words] = shell_words("""$A "$B" '$C' \\$D `e` ${lr} x""") or []
+    found = shell_words("""$A "$B" '$C' \\$D `e` ${lr} x""")
+    assert found is not None
+    (words,) = found
     assert [word.changes for word in words] == [True, True, False, False, True, False, False]
