@@ -282,6 +282,12 @@ OBJECTIVES = [
         changed('"obj.py:train"', '{command: [echo, "${config:c.yaml}"]}'),
     ),
     Case(
+        "no place in the configuration file",
+        'objective.command.1: the configuration file c.yaml has no place for the parameter "a.x"',
+        changed('"obj.py:train"', '{command: [echo, "${config:c.yaml}"]}').replace("  x:", "  a.x:"),
+        files={"c.yaml": "a: 1\n"},
+    ),
+    Case(
         "macro of a configuration file",
         '${config:...} has "$sed" in "a=$sed"; there is $seed, $checkpoint, $resume_from, $run',
         changed('"obj.py:train"', '{command: [echo, "${config:c.yaml a=$sed}"]}'),
@@ -302,7 +308,8 @@ def test_a_mistake_is_told(
     monkeypatch.setenv("COLUMNS", "200")
     if case.space is not None:
         (tmp_path / "s.yaml").write_text(case.space)
-    (tmp_path / "obj.py").write_text(case.objective)
+    for name, text in {"obj.py": case.objective, **case.files}.items():
+        (tmp_path / name).write_text(text)
     monkeypatch.setattr(sys, "argv", ["hpsearch", *case.command])
     with pytest.raises(SystemExit) as ended:
         main()
