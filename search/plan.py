@@ -171,6 +171,7 @@ def _unusable_words(spec: Spec, command: Sequence[str]) -> Iterator[Issue]:
     """Words of a command that would stand for nothing, or take a parameter's place; files that are none."""
     from ..objectives.command import OWN, unknown_macro
     from ..objectives.config_file import check_config
+    from ..objectives.shell import said
     from ..objectives.told import overriding
 
     for place, word in enumerate(command):
@@ -182,6 +183,11 @@ def _unusable_words(spec: Spec, command: Sequence[str]) -> Iterator[Issue]:
             told = str(error)
         if told is not None:
             yield spec.issue(f"objective.command.{place}", told)
+    conditional = [name for name, parameter in spec.passed.items() if parameter.when is not None]
+    for word in said(command, conditional):
+        if name := next((name for name in conditional if f"${{{name}}}" in word), None):
+            told = f'"${{{name}}}" cannot be left out of "{word}" where the parameter does not exist'
+            yield spec.issue("objective.command", f"{told}: let it be a word of its own")
     for place, word, passing in overriding(command, spec.passed):
         told = f'"{word}" hides the value of a trial, which "{passing}" passes: leave one of them out'
         yield spec.issue(f"objective.command.{place}", told)

@@ -282,6 +282,14 @@ OBJECTIVES = [
         changed('"obj.py:train"', '{command: [echo, "${config:c.yaml}"]}'),
     ),
     Case(
+        "a conditional parameter in a place that cannot fall away",
+        '"${y}" cannot be left out of "t > ${y}" where the parameter does not exist',
+        changed('"obj.py:train"', '{command: [sh, -c, "t > ${y}"]}').replace(
+            "budget", "  y: {min: 0, max: 1, when: x > 0.5}\nbudget"
+        ),
+        command=("validate", "s.yaml"),
+    ),
+    Case(
         "no place in the configuration file",
         'objective.command.1: the configuration file c.yaml has no place for the parameter "a.x"',
         changed('"obj.py:train"', '{command: [echo, "${config:c.yaml}"]}').replace("  x:", "  a.x:"),
