@@ -65,6 +65,9 @@ def check_trials(name: str, trials: Sequence[FrozenTrial]) -> None:
         for value in (*(trial.values or ()), *trial.intermediate_values.values()):
             if type(value) is not float:
                 raise _refused(who, "a value", value)
+        for step in trial.intermediate_values:
+            if not is_a(int)(step):
+                raise _refused(who, "a step", step)
         if CONFIRMS in attrs and not (attrs[CONFIRMS] < len(trials) and CONFIRMS_SEED in attrs):
             raise _refused(who, CONFIRMS, attrs[CONFIRMS])
 

@@ -313,6 +313,7 @@ def summaries(storage: RDBStorage) -> list[StudySummary]:
 
 def _summary(storage: RDBStorage, name: str, row: int) -> StudySummary:
     try:
+        check("a study", {"its name": name}, {"its name": is_text})
         with readable(), readable_rows(f'the study "{name}"'):
             attrs = storage.get_study_user_attrs(row)
             trials = storage.get_all_trials(row, deepcopy=False)
@@ -325,7 +326,7 @@ def _summary(storage: RDBStorage, name: str, row: int) -> StudySummary:
     except DatabaseUnavailable:
         raise
     except StorageError as error:
-        return StudySummary(name, unreadable=str(error))
+        return StudySummary(str(name), unreadable=str(error))
     ours = SPEC in attrs  # what is another program's says nothing by names of ours
     searched = [t for t in trials if not ours or confirms(t) is None]
     complete = [t.values for t in searched if t.state == TrialState.COMPLETE]
