@@ -219,7 +219,7 @@ COLUMNS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("table", "column"), COLUMNS, ids=".".join)
+@pytest.mark.parametrize(("table", "column"), COLUMNS, ids=map(".".join, COLUMNS))
 def test_no_value_of_any_column_ends_in_a_traceback(
     searched: Path, database: Path, table: str, column: str
 ) -> None:
