@@ -86,6 +86,6 @@ def readable_rows(what: str) -> Iterator[None]:
         yield
     except (*UNREADABLE, sqlalchemy.exc.StatementError) as error:
         raise StorageError(
-            f"{what} cannot be read: {type(error).__name__}: {str(error).splitlines()[0]:.200}; "
+            f"{what} cannot be read: {type(error).__name__}: {' '.join(str(error).split()):.200}; "
             "another program has changed the database, or it is damaged"
         ) from error
