@@ -18,7 +18,7 @@ from .states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, TOOK, TRA
 Sound = Callable[[Any], bool]
 
 
-UNREADABLE = (ValueError, LookupError, TypeError, AssertionError, RecursionError)
+UNREADABLE = (ValueError, LookupError, TypeError, AssertionError, ArithmeticError, RecursionError)
 
 
 def is_a(*kinds: type) -> Sound:
@@ -51,6 +51,9 @@ _TRIAL: dict[str, Sound] = {
 
 def check(who: str, attrs: Mapping[str, Any], kinds: Mapping[str, Sound]) -> None:
     """Raise `StorageError` where an attribute is nothing that hpsearch writes."""
+    for key in attrs:
+        if not is_text(key):
+            raise _refused(who, "the name of an attribute", key)
     for key in kinds.keys() & attrs.keys():
         if not kinds[key](attrs[key]):
             raise _refused(who, key, attrs[key])

@@ -170,12 +170,15 @@ def _nobody(found: Found) -> str:
 
 def _alone(found: Found, action: Callable[[LiveStorage], None]) -> None:
     """Change a study that nobody searches."""
-    from ...storage.database import open_storage
+    from ...storage.attributes import readable_rows
+    from ...storage.database import open_storage, readable
     from ...storage.files import driver_lock
     from ...storage.live import LiveStorage
 
+    name = found.study.study_name
     with driver_lock(found.url, found.runs, found.folder):
-        live = LiveStorage(open_storage(found.url), found.study.study_name)
+        with readable(), readable_rows(f'the study "{name}"'):
+            live = LiveStorage(open_storage(found.url), name)
         action(live)
         live.flush()
         live.close()

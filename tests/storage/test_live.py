@@ -257,11 +257,11 @@ def test_commands_are_for_the_driver_they_name(opened: Any) -> None:
     assert live.take_commands() == []
 
 
-def test_an_unreadable_database_is_unavailable_not_gone(tmp_path: Path, opened: Any) -> None:
+def test_a_study_in_a_damaged_database_is_not_taken_for_deleted(tmp_path: Path, opened: Any) -> None:
     live = LiveStorage(opened(), "s")
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
         connection.execute("ALTER TABLE study_user_attributes RENAME TO elsewhere")
-    with pytest.raises(DatabaseUnavailable):
+    with pytest.raises(StorageError, match="is damaged: no such table"):
         live.take_commands()
 
 
