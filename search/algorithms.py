@@ -6,7 +6,7 @@ import math
 import random
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -29,9 +29,9 @@ from ..spaces.samplers import TPE
 from ..spaces.stopping import Hyperband, SuccessiveHalving
 from .errors import SearchError
 from .explain import FIXED
-from .rung_view import as_samplers_see_it, decided
+from .rung_view import as_samplers_see_it
 from .scheduling import hyperband_brackets, promotes
-from .untried import Key, Untried, key_of, tried
+from .untried import Key, Tried, Untried, key_of
 
 ATTEMPTS = 1000  # refused proposals before the search gives up
 AGAIN = 50  # proposals that a trial already has before what is left is listed
@@ -122,6 +122,11 @@ class WholeSampler(BaseSampler):
         self._spec = spec
         self._space: Space = spec.space
         self._distributions = distributions(self._space)
+        self._tried = Tried()
+
+    def tried(self, study: optuna.Study, but: int | None = None) -> Container[Key]:
+        """The configurations that the study has tried by now, but for that of a trial, of all brackets."""
+        return self._tried.but(study, but)
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -193,7 +198,7 @@ class SpaceSampler(WholeSampler):
         self._inner.before_trial(study, trial)
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
-        taken, again, known = _tried_but(study, trial), 0, None
+        taken, again, known = self.tried(study, trial.number), 0, None
         given = self.given(trial)
         modelled = 1 if self._spec.search.sampler in SURE else MODELLED
         for attempt in range(ATTEMPTS):
@@ -282,6 +287,11 @@ class GridSampler(WholeSampler):
     Optuna's own needs a plain product: it knows neither conditions nor constraints, and shuffles on resume.
     """
 
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self._ahead = self._points({})  # the points that may be left; the first of them
+        self._first: dict[str, Any] | None = None
+
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         given = self.given(trial)
         return self.next(study, given) or next(self._points(given), {})
@@ -293,8 +303,12 @@ class GridSampler(WholeSampler):
 
         None where all are taken.
         """
-        taken = [t.params for t in study.get_trials(deepcopy=False) if t.params]
-        return next((labels for labels in self._points(given) if labels not in taken), None)
+        taken = self.tried(study)
+        if given or self._space.limited:  # what is left out now may be let in later
+            return next((labels for labels in self._points(given) if key_of(labels) not in taken), None)
+        if self._first is None or key_of(self._first) in taken:  # what is taken stays so
+            self._first = next((labels for labels in self._ahead if key_of(labels) not in taken), None)
+        return self._first
 
     def _points(self, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The labels of all points with the given values."""
@@ -310,11 +324,6 @@ def _modelled(distribution: BaseDistribution) -> BaseDistribution:
         if (high - low) / distribution.step > MANY:
             return FloatDistribution(low, high, log=distribution.log)
     return distribution
-
-
-def _tried_but(study: optuna.Study, trial: FrozenTrial) -> set[Key]:
-    """The configurations that the others have, of all brackets."""
-    return tried(each for each in decided(study._get_trials(deepcopy=False)) if each.number != trial.number)
 
 
 def _label(parameter: Any, value: Any) -> Any:

@@ -9,7 +9,7 @@ would be without an audit. What it comes to is a result like any other: it may b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -59,23 +59,6 @@ class Draw:
     def waits(self, trial: FrozenTrial) -> bool:
         """Whether a trial waits at a rung that goes on, if it still waits when the search is over."""
         return at_rung(trial) and trial.number in self
-
-    def unfinished(self, trials: Iterable[FrozenTrial]) -> list[int]:
-        """Those that were to stop, or wait at a rung until the search is over, and go on to their end."""
-        known = (t for t in trials if not t.state.is_finished())
-        return [t.number for t in known if self.waits(t) or audited_at(t) is not None]
-
-    def rest(self, trials: Iterable[FrozenTrial], last: int) -> int:
-        """What is kept back for the trials of the audit, which take it to their end, at the step `last`.
-
-        From their first reports on, and for good: what one leaves that ends before is not spent by others, or
-        a search that was over would go on once it was begun again.
-        """
-        return sum(
-            max(0, last - trial.last_step)  # some report beyond it
-            for trial in searched(trials)
-            if trial.last_step is not None and (trial.number in self or audited_at(trial) is not None)
-        )
 
 
 def mark(storage: LiveStorage, trial: FrozenTrial, reason: str) -> None:

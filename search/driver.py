@@ -11,23 +11,24 @@ Here are the decisions. What then becomes of a trial is in `lives`, what is left
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import optuna
 from optuna.pruners import BasePruner
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from ..spaces import Spec
 from ..storage.files import OUTPUT, drop_checkpoint, has_checkpoint
 from ..storage.live import LiveStorage
 from ..storage.states import AUDITED, CONFIRMS, STARTED_OVER, confirms, has_told
 from ..storage.studies import MEMORY
-from .algorithms import GridSampler, sampler_of
+from .algorithms import GridSampler, WholeSampler, sampler_of
 from .auditing import mark
 from .clock import Clock
-from .confirming import attrs_of, searched
+from .confirming import attrs_of
 from .durations import counted
 from .explain import pruning_reason
 from .failures import REFUSED
@@ -103,6 +104,7 @@ class Driver:
         self._others = Others(self, storage, self._lives)
         self._untried = Untried(spec)
         self._remarked: set[str] = set()  # kinds of remarks that were said
+        self._learned = 0  # changes of trials, from which is known what memory they took
         self._exhausted = False  # whether it was said that all were tried
         self._stop: str | None = None  # why no more trials are asked
         self.fatal: str | None = None  # why the search failed
@@ -116,8 +118,8 @@ class Driver:
     # What there is to know
 
     @property
-    def trials(self) -> list[FrozenTrial]:
-        """All trials of the study, in order of number; not to be changed."""
+    def trials(self) -> Sequence[FrozenTrial]:
+        """All trials of the study as they are now, in order of number; not to be changed."""
         return self._lives.trials
 
     @property
@@ -128,7 +130,17 @@ class Driver:
     @property
     def finished(self) -> int:
         """How many trials of the search have ended."""
-        return self._lives.finished
+        return self._lives.tally.ended
+
+    @property
+    def states(self) -> Counter[str]:
+        """How many trials of the study are in each state, `paused` among them."""
+        return self._lives.tally.states
+
+    @property
+    def baseline(self) -> FrozenTrial | None:
+        """The trial that all are compared with; None where there is none."""
+        return next(iter(self._lives.tally.baselines), None)
 
     @property
     def elapsed(self) -> float:
@@ -164,16 +176,14 @@ class Driver:
 
     def ask(self) -> Assignment | None:
         """The next trial to run; None when there is none now. None with nothing running means the end."""
-        if self._memory is not None and (told := self._memory.learn(self.trials)) is not None:
-            self.say(told)
+        self._learn_memory()
         while not self.paused and not self.stopped:
             left = self._left()
-            waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-            waiting = [trial for trial in waiting if self._goes_on(trial, left)]
-            all_asked = not waiting and self._all_asked()
+            waiting = next((t for t in self._lives.tally.waiting if self._goes_on(t, left)), None)
+            all_asked = waiting is None and self._all_asked()
             promoted = self._promoted(left, all_asked)
             begins = self._timing.begins(None, 0) <= left and not all_asked
-            if not waiting and promoted is None and not begins:
+            if waiting is None and promoted is None and not begins:
                 searching = any(each.confirms is None for each in self.running.values())
                 if searching and self._stop is None:
                     return None
@@ -184,7 +194,7 @@ class Driver:
                 if searching or not self._confirm():
                     return None
                 continue
-            running = self._next(waiting[0] if waiting else None, promoted)
+            running = self._next(waiting, promoted)
             if running is None:
                 continue
             self._pace.slots = max(self._pace.slots, len(self.running))
@@ -192,6 +202,12 @@ class Driver:
             if running.number in self.running:  # the database has taken it
                 return self._lives.assignment(running)
         return None
+
+    def _learn_memory(self) -> None:
+        if self._memory is not None:
+            changed, self._learned = self._storage.changed_since(self._learned), self._storage.changes
+            if (told := self._memory.learn(changed)) is not None:
+                self.say(told)
 
     def report(
         self,
@@ -347,9 +363,7 @@ class Driver:
         """End what waits, where the search is over."""
         if not (self.stopped or self.paused or self.fatal):
             self._lives.prune_all_waiting()
-            for trial in self.trials:
-                if trial.state != TrialState.WAITING:
-                    continue
+            for trial in self._lives.tally.waiting:
                 if AUDITED in trial.user_attrs:
                     self._lives.prune_unheard(trial.number)
                 elif "error" in trial.user_attrs:  # the search was over before it could be tried again
@@ -417,11 +431,12 @@ class Driver:
 
     def _all_asked(self) -> bool:
         budget, sampler = self.spec.budget, self.study.sampler
-        if budget.trials is not None and len(searched(self.trials)) >= budget.trials:
+        if budget.trials is not None and self._lives.tally.searched >= budget.trials:
             return True
         if isinstance(sampler, GridSampler):
             return sampler.next(self.study) is None
-        if not self._untried.exhausted(self.trials):
+        assert isinstance(sampler, WholeSampler)
+        if not self._untried.exhausted(sampler.tried(self.study)):
             return False
         if not self._exhausted:
             self._exhausted = True
@@ -466,7 +481,9 @@ class Driver:
     def _audit_paused(self) -> bool:
         """Let go on who still waits at a rung and is drawn, where the search is over; whether anybody is."""
         audit = self._spending.audit
-        drawn = [t for t in self.trials if audit.waits(t) and self._spending.has_time_to_audit(t.number)]
+        drawn = [
+            t for t in self._lives.tally.open if audit.waits(t) and self._spending.has_time_to_audit(t.number)
+        ]
         for trial in drawn:
             assert self._promoting is not None
             reason = self._promoting.why_not(trial.number)
@@ -541,9 +558,17 @@ class Driver:
             self.stop(reason)
 
     def _check_same_failures(self) -> None:
-        ended = [t for t in self.trials if t.state.is_finished()]
-        errors = {t.user_attrs.get("error") if t.state == TrialState.FAIL else None for t in ended}
-        if len(ended) >= SAME_FAILURES and len(errors) == 1 and None not in errors:
-            reason = ended[-1].user_attrs["reason"]
-            self.fatal = f"the first {len(ended)} trials all failed alike: {reason}"
-            self.request_stop(self.fatal)
+        states = self._lives.tally.states
+        if states["fail"] < SAME_FAILURES or states["complete"] or states["pruned"]:
+            return
+        first, last = (next(filter(_has_ended, trials)) for trials in (self.trials, reversed(self.trials)))
+        error = first.user_attrs.get("error")
+        ended = filter(_has_ended, self.trials)
+        if error is None or any(trial.user_attrs.get("error") != error for trial in ended):
+            return
+        self.fatal = f"the first {states['fail']} trials all failed alike: {last.user_attrs['reason']}"
+        self.request_stop(self.fatal)
+
+
+def _has_ended(trial: FrozenTrial) -> bool:
+    return trial.state.is_finished()

@@ -16,6 +16,8 @@ from .rung_view import RungView, compared
 FEWEST = 10  # trials: PED-ANOVA asks what tells the best tenth from the others
 STEADY = 50  # trials: Optuna advises five in the best tenth
 RESAMPLES = 40  # with 200 trials of 8 parameters they take half a second
+LEAST_RESAMPLES = 10  # of a study that is so large
+MOST_VALUES = 400_000  # of parameters, in all resamples together
 WITHIN = (5, 50, 95)  # percent of the resamples
 
 
@@ -58,7 +60,8 @@ def _bootstrap(
     """The importances in other searches that might have been: these trials drawn with replacement."""
     rng = np.random.default_rng(0)
     drawn: dict[str, list[float]] = {name: [] for name in names}
-    for _ in range(RESAMPLES):
+    each = len(trials) * len(names)
+    for _ in range(max(LEAST_RESAMPLES, min(RESAMPLES, MOST_VALUES // each))):
         shares = _shares(study, [trials[index] for index in rng.integers(len(trials), size=len(trials))])
         for name in names:
             drawn[name].append(shares.get(name, 0.0))
@@ -66,4 +69,4 @@ def _bootstrap(
 
 
 def _shares(study: optuna.Study, trials: list[FrozenTrial]) -> dict[str, float]:
-    return optuna.importance.get_param_importances(RungView(study, trials))
+    return optuna.importance.get_param_importances(RungView(study, lambda: trials))

@@ -46,13 +46,14 @@ from ..storage.studies import PROVENANCE, folder_in
 from .advice import when_worse, with_advice
 from .algorithms import in_words, labelled, put_up_with, suggest
 from .clock import Clock
-from .confirming import best_of, chosen, missing, searched
+from .confirming import chosen, missing
 from .errors import SearchError
 from .explain import FIXED
 from .export import document, render, seed_of, write
 from .pace import COST
 from .promoting import Promoting
 from .running import Assignment, Running
+from .tally import Tally
 from .trial import recorded
 from .wish import Wish
 
@@ -94,34 +95,20 @@ class Lives:
         self._promoting = promoting
         self._say = say
         self._on_end = on_end
-        self._summary: tuple[int, tuple[FrozenTrial | None, int]] | None = None  # as of so many changes
-        self._chosen: tuple[int, dict[Wish, list[FrozenTrial]]] | None = None  # the same
+        self._chosen: tuple[int, dict[Wish, list[FrozenTrial]]] | None = None  # as of so many changes
+        self.tally = Tally(spec, storage)
         self.running: dict[int, Running] = {}
         self.dropped: list[int] = []  # trials that ended while their workers do not know
 
     @property
-    def trials(self) -> list[FrozenTrial]:
-        """All of the study, in order of number; not to be changed."""
-        return self._study.get_trials(deepcopy=False)
+    def trials(self) -> Sequence[FrozenTrial]:
+        """All of the study as they are now, in order of number; not to be changed."""
+        return self._storage.trials
 
     @property
     def best(self) -> FrozenTrial | None:
         """The best complete trial of the search."""
-        return self._summed_up()[0]
-
-    @property
-    def finished(self) -> int:
-        """How many trials of the search have ended."""
-        return self._summed_up()[1]
-
-    def _summed_up(self) -> tuple[FrozenTrial | None, int]:
-        """The best, and how many have ended: looked for once, where hundreds end together and each asks."""
-        changes = self._storage.changes
-        if self._summary is None or self._summary[0] != changes:
-            best = next(iter(best_of(self._spec, self.trials, 1)), None)
-            ended = sum(trial.state.is_finished() for trial in searched(self.trials))
-            self._summary = changes, (best, ended)
-        return self._summary[1]
+        return next(iter(self.tally.best(1)), None)
 
     def chosen(self, wish: Wish) -> list[FrozenTrial]:
         """Who is to be confirmed: looked for once, where a report asks several times."""
@@ -130,12 +117,12 @@ class Lives:
             self._chosen = changes, {}
         known = self._chosen[1]
         if wish not in known:
-            known[wish] = chosen(self._spec, wish, self.trials)
+            known[wish] = chosen(self._spec, wish, self.tally.to_confirm(wish.top))
         return known[wish]
 
     def missing(self, wish: Wish) -> list[tuple[FrozenTrial, int]]:
         """What is still to be put up to confirm the best: a trial and the number of the seed."""
-        return missing(self.chosen(wish), wish, self.trials)
+        return missing(self.chosen(wish), wish, self.tally.confirming)
 
     def folder(self, number: int) -> Path:
         """Where a trial has its files."""
@@ -372,7 +359,7 @@ class Lives:
 
     def prune_all_waiting(self, most: int | None = None) -> None:
         """End those that wait at rungs, or so many of them."""
-        self.prune_waiting([trial.number for trial in self.trials if at_rung(trial)][:most])
+        self.prune_waiting([trial.number for trial in self.tally.open if at_rung(trial)][:most])
 
     def fail(self, running: Running, error: str, reason: str | None = None) -> None:
         """End a trial for an error; the reason is that, where no other is given."""
@@ -427,15 +414,16 @@ class Lives:
     def _keep_best_checkpoints(self, ended: FrozenTrial) -> None:
         """Delete the checkpoint of the trial that this end put out of those that are kept, if any."""
         drop_seal(self.folder(ended.number))
-        before = self._keeps(trial for trial in self.trials if trial.number != ended.number)
-        for number in (before | {ended.number}) - self._keeps(self.trials):
+        for number in (self._keeps(but=ended.number) | {ended.number}) - self._keeps():
             drop_checkpoint(self.folder(number))
 
-    def _keeps(self, trials: Iterable[FrozenTrial]) -> set[int]:
-        """The trials whose checkpoints are kept: the best few, and who may be confirmed the winner."""
-        known = list(trials)
-        confirms = Wish.asked(self._spec).top
-        best = best_of(self._spec, known, self._spec.execution.keep)
-        if self._spec.execution.keep and confirms:
-            best += best_of(self._spec, (t for t in known if "baseline" not in t.user_attrs), confirms)
+    def _keeps(self, but: int | None = None) -> set[int]:
+        """The trials whose checkpoints are kept: the best few, and who may be confirmed the winner.
+
+        As if there were not the trial `but`, where that is asked.
+        """
+        keep, confirms = self._spec.execution.keep, Wish.asked(self._spec).top
+        best = self.tally.best(keep, but=but)
+        if keep and confirms:
+            best += self.tally.best(confirms, baseline=False, but=but)
         return {trial.number for trial in best}

@@ -78,7 +78,9 @@ class Memory:
         self._room = room
         self.line = None if kept is None else Line(**kept)
         self._too_much = math.inf  # counted: so large a configuration ran out of memory
-        self._trials: dict[int, int | None] = {}  # what is counted of those that were looked at
+        self._over: dict[int, int] = {}  # what is counted of trials that ran out of memory
+        self._uncounted: list[FrozenTrial] = []  # complete trials, of which that matters once one has
+        self._enough = 0  # counted: so large a configuration came to its end
         rng, space = random.Random(0), spec.space
         self._random = [
             config for _ in range(DRAWN) if self._counted(config := space.sample(rng)) is not None
@@ -181,21 +183,24 @@ class Memory:
     def learn(self, trials: Sequence[FrozenTrial]) -> str | None:
         """Leave out what is no smaller than what ran out of memory; the news of it, if it is any.
 
-        Where a trial that is no smaller came to its end, memory was short for another reason.
+        `trials`: those that have changed since they were last learnt from. Where one that is no smaller came
+        to its end, memory was short for another reason.
         """
         over = [t for t in trials if t.constraints.get(OUT_OF_MEMORY, 0.0) > 0.0]
-        if not over:
+        complete = [t for t in trials if t.state == TrialState.COMPLETE]
+        self._over.update({t.number: counted for t in over if (counted := self._of(t)) is not None})
+        self._uncounted += complete
+        if not self._over or not (over or complete):
             return None
-        enough = max((self._of(t) or 0 for t in trials if t.state == TrialState.COMPLETE), default=0)
-        found = {
-            counted: t for t in reversed(over) if (counted := self._of(t)) is not None and counted > enough
-        }
-        before, self._too_much = self._too_much, min(found, default=math.inf)
+        enough = max((self._of(t) or 0 for t in self._uncounted), default=0)
+        self._enough, self._uncounted = max(self._enough, enough), []
+        found = {self._over[number]: number for number in sorted(self._over, reverse=True)}
+        before, self._too_much = self._too_much, min((n for n in found if n > self._enough), default=math.inf)
         if self._too_much >= before:
             return None
         return (
-            f"trial {found[min(found)].number} ran out of memory where it should have taken about "
-            f"{gibibytes(self._line.at(min(found)))}; what takes as much or more is left out from now on"
+            f"trial {found[int(self._too_much)]} ran out of memory where it should have taken about "
+            f"{gibibytes(self._line.at(self._too_much))}; what takes as much or more is left out from now on"
         )
 
     def to_json(self) -> dict[str, float] | None:
@@ -212,10 +217,7 @@ class Memory:
 
     def _of(self, trial: FrozenTrial) -> int | None:
         """What is counted of a trial; None where it has no configuration of the space."""
-        if trial.number not in self._trials:
-            has = has_config(self._spec, trial)
-            self._trials[trial.number] = self._counted(config_of(self._spec, trial)) if has else None
-        return self._trials[trial.number]
+        return self._counted(config_of(self._spec, trial)) if has_config(self._spec, trial) else None
 
     def _trained(self, config: Mapping[str, Any], threads: int, seconds: float) -> tuple[int, float]:
         """What is counted of a configuration, and the bytes that a process of its own takes for it."""

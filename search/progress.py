@@ -6,7 +6,6 @@ import math
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -132,7 +131,7 @@ def ending_line(driver: Driver, trial: FrozenTrial) -> Text:
 
 def picture(driver: Driver) -> Group:
     """The whole search at one glance."""
-    counts = Counter(map(state_of, driver.trials))
+    counts = driver.states
     states = Text("  ").join(
         Text(f"{counts[state]} {state}", style=STYLES[state]) for state in STYLES if counts[state]
     )
@@ -194,7 +193,7 @@ def _best_text(driver: Driver) -> Text:
     if best is None:
         return Text("no trial complete yet", style="dim")
     text = Text.assemble((_value(best.value), "bold green"), f" by trial {best.number}")
-    baseline = next((t for t in driver.trials if "baseline" in t.user_attrs), None)
+    baseline = driver.baseline
     if baseline is not None and baseline.value is not None and baseline.number != best.number:
         text.append(f", the baseline has {_value(baseline.value)}", style="dim")
     return text

@@ -29,7 +29,7 @@ from .importance import Importance, importances_of
 from .lives import OWN_ATTRS
 from .scheduling import brackets_of
 from .spending import spent_on
-from .untried import Untried
+from .untried import Untried, tried
 from .wish import Wish
 
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
@@ -179,7 +179,7 @@ def study_report(result: StudyResult) -> StudyReport:
         trials=Spent(ended, budget.trials),
         seconds=Spent(elapsed, budget.time),
         consumed=Spent(_consumed(result), budget.samples),
-        exhausted=Untried(spec).exhausted(searched(trials)),
+        exhausted=Untried(spec).exhausted(tried(searched(trials))),
         extension=extension(result) if _is_over(spec, trials, elapsed) else [],
         without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),
         best=None if best is None else trial_row(spec, best),

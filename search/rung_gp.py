@@ -18,7 +18,7 @@ if it had not been.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from .explain import SUGGESTED
 from .gaussian import Array, GaussianProcess, Indices, log_expected_improvement, standardised
 from .rung_view import decided, value_at
 from .scheduling import places_of
-from .untried import Key, Untried, key_of, tried
+from .untried import Key, Untried, key_of
 
 INITIAL = 20  # proposals before the first model
 MODEL_SHARE = 0.85  # of the proposals after that
@@ -64,7 +64,7 @@ class RungGPSampler(WholeSampler):
         rng = np.random.default_rng(derived_seed(self._spec.search.seed, "sampler", trial.number))
         number = len(trials)
         point, by = self._proposed(trials, number, rng)
-        labels = self._legal(point, rng, tried(trials), self.given(trial))
+        labels = self._legal(point, rng, self.tried(study, trial.number), self.given(trial))
         study._storage.set_trial_system_attr(trial._trial_id, SUGGESTED, by)
         return labels
 
@@ -222,7 +222,7 @@ class RungGPSampler(WholeSampler):
         }
 
     def _legal(
-        self, point: Array, rng: np.random.Generator, taken: set[Key], given: Mapping[str, Any]
+        self, point: Array, rng: np.random.Generator, taken: Container[Key], given: Mapping[str, Any]
     ) -> dict[str, Any]:
         """The labels of the configuration at a point; of another where it breaks a constraint or is taken."""
         again, known, broken = 0, None, None

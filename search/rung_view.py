@@ -11,14 +11,15 @@ A trial that the audit lets go on (`auditing`) is to samplers and rungs one that
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
+from functools import cached_property
 
 import optuna
 from optuna.pruners import HyperbandPruner
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
-from ..storage.states import AUDITED, CONFIRMS, audited_at, unusable
+from ..storage.states import audited_at, unusable
 from .confirming import searched
 from .scheduling import places_of, promotes
 
@@ -26,9 +27,14 @@ from .scheduling import places_of, promotes
 class RungView(optuna.Study):
     """A study whose trials are what they were at a rung. Only samplers look at it."""
 
-    def __init__(self, study: optuna.Study, trials: list[FrozenTrial]) -> None:
+    def __init__(self, study: optuna.Study, trials: Callable[[], list[FrozenTrial]]) -> None:
+        """`trials` makes them, for samplers that look at them: some do not."""
         self.__dict__.update(object.__getattribute__(study, "__dict__"))  # Hyperband's for a bracket hides it
-        self._seen = trials
+        self._make = trials
+
+    @cached_property
+    def _seen(self) -> list[FrozenTrial]:
+        return self._make()
 
     def _get_trials(
         self,
@@ -50,18 +56,16 @@ class RungView(optuna.Study):
         return [trial for trial in found if pruner._get_bracket_id(self, trial) == bracket]
 
 
-def as_samplers_see_it(study: optuna.Study, spec: Spec, dimensions: int) -> optuna.Study:
+def as_samplers_see_it(study: optuna.Study, spec: Spec, dimensions: int) -> RungView:
     """The study as the search knows it; where trials pause, as it looks at its best rung."""
     if promotes(spec):
-        return at_best_rung(study, spec, enough=dimensions + 2)
-    trials = study._get_trials(deepcopy=False, use_cache=True)  # as Optuna's samplers get them
-    if not any(t.state == TrialState.FAIL or t.user_attrs.keys() & {CONFIRMS, AUDITED} for t in trials):
-        return study
-    return RungView(study, [_avoided(trial) for trial in decided(trials)])
+        return RungView(study, lambda: at_best_rung(study, spec, enough=dimensions + 2))
+    # As Optuna's samplers get them.
+    return RungView(study, lambda: [_avoided(t) for t in decided(study._get_trials(False, use_cache=True))])
 
 
-def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> RungView:
-    """The study at the highest rung that at least `enough` trials have reached; else at the lowest."""
+def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> list[FrozenTrial]:
+    """The trials at the highest rung that at least `enough` have reached; else at the lowest."""
     trials = decided(study.get_trials(deepcopy=False))
     trainable = [trial for trial in trials if not unusable(trial)]  # others may have looked good at a rung
     assert spec.early_stopping.max is not None
@@ -75,7 +79,7 @@ def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> RungView:
     # Samplers keep away from what cannot be trained (but `gp`, which knows complete trials alone), and some
     # from what runs.
     others = [t for t in others if t.state == TrialState.RUNNING or any(t.constraints.values())]
-    return RungView(study, [*(_complete(trial, place) for trial in seen), *others])
+    return [*(_complete(trial, place) for trial in seen), *others]
 
 
 def compared(spec: Spec, trials: list[FrozenTrial], enough: int) -> tuple[int | None, list[FrozenTrial]]:

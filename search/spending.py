@@ -13,7 +13,7 @@ from functools import cached_property
 from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
-from ..storage.states import confirms, trained_to
+from ..storage.states import trained_to
 from .auditing import Draw
 from .confirming import at_target, cut_short, searched
 from .durations import counted
@@ -32,7 +32,6 @@ class Spending:
         self._lives = lives
         self._pace = pace
         self._timing = timing
-        self._audit = Draw.of(spec)
         self._confirms: Wish | None = None  # who is confirmed, once that has begun
         self.consumed = sum(spent_on(spec, t) for t in lives.trials)  # counted on: every report asks for it
 
@@ -59,11 +58,11 @@ class Spending:
     def audit(self) -> Draw:
         """Which trials are not stopped: none of a search whose time has too little room for that."""
         time = self._spec.budget.time
-        return self._audit.within(None if time is None else self._pace.trainings_in(time))
+        return self._lives.tally.draw.within(None if time is None else self._pace.trainings_in(time))
 
     def time_is_spent(self) -> str:
         """Why a search is over that has no time for a further trial."""
-        audited = self.audit.unfinished(self._lives.trials)
+        audited = self._lives.tally.unfinished_audit(self.audit)
         spent = f"the time budget of {self._spec.budget.time:g} s is spent"
         fitting = self._timing.fitting(self._wish(), audited)
         return spent + _but_for(fitting.trainings(self._spec), len(audited))
@@ -72,7 +71,7 @@ class Spending:
         """Seconds that trials of the search may still take; what its end takes is kept back."""
         if self._spec.budget.time is None:
             return math.inf
-        return self._timing.left(self._wish(), self.audit.unfinished(self._lives.trials))
+        return self._timing.left(self._wish(), self._lives.tally.unfinished_audit(self.audit))
 
     def has_time_to_audit(self, number: int) -> bool:
         """Whether a trial of the audit comes to its end in time; what confirms the winner is kept back."""
@@ -88,12 +87,11 @@ class Spending:
         Each training that confirms is counted whole, whatever it took: a search that was over stays so. One
         that has confirmed before and goes on may find a new best.
         """
-        last, wish, trials = self._spec.early_stopping.max or 0, self._wish(), self._lives.trials
-        again = [trial for trial in trials if confirms(trial) is not None]
+        last, wish, again = self._spec.early_stopping.max or 0, self._wish(), self._lives.tally.confirming
         further = max(len(self._lives.missing(wish)), wish.seeds if again else 0)
         trainings = max(wish.trainings(self._spec), self._put_up + further)
         confirming = trainings * last - sum(spent_on(self._spec, trial) for trial in again)
-        return max(0, confirming), self.audit.rest(trials, last)
+        return max(0, confirming), self._lives.tally.kept_for_audit(self.audit)
 
     def is_last_chance(self, number: int, other: int | None, left: float) -> bool:
         """Whether a trial that waits will not come to its end if another, or a new one, goes first.
@@ -122,7 +120,7 @@ class Spending:
     @property
     def _put_up(self) -> int:
         """How many trainings that confirm there are by now."""
-        return sum(confirms(trial) is not None and not cut_short(trial) for trial in self._lives.trials)
+        return sum(not cut_short(trial) for trial in self._lives.tally.confirming)
 
     def _affordable(self, wish: Wish) -> Wish:
         """As many of the best as the resource has room for: a search that was extended may find several."""
@@ -152,23 +150,18 @@ class Spending:
     @property
     def _cost(self) -> float:
         """What the trials of the search took so far, in whole trainings; the same when those who wait end."""
-        last, own = self._spec.early_stopping.max, searched(self._lives.trials)
-        if last is None:
-            return float(sum(trial.state.is_finished() for trial in own))
-        return sum(1.0 if t.state == TrialState.COMPLETE else trained_to(t) / last for t in own)
+        return self._lives.tally.trainings(self._spec.early_stopping.max)
 
     @cached_property
     def _expected_cost(self) -> float | None:
         return expected_cost(self._spec)  # which counts a grid, and every report asks for it
 
     def _at_target(self) -> FrozenTrial | None:
-        return at_target(self._spec, self._lives.trials)
+        return at_target(self._spec, self._lives.tally.best(1))
 
     def _is_confirming(self) -> bool:
         """Whether the best train again, or wait to."""
-        return any(
-            confirms(trial) is not None for trial in self._lives.trials if not trial.state.is_finished()
-        )
+        return any(not trial.state.is_finished() for trial in self._lives.tally.confirming)
 
 
 def spent_on(spec: Spec, trial: FrozenTrial) -> int:

@@ -75,7 +75,7 @@ class Timing:
 
     def _kept(self, wish: Wish, audited: Sequence[int]) -> tuple[Wish, float]:
         """The confirmation that time is kept back for, and the seconds for it and for the audit."""
-        if any(confirms(trial) is not None for trial in self._lives.trials):
+        if self._lives.tally.confirming:
             return wish, self._reserve(wish, audited)
         left, before = self._end - self._clock.elapsed, self._until_confirming()
         room = left - before if before else left + (LATE - 1) * self._time
@@ -155,12 +155,11 @@ class Timing:
 
         `more`: whether the time is to be used up, by more seeds than were wished for.
         """
-        trials = self._lives.trials
         few = self._lives.chosen(wish)
         todo = self._missing(wish)
         first = self._in_time(few, [(trial, k) for trial, k in todo if k < LEAST_SEEDS])
         if first:
-            begins = not any(confirms(trial) is not None for trial in trials)
+            begins = not self._lives.tally.confirming
             told = f"the search is over; its best train again, with {wish.seeds} new seeds each"
             return _one_round(first), told if begins else None
         both = {trial.number for trial in few} - {trial.number for trial, k in todo if k < LEAST_SEEDS}
@@ -186,8 +185,8 @@ class Timing:
 
     def _one_more_of(self, numbers: set[int], wish: Wish) -> Todo:
         """A further seed of each, where the space leaves it open how many and there is time for it."""
-        trials = self._lives.trials
-        seeds = [t.user_attrs[CONFIRMS_SEED] for t in trials if confirms(t) is not None and not cut_short(t)]
+        again = self._lives.tally.confirming
+        seeds = [trial.user_attrs[CONFIRMS_SEED] for trial in again if not cut_short(trial)]
         if not seeds or self._spec.confirm.seeds is not None:
             return []
         for count in (max(wish.seeds, max(seeds) + 1), max(seeds) + 2):
@@ -199,8 +198,8 @@ class Timing:
 
     def _reserve(self, wish: Wish, audited: Sequence[int]) -> float:
         """Seconds until the audit and the confirmation would be done, if they began now."""
-        trials, busy = self._lives.trials, self._busy
-        put_up = [t for t in trials if confirms(t) is not None and not t.state.is_finished()]
+        busy = self._busy
+        put_up = [t for t in self._lives.tally.confirming if not t.state.is_finished()]
         waiting = [self._pace.seconds_of(confirms(t) or 0) for t in put_up[len(busy) :]]
         seconds = [self._pace.seconds_of(trial.number) for trial, _ in self._missing(wish)]
         rests = [self._rest(number) for number in audited]
@@ -237,7 +236,7 @@ class Timing:
         """The trial that all are compared with; None where it is of no use any more."""
         if self._spec.baseline is None:
             return None
-        found = (t for t in self._lives.trials if "baseline" in t.user_attrs and confirms(t) is None)
+        found = self._lives.tally.baselines
         return next((t for t in found if not t.state.is_finished() or t.state == TrialState.COMPLETE), None)
 
     def _until_confirming(self) -> float:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+import optuna
 from optuna.trial import FrozenTrial
 
 from ..spaces import Spec
+from ..storage.live import changed_since
+from ..storage.states import confirms
 
 Key = frozenset[tuple[str, Any]]
 
@@ -23,25 +27,51 @@ def tried(trials: Iterable[FrozenTrial]) -> set[Key]:
     return {key_of(trial.params) for trial in trials if trial.params}
 
 
+class Tried(Container[Key]):
+    """The configurations of a study's own trials, known once: only what has changed since is looked at."""
+
+    def __init__(self) -> None:
+        self._changes = 0  # of the study, that are known here
+        self._keys: dict[int, Key] = {}  # of each trial
+        self._counts: Counter[Key] = Counter()
+        self._left_out: Key | None = None
+
+    def but(self, study: optuna.Study, number: int | None = None) -> Container[Key]:
+        """Those that there are by now, without the one of a trial. It holds until it is asked for again."""
+        trials, self._changes = changed_since(study, self._changes)
+        for trial in trials:
+            if (before := self._keys.pop(trial.number, None)) is not None:
+                self._counts[before] -= 1
+            if trial.params and confirms(trial) is None:
+                self._keys[trial.number] = key = key_of(trial.params)
+                self._counts[key] += 1
+        self._left_out = None if number is None else self._keys.get(number)
+        return self
+
+    def __contains__(self, key: object) -> bool:
+        return self._counts.get(key, 0) > (key == self._left_out)  # type: ignore[call-overload,no-any-return]
+
+
 class Untried:
     """What is left of a small space."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
 
-    def left(self, taken: set[Key]) -> list[dict[str, Any]] | None:
+    def left(self, taken: Container[Key]) -> list[dict[str, Any]] | None:
         """The configurations that nobody has, as Optuna's labels; None where there are too many to list."""
-        if not self._is_small:
-            return None
+        return list(self._not_in(taken)) if self._is_small else None
+
+    def exhausted(self, taken: Container[Key]) -> bool:
+        """Whether nothing is left of a small space."""
+        return self._is_small and next(self._not_in(taken), None) is None
+
+    def _not_in(self, taken: Container[Key]) -> Iterator[dict[str, Any]]:
         from .algorithms import labelled  # which asks here in turn
 
         space, parameters = self._spec.space, self._spec.parameters
         listed = (labelled(space, parameters, config) for config in space.grid())
-        return [labels for labels in listed if key_of(labels) not in taken]
-
-    def exhausted(self, trials: Iterable[FrozenTrial]) -> bool:
-        """Whether nothing is left of a small space."""
-        return self._is_small and not self.left(tried(trials))
+        return (labels for labels in listed if key_of(labels) not in taken)
 
     @cached_property
     def _is_small(self) -> bool:

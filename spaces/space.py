@@ -207,6 +207,11 @@ class Space:
         counts = [_count(self.searched_parameter(name)) for name in self.searched]
         return None if None in counts else prod(count or 0 for count in counts)
 
+    @property
+    def limited(self) -> bool:
+        """Whether anything but its constraints leaves configurations out, which may not be for good."""
+        return self._limit is not None
+
     def few(self) -> int | None:
         """How many configurations a small space has; None of any other."""
         size = self.grid_size() if self.searched else None

@@ -84,6 +84,14 @@ class DriverConnection:
             return None  # the folder cannot be looked at just now; what is open is
         return "replaced by another" if (stat.st_dev, stat.st_ino) != self._identity else None
 
+    def version(self) -> int | None:
+        """A number that stays while nobody else writes to the file that is open; None on a server."""
+        if self.file is None or self._open is None:
+            return None
+        found = self._open.exec_driver_sql("PRAGMA data_version").scalar()
+        assert isinstance(found, int)
+        return found
+
     def rescue(self) -> Path:
         """Copy what is open to a file that has a name; which one, is the same each time.
 

@@ -15,7 +15,7 @@ import sqlite3
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,12 +25,13 @@ from urllib.parse import quote
 import optuna
 import sqlalchemy
 from optuna.storages._rdb import models
-from optuna.trial import FrozenTrial
+from optuna.storages._rdb.storage import _create_scoped_session
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import exc
 
 from . import DatabaseUnavailable, StorageError, UrlError
 from .passwords import hidden
-from .rows import STUDIES, TRIALS, delete_study, drop_leftovers
+from .rows import STUDIES, TRIALS, delete_study, drop_leftovers, read_trials
 
 DEFAULT_URL = "sqlite:///hpsearch.db"
 BUSY_SECONDS = 60
@@ -100,6 +101,7 @@ class _Storage(optuna.storages.RDBStorage):
     """Optuna's storage, in which no row outlives its study, and none is there before its study or trial.
 
     Optuna looks which rows there are and then deletes those: what a search writes in between would be left.
+    Trials are read by `read_trials`.
     """
 
     def delete_study(self, study_id: int) -> None:
@@ -119,6 +121,19 @@ class _Storage(optuna.storages.RDBStorage):
     def _drop_leftovers(self, new: sqlalchemy.Table) -> None:
         with readable(), self.engine.begin() as connection:
             drop_leftovers(connection, new)
+
+    def _get_trials(
+        self,
+        study_id: int,
+        states: Container[TrialState] | None,
+        included_trial_ids: set[int],
+        trial_id_greater_than: int,
+    ) -> list[FrozenTrial]:
+        wanted = None if states is None else [state for state in TrialState if state in states]
+        with _create_scoped_session(self.scoped_session) as session:
+            models.StudyModel.find_or_raise_by_id(study_id, session)
+            rows = sorted(included_trial_ids)
+            return read_trials(session.connection(), study_id, wanted, rows, trial_id_greater_than)
 
 
 def resolve_url(given: str | None) -> str:

@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import optuna
@@ -99,7 +100,9 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         self._open: set[int] = set()  # numbers of trials that may still change
         self._changed: set[int] = set()  # numbers of trials that did since the last flush
         self._unsure = False  # whether the last flush was written: its answer was lost
+        self._version: int | None = None  # of the file, when it held what we know of the study
         self.changes = 0  # of trials, so far: what was made of them holds while it stays the same
+        self._last_change: dict[int, int] = {}  # of each trial, by its number; who changed last is the last
         self._news: list[str] = []
         self._refused: dict[int, str] = {}  # trials that are here as the database has them, and why
         self._set_back: set[int] = set()  # those of which the database has not taken their end since
@@ -124,14 +127,18 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         trial_id = super().create_new_trial(study_id, template_trial)
         number = self.get_trial_number_from_id(trial_id)
         self._open.add(number)
-        self._changed.add(number)
-        self.changes += 1
+        self._note_change(number)
         return trial_id
 
     def _set_trial(self, trial_id: int, trial: FrozenTrial) -> None:
         super()._set_trial(trial_id, trial)  # all that changes a trial ends here
-        self._changed.add(trial.number)
+        self._note_change(trial.number)
+
+    def _note_change(self, number: int) -> None:
+        self._changed.add(number)
         self.changes += 1
+        self._last_change.pop(number, None)
+        self._last_change[number] = self.changes
 
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
@@ -185,6 +192,19 @@ class LiveStorage(optuna.storages.InMemoryStorage):
     def trial_id(self, number: int) -> int:
         """The key of a trial in memory."""
         return self.get_trial_id_from_study_id_trial_number(self._study, number)
+
+    @property
+    def trials(self) -> Sequence[FrozenTrial]:
+        """All trials as they are now, in order of number; not to be changed. No copy: it goes with them."""
+        return self._studies[self._study].trials
+
+    def changed_since(self, changes: int) -> list[FrozenTrial]:
+        """The trials that changed after there had been so many changes, so that nobody looks at all again.
+
+        A trial that changes is another object.
+        """
+        latest = reversed(self._last_change.items())
+        return [self.trials[number] for number, _ in takewhile(lambda one: one[1] > changes, latest)]
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -295,10 +315,12 @@ class LiveStorage(optuna.storages.InMemoryStorage):
                     connection, self._row, self._trial(number), self._written.get(number)
                 )
             study_attrs = self._write_study(connection)
-            new = written.keys() - self._written.keys()
-            self._check(
-                connection, len(self._written) + len(new)
-            )  # at the end: the write lock is ours by now
+            # At the end: the write lock is ours by now.
+            version = self._connection.version()
+            if version is None or version != self._version:
+                new = sum(number not in self._written for number in written)
+                self._check(connection, len(self._written) + new)
+        self._version = version
         self._written.update(written)
         self._study_user, self._study_system = study_attrs
         self._changed.clear()
@@ -446,3 +468,14 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         write_attrs(connection, STUDY_USER, key, user, self._study_user)
         write_attrs(connection, STUDY_SYSTEM, key, system, self._study_system)
         return user, system
+
+
+def changed_since(study: optuna.Study, changes: int) -> tuple[Sequence[FrozenTrial], int]:
+    """The trials of a study that changed after so many changes, and how many changes there are by now.
+
+    Of a study in another storage all trials, each time.
+    """
+    storage = study._storage
+    if isinstance(storage, LiveStorage):
+        return storage.changed_since(changes), storage.changes
+    return study._get_trials(deepcopy=False), 0

@@ -190,10 +190,10 @@ def _finished(result: StudyResult) -> str:
 
     from ..confirming import searched
     from ..report import extension
-    from ..untried import Untried
+    from ..untried import Untried, tried
 
     own = searched(result.study.get_trials(deepcopy=False))
-    if result.stop_reason is None and Untried(result.spec).exhausted(own):
+    if result.stop_reason is None and Untried(result.spec).exhausted(tried(own)):
         return f'the study "{result.name}" is finished: every configuration of its space has been tried'
     spent = result.stop_reason or f"all {len(own)} trials have run"
     waiting = sum(trial.state == TrialState.WAITING for trial in own)
