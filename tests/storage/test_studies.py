@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ from hpsearch.storage import StorageError
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import study_folder
 from hpsearch.storage.provenance import git_commit, versions
-from hpsearch.storage.states import CONFIRMS, CONFIRMS_SEED
+from hpsearch.storage.states import AT_RUNG, CONFIRMS, CONFIRMS_SEED
 from hpsearch.storage.studies import (
     SPEC,
     claim_on,
     delete_study,
     load_study,
     open_live,
+    sharing_folder,
     summaries,
 )
 
@@ -88,6 +90,30 @@ def test_all_studies_are_listed_whoever_made_them(storage: optuna.storages.RDBSt
     assert (found["ours"].metric, found["ours"].best, found["ours"].budget) == ("val_loss", 3.0, 40)
     assert found["ours"].states == {"complete": 4, "running": 1}
     assert (found["theirs"].best, found["theirs"].direction) == (None, "minimize, maximize")
+
+
+def test_trials_are_read_as_optuna_reads_them_and_a_start_reads_those_of_no_other_study(
+    storage: optuna.storages.RDBStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, direction, value in (("low", "minimize", -math.inf), ("high", "maximize", math.inf)):
+        study = optuna.create_study(study_name=name, storage=storage, direction=direction)
+        study.set_user_attr(SPEC, SPEC_OF)
+        for each in (1.0, value, 2.0):
+            study.tell(study.ask(), each)
+        study.ask().set_user_attr(AT_RUNG, 1)
+        again = study.ask()
+        again.set_user_attr(CONFIRMS, 0)
+        again.set_user_attr(CONFIRMS_SEED, 0)
+        study.tell(again, state=optuna.trial.TrialState.FAIL)
+    read = storage.get_all_trials(1)
+    assert read == optuna.storages.RDBStorage(storage.url).get_all_trials(1)
+    assert storage.get_all_trials(1, states=(optuna.trial.TrialState.FAIL,)) == read[-1:]
+    low, high = summaries(storage)
+    assert (low.best, high.best) == (-math.inf, math.inf)
+    assert low.states == {"complete": 3, "paused": 1, "fail": 1}
+    assert (low.ended, low.confirming) == (3, 1)
+    monkeypatch.setattr(type(storage), "_get_trials", None)
+    assert sharing_folder(storage, "low") == ["high"]
 
 
 def test_deleting_takes_the_files_only_where_asked(
