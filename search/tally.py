@@ -175,7 +175,7 @@ class Tally:
         part.audit.rest += by * part.rest
 
     def _rank(self, part: _Part, there: bool) -> None:
-        """Let a trial be among the complete ones, or no more: one whose end the database refuses is set back."""
+        """Let a trial be among the complete ones, or no more: the database may refuse its end."""
         if part.rank is not None:
             _put(self._ranked, part.rank, there)
 

@@ -69,7 +69,7 @@ class Search:
                         driver.complete(given.number, self.value(given.params["x"], 27))
                 driver.finish()
                 driver.close()
-                return driver.trials
+                return list(driver.trials)
             except Killed:
                 continue
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ def models(make_spec: Any) -> Spec:
     return found
 
 
-def peaks(memory: Memory, spec: Spec, trials: list[FrozenTrial]) -> list[float]:
+def peaks(memory: Memory, spec: Spec, trials: Sequence[FrozenTrial]) -> list[float]:
     return [memory.peak(config_of(spec, trial)) or 0.0 for trial in trials]
 
 
@@ -196,7 +196,7 @@ def test_a_measurement_takes_a_part_of_the_time_of_a_search(
 def test_what_ran_out_of_memory_is_left_out_with_all_that_takes_more(table: Table, models: Spec) -> None:
     spec = models.override(search={"sampler": "random", "seed": 1}, budget={"trials": 30})
 
-    def counted(memory: Memory, trials: list[FrozenTrial]) -> list[float]:
+    def counted(memory: Memory, trials: Sequence[FrozenTrial]) -> list[float]:
         return peaks(memory, spec, trials)
 
     memory = Memory(spec, room(1e6))

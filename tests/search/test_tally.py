@@ -140,6 +140,28 @@ def test_the_tally_is_what_all_trials_tell(
         check(driver)
 
 
+def test_a_trial_whose_end_the_database_refuses_is_none_of_the_best(
+    make_driver: Callable[..., Driver], make_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping = {"method": "none", "max": 9}
+    driver = make_driver(make_spec(parameters=X, budget={"trials": 9}, early_stopping=stopping))
+    flush, known = driver._storage.flush, []
+
+    def asked_before() -> None:
+        known.append(driver.best)
+        flush()
+
+    monkeypatch.setattr(driver._storage, "flush", asked_before)
+    for value, name in ((0.2, "whole"), (0.1, "half a \ud800")):
+        given = driver.ask()
+        assert given is not None
+        driver.report(given.number, value, 9, {name: 1.0})
+        driver.complete(given.number, value)
+    assert [t.state for t in driver.trials] == [TrialState.COMPLETE, TrialState.FAIL]
+    assert any(trial is not None and trial.value == 0.1 for trial in known)
+    check(driver)
+
+
 def test_what_was_tried_is_what_all_trials_have(
     make_driver: Callable[..., Driver], make_spec: Callable[..., Spec]
 ) -> None:

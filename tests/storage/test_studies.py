@@ -9,6 +9,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.study import StudyDirection
 
 from hpsearch.storage import StorageError
 from hpsearch.storage.database import open_storage
@@ -95,7 +96,8 @@ def test_all_studies_are_listed_whoever_made_them(storage: optuna.storages.RDBSt
 def test_trials_are_read_as_optuna_reads_them_and_a_start_reads_those_of_no_other_study(
     storage: optuna.storages.RDBStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, direction, value in (("low", "minimize", -math.inf), ("high", "maximize", math.inf)):
+    goals = (("low", StudyDirection.MINIMIZE, -math.inf), ("high", StudyDirection.MAXIMIZE, math.inf))
+    for name, direction, value in goals:
         study = optuna.create_study(study_name=name, storage=storage, direction=direction)
         study.set_user_attr(SPEC, SPEC_OF)
         for each in (1.0, value, 2.0):
