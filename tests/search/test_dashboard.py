@@ -511,7 +511,7 @@ CREATE = '{"study_name": "planted", "directions": ["minimize"]}'
         ("GET /api/%ffmeta HTTP/1.1\r\nHost: OWN\r\n\r\n", "400"),
         ("OPTIONS * HTTP/1.1\r\nHost: OWN\r\n\r\n", "404"),
         (f"GET /{'a' * 70_000} HTTP/1.1\r\nHost: OWN\r\n\r\n", "414"),
-        (f"GET /api/studies/{'1' * 60_000} HTTP/1.1\r\nHost: OWN\r\n\r\n", "400"),
+        (f"GET /api/studies/{'1' * 60_000} HTTP/1.1\r\nHost: OWN\r\n\r\n", "404"),
         (META + f"Host: OWN\r\nX-Long: {'a' * 70_000}\r\n\r\n", "431"),
         ("\x16\x03\x01\x02\x00\r\n\r\n", "400"),  # TLS
     ],
