@@ -6,6 +6,7 @@ shell_words('cd x && python t.py --lr="${lr}"')
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -34,11 +35,12 @@ class ShellWord:
 
 def shell_string(command: Sequence[str]) -> int | None:
     """The place of the word that a shell reads, as in `bash -c STRING`; None where there is none."""
-    by_a_shell = False
-    for place, word in enumerate(command[:-1], start=1):
-        by_a_shell = by_a_shell or PurePath(word).name in SHELLS
-        if by_a_shell and HANDS_OVER.fullmatch(word):
+    reads = False  # whether a shell reads its options there
+    for place, (before, word) in enumerate(itertools.pairwise(["", *command[:-1]]), start=1):
+        if reads and HANDS_OVER.fullmatch(word):
             return place
+        is_option = word[:1] in ("-", "+") or before in ("-o", "+o", "-O", "+O")
+        reads = PurePath(word).name in SHELLS or (reads and is_option)  # a script of its ends them
     return None
 
 
@@ -84,7 +86,7 @@ def _said_in_shell(string: str, absent: Collection[str]) -> str:
         for place in _naming([word.text for word in words], absent)
     ]
     for word in sorted(found, key=lambda word: word.start, reverse=True):
-        string = string[: word.start].rstrip(" ") + string[word.end :]
+        string = re.sub(r"(?<!\\) +$", "", string[: word.start]) + string[word.end :]
     return string
 
 

@@ -53,8 +53,8 @@ def guarded(url: str, runs: Path, study: str, *, kept: str) -> Iterator[None]:
             yield
         finally:
             _tell(guardian, "done")
-            end_orphans(mark)
             os.environ.pop(MARK) if before is None else os.environ.update({MARK: before})
+            end_orphans(mark)
 
 
 def _tell(guardian: subprocess.Popen[bytes], line: str) -> None:
@@ -66,10 +66,9 @@ def _tell(guardian: subprocess.Popen[bytes], line: str) -> None:
 
 def end_orphans(mark: str) -> None:
     """Kill what trials have left behind; what this process itself has started stays."""
-    own = {child.pid for child in psutil.Process().children(recursive=True)}
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # ended meanwhile, or not ours
-            if process.pid not in own and process.environ().get(MARK) == mark:
+            if process.environ().get(MARK) == mark and psutil.Process() not in process.parents():
                 process.kill()
 
 

@@ -9,7 +9,6 @@ an earlier hpsearch holds no claim: it is the study's that says so, and the firs
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import os
@@ -22,7 +21,7 @@ from typing import Self
 
 from . import StorageError
 from .database import uri_of
-from .files import CLAIM, has_trials, study_folder
+from .files import CLAIM, has_trials, locked, study_folder
 
 ID = "hpsearch:id"  # the study's attribute that is its alone, however it is called and wherever it lies
 
@@ -39,7 +38,7 @@ class Owner:
         """What a folder's claim says; None without one. Raises `StorageError` where it cannot be read."""
         file = folder / CLAIM
         try:
-            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
+            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe says nothing
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -89,7 +88,8 @@ class Claim:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
                 undo.callback(os.close, descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not locked(descriptor):
+                    return False
                 if not _is_at(file, descriptor):
                     return self.take(begins=begins)  # who held it took it away before he let go
                 if has_trials(self.folder) and (begins or not self.is_ours()):
@@ -97,8 +97,6 @@ class Claim:
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, self._words().encode(errors="surrogateescape"), 0)
                 undo.pop_all()
-        except BlockingIOError:
-            return False
         except OSError as error:
             raise StorageError(f"cannot write {file}: {error.strerror}") from error
         self._descriptor = descriptor
@@ -147,11 +145,11 @@ def _is_at(file: Path, descriptor: int) -> bool:
 
 def _holds(database: Path, study: str) -> bool:
     """Whether a SQLite file has the study of this id; one that cannot be read might."""
-    if not database.is_file():
-        return False
     query = "SELECT 1 FROM study_user_attributes WHERE key = ? AND value_json = ?"
     try:
+        if not database.is_file():
+            return False
         with closing(sqlite3.connect(uri_of(database), uri=True)) as connection:
             return connection.execute(query, (ID, json.dumps(study))).fetchone() is not None
-    except sqlite3.Error:
+    except (sqlite3.Error, OSError):
         return True

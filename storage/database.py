@@ -92,9 +92,9 @@ def uri_of(file: Path) -> str:
     if is_writable(file):
         mode = "rw"
     else:
-        log = file.with_name(f"{file.name}-wal")
-        mode = "ro" if log.exists() and log.stat().st_size else "ro&immutable=1"
-    return f"file:{quote(str(file))}?mode={mode}"
+        in_use = any(file.with_name(f"{file.name}-{log}").exists() for log in ("wal", "shm", "journal"))
+        mode = "ro" if in_use else "ro&immutable=1"
+    return f"file://{quote(os.fsencode(file.absolute()))}?mode={mode}"
 
 
 class _Storage(optuna.storages.RDBStorage):
@@ -233,7 +233,8 @@ def unusable(file: Path, error: sqlite3.Error) -> str:
     if not _is_of(error, ("SQLITE_IOERR",)):
         return damaged(file, str(error))
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if limit != resource.RLIM_INFINITY:
+    writes = _is_of(error, ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_TRUNCATE"))
+    if writes and limit != resource.RLIM_INFINITY:
         told = f"this shell limits files to {limit:,} bytes (ulimit -f unlimited)"
     else:
         told = "hpsearch backup saves what is there, if the disk can be read"

@@ -10,6 +10,8 @@ runs/<study>/.study                  whose folder it is (`claims.py`)
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -95,6 +97,21 @@ def has_files(folder: Path) -> bool:
 def _is_no_file_of_it(name: str) -> bool:
     """Whether a file in the folder of a study is a driver's lock there, or says whose the folder is."""
     return name == CLAIM or _LOCK.fullmatch(name) is not None
+
+
+def locked(descriptor: int) -> bool:
+    """Hold a lock on an open file that ends with this process; False where another process holds it.
+
+    A file system without locks keeps nobody out.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    return True
 
 
 @contextmanager

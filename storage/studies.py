@@ -36,7 +36,7 @@ from .attributes import (
 from .claims import ID as ID
 from .claims import Claim, Owner, claim_new
 from .database import open_storage, readable, resolve_url
-from .files import copied_files, has_files, has_trials, remove_folder, runs_folder
+from .files import copied_files, has_files, has_trials, remove_folder, runs_folder, study_folder
 from .live import COMMAND, Command, LiveStorage
 from .rows import STUDIES, STUDY_SYSTEM, STUDY_USER, TRIALS, insert_study, write_attrs
 from .states import confirms, state_of
@@ -156,9 +156,8 @@ def folder_in(attrs: Mapping[str, Any], name: str) -> str:
 def claim_of(database: RDBStorage, name: str, runs: Path, file: Path | None) -> Claim:
     """The folder for the files of a study, one that is to be made perhaps, in this SQLite `file`.
 
-    It is taken already where it is a new one: of a new study, or of one whose folder is another's. That is
-    the original's, of which this is a copy, and then a copy has copies of the files, or that of who came
-    first. Any other is to be taken under the study's lock.
+    It is taken already where it is a new one: of a new study, or of one whose folder is another's. A copy of
+    a study gets copies of its files. Any other folder is to be taken under the study's lock.
 
     Raises `DatabaseUnavailable` where the database cannot be used now.
     """
@@ -176,7 +175,7 @@ def claim_of(database: RDBStorage, name: str, runs: Path, file: Path | None) -> 
         moved = undo.enter_context(claim_new(runs, name, file))
         copies = is_copy and has_files(found.folder)
         with copied_files(found.folder, moved.folder) if copies else nullcontext():
-            _move(database, keys[name], attrs, {FOLDER: moved.kept, ID: moved.study})
+            _move(database, name, keys[name], attrs, {FOLDER: moved.kept, ID: moved.study})
         undo.pop_all()  # it stays taken
     return moved
 
@@ -184,16 +183,31 @@ def claim_of(database: RDBStorage, name: str, runs: Path, file: Path | None) -> 
 def claim_on(database: RDBStorage, name: str, runs: Path, file: Path | None) -> Claim:
     """The claim of a study on the folder that it tells. Raises `DatabaseUnavailable`."""
     attrs = attrs_of(database, name) or {}
-    return Claim(runs, folder_in(attrs, name), attrs.get(ID) or uuid.uuid4().hex, file)
+    kept = folder_in(attrs, name)
+    return Claim(runs, kept, attrs.get(ID) or _id_for(database, study_folder(runs, kept), file), file)
 
 
-def _move(database: RDBStorage, row: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+def _id_for(database: RDBStorage, folder: Path, file: Path | None) -> str:
+    """An id for a study without one: what its folder says of a study that this database does not have.
+
+    That one began here and was ended before its id was written, or the database was put back from a backup.
+    """
+    owner = Owner.of(folder)
+    if owner is None or owner.database != (file and file.resolve()):
+        return uuid.uuid4().hex
+    same = STUDY_USER.c.key == ID, STUDY_USER.c.value_json == json.dumps(owner.study)
+    with readable(), database.engine.connect() as connection:
+        known = connection.scalar(sqlalchemy.select(STUDY_USER.c.study_id).where(*same))
+    return owner.study if known is None else uuid.uuid4().hex
+
+
+def _move(database: RDBStorage, name: str, row: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """Give a study another folder and id, unless another process has just done so."""
     with readable(), database.engine.begin() as connection:
         said = STUDY_USER.c.study_id == row, STUDY_USER.c.key == FOLDER
         before = STUDY_USER.c.value_json == json.dumps(old.get(FOLDER))
         if FOLDER in old and not connection.execute(STUDY_USER.delete().where(*said, before)).rowcount:
-            raise _begun_together(str(old[FOLDER]))
+            raise _begun_together(name)
         write_attrs(connection, STUDY_USER, {"study_id": row}, new, {})
 
 
@@ -378,7 +392,9 @@ def delete_study(database: RDBStorage, name: str, claim: Claim | None) -> None:
     """Delete the study and, where its folder is given and no other's by now, that too."""
     load_study(database, name)
     with claim or nullcontext():
-        taken = claim is not None and claim.take()  # nobody begins in it meanwhile
+        taken = False
+        with suppress(StorageError):  # it cannot be written, nor can it be deleted then
+            taken = claim is not None and claim.take()  # nobody begins in it meanwhile
         with readable():
             optuna.delete_study(study_name=name, storage=database)
         if claim is not None and taken:

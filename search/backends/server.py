@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import queue
@@ -20,7 +19,7 @@ from ...objectives.base import Objective, TrialStopped
 from ...objectives.catalog import PackedObjective, is_built_in, packed
 from ...objectives.output import LOOK_SECONDS
 from ...objectives.resolve import reports_again, resolve
-from ...storage.files import OUTPUT
+from ...storage.files import OUTPUT, locked
 from ..trial import FolderTrial, Report, as_number, failure_of
 from .protocol import Channel, Message, end_session
 
@@ -31,6 +30,7 @@ TIMERS = {  # and the signals that they send
     signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
     signal.ITIMER_PROF: signal.SIGPROF,
 }
+ROUNDS = 1000  # of putting signals back, each of which a handler may have broken off
 LEFT_SECONDS = 60.0  # for an attempt that was told to end to do so: a script has 10 s to save, and 10 more
 
 
@@ -157,23 +157,12 @@ def alone_in(folder: Path) -> Iterator[None]:
     """
     with (folder / OUTPUT).open("ab") as held:
         until = time.monotonic() + LEFT_SECONDS
-        while not _locked(held.fileno()) and time.monotonic() < until:
+        while not locked(held.fileno()) and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
         try:
             yield
         finally:
             fcntl.flock(held.fileno(), fcntl.LOCK_UN)  # a process that the objective forked has it too
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):  # a file system without locks
-            raise
-    return True
 
 
 def _flush(*streams: Any) -> None:
@@ -309,8 +298,7 @@ def signals_put_back(objective: Objective) -> Objective:
         try:
             return objective(trial)
         finally:
-            done = False
-            while not done:
+            for _ in range(ROUNDS):
                 try:  # a handler that came before all are blocked raises here as well
                     signal.pthread_sigmask(signal.SIG_BLOCK, every)
                     for timer, number in TIMERS.items():
@@ -319,9 +307,11 @@ def signals_put_back(objective: Objective) -> Objective:
                     for number, handler in handlers.items():
                         if handler is not None and signal.getsignal(number) != handler:  # None: not Python's
                             signal.signal(number, handler)
-                    done = True
                 except BaseException:  # the objective's, which has ended
-                    done = False
+                    continue
+                break
+            else:
+                leave(1)
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     return run

@@ -265,7 +265,7 @@ def delete(
     if others := studies.sharing_folder(opened, study):
         keep_files = True
         common.say(f"its files stay in {place}: they are those of {', '.join(others)} too")
-    elif not claim.is_ours():
+    elif not keep_files and not claim.is_ours():
         keep_files = True
         common.say(f"{place} stays: it is another study's")
     files_too = place.is_dir() and not keep_files

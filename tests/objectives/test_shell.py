@@ -21,6 +21,7 @@ from hpsearch.objectives.shell import said, shell_string, shell_words
         ("./t --on --m=${m}", "./t --on"),
         ("./t ${opt.m} m=${opt.m}", "./t"),
         ("./t ${config:t.yaml} ${n}", "./t ${config:t.yaml} ${n}"),
+        ("bash t.sh -c ${m}", "bash t.sh"),
     ],
 )
 def test_what_names_a_parameter_that_is_not_there_falls_away(words: str, left: str) -> None:
@@ -54,6 +55,8 @@ def test_a_trial_lacks_what_neither_it_nor_a_part_of_it_has() -> None:
         (["srun", "-n", "1", "zsh", "-lc", "x"], 5),
         (["python", "-c", "x"], None),
         (["bash", "run.sh", "--c", "x"], None),
+        (["bash", "run.sh", "-c", "x"], None),
+        (["env", "A=1", "bash", "+x", "-c", "x"], 5),
         (["bash", "-c"], None),
     ],
 )

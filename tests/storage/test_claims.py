@@ -126,6 +126,20 @@ def test_a_study_of_an_earlier_hpsearch_claims_the_folder_it_has(
     assert of(tmp_path / "runs", "lora") == "a.db"
 
 
+@pytest.mark.parametrize("kept", [(ID,), (ID, FOLDER)])
+def test_a_study_whose_id_was_not_written_keeps_the_folder_that_it_claimed(
+    tmp_path: Path, kept: tuple[str, ...]
+) -> None:
+    """As where the first search by this hpsearch was ended early, or an older database was put back."""
+    file = tmp_path / "a.db"
+    search(file)
+    forget(file, *kept)
+    assert search(file) == "lora"
+    forget(file, *kept)
+    search(tmp_path / "b.db", "other")
+    assert of(tmp_path / "runs", search(file)) == "a.db"
+
+
 def test_optunas_copy_has_its_files_in_another_folder(tmp_path: Path) -> None:
     file = tmp_path / "a.db"
     search(file, trials=2)

@@ -33,6 +33,7 @@ NAMES = [
     "quote's\".db",
     "at@colon:slash#hash&and=.db",
     "-dash",
+    "caf\udce9.db",
 ]
 
 
