@@ -203,6 +203,16 @@ def ticking(trial: Trial) -> float:
     return float(trial.params["x"])
 
 
+def blocks(trial: Trial) -> float:
+    """The second trial leaves a folder in the place of its output, and fails."""
+    if trial.number == 1:
+        output = trial.checkpoint.parent / "output.log"
+        output.unlink()
+        output.mkdir()
+        raise RuntimeError("and now try again")
+    return float(trial.params["x"])
+
+
 def closes(trial: Trial) -> float:
     """Closes its streams, takes them apart or away, or puts others in their place."""
     print(f"trial {trial.number} speaks")

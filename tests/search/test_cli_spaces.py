@@ -214,7 +214,7 @@ def test_validate_loads_neither_optuna_nor_torch(tmp_path: Path, monkeypatch: py
 import sys
 from hpsearch.search.cli.app import app
 app(["validate", {space()!r}], standalone_mode=False)
-print("loaded", *sorted({{"optuna", "torch", "numpy", "pandas"}} & sys.modules.keys()))
+print("loaded", *sorted({{"optuna", "torch", "scipy", "pandas"}} & sys.modules.keys()))
 """
     result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "loaded"

@@ -297,7 +297,7 @@ def test_closing_leaves_nothing_running(
     driver = table.driver(make_spec())
     asked(driver)
 
-    def interrupted(*args: Any) -> None:
+    def interrupted(*args: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

@@ -35,13 +35,6 @@ pytestmark = pytest.mark.ray
 POINTS = [0.2, 0.1, 0.0, 5.0, 6.0, 7.0]  # each of the first three is the best so far
 
 
-class Somebody:
-    """Another user of the cluster."""
-
-    def is_here(self) -> bool:
-        return True
-
-
 @pytest.fixture
 def backend_name() -> str:
     return "ray"
@@ -203,6 +196,13 @@ def test_a_search_that_finds_no_place_says_so_and_waits(
     bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend, "WAIT_SECONDS", 0.5)
+
+    class Somebody:  # it travels whole: Ray's processes do not have this folder on their path
+        """Another user of the cluster."""
+
+        def is_here(self) -> bool:
+            return True
+
     somebody: Any = ray.remote(num_cpus=2)(Somebody).remote()
     ray.get(somebody.is_here.remote())
     watcher: Any = recorder()
@@ -463,13 +463,14 @@ def test_a_folder_that_a_cluster_could_not_work_in_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its processes get the folder before all others, as they get PYTHONPATH."""
-    for name in ("numpy.py", "mine.py", "time.py", "os.py", "typing.txt", "__main__.py", "__init__.py"):
+    for name in ("numpy.py", "unheard_of.py", "time.py", "os.py", "typing.txt", "__main__.py", "__init__.py"):
         (tmp_path / name).touch()
     (tmp_path / "yaml").mkdir()  # no package: nothing takes a module's place by it
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "__init__.py").touch()
     monkeypatch.chdir(tmp_path)
     assert cluster.in_the_place_of_others(tmp_path) == ["numpy.py", "ray"]
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # the other tests' is
     with (
         pytest.raises(UsageError, match=r"numpy\.py, ray in .*give it another name"),
         cluster.connected("127.0.0.1:9", Node(cpus=1, gpus=0, memory=1 << 30)),
