@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -31,7 +32,7 @@ from .configuration import config_of, has_config
 from .confirmation import Confirmed
 from .confirming import best_of, outcome, overlooked
 from .driver import Driver, Watcher
-from .errors import SearchError
+from .errors import SearchError, UsageError
 from .extras import check_extras
 from .failures import failed_in_words, worth_retrying
 from .guardian import guarded
@@ -186,7 +187,7 @@ def run(
     began = time.monotonic() if began is None else began
     spec = space if isinstance(space, Spec) else plan.load_space(space)
     if objective is not None:
-        changes["objective"] = f"{objective.__module__}:{objective.__qualname__}".replace(".<locals>", "")
+        changes["objective"] = _name_of(objective)
     spec = spec.override(**changes) if changes else spec
     if objective is None:
         plan.check_objective(spec)
@@ -307,6 +308,18 @@ def _refuse_steps(spec: Spec, largest: int) -> None:
     if last is not None and last > largest:
         told = f"is {last:,}, and this database holds steps up to {largest:,}; count in a larger unit"
         raise SpaceError([spec.issue("early_stopping.max", f"{told}, or search in SQLite")])
+
+
+def _name_of(objective: Callable[[Any], float]) -> str:
+    """What a function, a partial of one or an object that can be called is named after in its study.
+
+    Raises `UsageError` for what cannot be called.
+    """
+    if not callable(objective):
+        raise UsageError(f"the objective is {objective!r}; it must be a function that takes a trial")
+    named: Any = objective.func if isinstance(objective, functools.partial) else objective
+    named = named if hasattr(named, "__qualname__") else type(named)
+    return f"{named.__module__}:{named.__qualname__}".replace(".<locals>", "")
 
 
 def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +25,7 @@ from .protocol import Channel, Message, end_session
 
 RAYS = {"ray.tune", "ray.train", "ray.air"}  # modules by which a function of Ray Tune's reports
 _saved: set[int] = set()  # the driver's output, which no process that a trial forks is to keep open
+EVERY = signal.valid_signals()  # at hand: to ask takes longer than a fast timer leaves
 TIMERS = {  # and the signals that they send
     signal.ITIMER_REAL: signal.SIGALRM,
     signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
@@ -221,8 +222,8 @@ class Server:
     def _load(self) -> Objective:
         if self._objective is None:
             setup = self._setup
-            self._objective = signals_put_back(
-                resolve(setup["objective"], metric=setup["metric"], processes=setup["processes"])
+            self._objective = with_signals_of_its_own(
+                lambda: resolve(setup["objective"], metric=setup["metric"], processes=setup["processes"])
             )
         return self._objective
 
@@ -282,39 +283,60 @@ class PackServer(Server):
             self._tell(how_it_ended(trial, error))
 
 
-def signals_put_back(objective: Objective) -> Objective:
-    """The objective, which leaves no handler of a signal, no timer and no signal blocked behind.
+def with_signals_of_its_own(load: Callable[[], Objective]) -> Objective:
+    """The objective, which hears signals by the handlers that its import sets, and by those of its own.
 
-    One that it left could raise in the middle of what the worker does between two trials.
+    Between its calls there are none of them, no timer runs, and no signal is blocked: they could raise in the
+    middle of what the worker does.
     """
     if threading.current_thread() is not threading.main_thread():  # where no handler runs, nor can be set
-        return objective
+        return load()
 
-    every = signal.valid_signals()
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    handlers = {number: signal.getsignal(number) for number in every}
+    blocked, ours = signal.pthread_sigmask(signal.SIG_BLOCK, ()), _handlers()
+    try:
+        objective = load()
+    finally:
+        its = _handlers()
+        _put_back(ours, blocked)
 
     def run(trial: Any) -> float:
+        rounds = 0
         try:
+            _set_handlers(its)
             return objective(trial)
         finally:
-            for _ in range(ROUNDS):
-                try:  # a handler that came before all are blocked raises here as well
-                    signal.pthread_sigmask(signal.SIG_BLOCK, every)
-                    for timer, number in TIMERS.items():
-                        signal.setitimer(timer, 0)
-                        signal.signal(number, signal.SIG_IGN)  # which drops what came meanwhile
-                    for number, handler in handlers.items():
-                        if handler is not None and signal.getsignal(number) != handler:  # None: not Python's
-                            signal.signal(number, handler)
+            while rounds < ROUNDS:  # no call stands before the `try`: a handler may raise at each
+                try:
+                    rounds += 1
+                    _put_back(ours, blocked)
+                    break
                 except BaseException:  # the objective's, which has ended
-                    continue
-                break
+                    pass
             else:
                 leave(1)
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     return run
+
+
+def _handlers() -> dict[int, Any]:
+    """Those of all signals; None: not Python's."""
+    return {number: signal.getsignal(number) for number in EVERY}
+
+
+def _set_handlers(wanted: Mapping[int, Any]) -> None:
+    for number, handler in wanted.items():
+        if handler is not None and signal.getsignal(number) != handler:
+            signal.signal(number, handler)
+
+
+def _put_back(handlers: Mapping[int, Any], blocked: Iterable[int]) -> None:
+    """End all timers, drop what they sent, and hear signals by these handlers again."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, EVERY)
+    for timer, number in TIMERS.items():
+        signal.setitimer(timer, 0)
+        signal.signal(number, signal.SIG_IGN)  # which drops what came meanwhile
+    _set_handlers(handlers)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def leave(code: int) -> NoReturn:

@@ -280,8 +280,8 @@ def test_no_timer_handler_or_blocked_signal_outlives_its_trial(bench: Any) -> No
 
 
 TICKING = """\
-import signal, time
-from hpsearch.search.backends.server import TIMERS, signals_put_back
+import os, signal, time
+from hpsearch.search.backends.server import TIMERS, with_signals_of_its_own
 
 def raises(number, frame):
     raise KeyboardInterrupt
@@ -293,7 +293,11 @@ def objective(trial):
         sum(range(100))
 
 before = [signal.getsignal(number) for number in signal.valid_signals()]
-run = signals_put_back(objective)
+def load():
+    signal.signal(signal.SIGCHLD, raises)  # as a module may
+    return objective
+
+run = with_signals_of_its_own(load)
 for _ in range(100):
     try:
         run(None)
@@ -301,6 +305,7 @@ for _ in range(100):
         pass
     assert not any(any(signal.getitimer(timer)) for timer in TIMERS)
     assert [signal.getsignal(number) for number in signal.valid_signals()] == before
+    os.kill(os.getpid(), signal.SIGCHLD)  # nobody hears it
 print("all is as before")
 """
 
