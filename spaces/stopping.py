@@ -21,7 +21,7 @@ _MOST = "(max|total|num|n|train|training|num_train|num_training|max_train)"
 USUAL: dict[Unit, re.Pattern[str]] = {
     "steps": re.compile(f"{_MOST}_(steps|iters|iterations)"),
     "samples": re.compile("max_samples"),
-    "epochs": re.compile(r"(?!.*(warm|every|per|patience)).*epochs?"),
+    "epochs": re.compile(r"(?!.*(warm|start|every|per|patience)).*epochs?"),
 }
 
 
