@@ -44,6 +44,8 @@ def _sound(found: dict[str, Any], value: Number | None) -> bool:
     low, high = found["min"], found["max"]
     if not (math.isfinite(low) and math.isfinite(high) and low < high) or abs(high) >= LARGEST:
         return False
+    if isinstance(high, int) and high > 2**53:  # beyond which a space takes no integer
+        return False
     if low <= 0 and ("log" in found or "factor" in found):
         return False
     return value is None or low <= value <= high

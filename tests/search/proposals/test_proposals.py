@@ -754,6 +754,7 @@ def test_any_configuration_gives_a_space_that_loads_or_an_error(
 @example("learning_rate", 10**400)
 @example("batch_size", 10**400)
 @example("weight_decay", math.nan)
+@example("warmup_steps", 2251799813685249.0)
 def test_a_first_range_is_one_and_holds_the_present_value(name: str, value: float | None) -> None:
     found = first_range(name, value)
     if found is not None and value is not None:
