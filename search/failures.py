@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 MOST_NAMED = 8  # of trials, where they are counted
-REFUSED = "cannot begin: "  # so begins the reason of a trial that would fail again, however often it is tried
+REFUSED = "cannot begin: "  # so begins the reason of a trial whose configuration is none
 
 
 def failed_in_words(trials: Sequence[FrozenTrial]) -> str | None:
@@ -27,4 +27,9 @@ def failed_in_words(trials: Sequence[FrozenTrial]) -> str | None:
 def worth_retrying(trials: Sequence[FrozenTrial]) -> bool:
     """Whether one of these failed that may do better another time."""
     failed = [trial for trial in trials if trial.state == TrialState.FAIL]
-    return any(not str(trial.user_attrs.get("reason", "")).startswith(REFUSED) for trial in failed)
+    return not all(is_refused(str(trial.user_attrs.get("reason", ""))) for trial in failed)
+
+
+def is_refused(reason: str) -> bool:
+    """Whether a trial that failed for this reason would fail again, however often it is tried."""
+    return reason.startswith(REFUSED)

@@ -49,7 +49,8 @@ class Tried(Container[Key]):
         return self
 
     def __contains__(self, key: object) -> bool:
-        return self._counts.get(key, 0) > (key == self._left_out)  # type: ignore[call-overload,no-any-return]
+        own = 1 if key == self._left_out else 0
+        return isinstance(key, frozenset) and self._counts[key] > own
 
 
 class Untried:

@@ -16,7 +16,7 @@ from ..console import PlainConsole
 from ..durations import counted, duration
 from ..edges import FEWEST as FEWEST_FOR_EDGES
 from ..edges import Edges
-from ..failures import MOST_NAMED, REFUSED
+from ..failures import MOST_NAMED, is_refused
 from ..progress import STYLES, sparkline
 from ..report import Ending, Spent, StudyReport, TrialReport, TrialRow
 from ..story import Story, tried
@@ -107,7 +107,7 @@ def next_steps(report: StudyReport, options: Sequence[str]) -> list[tuple[str, s
     lost = [number for ending in report.endings if ending.why in ENDINGS for number in ending.trials]
     if failed:
         steps.append(step("see why it failed", "show", report.name, "--trial", str(failed[-1])))
-        if not all(ending.example.startswith(REFUSED) for ending in report.endings if ending.state == "fail"):
+        if not all(is_refused(ending.example) for ending in report.endings if ending.state == "fail"):
             which = "those that failed" if len(failed) > 1 else "it"
             steps.append(step(f"try {which} again", "retry", report.name, "--failed"))
     elif lost and report.best is None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .syntax import called, name_of
+from .syntax import called, constant, name_of, root_of
 
 PARSES = re.compile(r"parse_(known_)?(intermixed_)?args\w*|parse_(json|yaml)_file|parse_dict")
 OF_PARSED = {"vars", "copy", "deepcopy", "Namespace", "SimpleNamespace"}  # options, from those they are given
@@ -80,7 +80,7 @@ class Origins:
     def is_module(self, node: ast.expr | None) -> bool:
         """Whether it is an imported module: `torch`, `os.path`."""
         return (
-            isinstance(node, ast.expr) and (root := _root(node)) in self.imported and str(root)[0].islower()
+            isinstance(node, ast.expr) and (root := root_of(node)) in self.imported and str(root)[0].islower()
         )
 
     def defined(self, call: ast.Call) -> list[Function]:
@@ -189,7 +189,7 @@ class Origins:
         """Whether it holds the options, as what `parse_args` returns does."""
         if depth > 20:
             return False
-        if isinstance(node, ast.Subscript) and isinstance(_constant(node.slice), int):
+        if isinstance(node, ast.Subscript) and isinstance(constant(node.slice), int):
             parts = self._parts(node)
             return any(self._is_parsed(each, depth + 1) for each in parts or [node.value])
         if isinstance(node, ast.Attribute) and node.attr == "__dict__":
@@ -209,7 +209,7 @@ class Origins:
         tuples = [node.value]
         if isinstance(node.value, ast.Call):
             tuples = [each for one in self.defined(node.value) for each in self._returns.get(one, ())]
-        place = _constant(node.slice)
+        place = constant(node.slice)
         return [
             each.elts[place]
             for each in tuples
@@ -232,7 +232,7 @@ class Origins:
             for bound in self._bound.get(self._attribute(node, scope), ()):
                 yield from self._of(bound.value, bound.scope, seen)
         elif isinstance(node, ast.Subscript):
-            key = _constant(node.slice)
+            key = constant(node.slice)
             if isinstance(key, str) and self._is_parsed(node.value):  # vars(args)["out"]
                 yield Origin(key, "is")
             elif parts := self._parts(node):
@@ -273,7 +273,7 @@ class Origins:
         receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
         if self.is_module(receiver):
             receiver = None
-        if name == "format" and isinstance(text := _constant(receiver), str):
+        if name == "format" and isinstance(text := constant(receiver), str):
             if begun := re.match(r"\{(\w*)[^}]*\}(/?)", text):
                 named = next((each.value for each in node.keywords if each.arg == begun[1]), first)
                 yield from self._on(named, scope, seen, "within" if begun[2] else "begins")
@@ -306,7 +306,7 @@ class Origins:
             yield from self._on(node.left, scope, seen, "within")
         elif isinstance(node.op, ast.Add):
             yield from self._on(node.left, scope, seen, _go_on([node.right]))
-        elif isinstance(node.op, ast.Mod) and isinstance(text := _constant(node.left), str):
+        elif isinstance(node.op, ast.Mod) and isinstance(text := constant(node.left), str):
             if text.startswith("%s"):
                 given = (
                     node.right.elts[0]
@@ -330,21 +330,11 @@ def _go_on(after: list[ast.expr]) -> Literal["is", "within", "begins"]:
         return "is"
     if isinstance(after[0], ast.JoinedStr):
         return _go_on(after[0].values[:1])
-    text = _constant(after[0])
+    text = constant(after[0])
     starts = isinstance(text, str) and text.startswith("/")
     return "within" if starts or name_of(after[0]) == "sep" else "begins"
-
-
-def _constant(node: ast.AST | None) -> object:
-    return node.value if isinstance(node, ast.Constant) else None
 
 
 def _parameters(function: Function) -> list[str]:
     given = function.args
     return [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-
-
-def _root(node: ast.expr) -> str | None:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from .syntax import assignments, called, name_of
+from .syntax import assignments, called, constant, name_of
 
 WITH_TRAINERS = ("transformers", "trl", "sentence_transformers", "setfit")
 OF_TRAINERS = re.compile(r"\w*(Trainer|TrainingArguments)")
@@ -117,14 +117,10 @@ def _watched(calls: Iterable[ast.Call]) -> dict[str, Goal | None]:
     for call in calls:
         given = {each.arg: each.value for each in call.keywords}
         first = call.args[0] if call.args and called(call) == "EarlyStopping" else None
-        name, mode = (_constant(each) for each in (given.get("monitor", first), given.get("mode")))
+        name, mode = (constant(each) for each in (given.get("monitor", first), given.get("mode")))
         if isinstance(name, str):
             watched[name] = watched.get(name) or DIRECTIONS.get(mode)
     return watched
-
-
-def _constant(node: ast.expr | None) -> object:
-    return node.value if isinstance(node, ast.Constant) else None
 
 
 def _kept(tree: ast.AST) -> dict[str, list[str]]:
@@ -134,7 +130,7 @@ def _kept(tree: ast.AST) -> dict[str, list[str]]:
         kept.setdefault(name, []).extend(_keys([value], {}))
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            if isinstance(key := _constant(node.slice), str):
+            if isinstance(key := constant(node.slice), str):
                 kept.setdefault(str(name_of(node.value)), []).append(key)
         elif isinstance(node, ast.Call) and called(node) == "update" and isinstance(node.func, ast.Attribute):
             found = [*(each.arg for each in node.keywords if each.arg), *_keys(node.args[:1], {})]
@@ -149,7 +145,7 @@ def _keys(nodes: Iterable[ast.AST], kept: Mapping[str, list[str]]) -> Iterator[s
             for key, value in zip(node.keys, node.values, strict=True):
                 if key is None:
                     yield from _keys([value], kept)
-                elif isinstance(text := _constant(key), str):
+                elif isinstance(text := constant(key), str):
                     yield text
         elif isinstance(node, ast.Call) and called(node) == "dict":
             yield from (each.arg for each in node.keywords if each.arg)

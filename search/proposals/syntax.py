@@ -39,6 +39,18 @@ def name_of(node: ast.AST | None) -> str | None:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
 
 
+def root_of(node: ast.expr) -> str | None:
+    """The first part of a name: `torch` for `torch.nn.Linear`."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def constant(node: ast.AST | None) -> object:
+    """What is written out there; None for anything else."""
+    return node.value if isinstance(node, ast.Constant) else None
+
+
 def called(call: ast.Call | None) -> str | None:
     """The name of the function that is called."""
     return name_of(call)

@@ -444,7 +444,7 @@ class Ended:
         ),
         (
             "Failure # 1\nThe actor died because of an error raised in its creation task, \x1b[36mray::T()\x1b[39m\n"
-            '  File "/home/numpy.py", line 1, in <module>\nRuntimeError: mine\n',
+            '  File "numpy.py", line 1, in <module>\nRuntimeError: mine\n',
             "error",
             "RuntimeError: mine",
         ),
