@@ -126,9 +126,9 @@ class _Delivery:
             self.trial.trained = last
             self.trial.remark(
                 "late",
-                f"its reports of steps {first} to {last} came together after {waited:.1f} s of silence: if "
-                "it trained between them, its output lies in a buffer, too late for early stopping; flush "
-                "it after each report",
+                f"its reports of steps {first} to {last} came together after {waited:.1f} s of silence, "
+                "too late for early stopping if it trained between them: its output lies in a buffer; "
+                "flush it after each report",
             )
         for step, report in numbered:
             self.value = report.value
