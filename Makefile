@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+# What is never imported need not be compiled.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 
 unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes: what they import is compiled once
 
@@ -23,18 +24,18 @@ types: .venv/dev.stamp
 
 check: lint types test wheel  ## everything that CI runs
 
-wheel: .venv/dev.stamp  ## build the wheel and use it alone in a clean environment
-	.ci/wheel $(BIN)/python
+wheel:  ## build the wheel and use it alone in a clean environment
+	.ci/wheel $(PYTHON)
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
 .venv/run.stamp: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) install --quiet --constraint constraints.txt --editable .
+	$(INSTALL) --editable .
 	touch $@
 
 .venv/dev.stamp: .venv/run.stamp
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --editable '.[dev]'
 	touch $@
 
 clean:
