@@ -16,8 +16,9 @@ from .rung_view import RungView, compared
 FEWEST = 10  # trials: PED-ANOVA asks what tells the best tenth from the others
 STEADY = 50  # trials: Optuna advises five in the best tenth
 RESAMPLES = 40  # with 200 trials of 8 parameters they take half a second
-LEAST_RESAMPLES = 10  # of a study that is so large
-MOST_VALUES = 400_000  # of parameters, in all resamples together
+LEAST_RESAMPLES = 10  # fewer say nothing about 5 and 95 %
+MOST_VALUES = 2_000_000  # of parameters, in all resamples together: some three seconds
+AS_MANY_VALUES = 600  # of one parameter in as many trials take as long as what its estimate costs at least
 WITHIN = (5, 50, 95)  # percent of the resamples
 
 
@@ -26,9 +27,9 @@ class Importance:
     """A parameter's share of what tells good trials from the others, 0 to 1."""
 
     share: float
-    low: float  # 5 % of the resamples are below
-    middle: float
-    high: float  # and 5 % above
+    low: float | None  # 5 % of the resamples are below; None where resamples would take too long
+    middle: float  # of the resamples, else the share
+    high: float | None  # and 5 % above
 
 
 def importances_of(result: StudyResult) -> tuple[dict[str, Importance], str | None]:
@@ -41,27 +42,33 @@ def importances_of(result: StudyResult) -> tuple[dict[str, Importance], str | No
     if len({trial.value for trial in trials}) == 1:
         return {}, f"importance: the values of {len(trials)} trials are all the same"
     where = "complete trials" if step is None else f"trials at {step:,} {result.spec.resource}"
-    said = f"importance: PED-ANOVA over {len(trials)} {where}, 90 % interval by bootstrap"
+    said = f"importance: PED-ANOVA over {len(trials)} {where}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of few trials, which is said below
+        shares = _shares(result.study, trials)
+        resamples = min(RESAMPLES, MOST_VALUES // ((len(trials) + AS_MANY_VALUES) * len(shares)))
+        if resamples < LEAST_RESAMPLES:
+            said += f"; of {len(shares)} parameters an interval would take too long"
+            found = {name: Importance(share, None, share, None) for name, share in shares.items()}
+        else:
+            said += ", 90 % interval by bootstrap"
+            drawn = _bootstrap(result.study, trials, list(shares), resamples)
+            found = {
+                name: Importance(share, *(float(p) for p in np.percentile(drawn[name], WITHIN)))
+                for name, share in shares.items()
+            }
     if len(trials) < STEADY:
         said += f"; a rough guess, {STEADY} make it steady"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of few trials, which is said above
-        shares = _shares(result.study, trials)
-        drawn = _bootstrap(result.study, trials, list(shares))
-    return {
-        name: Importance(share, *(float(p) for p in np.percentile(drawn[name], WITHIN)))
-        for name, share in shares.items()
-    }, said
+    return found, said
 
 
 def _bootstrap(
-    study: optuna.Study, trials: Sequence[FrozenTrial], names: Sequence[str]
+    study: optuna.Study, trials: Sequence[FrozenTrial], names: Sequence[str], resamples: int
 ) -> dict[str, list[float]]:
     """The importances in other searches that might have been: these trials drawn with replacement."""
     rng = np.random.default_rng(0)
     drawn: dict[str, list[float]] = {name: [] for name in names}
-    each = len(trials) * len(names)
-    for _ in range(max(LEAST_RESAMPLES, min(RESAMPLES, MOST_VALUES // each))):
+    for _ in range(resamples):
         shares = _shares(study, [trials[index] for index in rng.integers(len(trials), size=len(trials))])
         for name in names:
             drawn[name].append(shares.get(name, 0.0))

@@ -287,8 +287,9 @@ def _space(report: StudyReport) -> Group:
             cells.append(brief(best[parameter.name]) if parameter.name in best else "")
         importance = parameter.importance
         if importance is not None:
-            interval = f"({importance.low:.2f} to {importance.high:.2f})"
-            cells.append(f"{bar(importance.middle, BAR):<{BAR}} {importance.middle:.2f} {interval}")
+            cells.append(f"{bar(importance.middle, BAR):<{BAR}} {importance.middle:.2f}")
+            if importance.low is not None:
+                cells[-1] += f" ({importance.low:.2f} to {importance.high:.2f})"
         table.add_row(*cells)
     notes = [f"constraint: {constraint}" for constraint in report.constraints]
     pressed = ", ".join(parameter.name for parameter in report.parameters if parameter.edge)

@@ -8,8 +8,8 @@ from pathlib import Path
 import optuna
 import pytest
 
-from hpsearch.search import StudyResult
-from hpsearch.search.importance import FEWEST, importances_of
+from hpsearch.search import StudyResult, importance
+from hpsearch.search.importance import FEWEST, Importance, importances_of
 from hpsearch.spaces import loads
 from hpsearch.storage.states import CONFIRMS, CONFIRMS_SEED
 
@@ -47,16 +47,22 @@ def study(trials: int, *, complete: int) -> StudyResult:
     return StudyResult("shares", found, loads(SPACE), "sqlite:///none.db", Path("runs"))
 
 
+def interval(found: Importance) -> tuple[float, float]:
+    assert found.low is not None and found.high is not None
+    return found.low, found.high
+
+
 def test_it_is_optunas_with_an_interval_that_tells_the_parameters_apart() -> None:
     result = study(60, complete=60)
     found, said = importances_of(result)
     with warnings.catch_warnings(action="ignore"):
         wanted = optuna.importance.get_param_importances(result.study)
-    assert {name: importance.share for name, importance in found.items()} == wanted
+    assert {name: one.share for name, one in found.items()} == wanted
     assert said == "importance: PED-ANOVA over 60 complete trials, 90 % interval by bootstrap"
-    for importance in found.values():
-        assert 0 <= importance.low <= importance.middle <= importance.high <= 1
-    assert found["matters"].low > found["nothing"].high
+    for one in found.values():
+        low, high = interval(one)
+        assert 0 <= low <= one.middle <= high <= 1
+    assert interval(found["matters"])[0] > interval(found["nothing"])[1]
     assert importances_of(result)[0] == found, "the draws are seeded"
 
 
@@ -72,7 +78,21 @@ def test_values_that_are_all_the_same_tell_nothing() -> None:
 
 def test_fewer_trials_are_less_sure() -> None:
     few, many = (importances_of(study(n, complete=n))[0]["matters"] for n in (12, 90))
-    assert few.high - few.low > many.high - many.low
+    (few_low, few_high), (many_low, many_high) = interval(few), interval(many)
+    assert few_high - few_low > many_high - many_low
+
+
+def test_where_an_interval_would_take_too_long_the_share_stands_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result = study(60, complete=60)
+    whole, _ = importances_of(result)
+    monkeypatch.setattr(importance, "MOST_VALUES", importance.LEAST_RESAMPLES * 2 * 660 - 1)
+    found, said = importances_of(result)
+    assert said == (
+        "importance: PED-ANOVA over 60 complete trials; of 2 parameters an interval would take too long"
+    )
+    assert found == {name: Importance(i.share, None, i.share, None) for name, i in whole.items()}
 
 
 def test_where_few_are_complete_those_at_a_rung_tell() -> None:
