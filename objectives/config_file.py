@@ -24,6 +24,7 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from ..trainer.anew import write_anew
 from .base import ObjectiveError
 
 MOST_VALUES = 100_000  # of a file, after aliases are written out
@@ -43,7 +44,7 @@ def write_config(source: Path, values: Mapping[str, Any], target: Path) -> None:
         _part(content, set())
     for name, value in values.items():
         _put(content, name, value, source)
-    target.write_text(json.dumps(content, indent=2) if is_json else _dumped(content), encoding="utf-8")
+    write_anew(target, json.dumps(content, indent=2) if is_json else _dumped(content))
 
 
 def copies(command: Iterable[str]) -> dict[str, str]:

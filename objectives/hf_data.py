@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from array import array
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ import torch
 from torch import Tensor
 
 from ..trainer.errors import DataError
+from ..trainer.notices import say
 from ..trainer.texts import list_files
 from ..trainer.training import NAMED_CORPORA
 from .hf_rows import Chat, Row, names_of, split_rows
@@ -156,11 +156,9 @@ class _Encoder:
     def tell(self) -> None:
         """Say how many rows were cut."""
         for what, count in self._cut.items():
-            print(
+            say(
                 f"{self._config.train_file}: {what} of {count} of {self._seen} rows cut, to max_length "
-                f"{self._config.max_length}",
-                file=sys.stderr,
-                flush=True,
+                f"{self._config.max_length}"
             )
 
     def _ids(self, text: str) -> list[int]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ..trainer.anew import write_anew
 from ..trainer.checkpoint import CHECKPOINT, load_checkpoint
 from ..trainer.errors import CheckpointError
 from ..trainer.rules import known_parameters
@@ -61,7 +62,7 @@ def _write(model: Any, tokenizer: Any, classes: list[str], folder: Path, *, merg
     left += map(Path, tokenizer.save_pretrained(folder))
     if classes:
         names = dict(enumerate(classes))
-        (folder / LABELS).write_text(json.dumps(names, indent=2) + "\n", encoding="utf-8")
+        write_anew(folder / LABELS, json.dumps(names, indent=2) + "\n")
         left.append(folder / LABELS)
     if merge:
         model.merge_and_unload().save_pretrained(folder / MERGED)

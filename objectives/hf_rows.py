@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..trainer import data
 from ..trainer.errors import DataError
+from ..trainer.notices import say
 from ..trainer.texts import (
     RECORDS,
     TextFile,
@@ -86,7 +87,7 @@ def split_rows(config: Config, chat: Chat | None) -> tuple[list[Row], list[Row]]
         known = {row.fingerprint for row in held}
         train = [row for row in rows if row.fingerprint not in known]
         if left_out := len(rows) - len(train):
-            _say(f"{config.train_file}: {left_out} of its rows are in validation_file too and left out")
+            say(f"{config.train_file}: {left_out} of its rows are in validation_file too and left out")
     for part, found, where in (
         ("train", train, config.train_file),
         ("validate", held, config.validation_file),
@@ -123,7 +124,7 @@ def _rows(path: str, config: Config, chat: Chat | None) -> list[Row]:
     """The rows of a file or folder that are not blank."""
     files, left_out = read_files(list_files(Path(path)))
     if left_out:
-        _say(left_out)
+        say(left_out)
     found, blank = [], 0
     for file in files:
         for place, record in _records(file):
@@ -135,7 +136,7 @@ def _rows(path: str, config: Config, chat: Chat | None) -> list[Row]:
             else:
                 blank += 1
     if blank:
-        _say(f"{path}: left out {blank} of {blank + len(found)} rows: nothing in them is to be learned")
+        say(f"{path}: left out {blank} of {blank + len(found)} rows: nothing in them is to be learned")
     return found
 
 
@@ -263,7 +264,3 @@ def names_of(labels: Sequence[str]) -> tuple[str, ...]:
     """The classes in their order: numbers by their size, words by their letters."""
     words = sorted(set(labels))  # first: 1 and 01 are two classes, in the same order in every process
     return tuple(sorted(words, key=int) if all(map(_NUMBER.fullmatch, words)) else words)
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ..trainer.anew import write_anew
 from ..trainer.errors import CheckpointError
 from ..trainer.rules import Course, defaults_of, did_you_mean, optional
 from ..trainer.seeds import seed_of
@@ -99,7 +100,7 @@ class Rounds:
         state["model"] = state["best_round"] if self._patience else self.done
         if self.done % self._every == 0 or not self.goes_on:
             self._save(self._trial.checkpoint)
-            (self._trial.checkpoint / STATE).write_text(json.dumps(state), encoding="utf-8")
+            write_anew(self._trial.checkpoint / STATE, json.dumps(state))
             self._trial.report(value, step=self.done)
 
 

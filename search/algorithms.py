@@ -143,7 +143,8 @@ class WholeSampler(BaseSampler):
         except SearchError:
             raise
         except Exception as error:
-            sampler, what = self._spec.search.sampler, f"{type(error).__name__}: {error}".splitlines()[0]
+            sampler = self._spec.search.sampler
+            what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
             raise SearchError(
                 f'the sampler "{sampler}" cannot propose trial {trial.number}: {what:.300}; '
                 "another one may, under another --name"

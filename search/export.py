@@ -147,13 +147,14 @@ def beyond(content: dict[str, Any], form: Format, folder: Path) -> dict[str, str
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all; a link to it stays one, and who may read it stays the same."""
-    path = path.resolve()
+    """Write a file whole or not at all; who may read it stays the same, and a link gives way to it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.part")
+    beside.unlink(missing_ok=True)  # of a process that was killed; or a link, which may lead anywhere
     try:
-        beside.write_text(text, encoding="utf-8", newline="")
-        if path.exists():
+        with beside.open("x", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+        if path.is_file() and not path.is_symlink():
             shutil.copymode(path, beside)
         beside.replace(path)
     except BaseException:

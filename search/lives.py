@@ -27,6 +27,7 @@ from ..storage.files import (
     drop_checkpoints,
     drop_seal,
     has_checkpoint,
+    make_folder,
     remove_folder,
     trial_folder,
 )
@@ -234,6 +235,7 @@ class Lives:
         content = document(self._spec, self.trials[trial.number], provenance, folder=folder)
         path = folder / CONFIG
         try:
+            make_folder(folder)
             write(path, render(content, "json"))
         except OSError as error:
             raise SearchError(f"cannot write {path}: {error.strerror}; the same command goes on") from error

@@ -118,7 +118,7 @@ def write_range(file: str, low: float, high: float) -> None:
     """
     try:
         text = with_log_range(text_of(Path(file)), file, NAME, low, high, preset_values)
-        write(Path(file), text)
+        write(Path(file).resolve(), text)  # a link of the user's stays one
     except OSError as error:
         raise SearchError(f"cannot write {file}: {error.strerror}") from error
 

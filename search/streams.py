@@ -30,12 +30,15 @@ _PICTURES = {
     **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"},
     **dict.fromkeys([*range(0x80, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)], "\ufffd"),
     **dict.fromkeys([0x061C, 0x200E, 0x200F], "\ufffd"),
+    **dict.fromkeys([0x00AD, 0x180E, 0x200B, *range(0x2060, 0x2065), *range(0x206A, 0x2070)], "\ufffd"),
+    **dict.fromkeys([0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080)], "\ufffd"),
     0x7F: "\u2421",
-}  # one letter for one, so that columns stay; some end a line, or turn what follows the other way round
+}  # one letter for one, so that columns stay; some end a line, turn what follows the other way round, or hide
+# The joiners U+200C and U+200D stay: Persian, Hindi and emoji are written with them.
 
 
 def harmless(text: str) -> str:
-    """The text with pictures of what a terminal would obey, or read backwards."""
+    """The text with pictures of what a terminal would obey, read backwards, or not show."""
     return text if text.isprintable() else text.translate(_PICTURES)
 
 

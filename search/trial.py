@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..objectives.base import NothingReported, ObjectiveError, ScriptError, TrialStopped, as_name, as_step
-from ..storage.files import CHECKPOINT, METRICS, has_checkpoint
+from ..storage.files import CHECKPOINT, METRICS, has_checkpoint, make_folder, opened
 from .seal import Seal
 
 TRACEBACK_LINES = 30
@@ -53,7 +53,7 @@ class FolderTrial(ABC):
         if self._seal is not None:
             self._seal.restore()
         self.resume_from = self.checkpoint if has_checkpoint(folder) else None
-        self.checkpoint.mkdir(parents=True, exist_ok=True)
+        make_folder(self.checkpoint)
         self.stopped = False
         self.trained = 0
         self._remarked: set[str] = set()  # kinds
@@ -137,7 +137,8 @@ class FolderTrial(ABC):
         if report.step <= self._recorded:
             return
         record = {"step": report.step, "value": report.value, **report.metrics}
-        with self._metrics_file.open("a", encoding="utf-8") as stream:
+        descriptor = opened(self._metrics_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        with open(descriptor, "a", encoding="utf-8") as stream:
             stream.write(json.dumps(record) + "\n")
 
     def remark(self, kind: str, text: str) -> None:
@@ -223,28 +224,33 @@ def is_full(error: BaseException) -> bool:
 
 def recorded(path: Path) -> list[Report]:
     """The reports in a trial's file; what is no report, as a kill or a power cut leaves it, is cut off."""
-    reports, whole = _read(path)
-    if path.exists() and path.stat().st_size > whole:
-        os.truncate(path, whole)
-    return reports
+    return _read(path, cut=True)
 
 
 def look_at(path: Path) -> list[Report]:
     """The same reports for whoever only reads: the file, which a worker may be writing, stays as it is."""
-    return _read(path)[0]
+    return _read(path, cut=False)
 
 
-def _read(path: Path) -> tuple[list[Report], int]:
-    """The whole reports at the beginning of a file, and how many bytes they take."""
+def _read(path: Path, *, cut: bool) -> list[Report]:
+    """The whole reports at the beginning of a file, which may be `cut` after them."""
     reports: list[Report] = []
     whole = 0
-    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
-        report = _parsed(line)
-        if report is None:
-            break
-        reports.append(report)
-        whole += len(line)
-    return reports, whole
+    try:
+        descriptor = opened(path, os.O_RDWR if cut else os.O_RDONLY)
+    except FileNotFoundError:
+        return []
+    with open(descriptor, "rb") as stream:
+        content = stream.read()
+        for line in content.splitlines(keepends=True):
+            report = _parsed(line)
+            if report is None:
+                break
+            reports.append(report)
+            whole += len(line)
+        if cut and len(content) > whole:
+            os.truncate(descriptor, whole)
+    return reports
 
 
 def _parsed(line: bytes) -> Report | None:

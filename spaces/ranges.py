@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -114,6 +115,9 @@ class Range(Conditional):
                 yield name, f"two integer bounds make integers; {other}"
         if not math.isfinite(self.max - self.min):
             yield "max", f"max {self.max} minus min {self.min} is beyond floats, in which samplers calculate"
+        elif 0 < self.max - self.min < sys.float_info.min and not self.log and self.factor is None:
+            told = "is too near to 0 for floats, in which samplers calculate"
+            yield "max", f"max {self.max} minus min {self.min} {told}; a log range may be, or scale it"
 
     def _too_fine(self) -> Problems:
         """Where step or factor makes more values than floats tell apart."""

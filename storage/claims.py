@@ -21,7 +21,7 @@ from typing import Self
 
 from . import StorageError
 from .database import uri_of
-from .files import CLAIM, has_trials, locked, study_folder
+from .files import CLAIM, has_trials, locked, opened, study_folder
 
 ID = "hpsearch:id"  # the study's attribute that is its alone, however it is called and wherever it lies
 
@@ -38,7 +38,7 @@ class Owner:
         """What a folder's claim says; None without one. Raises `StorageError` where it cannot be read."""
         file = folder / CLAIM
         try:
-            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe says nothing
+            descriptor = opened(file, os.O_RDONLY)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -86,7 +86,7 @@ class Claim:
         try:
             with ExitStack() as undo:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+                descriptor = opened(file, os.O_RDWR | os.O_CREAT)
                 undo.callback(os.close, descriptor)
                 if not locked(descriptor):
                     return False

@@ -7,6 +7,7 @@ then copied to another file, so that nothing is lost.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import tempfile
 import time
@@ -100,7 +101,7 @@ class DriverConnection:
         assert self.file is not None and self._open is not None
         places = [self.file.parent, Path(tempfile.gettempdir())]
         names = [f"{self.file.name}.rescued{more}" for more in ("", *(f"-{n}" for n in range(2, 100)))]
-        free = [p / n for p in places for n in names if p.is_dir() and not (p / n).exists()]
+        free = [p / n for p in places for n in names if p.is_dir() and not os.path.lexists(p / n)]
         failed: Exception | None = None
         for path in [self._rescued] if self._rescued else free:
             try:
@@ -179,8 +180,12 @@ def patiently(action: Callable[[], T], say: Callable[[str], None]) -> T:
 def _copy(source: sqlalchemy.Connection, path: Path) -> None:
     original = source.connection.dbapi_connection
     assert isinstance(original, sqlite3.Connection)
-    with closing(sqlite3.connect(path)) as target:
-        original.backup(target)
+    # The name can be foreseen, and a link that others put there is replaced, not followed.
+    with tempfile.TemporaryDirectory(prefix=".hpsearch-", dir=path.parent) as beside:
+        copy = Path(beside) / path.name
+        with closing(sqlite3.connect(copy)) as target:
+            original.backup(target)
+        copy.replace(path)
 
 
 def _busy_seconds(connection: sqlalchemy.Connection) -> float:

@@ -18,6 +18,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 import time
 import zlib
@@ -54,6 +55,7 @@ LONGEST_OUTPUT = 16 << 20  # bytes of what a trial prints, before its middle is 
 KEPT_OUTPUT = 1 << 20  # bytes at its beginning and at its end that stay
 REMOVERS = 8  # threads that delete folders side by side
 TIDY_SECONDS = 60.0  # for a guardian to put back what a killed driver left
+_NO_FILE = "it is a pipe, a device or a folder, and no file"
 _LOCK = re.compile(r"\.[0-9a-f]{8}\.(lock|pid)")  # a driver's, on the machine and in the folder it searches
 _ARTIFACTS = {METRICS: "application/jsonl", OUTPUT: "text/plain", CONFIG: "application/json"}
 
@@ -97,6 +99,36 @@ def has_files(folder: Path) -> bool:
 def _is_no_file_of_it(name: str) -> bool:
     """Whether a file in the folder of a study is a driver's lock there, or says whose the folder is."""
     return name == CLAIM or _LOCK.fullmatch(name) is not None
+
+
+def opened(path: Path, flags: int) -> int:
+    """Open a file of ours, whose name anybody can foresee; nothing else there is followed or waited for.
+
+    Raises `OSError`, which says so of a link, dangling or not, a pipe and a device.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(error.errno, "it is a link, which may lead to another's file", str(path)) from None
+        if error.errno == errno.ENXIO:  # nobody reads the pipe
+            raise OSError(error.errno, _NO_FILE, str(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, _NO_FILE, str(path))
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder of a trial's, with those it is in. Raises `OSError`, which says so of a link.
+
+    `runs/` and a study's folder may be links: the user's, to a larger disk.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link, which may lead to another's folder", str(folder))
 
 
 def locked(descriptor: int) -> bool:
@@ -216,13 +248,18 @@ def drop_checkpoints(folders: Iterable[Path]) -> None:
 
 def drop_checkpoint(folder: Path) -> None:
     """Delete a trial's checkpoint; its reports, output and configuration stay."""
-    shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+    _drop(folder, CHECKPOINT)
     drop_seal(folder)
 
 
 def drop_seal(folder: Path) -> None:
     """Delete the copy of a trial's checkpoint, which nobody goes on from any more."""
-    shutil.rmtree(folder / SEALED, ignore_errors=True)
+    _drop(folder, SEALED)
+
+
+def _drop(folder: Path, name: str) -> None:
+    if not folder.is_symlink():  # which may lead to another's
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def shorten(output: Path) -> None:
@@ -231,16 +268,16 @@ def shorten(output: Path) -> None:
     Whoever writes to it appends, so the file may be cut while it grows.
     """
     try:
-        size = output.stat().st_size
+        descriptor = opened(output, os.O_RDWR | os.O_APPEND)
     except OSError:
-        return  # it has printed nothing yet
-    if size <= LONGEST_OUTPUT:
-        return
-    with output.open("rb+") as stream:
+        return  # it has printed nothing yet, or what stands there is no output of ours
+    with open(descriptor, "rb+") as stream:
+        size = os.fstat(descriptor).st_size
+        if size <= LONGEST_OUTPUT:
+            return
         stream.seek(-KEPT_OUTPUT, os.SEEK_END)
         tail = stream.read(KEPT_OUTPUT)
         stream.truncate(KEPT_OUTPUT)
-    with output.open("ab") as stream:
         left_out = size - 2 * KEPT_OUTPUT
         stream.write(b"\n[%d bytes are left out here: the trial printed too much]\n" % left_out + tail)
 
@@ -329,7 +366,8 @@ def _owner(lock: Path) -> int | None:
     A driver writes it once it has the lock, and removes it before it lets go.
     """
     try:
-        return int(_owner_file(lock).read_text())
+        with open(opened(_owner_file(lock), os.O_RDONLY)) as stream:
+            return int(stream.read(20))
     except (OSError, ValueError):
         return None
 
@@ -364,7 +402,7 @@ class RunsArtifactStore:
         from optuna.artifacts.exceptions import ArtifactNotFound
 
         try:
-            return self._path(artifact_id).open("rb")
+            return open(opened(self._path(artifact_id), os.O_RDONLY), "rb")
         except (OSError, ValueError) as error:
             raise ArtifactNotFound("not found") from error
 

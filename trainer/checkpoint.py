@@ -24,7 +24,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,6 +37,7 @@ from torch import Tensor
 
 from .errors import CheckpointError
 from .header import ABOUT, LONGEST, about_of, base_shape, read_header
+from .notices import say
 from .shape import Shape
 
 CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
@@ -105,7 +105,7 @@ def _name_by_place(previous: Path) -> None:
     try:
         place, _ = _header(previous)
     except CheckpointError as error:
-        print(f"{error}; not kept", file=sys.stderr, flush=True)
+        say(f"{error}; not kept")
     else:
         os.replace(previous, previous.with_name(f"checkpoint.{place}.safetensors"))
 
@@ -155,7 +155,7 @@ def resume_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]
                 damaged.append(str(error))
                 path.unlink()
     if damaged:
-        print(f"{'; '.join(damaged)}; going on from {where}", file=sys.stderr, flush=True)
+        say(f"{'; '.join(damaged)}; going on from {where}")
     return found
 
 
@@ -183,7 +183,8 @@ def _write_beside(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     text = json.dumps(about)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
+    partial.unlink(missing_ok=True)  # of one that was killed; or a link, which may lead anywhere
+    with partial.open("xb") as file:
         file.write(_file_header(ordered, f"{_checksum(held, text)} {text}"))
         for tensor in ordered.values():
             file.write(_bytes_of(tensor))

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import sysconfig
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +32,7 @@ from torch import Tensor
 
 from . import token_cache
 from .errors import DataError
+from .notices import say
 from .seeds import seed_of
 from .texts import RECORDS, Listing, TextFile, list_files, read_documents, read_files
 
@@ -123,7 +123,7 @@ def _load(
         if key:
             token_cache.store(key, *parts, sha256=corpus.sha256, left_out=left_out)
     if left_out:
-        _say(f"{name}: {left_out} of the documents to train on are in validation_file too and left out")
+        say(f"{name}: {left_out} of the documents to train on are in validation_file too and left out")
     return corpus
 
 
@@ -153,12 +153,8 @@ def _text_files(name: str, listing: Listing | None) -> list[TextFile]:
         return [TextFile(Path(name, part), content) for part, content in named_documents(name)]
     files, left_out = read_files(listing)
     if left_out:
-        _say(left_out)
+        say(left_out)
     return files
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
 
 
 def _key(

@@ -17,6 +17,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .anew import write_anew
 from .build import base_model, base_of
 from .checkpoint import (
     CHECKPOINT,
@@ -58,7 +59,7 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
         return [folder / MODEL]
     about = _about_adapter(config, state["identity"]) | {"val_loss": _value(config, state)}
     write_tensors(folder / ADAPTER, pack.named(weights), about)
-    (folder / ADAPTER_CONFIG).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    write_anew(folder / ADAPTER_CONFIG, json.dumps(about, indent=2) + "\n")
     written = [folder / ADAPTER, folder / ADAPTER_CONFIG]
     if merge:
         save_model(folder / MODEL, pack.merged(config, weights), pack.model.shape)

@@ -15,7 +15,6 @@ Validation computes in what training does.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from functools import cache
 import torch
 
 from .errors import ConfigError
+from .notices import say
 from .optim import Norm, Tensors
 from .training import Training
 
@@ -110,7 +110,7 @@ def _say_if_imitated(precision: str) -> None:
         return  # this torch does not know
     if not getattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported")():
         told = f"precision: this CPU has no {precision}, so torch imitates it: fp32 trains many times as fast"
-        print(told, file=sys.stderr, flush=True)
+        say(told)
 
 
 def _deterministic() -> tuple[bool, bool]:

@@ -31,6 +31,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .notices import say
+
 LIMIT = 4 << 30  # bytes of all files
 ABANDONED = 3600.0  # seconds after which an unfinished file belongs to a process that was killed
 HEADER = 512  # bytes in which the line of JSON ends
@@ -141,4 +143,4 @@ def _make_room(folder: Path, room: int) -> None:
 
 
 def _say(problem: str) -> None:
-    print(f"the cache of tokens (HPSEARCH_CACHE): {problem}", file=sys.stderr, flush=True)
+    say(f"the cache of tokens (HPSEARCH_CACHE): {problem}")

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from ...objectives.base import Objective, TrialStopped
 from ...objectives.catalog import PackedObjective, is_built_in, packed
 from ...objectives.output import LOOK_SECONDS
 from ...objectives.resolve import reports_again, resolve
-from ...storage.files import OUTPUT, locked
+from ...storage.files import OUTPUT, locked, make_folder, opened
 from ..trial import FolderTrial, Report, as_number, failure_of
 from .protocol import Channel, Message, end_session
 
@@ -117,10 +117,10 @@ def printing_to(folder: Path) -> Iterator[None]:
 
     Whatever the trial makes of its streams, and if it closes them: the next one finds them as they were.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     ours = {"stdout": sys.stdout, "stderr": sys.stderr}
     with ExitStack() as stack:
-        log = stack.enter_context((folder / OUTPUT).open("ab"))
+        log = stack.enter_context(_output_of(folder))
         for descriptor, (name, stream) in enumerate(ours.items(), start=1):
             saved = os.dup(descriptor)
             _saved.add(saved)
@@ -156,7 +156,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
     On Ray another worker goes on with a trial that has just paused. Who does not leave is not waited for.
     """
-    with (folder / OUTPUT).open("ab") as held:
+    with _output_of(folder) as held:
         until = time.monotonic() + LEFT_SECONDS
         while not locked(held.fileno()) and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
@@ -164,6 +164,10 @@ def alone_in(folder: Path) -> Iterator[None]:
             yield
         finally:
             fcntl.flock(held.fileno(), fcntl.LOCK_UN)  # a process that the objective forked has it too
+
+
+def _output_of(folder: Path) -> BinaryIO:
+    return open(opened(folder / OUTPUT, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
 
 def _flush(*streams: Any) -> None:

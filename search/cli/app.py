@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -25,15 +26,26 @@ _FAILURES = (SearchError, StorageError, OSError)  # the last is the system's: a 
 
 
 class _Commands(TyperGroup):
-    """Quotes no password where a URL stands in a wrong place."""
+    """Quotes words of a command that are wrong as all else is shown, which Typer does by itself."""
 
-    def invoke(self, ctx: Any) -> Any:  # Typer has a click of its own, and keeps it private
-        try:
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with _clean_errors():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _clean_errors():
             return super().invoke(ctx)
-        except Exception as error:
-            if isinstance(message := getattr(error, "message", None), str):
-                error.message = without_passwords(message, sys.argv[1:])  # type: ignore[attr-defined]
-            raise
+
+
+@contextmanager
+def _clean_errors() -> Iterator[None]:
+    """Leave no password in the message of wrong use, and nothing that moves a terminal."""
+    try:
+        yield
+    except Exception as error:  # Typer has a click of its own, and keeps it private
+        if isinstance(message := getattr(error, "message", None), str):
+            error.message = harmless(without_passwords(message, sys.argv[1:]))  # type: ignore[attr-defined]
+        raise
 
 
 app = typer.Typer(

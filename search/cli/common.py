@@ -178,6 +178,8 @@ def tell(message: str) -> None:
 
 def check_free(path: Path) -> None:
     """Raise `UsageError` where a file is there."""
+    if path.is_symlink() and not path.exists():
+        raise UsageError(f"{path} is a link to a file that is not there; another name with -o")
     if path.is_file():  # a pipe or a device takes what comes
         raise UsageError(f"{path} is there already; another name with -o, or --force to write over it")
 

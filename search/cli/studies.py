@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Study = Annotated[str, typer.Argument(help="The name of a study.")]
 State = Literal["complete", "pruned", "fail", "running", "paused", "waiting"]
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # begin what a spreadsheet runs
+FORMULAS = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001 - begin what a spreadsheet runs, some of it in Japanese
 
 
 def register(app: typer.Typer) -> None:
@@ -271,7 +271,7 @@ def delete(
     files_too = place.is_dir() and not keep_files
     with files.driver_lock(url, folder, kept):
         pass  # refused before it asks; not held while it waits for the answer
-    if not yes and not typer.confirm(f"Delete {what}{f' and {place}' * files_too}?", err=True):
+    if not yes and not typer.confirm(harmless(f"Delete {what}{f' and {place}' * files_too}?"), err=True):
         common.say("nothing was deleted")
         raise typer.Exit(1)
     with files.driver_lock(url, folder, kept):

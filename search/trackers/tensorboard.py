@@ -17,6 +17,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
 
+from ..export import write
 from .base import Run, Tracker, near
 
 HPARAMS = "hparams"  # beside a run's event files, the folder of what its end told
@@ -76,7 +77,7 @@ class TensorBoard(Tracker):
             writer.write_event(Event(wall_time=time.time(), summary=part))
         _write(writer, final, run.last_step)
         writer.close()
-        ended.write_text(run.mark, encoding="utf-8")
+        write(ended, run.mark)
 
     def _last_step(self, run: Run) -> int:
         files = sorted((self.folder / run.name).glob("events.out.tfevents.*"))

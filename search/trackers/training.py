@@ -11,6 +11,7 @@ from typing import Self
 from ...objectives.command import flat
 from ...storage.files import METRICS
 from ..document import Document
+from ..export import write
 from ..trial import look_at
 from .base import Run
 from .mirror import Mirror
@@ -88,5 +89,5 @@ def _began(path: Path) -> datetime:
     if path.exists():
         return datetime.fromisoformat(path.read_text(encoding="utf-8"))
     began = datetime.now(UTC)
-    path.write_text(began.isoformat(), encoding="utf-8")
+    write(path, began.isoformat())
     return began

@@ -14,6 +14,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from ..export import write
 from .base import Run, Tracker, near
 
 os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read as it is imported, and by its service
@@ -69,7 +70,7 @@ class WandB(Tracker):
             written.summary.update({f"final_{run.metric}": run.value})
         folder = Path(written.dir).parent
         written.finish(exit_code=1 if run.state == "fail" else 0)
-        (folder / ENDED).write_text(run.mark, encoding="utf-8")
+        write(folder / ENDED, run.mark)
 
 
 def _settings() -> Any:

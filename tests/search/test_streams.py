@@ -24,6 +24,7 @@ from hpsearch.search.cli.studies import _safe, csv_text
 from hpsearch.search.console import PlainConsole
 from hpsearch.search.progress import LineProgress
 from hpsearch.search.streams import harmless, make_readable, never_refusing
+from hpsearch.trainer.notices import say
 
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
 OBJECTIVE = """
@@ -185,6 +186,29 @@ def test_what_a_terminal_would_obey_is_shown_as_a_picture_of_it() -> None:
     assert len(harmless(MOVES)) == len(MOVES), "columns stay"
 
 
+@pytest.mark.parametrize("hides", ["\u200b", "\u2060", "\ufeff", "\u00ad", "\U000e0041"])
+def test_what_a_terminal_would_not_show_is_shown(hides: str) -> None:
+    assert harmless(f"a{hides}b") == "a\ufffdb"
+
+
+@pytest.mark.parametrize("kept", ["हिन्\u200cदी", "👩\u200d👧", "é", "🏳️"])
+def test_what_a_language_is_written_with_is_shown_as_it_is(kept: str) -> None:
+    assert harmless(kept) == kept
+
+
+@pytest.mark.parametrize("words", [["--x\u202e\u200b"], ["run", "--x\u202e\u200b"], ["x\u202e\u200b"]])
+def test_wrong_words_of_a_command_are_quoted_as_they_move_no_terminal(words: list[str]) -> None:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "\u202e" not in done.output and "\u200b" not in done.output
+
+
+def test_what_a_training_tells_of_files_moves_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"{MOVES}.txt: left out")
+    told = capsys.readouterr().err
+    assert told.removesuffix("\n").isprintable() and told.endswith(".txt: left out\n")
+
+
 @pytest.mark.parametrize("shown", [MOVES, Text(MOVES, style="bold red"), Panel(MOVES)])
 def test_of_what_a_console_prints_its_own_styles_alone_reach_the_terminal(shown: Any) -> None:
     stream = io.StringIO()
@@ -221,6 +245,8 @@ def test_no_cell_of_a_csv_is_run_by_a_spreadsheet_or_obeyed_by_a_terminal() -> N
     assert csv_text([], [MOVES]).endswith(f"params_{PICTURES}\n")
     cells = [_safe(cell) for cell in ("=1+1", "@x", "-x", "+1", "-0.5", "-inf", 3, "a=b", None)]
     assert cells == ["'=1+1", "'@x", "'-x", "+1", "-0.5", "-inf", 3, "a=b", None]
+    full_width = "\uff1d1+1"  # a Japanese spreadsheet runs it
+    assert [_safe(cell) for cell in (full_width, "\n=1")] == [f"'{full_width}", "'\n=1"]
 
 
 @pytest.mark.parametrize("closed", ["stdout", "stdout, stderr", "stdin, stdout, stderr"])

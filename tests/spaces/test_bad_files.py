@@ -36,6 +36,7 @@ PARAMETERS = {
     "x: {min: 9007199254740991, max: 9007199254741991}": "6:35 parameters.x.max: max 9007199254741991 is beyond 2^53",
     "x: {min: -9223372036854775807, max: 9223372036854775807}": "6:12 parameters.x.min: min -9223372036854775807 is",
     "x: {min: 9007199254740993, max: 9007199254741991, log: true}": "6:12 parameters.x.min: min 9007199254740993 is",
+    "x: {min: 5.0e-324, max: 1.0e-310}": "6:27 parameters.x.max: max 1e-310 minus min 5e-324 is too near to 0 for floats, in which samplers calculate; a log range may be, or scale it",
     "x: {min: -1.7e308, max: 1.7e308}": "6:27 parameters.x.max: max 1.7e+308 minus min -1.7e+308 is beyond floats, in which samplers calculate",
     "x: {min: 0.0, max: 1.0, step: 1e-300}": "6:33 parameters.x.step: step 1e-300 makes more values than floats tell apart here; leave step out",
     "x: {min: 1e20, max: 1.00000000000001e20, step: 16384.0}": "parameters.x.step: step 16384.0 makes more values than floats",

@@ -20,7 +20,7 @@ import psutil
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ....storage.files import METRICS, OUTPUT
+from ....storage.files import METRICS, OUTPUT, opened
 from ...guardian import TEMPORARY
 
 GROWING = (METRICS, OUTPUT)  # are only ever added to
@@ -130,12 +130,14 @@ def write(folder: str, changed: dict[str, tuple[int, bytes]], gone: list[str]) -
         path = Path(folder) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if offset:
-            with path.open("r+b") as stream:
+            with open(opened(path, os.O_RDWR), "r+b") as stream:
                 stream.seek(offset)
                 stream.write(content)
             continue
         part = path.with_name(path.name + ".part")
-        part.write_bytes(content)
+        part.unlink(missing_ok=True)  # of one that was killed; or a link, which may lead anywhere
+        with part.open("xb") as stream:
+            stream.write(content)
         ready.append((part, path))
     for part, path in ready:
         os.replace(part, path)
