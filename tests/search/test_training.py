@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -170,13 +171,20 @@ def test_too_little_memory_ends_with_what_would_help(cli: Cli) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [("import os", "os.write(os.open('/dev/full', os.O_WRONLY), b' ')",), ("Path('trained/best/.summary.json.part').symlink_to('/dev/full')", "return 1.0")],
-    ids=["in the objective", "after it"],
-)  # fmt: skip
-def test_a_full_disk_is_told_as_one(cli: Cli, lines: tuple[str, ...]) -> None:
-    code, _, errors = cli("train", str(configuration(body("from pathlib import Path", *lines))))
+@pytest.mark.parametrize("file", [None, "summary.json"], ids=["in the objective", "after it"])
+def test_a_full_disk_is_told_as_one(cli: Cli, monkeypatch: pytest.MonkeyPatch, file: str | None) -> None:
+    there = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        if target.name == file:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return there(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    lines = (
+        ["import os", "os.write(os.open('/dev/full', os.O_WRONLY), b' ')"] if file is None else ["return 1.0"]
+    )
+    code, _, errors = cli("train", str(configuration(body(*lines))))
     assert code == 1
     assert errors.startswith("hpsearch: the disk is full: ") and errors.count("\n") == 1
     assert "No space left on device" in errors and "make room, and the same command goes on" in errors
