@@ -1,9 +1,11 @@
-"""Imports point one way: search -> objectives, spaces, storage; objectives -> trainer."""
+"""The order of the rooms: each imports only those below it, also lazily and for types alone."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -23,12 +25,246 @@ KEPT_FROM = {
     "storage": {"torch", "ray"},
     "search": {"torch"},
 }
+ORDER = {  # from the ground up; those of a line do not import each other
+    "trainer": (
+        {"errors.py", "seeds.py", "notices.py", "anew.py"},
+        {"config"},
+        {"header.py", "memory.py", "ranks.py"},
+        {"guides", "data", "optim"},
+        {"checkpoint.py"},
+        {"model"},
+        {"packs"},
+        {"runs"},
+        {"output"},
+        {"tools"},
+    ),
+    "objectives": (
+        {"base.py"},
+        {"reports.py"},
+        {"errors.py", "processes.py"},
+        {"runs.py"},
+        {"user"},
+        {"tables", "hf_lora", "gpt"},
+        {"catalog.py"},
+        {"guides.py", "range_test.py", "generate.py"},
+        {"resolve.py"},
+    ),
+    "search": (
+        {"errors.py", "formatting.py", "streams.py"},
+        {"trials"},
+        {"scheduling"},
+        {"sampling"},
+        {"engine"},
+        {"backends", "results"},
+        {"preflight", "exchange"},
+        {"training"},
+        {"operations"},
+        {"service"},
+        {"cli"},
+    ),
+}
+NOT_THERE_YET = {  # modules, and the room that each goes to
+    "objectives/boosting.py": "tables",
+    "objectives/built_in.py": "runs.py",
+    "objectives/catboost.py": "tables",
+    "objectives/columns.py": "tables",
+    "objectives/command.py": "user",
+    "objectives/config_file.py": "user",
+    "objectives/hf_base.py": "hf_lora",
+    "objectives/hf_data.py": "hf_lora",
+    "objectives/hf_export.py": "hf_lora",
+    "objectives/hf_files.py": "hf_lora",
+    "objectives/hf_lora.py": "hf_lora",
+    "objectives/hf_model.py": "hf_lora",
+    "objectives/hf_rows.py": "hf_lora",
+    "objectives/hf_run.py": "hf_lora",
+    "objectives/keras.py": "tables",
+    "objectives/lightgbm.py": "tables",
+    "objectives/lora.py": "gpt",
+    "objectives/output.py": "user",
+    "objectives/pack_test.py": "gpt",
+    "objectives/pretrain.py": "gpt",
+    "objectives/python.py": "user",
+    "objectives/ranks.py": "processes.py",
+    "objectives/rounds.py": "tables",
+    "objectives/shell.py": "user",
+    "objectives/sklearn.py": "tables",
+    "objectives/tables.py": "tables",
+    "objectives/told.py": "user",
+    "objectives/writing.py": "user",
+    "objectives/xgboost.py": "tables",
+    "search/advice.py": "trials",
+    "search/algorithms.py": "sampling",
+    "search/api.py": "operations",
+    "search/audit.py": "results",
+    "search/auditing.py": "scheduling",
+    "search/clock.py": "engine",
+    "search/cma.py": "sampling",
+    "search/commands.py": "results",
+    "search/configuration.py": "trials",
+    "search/confirmation.py": "results",
+    "search/confirming.py": "engine",
+    "search/console.py": "cli",
+    "search/cube.py": "sampling",
+    "search/dashboard.py": "service",
+    "search/doctor.py": "preflight",
+    "search/document.py": "trials",
+    "search/driver.py": "engine",
+    "search/durations.py": "formatting.py",
+    "search/edges.py": "results",
+    "search/estimate.py": "preflight",
+    "search/explain.py": "scheduling",
+    "search/export.py": "trials",
+    "search/extras.py": "preflight",
+    "search/failures.py": "trials",
+    "search/forecast.py": "preflight",
+    "search/frameworks/__init__.py": "exchange",
+    "search/frameworks/axolotl.py": "exchange",
+    "search/frameworks/keys.py": "exchange",
+    "search/frameworks/llamafactory.py": "exchange",
+    "search/frameworks/names.py": "exchange",
+    "search/frameworks/recipe.py": "exchange",
+    "search/frameworks/schedules.py": "exchange",
+    "search/frameworks/sheet.py": "exchange",
+    "search/frameworks/trl.py": "exchange",
+    "search/gaussian.py": "sampling",
+    "search/guardian.py": "engine",
+    "search/hyperopt.py": "sampling",
+    "search/importance.py": "results",
+    "search/kill_test.py": "preflight",
+    "search/lives.py": "engine",
+    "search/lr_find.py": "preflight",
+    "search/memory.py": "preflight",
+    "search/note.py": "results",
+    "search/others.py": "engine",
+    "search/outlook.py": "preflight",
+    "search/pace.py": "engine",
+    "search/pack_test.py": "preflight",
+    "search/plan.py": "preflight",
+    "search/progress.py": "cli",
+    "search/promoting.py": "scheduling",
+    "search/proposals/__init__.py": "exchange",
+    "search/proposals/configs.py": "exchange",
+    "search/proposals/fields.py": "exchange",
+    "search/proposals/literals.py": "exchange",
+    "search/proposals/origins.py": "exchange",
+    "search/proposals/own.py": "exchange",
+    "search/proposals/scripts.py": "exchange",
+    "search/proposals/shown.py": "exchange",
+    "search/proposals/syntax.py": "exchange",
+    "search/rehearsal.py": "preflight",
+    "search/report.py": "results",
+    "search/rung_gp.py": "sampling",
+    "search/rung_view.py": "sampling",
+    "search/running.py": "engine",
+    "search/seal.py": "trials",
+    "search/spending.py": "engine",
+    "search/story.py": "results",
+    "search/tally.py": "engine",
+    "search/timing.py": "engine",
+    "search/trackers/__init__.py": "exchange",
+    "search/trackers/base.py": "exchange",
+    "search/trackers/mirror.py": "exchange",
+    "search/trackers/mlflow.py": "exchange",
+    "search/trackers/study.py": "exchange",
+    "search/trackers/tensorboard.py": "exchange",
+    "search/trackers/training.py": "exchange",
+    "search/trackers/wandb.py": "exchange",
+    "search/trained.py": "training",
+    "search/training.py": "training",
+    "search/training_ranks.py": "training",
+    "search/trial.py": "trials",
+    "search/untried.py": "sampling",
+    "search/wish.py": "engine",
+    "search/yaml_text.py": "trials",
+    "trainer/advice.py": "guides",
+    "trainer/build.py": "model",
+    "trainer/compiled.py": "model",
+    "trainer/config.py": "config",
+    "trainer/data.py": "data",
+    "trainer/devices.py": "tools",
+    "trainer/export.py": "output",
+    "trainer/first_ranges.py": "guides",
+    "trainer/footprint.py": "guides",
+    "trainer/generate.py": "output",
+    "trainer/loop.py": "runs",
+    "trainer/lora.py": "model",
+    "trainer/measure.py": "tools",
+    "trainer/model.py": "model",
+    "trainer/numerics.py": "optim",
+    "trainer/optim.py": "optim",
+    "trainer/pack.py": "packs",
+    "trainer/peak.py": "tools",
+    "trainer/presets.py": "guides",
+    "trainer/pretrain_base.py": "tools",
+    "trainer/range_test.py": "tools",
+    "trainer/recordings.py": "packs",
+    "trainer/rules.py": "config",
+    "trainer/run.py": "runs",
+    "trainer/schedule.py": "optim",
+    "trainer/shape.py": "config",
+    "trainer/sharded.py": "packs",
+    "trainer/texts.py": "data",
+    "trainer/together.py": "runs",
+    "trainer/token_cache.py": "data",
+    "trainer/training.py": "config",
+    "trainer/zero.py": "packs",
+    "trainer/zero_packs.py": "packs",
+}
+STILL_UP = {  # arrows that are still to go
+    "objectives/built_in.py -> objectives/catalog.py",
+    "search/api.py -> search/progress.py",
+    "search/auditing.py -> search/algorithms.py",
+    "search/auditing.py -> search/audit.py",
+    "search/auditing.py -> search/confirming.py",
+    "search/auditing.py -> search/rung_view.py",
+    "search/confirming.py -> search/confirmation.py",
+    "search/document.py -> search/extras.py",
+    "search/driver.py -> search/memory.py",
+    "search/edges.py -> search/api.py",
+    "search/explain.py -> search/rung_view.py",
+    "search/export.py -> search/algorithms.py",
+    "search/importance.py -> search/api.py",
+    "search/kill_test.py -> search/api.py",
+    "search/note.py -> search/plan.py",
+    "search/promoting.py -> search/rung_view.py",
+    "search/proposals/__init__.py -> search/plan.py",
+    "search/proposals/own.py -> search/plan.py",
+    "search/report.py -> search/api.py",
+    "search/rung_view.py -> search/confirming.py",
+    "search/story.py -> search/api.py",
+    "search/trained.py -> search/api.py",
+    "trainer/config.py -> trainer/footprint.py",
+    "trainer/pack.py -> trainer/loop.py",
+}
+STILL_LONG = {
+    "search/driver.py",
+    "search/forecast.py",
+    "search/plan.py",
+    "search/report.py",
+    "storage/database.py",
+    "storage/live.py",
+    "trainer/advice.py",
+    "trainer/pack.py",
+}
+LONGEST = 450  # lines of a module
+
+
+@cache
+def modules() -> dict[tuple[str, ...], Path]:
+    """The files of the package by their names, as parts from the root package on."""
+    found = {}
+    for room in MAY_IMPORT:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[parts[:-1] if parts[-1] == "__init__" else parts] = path.relative_to(ROOT)
+    return found
 
 
 def imports(path: Path) -> Iterator[tuple[str, ...]]:
     """The absolute names a module imports, as parts from the root package on; relative ones resolved."""
-    package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text())):
+    package = path.parent.parts
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield tuple(alias.name.split("."))
@@ -39,26 +275,93 @@ def imports(path: Path) -> Iterator[tuple[str, ...]]:
                 yield (("hpsearch", *base) if node.level else ()) + module + (alias.name,)
 
 
-MODULES = [path for room in MAY_IMPORT for path in sorted((ROOT / room).rglob("*.py"))]
+@cache
+def imported() -> dict[Path, set[Path]]:
+    """Which files of the package each of them imports."""
+    names = modules()
+    return {
+        path: {
+            names[part]
+            for name in imports(path)
+            if name[0] == "hpsearch"
+            for part in [name[1:] if name[1:] in names else name[1:-1]]
+            if part in names and names[part] != path
+        }
+        for path in names.values()
+    }
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_one_way(path: Path) -> None:
-    room = path.relative_to(ROOT).parts[0]
-    for name in imports(path):
-        if name[0] == "hpsearch":
-            assert len(name) == 1 or name[1] == room or name[1] in MAY_IMPORT[room], ".".join(name)
-        assert name[0] not in KEPT_FROM[room], ".".join(name)
-        assert name[0] != "ray" or path.parent == ROOT / "search" / "backends" / "ray", ".".join(name)
+def room_of(path: Path) -> str:
+    return NOT_THERE_YET.get(str(path), path.parts[1])
+
+
+def floor(path: Path) -> int:
+    """On which floor of its room a file is; the face of a room stands above all of them."""
+    room, inner = path.parts[0], room_of(path)
+    if inner == "__init__.py":
+        return len(ORDER[room])
+    return next(number for number, rooms in enumerate(ORDER[room]) if inner in rooms)
+
+
+def test_rooms_import_one_way() -> None:
+    wrong = [
+        f"{path}: {'.'.join(name)}"
+        for path in modules().values()
+        for name in imports(path)
+        if (
+            name[0] == "hpsearch"
+            and len(name) > 1
+            and name[1] not in {path.parts[0], *MAY_IMPORT[path.parts[0]]}
+        )
+        or name[0] in KEPT_FROM[path.parts[0]]
+        or (name[0] == "ray" and path.parts[:3] != ("search", "backends", "ray"))
         # It takes seconds to load, and loads scikit-learn.
-        assert name[0] != "optuna_dashboard" or path == ROOT / "search" / "dashboard.py", ".".join(name)
+        or (name[0] == "optuna_dashboard" and path.parts != ("search", "dashboard.py"))
+    ]
+    assert wrong == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_package_imports_itself_relatively(path: Path) -> None:
+def test_every_module_is_in_a_room_that_the_order_names() -> None:
+    known = {room: {"__init__.py"}.union(*ORDER[room]) for room in ORDER}
+    assert [
+        str(p) for p in modules().values() if p.parts[0] in ORDER and room_of(p) not in known[p.parts[0]]
+    ] == []
+
+
+def test_inner_rooms_import_downwards() -> None:
+    upwards = [
+        f"{path} -> {other}"
+        for path, others in imported().items()
+        for other in sorted(others)
+        if path.parts[0] in ORDER
+        and path.parts[0] == other.parts[0]
+        and room_of(path) != room_of(other)
+        and floor(other) >= floor(path)
+        and other.parts[1] != "__init__.py"
+    ]
+    assert set(upwards) == STILL_UP
+
+
+@pytest.mark.xfail(reason="some are still to go")
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    try:
+        TopologicalSorter(imported()).prepare()
+    except CycleError as error:
+        raise AssertionError(" -> ".join(map(str, error.args[1]))) from error
+
+
+def test_no_module_is_too_long_to_read_at_once() -> None:
+    lines = {str(path): len((ROOT / path).read_text().splitlines()) for path in modules().values()}
+    assert {path: count for path, count in lines.items() if count > LONGEST}.keys() == STILL_LONG
+
+
+def test_the_package_imports_itself_relatively() -> None:
     """An absolute import would load a second copy where the checkout itself is on the path."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and not node.level:
-            names.append(node.module or "")
-        assert not [name for name in names if name.split(".")[0] in {"hpsearch", *MAY_IMPORT}]
+    absolute = []
+    for path in modules().values():
+        for node in ast.walk(ast.parse((ROOT / path).read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names.append(node.module or "")
+            absolute += [f"{path}: {n}" for n in names if n.split(".")[0] in {"hpsearch", *MAY_IMPORT}]
+    assert absolute == []
