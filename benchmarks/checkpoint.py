@@ -87,8 +87,8 @@ def parameters(space: str, case: dict[str, Any], samples: int | None) -> dict[st
 def trial(space: str, params: dict[str, Any], folder: Path | None) -> Cost:
     """Train once, with checkpoints in `folder` or, where it is None, without any."""
     from hpsearch.trainer.checkpoint import CHECKPOINT, Disk
-    from hpsearch.trainer.config import LoraConfig, PretrainConfig
-    from hpsearch.trainer.loop import Run, fit
+    from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
+    from hpsearch.trainer.runs.run import Run, fit
 
     kind = LoraConfig if space == "lora" else PretrainConfig
     config = kind.from_params({"device": "cpu"} | params)

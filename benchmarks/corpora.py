@@ -25,15 +25,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hpsearch.trainer import data
-from hpsearch.trainer.texts import list_files, read_files
+from hpsearch.trainer.data import corpus
+from hpsearch.trainer.data.texts import list_files, read_files
 
 DOCUMENT = 2000  # bytes
 
 
 def make(folder: Path, megabytes: int, files: int) -> list[str]:
     """The corpora to load. Their text is Python's own, in pieces."""
-    text = b"\n".join(content for _, content in data.python_documents()).decode(errors="ignore")
+    text = b"\n".join(content for _, content in corpus.python_documents()).decode(errors="ignore")
     pieces = [text[place : place + DOCUMENT] for place in range(0, len(text) - DOCUMENT, DOCUMENT)]
     with (folder / "records.jsonl").open("w") as records:
         for number in range(megabytes * 1_000_000 // DOCUMENT):
@@ -42,12 +42,12 @@ def make(folder: Path, megabytes: int, files: int) -> list[str]:
         path = folder / "files" / str(number % 100) / f"{number}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{number} {pieces[number % len(pieces)]}")
-    return [*data.NAMED, str(folder / "records.jsonl"), str(folder / "files")]
+    return [*corpus.NAMED, str(folder / "records.jsonl"), str(folder / "files")]
 
 
 def hash_content(name: str) -> None:
-    if name in data.NAMED:
-        contents = [content for _, content in data.named_documents(name)]
+    if name in corpus.NAMED:
+        contents = [content for _, content in corpus.named_documents(name)]
     else:
         contents = [file.content for file in read_files(list_files(Path(name)))[0]]
     digest = hashlib.sha256()
@@ -56,8 +56,8 @@ def hash_content(name: str) -> None:
 
 
 def load(name: str) -> None:
-    data._load.cache_clear()  # as in a process that has just begun
-    data.load_corpus(name)
+    corpus._load.cache_clear()  # as in a process that has just begun
+    corpus.load_corpus(name)
 
 
 def milliseconds(work: Callable[[str], None], name: str) -> float:

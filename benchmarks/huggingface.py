@@ -15,8 +15,8 @@ import transformers
 from torch import Tensor
 
 from hpsearch.objectives.hf_base import LINEARS, gpt2
-from hpsearch.trainer.config import LoraConfig
-from hpsearch.trainer.loop import Run
+from hpsearch.trainer.config.models import LoraConfig
+from hpsearch.trainer.runs.run import Run
 
 TABLE = 512  # steps whose windows lie ready for Trainer, which then begins again
 

@@ -52,16 +52,16 @@ from hpsearch.search.backends.process import environment
 from hpsearch.search.confirming import searched
 from hpsearch.search.plan import load_space
 from hpsearch.spaces import Spec
-from hpsearch.trainer.config import LoraConfig
-from hpsearch.trainer.loop import fit
+from hpsearch.trainer.config.models import LoraConfig
+from hpsearch.trainer.runs.run import fit
 
 FRESH = 1_000_000  # the first of the new seeds
 SCRIPT = """
 import sys
 
 import optuna
-from hpsearch.trainer.config import LoraConfig
-from hpsearch.trainer.loop import fit
+from hpsearch.trainer.config.models import LoraConfig
+from hpsearch.trainer.runs.run import fit
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 

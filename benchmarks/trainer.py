@@ -48,8 +48,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 if TYPE_CHECKING:
-    from hpsearch.trainer.config import LoraConfig
-    from hpsearch.trainer.loop import Run
+    from hpsearch.trainer.config.models import LoraConfig
+    from hpsearch.trainer.runs.run import Run
 
 EXTRA = ("transformers", "peft", "accelerate")
 STEPS = 1_000_000  # the length of a run: more than anyone waits for
@@ -74,7 +74,7 @@ class Work:
     @property
     def configs(self) -> list[LoraConfig]:
         """The trials: as the spaces that ship have them, with a constant learning rate and no dropout."""
-        from hpsearch.trainer.config import LoraConfig
+        from hpsearch.trainer.config.models import LoraConfig
 
         params = {
             "batch_size": self.rows,
@@ -95,9 +95,9 @@ def random_base(size: str) -> str:
     import torch
 
     from hpsearch.trainer.checkpoint import save_model
-    from hpsearch.trainer.model import GPT
-    from hpsearch.trainer.presets import SIZES
-    from hpsearch.trainer.shape import Shape
+    from hpsearch.trainer.config.shape import Shape
+    from hpsearch.trainer.guides.presets import SIZES
+    from hpsearch.trainer.model.gpt import GPT
 
     folder = tempfile.TemporaryDirectory(prefix="hpsearch-base-")
     atexit.register(folder.cleanup)
@@ -143,7 +143,7 @@ class Turns:
 
 def ours(work: Work, turns: Turns) -> None:
     """One trial, as a worker trains it."""
-    from hpsearch.trainer.loop import Run
+    from hpsearch.trainer.runs.run import Run
 
     (config,) = work.configs
     run = Run(config)
@@ -154,8 +154,8 @@ def ours(work: Work, turns: Turns) -> None:
 
 def compiled(work: Work, turns: Turns) -> None:
     """One trial with compiled blocks, of which nothing is found that another process has compiled."""
-    from hpsearch.trainer.compiled import clock
-    from hpsearch.trainer.loop import Run
+    from hpsearch.trainer.model.compiled import clock
+    from hpsearch.trainer.runs.run import Run
 
     (config,) = work.configs
     with tempfile.TemporaryDirectory() as folder:
@@ -169,8 +169,8 @@ def compiled(work: Work, turns: Turns) -> None:
 
 def pack(work: Work, turns: Turns) -> None:
     """Trials trained at once."""
-    from hpsearch.trainer.loop import Run
-    from hpsearch.trainer.pack import new_pack
+    from hpsearch.trainer.packs.pack import new_pack
+    from hpsearch.trainer.runs.run import Run
 
     together = new_pack(work.configs[0])
     runs = [Run(config, together) for config in work.configs]
@@ -186,7 +186,7 @@ def pack(work: Work, turns: Turns) -> None:
 
 def pack_unrecorded(work: Work, turns: Turns) -> None:
     """The same, where Python asks for every kernel of every tick."""
-    from hpsearch.trainer.pack import Pack
+    from hpsearch.trainer.packs.pack import Pack
 
     Pack.recording = False
     pack(work, turns)
@@ -196,7 +196,7 @@ def optuna_threads(work: Work, turns: Turns) -> None:
     """Optuna's own way to run trials at the same time: threads of one process."""
     import optuna
 
-    from hpsearch.trainer.loop import Run
+    from hpsearch.trainer.runs.run import Run
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     idle: queue.SimpleQueue[Run] = queue.SimpleQueue()
@@ -218,7 +218,7 @@ def optuna_threads(work: Work, turns: Turns) -> None:
 def plain_loop(work: Work, turns: Turns) -> None:
     from huggingface import Loop
 
-    from hpsearch.trainer.loop import Run
+    from hpsearch.trainer.runs.run import Run
 
     (config,) = work.configs
     loop = Loop(Run(config), work.activation, work.precision)
@@ -230,7 +230,7 @@ def plain_loop(work: Work, turns: Turns) -> None:
 def trainer(work: Work, turns: Turns) -> None:
     import huggingface
 
-    from hpsearch.trainer.loop import Run
+    from hpsearch.trainer.runs.run import Run
 
     (config,) = work.configs
     left: int | None = None
@@ -255,9 +255,9 @@ def trainer(work: Work, turns: Turns) -> None:
 def evaluation(work: Work, turns: Turns) -> None:
     """A trial of the space that ships, whole: its baseline, on its grid."""
     from hpsearch.spaces import load
-    from hpsearch.trainer.config import LoraConfig
-    from hpsearch.trainer.loop import fit
-    from hpsearch.trainer.run import BaseRun, Report
+    from hpsearch.trainer.config.models import LoraConfig
+    from hpsearch.trainer.runs.base import BaseRun, Report
+    from hpsearch.trainer.runs.run import fit
 
     validate = BaseRun.validate
 
@@ -296,7 +296,7 @@ def saving(save: Callable[[Path], Path], train: Callable[[], Any], turns: Turns)
 
 def our_checkpoint(work: Work, turns: Turns) -> None:
     from hpsearch.trainer.checkpoint import CHECKPOINT
-    from hpsearch.trainer.loop import Run
+    from hpsearch.trainer.runs.run import Run
 
     (config,) = work.configs
     run = Run(config)
@@ -312,7 +312,7 @@ def torch_save(work: Work, turns: Turns) -> None:
     import torch
     from huggingface import Loop
 
-    from hpsearch.trainer.loop import Run
+    from hpsearch.trainer.runs.run import Run
 
     (config,) = work.configs
     loop = Loop(Run(config))
@@ -329,7 +329,7 @@ def profiled(work: Work, turns: Turns) -> None:
     """Where the time of a step goes: for each part of it the median of each of its kernels, added up."""
     from torch.profiler import ProfilerActivity, profile
 
-    from hpsearch.trainer.loop import Run
+    from hpsearch.trainer.runs.run import Run
 
     (config,) = work.configs
     run = Run(config)

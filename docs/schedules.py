@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpsearch.trainer.config import LoraConfig
-from hpsearch.trainer.schedule import learning_rate
-from hpsearch.trainer.training import SCHEDULERS
+from hpsearch.trainer.config.models import LoraConfig
+from hpsearch.trainer.config.training import SCHEDULERS
+from hpsearch.trainer.optim.schedule import learning_rate
 
 FILE = Path(__file__).with_suffix(".svg")
 STEPS = 200

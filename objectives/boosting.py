@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ..trainer.config.rules import optional, rules, whole
 from ..trainer.errors import ConfigError
-from ..trainer.rules import optional, rules, whole
 from .base import Trial
 from .rounds import RoundParameters
 from .tables import Table

@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from ..trainer.config import TrainConfig
+from ..trainer.config.models import TrainConfig
 from ..trainer.errors import TrainerError
-from ..trainer.loop import Run, fit
 from ..trainer.ranks import ALONE, Ranks, joined
-from ..trainer.run import FitResult, Report, course
-from ..trainer.together import Together
+from ..trainer.runs.base import FitResult, Report, course
+from ..trainer.runs.run import Run, fit
+from ..trainer.runs.together import Together
 from .base import ObjectiveError, Trial
 from .catalog import trainer_errors
 from .ranks import STRATEGY, ZERO_STAGE

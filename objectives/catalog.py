@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from .base import Objective, ObjectiveError, Trial
 
 if TYPE_CHECKING:
-    from ..trainer.config import TrainConfig
-    from ..trainer.rules import Parameters
-    from ..trainer.training import Training
+    from ..trainer.config.models import TrainConfig
+    from ..trainer.config.rules import Parameters
+    from ..trainer.config.training import Training
 
 
 class ObjectiveModule(Protocol):
@@ -134,7 +134,7 @@ class Described:
 
 def described(name: str) -> Described:
     """A built-in objective in words. Raises `ObjectiveError` where there is none of this name."""
-    from ..trainer.rules import defaults_of, rules
+    from ..trainer.config.rules import defaults_of, rules
 
     _known(name)
     module = _module(name)
@@ -216,7 +216,7 @@ def config_class(objective: str | Sequence[str]) -> type[Parameters] | None:
 
 def training_config(objective: str | Sequence[str]) -> type[Training] | None:
     """The same of an objective that trains by hpsearch's own loop, whatever the model; None for others."""
-    from ..trainer.training import Training
+    from ..trainer.config.training import Training
 
     found = config_class(objective)
     return found if found is not None and issubclass(found, Training) else None
@@ -224,7 +224,7 @@ def training_config(objective: str | Sequence[str]) -> type[Training] | None:
 
 def trainer_config(objective: str | Sequence[str]) -> type[TrainConfig] | None:
     """The same of an objective that trains hpsearch's own model; None for others."""
-    from ..trainer.config import TrainConfig
+    from ..trainer.config.models import TrainConfig
 
     found = config_class(objective)
     return found if found is not None and issubclass(found, TrainConfig) else None
@@ -237,7 +237,7 @@ def trainers() -> list[str]:
 
 def known_parameters(objective: str | Sequence[str]) -> frozenset[str] | None:
     """The parameters that a built-in objective takes; None for others."""
-    from ..trainer.rules import known_parameters
+    from ..trainer.config.rules import known_parameters
 
     config = config_class(objective)
     return None if config is None else known_parameters(config)
@@ -245,7 +245,7 @@ def known_parameters(objective: str | Sequence[str]) -> frozenset[str] | None:
 
 def with_defaults(objective: str | Sequence[str], params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters with those that a built-in objective takes where they are left out."""
-    from ..trainer.rules import defaults_of
+    from ..trainer.config.rules import defaults_of
 
     config = config_class(objective)
     return dict(params) if config is None else defaults_of(config) | dict(params)
@@ -270,7 +270,7 @@ def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[
 
 def metric_problem(objective: str | Sequence[str], metric: str) -> str | None:
     """What speaks against that name for the value of a built-in objective."""
-    from ..trainer.training import BESIDE
+    from ..trainer.config.training import BESIDE
 
     if training_config(objective) is None or metric not in BESIDE:
         return None
@@ -295,9 +295,9 @@ def sharing_problems(
 
 def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | None:
     """A rank of adapters that is higher than they can use, and the highest that they can; else None."""
-    from ..trainer.config import LoraConfig
+    from ..trainer.config.models import LoraConfig
     from ..trainer.errors import TrainerError
-    from ..trainer.footprint import highest_rank
+    from ..trainer.guides.footprint import highest_rank
 
     if config_class(objective) is not LoraConfig:
         return None
@@ -343,8 +343,8 @@ def fingerprints(objective: str | list[str], values: Mapping[str, Sequence[Any]]
     Empty for an objective of the user's, whose files nobody knows; without those that are not there, which
     the trials themselves will say.
     """
+    from ..trainer.data.texts import fingerprint
     from ..trainer.errors import DataError
-    from ..trainer.texts import fingerprint
 
     config = config_class(objective)
     if config is None:
@@ -362,7 +362,7 @@ def interval_of(objective: str | list[str], parameter: str) -> str | None:
 
     The names of hpsearch's trainer are those of Hugging Face, and mean the same in a user's training.
     """
-    from ..trainer.rules import rules
+    from ..trainer.config.rules import rules
 
     built_in = config_class(objective)
     configs = [built_in] if built_in is not None else [cast(Any, config_class(name)) for name in trainers()]
@@ -378,7 +378,7 @@ def idle_parameters(objective: str, params: Mapping[str, Any]) -> dict[str, tupl
 
     The need comes in words, to be read after "unless", and as a space file's `when` has it.
     """
-    from ..trainer.rules import idle_parameters
+    from ..trainer.config.rules import idle_parameters
 
     config = config_class(objective)
     if config is None:
@@ -393,7 +393,7 @@ def footprint(objective: str | list[str], params: Mapping[str, Any], *, cuda: bo
     configuration that will be refused, a base that cannot be read.
     """
     from ..trainer.errors import TrainerError
-    from ..trainer.footprint import counted
+    from ..trainer.guides.footprint import counted
 
     config = trainer_config(objective)
     if config is None:

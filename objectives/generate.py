@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..trainer.build import pick_device
 from ..trainer.checkpoint import CHECKPOINT
-from ..trainer.export import ADAPTER, MODEL, load_kept, load_model
-from ..trainer.generate import Sampling, generate
+from ..trainer.model.build import pick_device
+from ..trainer.output.export import ADAPTER, MODEL, load_kept, load_model
+from ..trainer.output.generate import Sampling, generate
 from .catalog import trainer_errors
 
 
@@ -29,7 +29,8 @@ def text_from(
     device: str,
     checkpoint: str | None = None,
 ) -> Iterator[int]:
-    """`count` bytes that the model in a file goes on with; `trainer.generate` tells how they are drawn.
+    """`count` bytes that the model in a file goes on with; `trainer.output.generate` tells how they are
+    drawn.
 
     With `checkpoint`, the place of one or `best`, `model` is the folder of a run's checkpoints.
     Raises `ObjectiveError` where there is no such model of ours, or no such device.

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ..trainer.advice import Ending, Seen, advise, advise_worse
 from ..trainer.errors import ConfigError
-from ..trainer.first_ranges import FirstRange, first_range
-from ..trainer.presets import LEARNING, PRESETS
-from ..trainer.presets import preset_values as values_of
+from ..trainer.guides.advice import Ending, Seen, advise, advise_worse
+from ..trainer.guides.first_ranges import FirstRange, first_range
+from ..trainer.guides.presets import LEARNING, PRESETS
+from ..trainer.guides.presets import preset_values as values_of
 from .catalog import trainer_config, training_config
 
 __all__ = ["LEARNING", "PRESETS", "Ending", "FirstRange", "Seen", "advice", "first_range", "preset_values"]

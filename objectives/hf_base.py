@@ -15,9 +15,9 @@ import filelock
 import torch
 
 from ..trainer.checkpoint import Base, Tensors, load_base
+from ..trainer.config.shape import VOCABULARY, Shape
+from ..trainer.data.token_cache import cache_folder
 from ..trainer.errors import ConfigError
-from ..trainer.shape import VOCABULARY, Shape
-from ..trainer.token_cache import cache_folder
 
 MADE = 1  # how it is written; with another number it is written anew
 LINEARS = {"attn.c_attn": "qkv", "attn.c_proj": "out", "mlp.c_fc": "up", "mlp.c_proj": "down"}

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..trainer.config.training import NAMED_CORPORA
+from ..trainer.data.texts import list_files
 from ..trainer.errors import DataError
 from ..trainer.notices import say
-from ..trainer.texts import list_files
-from ..trainer.training import NAMED_CORPORA
 from .hf_rows import Chat, Row, names_of, split_rows
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import torch
 
 from ..trainer.anew import write_anew
 from ..trainer.checkpoint import CHECKPOINT, load_checkpoint
+from ..trainer.config.rules import known_parameters
 from ..trainer.errors import CheckpointError
-from ..trainer.rules import known_parameters
 from .hf_lora import Config
 from .hf_model import load_model, load_tokenizer, trained_tensors, with_adapters
 from .hf_run import base_of

@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..trainer.data.texts import kind_of
 from ..trainer.errors import ConfigError
-from ..trainer.texts import kind_of
 
 if TYPE_CHECKING:
     from .hf_lora import Config
@@ -163,8 +163,8 @@ def _of_its_text(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _longest_shipped() -> int:
-    from ..trainer.config import LoraConfig
-    from ..trainer.footprint import longest_sequence
+    from ..trainer.config.models import LoraConfig
+    from ..trainer.guides.footprint import longest_sequence
 
     return longest_sequence(LoraConfig(max_steps=1))
 

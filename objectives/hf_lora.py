@@ -18,8 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..trainer.rules import Need, Rule, one_of, optional, switch, text, whole
-from ..trainer.training import ADAM, NAMED_CORPORA, NEEDS, OPTIMIZERS, OUTSIDE, SPLIT_NEED, Adapters, Training
+from ..trainer.config.rules import Need, Rule, one_of, optional, switch, text, whole
+from ..trainer.config.training import (
+    ADAM,
+    NAMED_CORPORA,
+    NEEDS,
+    OPTIMIZERS,
+    OUTSIDE,
+    SPLIT_NEED,
+    Adapters,
+    Training,
+)
 from .base import Trial
 
 TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification")
@@ -116,7 +125,7 @@ class Config(Adapters, Training):
 
 def train(trial: Trial) -> float:
     """The validation loss in nats: of a token, or of a row that is classified."""
-    from ..trainer.run import train_to_end
+    from ..trainer.runs.base import train_to_end
     from .built_in import ranks_of_trial, reporter
     from .hf_run import HfRun
 

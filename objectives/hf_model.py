@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..trainer.config.rules import did_you_mean
 from ..trainer.errors import ConfigError
-from ..trainer.rules import did_you_mean
 from .hf_files import longest_row, too_long
 
 if TYPE_CHECKING:

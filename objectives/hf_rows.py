@@ -28,10 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..trainer import data
-from ..trainer.errors import DataError
-from ..trainer.notices import say
-from ..trainer.texts import (
+from ..trainer.config.training import NAMED_CORPORA
+from ..trainer.data import corpus
+from ..trainer.data.texts import (
     RECORDS,
     TextFile,
     at,
@@ -42,7 +41,8 @@ from ..trainer.texts import (
     read_files,
     records,
 )
-from ..trainer.training import NAMED_CORPORA
+from ..trainer.errors import DataError
+from ..trainer.notices import say
 
 if TYPE_CHECKING:
     from .hf_lora import Config
@@ -67,7 +67,7 @@ class Row:
     @property
     def fingerprint(self) -> str:
         """What tells rows apart: all they say."""
-        return data.fingerprint(json.dumps([self.prompt, self.text.strip(), self.label]).encode())
+        return corpus.fingerprint(json.dumps([self.prompt, self.text.strip(), self.label]).encode())
 
 
 def split_rows(config: Config, chat: Chat | None) -> tuple[list[Row], list[Row]]:
@@ -76,7 +76,7 @@ def split_rows(config: Config, chat: Chat | None) -> tuple[list[Row], list[Row]]
     What is left out is said on stderr.
     """
     if config.train_file in NAMED_CORPORA:
-        parts = data.split_documents(data.named_documents(config.train_file), config.validation_split)
+        parts = corpus.split_documents(corpus.named_documents(config.train_file), config.validation_split)
         train, held = ([Row(config.train_file, part.decode())] for part in parts)
         return train, held
     rows = _rows(config.train_file, config, chat)
@@ -104,7 +104,9 @@ def _dealt(rows: list[Row], config: Config) -> tuple[list[Row], list[Row]]:
     salt = f"{config.split_seed} "
     texts = [row for row in rows if row.prompt is None and row.label is None]
     parts = (
-        data.deal([row.text.encode() for row in texts], config.validation_split, salt) if texts else ([], [])
+        corpus.deal([row.text.encode() for row in texts], config.validation_split, salt)
+        if texts
+        else ([], [])
     )
     train, held = (
         [Row(config.train_file, text.decode(errors="ignore")) for text in part] for part in parts
@@ -114,7 +116,7 @@ def _dealt(rows: list[Row], config: Config) -> tuple[list[Row], list[Row]]:
         if row.prompt is not None or row.label is not None:
             classes.setdefault(row.label, []).append((salt + row.fingerprint, row))
     for same in classes.values():
-        chosen = data.held_out(Counter(name for name, _ in same), config.validation_split * len(same))
+        chosen = corpus.held_out(Counter(name for name, _ in same), config.validation_split * len(same))
         for name, row in same:
             (held if name in chosen else train).append(row)
     return train, held

@@ -23,14 +23,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..trainer.build import on_device
 from ..trainer.checkpoint import Tensors
 from ..trainer.errors import ConfigError
 from ..trainer.memory import reset_peak_memory
-from ..trainer.numerics import HALVES, Numerics
-from ..trainer.optim import new_optimizer
+from ..trainer.model.build import on_device
+from ..trainer.optim.numerics import HALVES, Numerics
+from ..trainer.optim.optimizers import new_optimizer
 from ..trainer.ranks import ALONE, Ranks
-from ..trainer.run import BaseRun, perplexity
+from ..trainer.runs.base import BaseRun, perplexity
 from ..trainer.seeds import seed_of
 from .hf_data import IGNORED, Example, collate, label_count, load_examples, unlearned
 from .hf_files import fingerprint, folder_of
@@ -38,7 +38,7 @@ from .hf_lora import Config
 from .hf_model import blocks_of, load_model, load_tokenizer, trained_tensors, with_adapters
 
 if TYPE_CHECKING:
-    from ..trainer.zero import Zero
+    from ..trainer.packs.zero import Zero
 
 
 class HfRun(BaseRun):
@@ -75,11 +75,11 @@ class HfRun(BaseRun):
         trained = trained_tensors(self.model)
         self.zero: Zero | None = None
         if ranks.strategy == "fsdp":
-            from ..trainer.sharded import mesh_of, share_out
+            from ..trainer.packs.sharded import mesh_of, share_out
 
             share_out(self.model, blocks_of(model), mesh_of(device, ranks), whole=trained.values())
         elif ranks.strategy == "deepspeed":
-            from ..trainer.zero import Zero
+            from ..trainer.packs.zero import Zero
 
             self.zero = Zero(config, ranks, self.numerics, self.model, trained)
             trained = self.zero.trained

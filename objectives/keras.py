@@ -23,8 +23,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..trainer.config.rules import Need, one_of, optional, real, switch, text, whole
 from ..trainer.errors import ConfigError, DataError
-from ..trainer.rules import Need, one_of, optional, real, switch, text, whole
 from ..trainer.seeds import seed_of
 from .base import Trial
 from .boosting import threads

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ..trainer.rules import Need, real, switch, whole
+from ..trainer.config.rules import Need, real, switch, whole
 from .base import Trial
 from .boosting import BoostingParameters, boost, threads
 from .rounds import model_round

@@ -1,13 +1,13 @@
 """The objective `lora`: fine-tune low-rank adapters of the base, and return the validation loss.
 
-Its parameters are the fields of `hpsearch.trainer.config.LoraConfig`.
+Its parameters are the fields of `hpsearch.trainer.config.models.LoraConfig`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ..trainer.config import LoraConfig as Config
+from ..trainer.config.models import LoraConfig as Config
 from .base import Trial
 
 __all__ = ["Config", "export", "train"]
@@ -21,7 +21,7 @@ def train(trial: Trial) -> float:
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """The files of `hpsearch.trainer.export`."""
-    from ..trainer.export import export
+    """The files of `hpsearch.trainer.output.export`."""
+    from ..trainer.output.export import export
 
     return export(checkpoint, folder, merge=merge)

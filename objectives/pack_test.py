@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..trainer.config import LoraConfig
+from ..trainer.config.models import LoraConfig
 from ..trainer.errors import TrainerError
-from ..trainer.loop import Run, fit
-from ..trainer.run import FitResult, course
-from ..trainer.together import Together
+from ..trainer.runs.base import FitResult, course
+from ..trainer.runs.run import Run, fit
+from ..trainer.runs.together import Together
 
 TOLERANCE = {"cpu": 1e-6}  # of numbers up to 1, and relative above
 ELSEWHERE = 1e-4  # on devices whose kernels choose another way for another shape

@@ -1,13 +1,13 @@
 """The objective `pretrain`: train the small GPT from scratch, and return the validation loss.
 
-Its parameters are the fields of `hpsearch.trainer.config.PretrainConfig`.
+Its parameters are the fields of `hpsearch.trainer.config.models.PretrainConfig`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ..trainer.config import PretrainConfig as Config
+from ..trainer.config.models import PretrainConfig as Config
 from .base import Trial
 
 __all__ = ["Config", "export", "train"]
@@ -21,7 +21,7 @@ def train(trial: Trial) -> float:
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """The files of `hpsearch.trainer.export`."""
-    from ..trainer.export import export
+    """The files of `hpsearch.trainer.output.export`."""
+    from ..trainer.output.export import export
 
     return export(checkpoint, folder, merge=merge)

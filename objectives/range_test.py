@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..trainer.range_test import Point, Proposal, RangeTest
-from ..trainer.range_test import range_test as train
+from ..trainer.tools.range_test import Point, Proposal, RangeTest
+from ..trainer.tools.range_test import range_test as train
 from .catalog import trainer_config, trainer_errors
 
 __all__ = ["Point", "Proposal", "RangeTest", "range_test"]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..trainer.anew import write_anew
+from ..trainer.config.rules import Course, defaults_of, did_you_mean, optional
 from ..trainer.errors import CheckpointError
-from ..trainer.rules import Course, defaults_of, did_you_mean, optional
 from ..trainer.seeds import seed_of
 from .base import Trial
 from .tables import Metrics, Table, TableParameters

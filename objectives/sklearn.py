@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..trainer.config.rules import Course, Need, one_of, optional, text
 from ..trainer.errors import ConfigError, DataError
-from ..trainer.rules import Course, Need, one_of, optional, text
 from .base import Trial
 from .boosting import threads
 from .columns import as_numbers, read, write

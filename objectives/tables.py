@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..trainer.config.rules import Parameters, did_you_mean, optional, real, text, whole
 from ..trainer.errors import ConfigError, DataError
-from ..trainer.rules import Parameters, did_you_mean, optional, real, text, whole
 
 if TYPE_CHECKING:
     import pandas as pd

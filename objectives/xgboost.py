@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ..trainer.rules import real, text, whole
+from ..trainer.config.rules import real, text, whole
 from .base import Trial
 from .boosting import BoostingParameters, boost, threads
 from .rounds import model_round

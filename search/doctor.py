@@ -51,7 +51,7 @@ class Check:
 def machine_checks(url: str, *, runs: Path, spec: Spec | None, ray: bool) -> Iterator[Check]:
     """Look at one thing after another. `ray` starts one as well, which takes some seconds."""
     torch = subprocess.Popen(  # it loads while the others are looked at
-        [sys.executable, "-P", "-m", "hpsearch.trainer.devices"],
+        [sys.executable, "-P", "-m", "hpsearch.trainer.tools.devices"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -91,7 +91,7 @@ def package_checks() -> Iterator[Check]:
 
 
 def devices_check(torch: subprocess.Popen[str]) -> Check:
-    """What torch can train on, from the process that looks: `hpsearch.trainer.devices`."""
+    """What torch can train on, from the process that looks: `hpsearch.trainer.tools.devices`."""
     try:
         output, errors = torch.communicate(timeout=TORCH_SECONDS)
     except subprocess.TimeoutExpired:

@@ -2,11 +2,11 @@
 
     peak = own + scale * footprint
 
-`footprint` is counted from the configuration alone (`trainer.footprint`). `own` is what a worker holds that
-trains nothing, `scale` what an allocator makes of the rest. Two configurations of the space tell the two on
-this machine: its least, and the largest that may fit. Each trains for three steps in a process as a worker is
-(`trainer.peak`). That takes seconds, so it is only done where the space may come near the limit; the study
-keeps the two numbers, and a search that goes on decides the same.
+`footprint` is counted from the configuration alone (`trainer.guides.footprint`). `own` is what a worker holds
+that trains nothing, `scale` what an allocator makes of the rest. Two configurations of the space tell the two
+on this machine: its least, and the largest that may fit. Each trains for three steps in a process as a worker
+is (`trainer.tools.peak`). That takes seconds, so it is only done where the space may come near the limit; the
+study keeps the two numbers, and a search that goes on decides the same.
 
 What does not fit is refused like what violates a constraint: no trial is made of it. Where a trial ran out of
 memory all the same, what is no smaller is left out from then on; that follows from the study's trials alone.
@@ -227,7 +227,7 @@ class Memory:
             surroundings["CUDA_VISIBLE_DEVICES"] = ""
         try:
             done = subprocess.run(
-                [sys.executable, "-P", "-m", "hpsearch.trainer.peak"],
+                [sys.executable, "-P", "-m", "hpsearch.trainer.tools.peak"],
                 input=json.dumps({"objective": self._spec.objective, "params": params}),
                 env=surroundings,
                 capture_output=True,

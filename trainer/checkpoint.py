@@ -35,10 +35,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from .config.shape import Shape
 from .errors import CheckpointError
 from .header import ABOUT, LONGEST, about_of, base_shape, read_header
 from .notices import say
-from .shape import Shape
 
 CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 _OLDER = re.compile(r"checkpoint\.(\d+)\.safetensors")

@@ -17,9 +17,9 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from .config import PretrainConfig
+from .config.models import PretrainConfig
+from .config.shape import Shape
 from .errors import CheckpointError, ConfigError
-from .shape import Shape
 
 ABOUT = "hpsearch"  # the one entry of a header; the order of two would be chance's, and with it the file
 LONGEST = 8 << 20  # bytes of a header: of 1,000 blocks with their optimizer, or of 20,000 reports

@@ -83,9 +83,9 @@ def pack_after(messages: Sequence[Message], pack: int, driver: Driver) -> int:
 def _measured(
     configs: Sequence[Mapping[str, Any]], sizes: Sequence[int], share: Share
 ) -> dict[str, dict[str, float]]:
-    """What `trainer.measure` prints."""
+    """What `trainer.tools.measure` prints."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "hpsearch.trainer.measure"],
+        [sys.executable, "-P", "-m", "hpsearch.trainer.tools.measure"],
         input=json.dumps({"configs": configs, "sizes": sizes, "gpus": share.gpus}),
         env=environment(share.threads),
         capture_output=True,

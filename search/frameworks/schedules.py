@@ -2,7 +2,7 @@
 
     translated("cosine", {"learning_rate": 1e-3, "min_lr_ratio": 0.1, ...}, steps=400)
 
-`trainer/schedule.py` has our formulas, `transformers/optimization.py` theirs.
+`trainer/optim/schedule.py` has our formulas, `transformers/optimization.py` theirs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Of the schedules in trainer/config.py.
+# Of the schedules in trainer/config/models.py.
 OPTIONS = (
     *("warmup_ratio", "warmup_steps", "min_lr_ratio", "lr_cycles", "lr_power", "lr_step_every", "lr_gamma"),
     *("lr_timescale", "lr_decay_ratio", "lr_decay_type", "lr_rise_ratio", "lr_start_divisor"),

@@ -17,9 +17,9 @@ from hpsearch.objectives.base import TrialStopped
 from hpsearch.objectives.catalog import export, known_parameters
 from hpsearch.search.plan import check_objective, plan_of, warnings
 from hpsearch.spaces import load
-from hpsearch.trainer.config import LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
-from hpsearch.trainer.schedule import report_due
+from hpsearch.trainer.optim.schedule import report_due
 
 from .hand_trial import HandTrial
 

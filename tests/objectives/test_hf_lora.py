@@ -270,8 +270,8 @@ def test_a_loss_that_is_no_number_is_told_as_one(params: Callable[..., Params], 
 
 def test_the_model_that_ships_computes_what_the_trainers_own_does(tmp_path: Path) -> None:
     from hpsearch.objectives.hf_base import byte_tokenizer, gpt2
-    from hpsearch.trainer.build import base_model
     from hpsearch.trainer.checkpoint import load_base
+    from hpsearch.trainer.model.build import base_model
 
     base = load_base()
     text = "The with statement: π ≈ 3.14\n"

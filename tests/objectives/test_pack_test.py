@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hpsearch.objectives.pack_test import Compared, _compared, compare
-from hpsearch.trainer.config import LoraConfig
-from hpsearch.trainer.loop import Run, fit
-from hpsearch.trainer.pack import LoraPack
+from hpsearch.trainer.config.models import LoraConfig
+from hpsearch.trainer.packs.pack import LoraPack
+from hpsearch.trainer.runs.run import Run, fit
 
 SMALL: dict[str, Any] = {
     "learning_rate": 3e-3,

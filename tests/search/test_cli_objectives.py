@@ -17,7 +17,7 @@ from hpsearch.search import extras
 from hpsearch.search.cli.app import app, exit_code
 from hpsearch.search.plan import check_objective, load_space
 from hpsearch.spaces import SpaceError
-from hpsearch.trainer.rules import rules
+from hpsearch.trainer.config.rules import rules
 
 Told = tuple[int, str, str]
 Cli = Callable[..., Told]

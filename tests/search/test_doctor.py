@@ -28,7 +28,7 @@ from hpsearch.spaces import load, loads
 from hpsearch.spaces.samplers import TPE
 from hpsearch.storage import checks
 from hpsearch.storage.states import EVENTS, STARTED_OVER
-from hpsearch.trainer.config import LoraConfig
+from hpsearch.trainer.config.models import LoraConfig
 
 Cli = Callable[..., tuple[int, str, str]]
 

@@ -17,9 +17,9 @@ from hpsearch.search.cli.spaces import all_warnings
 from hpsearch.search.scheduling import Bracket
 from hpsearch.spaces import SpaceError, Spec, loads
 from hpsearch.spaces.document import read
-from hpsearch.trainer.config import FINETUNING, LoraConfig, PretrainConfig, TrainConfig
-from hpsearch.trainer.rules import rules
-from hpsearch.trainer.training import OPTIMIZERS, SCHEDULERS
+from hpsearch.trainer.config.models import FINETUNING, LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.config.rules import rules
+from hpsearch.trainer.config.training import OPTIMIZERS, SCHEDULERS
 
 MakeSpec = Callable[..., Spec]
 

@@ -22,7 +22,7 @@ from hpsearch.search.document import Document, load_document, override, parse_as
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.training import Summary, train
 from hpsearch.search.trial import Report
-from hpsearch.trainer.presets import SCENARIOS, weights_of
+from hpsearch.trainer.guides.presets import SCENARIOS, weights_of
 
 COUNTING = """\
 import os

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hpsearch.trainer.checkpoint import save_model
-from hpsearch.trainer.config import LoraConfig, PretrainConfig
-from hpsearch.trainer.model import GPT
+from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
+from hpsearch.trainer.config.shape import Shape
+from hpsearch.trainer.model.gpt import GPT
 from hpsearch.trainer.seeds import seed_of
-from hpsearch.trainer.shape import Shape
 
 TEXT = "".join(
     f"{number} and {number * 7 % 101} make {number + number * 7 % 101}.\n" for number in range(400)

@@ -21,10 +21,10 @@ import torch.distributed as dist
 
 from hpsearch.objectives.catalog import training_config
 from hpsearch.objectives.ranks import meeting
-from hpsearch.trainer.loop import Run
+from hpsearch.trainer.config.training import Training
 from hpsearch.trainer.ranks import ALONE, Group, Ranks, joined
-from hpsearch.trainer.run import BaseRun, Report, train_to_end
-from hpsearch.trainer.training import Training
+from hpsearch.trainer.runs.base import BaseRun, Report, train_to_end
+from hpsearch.trainer.runs.run import Run
 
 Asked = list[dict[str, Any]]
 MODELS: weakref.WeakSet[Any] = (

@@ -31,11 +31,11 @@ from hpsearch.trainer.checkpoint import (
     save_checkpoint,
     write_tensors,
 )
-from hpsearch.trainer.config import LoraConfig
+from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.errors import CheckpointError
-from hpsearch.trainer.export import export
-from hpsearch.trainer.loop import fit
-from hpsearch.trainer.run import FitResult, Report
+from hpsearch.trainer.output.export import export
+from hpsearch.trainer.runs.base import FitResult, Report
+from hpsearch.trainer.runs.run import fit
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}
 TENSORS: Tensors = {

@@ -24,15 +24,15 @@ from hpsearch.trainer.checkpoint import (
     save_checkpoint,
     write_tensors,
 )
-from hpsearch.trainer.config import LoraConfig, PretrainConfig
+from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
+from hpsearch.trainer.config.shape import Shape
 from hpsearch.trainer.errors import CheckpointError, ConfigError
-from hpsearch.trainer.export import export, load_model
-from hpsearch.trainer.footprint import longest_sequence
+from hpsearch.trainer.guides.footprint import longest_sequence
 from hpsearch.trainer.header import LONGEST
-from hpsearch.trainer.loop import Run, fit
-from hpsearch.trainer.model import GPT
-from hpsearch.trainer.run import Report
-from hpsearch.trainer.shape import Shape
+from hpsearch.trainer.model.gpt import GPT
+from hpsearch.trainer.output.export import export, load_model
+from hpsearch.trainer.runs.base import Report
+from hpsearch.trainer.runs.run import Run, fit
 
 SHAPE = {"width": 8, "depth": 1, "heads": 2, "max_length": 16}
 ROOM = 256 << 20  # bytes that a file of a few kilobytes may cost, whatever it says of itself

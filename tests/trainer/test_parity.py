@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hpsearch.trainer.config import LoraConfig
-from hpsearch.trainer.loop import Run, fit
-from hpsearch.trainer.model import GPT, Block, loss_sum
-from hpsearch.trainer.pack import LoraPack
-from hpsearch.trainer.run import Report
-from hpsearch.trainer.shape import Shape
+from hpsearch.trainer.config.models import LoraConfig
+from hpsearch.trainer.config.shape import Shape
+from hpsearch.trainer.model.gpt import GPT, Block, loss_sum
+from hpsearch.trainer.packs.pack import LoraPack
+from hpsearch.trainer.runs.base import Report
+from hpsearch.trainer.runs.run import Run, fit
 
 # Gradients in float64.
 

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpsearch.trainer.config import LoraConfig, PretrainConfig
+from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
 from hpsearch.trainer.errors import ConfigError
-from hpsearch.trainer.loop import fit
 from hpsearch.trainer.ranks import Group
+from hpsearch.trainer.runs.run import fit
 
 from .ranks_of_runs import Asked, in_one, in_processes, same
 

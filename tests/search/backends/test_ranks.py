@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from hpsearch.search.algorithms import derived_seed
-from hpsearch.trainer.config import PretrainConfig
-from hpsearch.trainer.loop import fit
+from hpsearch.trainer.config.models import PretrainConfig
+from hpsearch.trainer.runs.run import fit
 
 pytestmark = [
     pytest.mark.slow,
@@ -96,7 +96,7 @@ def test_adapters_of_hugging_face_have_the_losses_of_one_process(
     pytest.importorskip("peft")
     from hpsearch.objectives.hf_lora import Config
     from hpsearch.objectives.hf_run import HfRun
-    from hpsearch.trainer.run import train_to_end
+    from hpsearch.trainer.runs.base import train_to_end
 
     monkeypatch.chdir(bench.folder)
     params = {"learning_rate": 1e-2, "batch_size": 3, "gradient_accumulation_steps": 3, "max_length": 32}

@@ -22,8 +22,8 @@ from hpsearch.search.frameworks import FRAMEWORKS, Written, for_framework
 from hpsearch.search.frameworks.names import OF_ALL, OF_TRL, SAME, TRAINING
 from hpsearch.search.frameworks.schedules import OPTIONS, translated
 from hpsearch.search.yaml_text import text_of
-from hpsearch.trainer.rules import defaults_of, rules
-from hpsearch.trainer.schedule import lr_factor
+from hpsearch.trainer.config.rules import defaults_of, rules
+from hpsearch.trainer.optim.schedule import lr_factor
 
 LORA: Any = config_class("lora")
 SCHEDULERS, OPTIMIZERS = (rules(LORA)[name].choices for name in ("lr_scheduler", "optimizer"))

@@ -1,0 +1,180 @@
+"""What a run of hpsearch's own model can be told: each parameter with default, range and a line of help.
+
+    LoraConfig.from_params({"learning_rate": 1e-3, "max_samples": 1600})
+
+Imports no torch, as `training` does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ..errors import CheckpointError
+from .rules import Need, Rule, one_of, optional, real, switch, text, whole
+from .training import ADAM, DROPOUT, NEEDS, SIZE, Adapters, Training
+
+TARGETS = ("qkv", "out", "up", "down")
+FINETUNING = ("lora", "full", "linear")
+
+# Of one run in a forward pass. On a CPU, what more of them need does not stay in a core's cache; a GPU has
+# done fewer before the next are asked of it.
+PASS_TOKENS = {"cpu": 512, "cuda": 4096}
+LOOK_ROWS = 8  # of a forward pass of the validation, or as many as `PASS_TOKENS` has
+
+_ADAPTERS = (
+    *("lora_r", "lora_alpha", "alpha_over_r", "lora_dropout", "target_modules"),
+    *("use_rslora", "use_dora", "loraplus_lr_ratio"),
+)
+_LORA_NEEDS = {
+    **dict.fromkeys(_ADAPTERS, one_of("finetuning_type", "lora")),
+    # Muon leaves to AdamW what is no matrix of a block, and adapters are such matrices.
+    **dict.fromkeys(
+        ADAM,
+        Need(
+            "optimizer is adamw, or muon with use_dora or a finetuning_type of full or linear",
+            "{optimizer: adamw}",
+            lambda values: (
+                values["optimizer"] == "adamw"
+                or (
+                    values["optimizer"] == "muon"
+                    and (values["use_dora"] or values["finetuning_type"] != "lora")
+                )
+            ),
+        ),
+    ),
+    "momentum": Need(
+        "optimizer is sgd, or muon with a finetuning_type of lora or full",
+        "{optimizer: sgd}",
+        lambda values: (
+            values["optimizer"] == "sgd"
+            or (values["optimizer"] == "muon" and values["finetuning_type"] != "linear")
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Training):
+    """What every training of hpsearch's own model knows."""
+
+    eval_samples: int = whole(32, "[1, inf)", "validation sequences, the same ones every time")
+    torch_compile: bool = switch("train blocks that torch compiles first: a minute that only long runs repay")
+
+    def undivided(self, strategy: str) -> list[str]:
+        problems = super().undivided(strategy)
+        if self.torch_compile:
+            problems.append("torch_compile: found true, but what several processes train is not compiled")
+        return problems
+
+    def parted(self, strategy: str) -> bool:
+        return super().parted(strategy) or (strategy == "fsdp" and self.trains_all)
+
+    @property
+    def trains_all(self) -> bool:
+        """Whether all weights of the model are trained: none is frozen."""
+        return True
+
+    @property
+    def rows_per_pass(self) -> int:
+        """Sequences of one forward pass."""
+        return self.batch_size
+
+    @property
+    def passes_per_step(self) -> int:
+        """Forward passes of one optimizer step; the last may have fewer rows that count."""
+        return math.ceil(self.rows_per_step / self.rows_per_pass)
+
+    @property
+    def rows_per_look(self) -> int:
+        """Sequences of one forward pass of the validation."""
+        return max(LOOK_ROWS, self._pass_tokens // self.max_length) if self.device == "cuda" else LOOK_ROWS
+
+    @property
+    def _pass_tokens(self) -> int:
+        return PASS_TOKENS.get(self.device, PASS_TOKENS["cpu"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraConfig(Adapters, TrainConfig):
+    """Fine-tune a base: low-rank adapters of it, all of it, or its head alone."""
+
+    objective: ClassVar[str] = "lora"
+    needs: ClassVar[Mapping[str, Need]] = NEEDS | _LORA_NEEDS
+    models: ClassVar[tuple[str, ...]] = ("base",)
+
+    train_file: str = text("english", (), "text, folder or .jsonl; or what Python carries: english, python")
+    target_modules: str | list[str] | tuple[str, ...] = field(
+        default="all-linear",
+        metadata={"rule": Rule(list, f"linears to adapt: a list of {', '.join(TARGETS)}, or all-linear",
+                               choices=(*TARGETS, "all-linear"))},
+    )  # fmt: skip
+    base: str | None = optional(str, "", "a pretrained model.safetensors (default: the base that ships)")
+    finetuning_type: str = text(
+        "lora", FINETUNING, "what trains: adapters, the whole model (full), or its head (linear probing)"
+    )
+
+    def problems_of_files(self) -> list[str]:
+        """That its base is none, or was made for shorter sequences."""
+        from ..guides.footprint import longest_sequence
+
+        try:
+            longest = longest_sequence(self)
+        except FileNotFoundError:
+            return []  # `catalog.missing_file` says so
+        except OSError as error:
+            return [f"base: {self.base} cannot be read: {error.strerror}"]
+        except CheckpointError as error:
+            return [f"base: {error}"]
+        if self.max_length > longest:
+            return [f"max_length: found {self.max_length}, but the base was made for {longest}"]
+        return []
+
+    @property
+    def trains_all(self) -> bool:
+        return self.finetuning_type == "full"
+
+    @property
+    def rows_per_pass(self) -> int:
+        """Sequences of one forward pass: a step is cut into equal ones of at most `PASS_TOKENS`.
+
+        By the configuration alone, so that a run computes the same in whatever pack. The device `auto` counts
+        as a CPU: whoever trains says which one it is (`build.on_device`).
+        """
+        if self.finetuning_type != "lora":
+            return self.batch_size
+        passes = math.ceil(self.rows_per_step * self.max_length / self._pass_tokens)
+        return math.ceil(self.rows_per_step / min(passes, self.rows_per_step))
+
+    @property
+    def padded_rank(self) -> int:
+        """The rank that is computed with: 8, 16, 32, ... Rows beyond `lora_r` are zero, and stay so."""
+        return max(8, 1 << (self.lora_r - 1).bit_length())
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The adapted linears of a block, in the order of `TARGETS`."""
+        names = [self.target_modules] if isinstance(self.target_modules, str) else self.target_modules
+        return tuple(target for target in TARGETS if target in names or "all-linear" in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(TrainConfig):
+    """Train the small GPT from scratch."""
+
+    objective: ClassVar[str] = "pretrain"
+
+    weight_decay: float = real(0.1, "[0, inf)", "decoupled weight decay, on matrices only")
+    width: int = whole(128, SIZE, "numbers in the stream of each token; a multiple of heads")
+    depth: int = whole(4, "[1, 1000]", "blocks")
+    heads: int = whole(4, SIZE, "attention heads of a block")
+    dropout: float = real(0.0, DROPOUT, "dropout of the embeddings and of each block's two outputs")
+
+    @classmethod
+    def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
+        problems = super()._contradictions(values)
+        if values["width"] % values["heads"]:
+            problems.append(f"width: found {values['width']}, needs a multiple of heads ({values['heads']})")
+        return problems

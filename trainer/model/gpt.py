@@ -1,0 +1,200 @@
+"""A byte-level GPT in one file.
+
+    ids [rows, time] -> token + position -> depth x block -> norm -> head -> logits [rows * time, 256]
+    block:  x + out(attention(qkv(norm x)))  then  x + down(gelu(up(norm x)))
+
+| choice | why |
+|---|---|
+| a token is a byte | no tokenizer to ship, any text works, a loss is nats per byte |
+| learned positions, LayerNorm, erf-GELU | a fifth faster on a CPU than RoPE, RMSNorm and tanh-GELU |
+| no biases | nothing is lost at this size, and every trained parameter is a matrix or a gain |
+| activations stay [rows * time, width] | every linear is one matrix product; only attention needs four axes |
+
+The pre-norm block and the scaled initialisation of the projections back into the residual stream are GPT-2's
+(Radford et al. 2019, section 2.3).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..config.shape import VOCABULARY, Shape
+from ..ranks import Share
+
+
+class Dropout(nn.Module):
+    """Inverted dropout from a generator of its own, so that nothing else that draws changes a run.
+
+    Sixteen bits a decision, four to each draw: twice as fast as `F.dropout` on a CPU. `p` is met to 1/65536.
+    """
+
+    def __init__(self, p: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.p = p
+        self.generator = generator
+        # The rows that x has of a pass, where other processes have the others.
+        self.share: Share | None = None
+        self.drawn: Tensor | None = None  # what x is multiplied with, where it was drawn before
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        return x * (self._mask(x) if self.drawn is None else self.drawn.to(x.dtype))
+
+    def draw(self, x: Tensor) -> None:
+        """Draw already what `forward` would, for an x of this shape."""
+        self.drawn = self._mask(x)
+
+    def _mask(self, x: Tensor) -> Tensor:
+        size = x.numel() if self.share is None else x.numel() // self.share.rows * self.share.whole
+        draws = torch.empty((size + 3) // 4, dtype=torch.int64, device=x.device)
+        draws.random_(-(2**63), None, generator=self.generator)  # all 64 bits: `random_()` keeps the sign 0
+        drawn = draws.view(torch.int16)[:size]
+        if self.share is not None:
+            drawn = self.share.of(drawn.view(self.share.whole, -1))
+        kept = drawn.view(x.shape) >= round(self.p * 65536) - 32768
+        return kept.to(x.dtype).mul_(1 / (1 - self.p))
+
+
+def dropout(p: float, generator: torch.Generator) -> nn.Module:
+    """`Dropout`, or nothing at all where `p` is 0."""
+    return Dropout(p, generator) if p else nn.Identity()
+
+
+class Linear(nn.Linear):
+    """`nn.Linear` whose weights are drawn by `GPT.initialize` alone, or come from a base."""
+
+    def reset_parameters(self) -> None: ...
+
+
+class Embedding(nn.Embedding):
+    """`nn.Embedding` likewise. To draw on the device `meta`, torch would load its compiler: a second."""
+
+    def reset_parameters(self) -> None: ...
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward network, each added to the stream x [rows * time, width]."""
+
+    def __init__(self, shape: Shape, drop: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        width = shape.width
+        self.heads = shape.heads
+        self.norm_1 = nn.LayerNorm(width, bias=False)
+        self.qkv = Linear(width, 3 * width, bias=False)
+        self.out = Linear(width, width, bias=False)
+        self.norm_2 = nn.LayerNorm(width, bias=False)
+        self.up = Linear(width, 4 * width, bias=False)
+        self.down = Linear(4 * width, width, bias=False)
+        self.drop_1, self.drop_2 = drop(), drop()
+
+    def forward(self, x: Tensor, time: int) -> Tensor:
+        heads, size = self.heads, x.shape[-1] // self.heads
+        qkv = self.qkv(self.norm_1(x)).view(-1, time, 3, heads, size)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind()  # each [rows, heads, time, size]
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape)
+        x = x + self.drop_1(self.out(mixed))
+        x = x + self.drop_2(self.down(F.gelu(self.up(self.norm_2(x)))))
+        return x
+
+
+def computed_twice(
+    block: Callable[[Tensor, int], Tensor], x: Tensor, time: int, drawing: Sequence[torch.Generator]
+) -> Tensor:
+    """`block(x, time)`, of which only x is kept for the gradient: it is computed again in the backward pass.
+
+    Chen et al. 2016, "Training deep nets with sublinear memory cost". `drawing` are the generators of its
+    dropout, which then draw the same once more.
+    """
+    # Not at the top of the module: it loads torch's compiler.
+    from torch.utils.checkpoint import checkpoint
+
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), _drawn_again(drawing, [generator.get_state() for generator in drawing])
+
+    found: Tensor = checkpoint(
+        block, x, time, use_reentrant=False, preserve_rng_state=False, context_fn=contexts
+    )
+    return found
+
+
+@contextmanager
+def _drawn_again(drawing: Sequence[torch.Generator], states: Sequence[Tensor]) -> Iterator[None]:
+    now = [generator.get_state() for generator in drawing]
+    for generator, state in zip(drawing, states, strict=True):
+        generator.set_state(state)
+    try:
+        yield
+    finally:
+        for generator, state in zip(drawing, now, strict=True):
+            generator.set_state(state)
+
+
+class GPT(nn.Module):
+    """The model. `generator` draws its dropout; where `dropout` is 0 it is not used."""
+
+    def __init__(
+        self, shape: Shape, *, dropout_p: float = 0.0, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        self.generator = generator or torch.Generator()
+        self.drawing: Sequence[torch.Generator] | None = None  # who draws in blocks that are computed twice
+        self.train_block: Callable[[nn.Module, Tensor, int], Tensor] = Block.__call__  # or its like
+
+        def drop() -> nn.Module:
+            return dropout(dropout_p, self.generator)
+
+        self.token = Embedding(VOCABULARY, shape.width)
+        self.position = Embedding(shape.max_length, shape.width)
+        self.drop = drop()
+        self.blocks = nn.ModuleList(Block(shape, drop) for _ in range(shape.depth))
+        self.norm = nn.LayerNorm(shape.width, bias=False)
+        self.head = Linear(shape.width, VOCABULARY, bias=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids int64 [rows, time], time <= max_length -> logits [rows * time, 256]."""
+        time = ids.shape[1]
+        x = self.drop(self.token(ids) + self.position.weight[:time]).flatten(0, 1)
+        training = torch.is_grad_enabled()
+        for block in self.blocks:
+            compute = functools.partial(self.train_block, block) if training else block
+            again = self.drawing is not None and training
+            x = computed_twice(compute, x, time, self.drawing or ()) if again else compute(x, time)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+    @torch.no_grad()
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw the weights.
+
+        | parameter | value |
+        |---|---|
+        | embeddings | normal, deviation 0.02 |
+        | linears | normal, deviation 0.5 / sqrt(inputs): 0.04 at a width of 128 |
+        | `out`, `down`: back into the stream | the same / sqrt(2 * depth) |
+        | norms | 1 |
+        """
+        for name, parameter in self.named_parameters():
+            if name.startswith(("token.", "position.")):
+                deviation = 0.02
+            elif name.endswith(("out.weight", "down.weight")):
+                deviation = 0.5 / math.sqrt(parameter.shape[1] * 2 * self.shape.depth)
+            elif parameter.dim() == 2:
+                deviation = 0.5 / math.sqrt(parameter.shape[1])
+            else:
+                parameter.fill_(1.0)
+                continue
+            parameter.normal_(0.0, deviation, generator=generator)
+
+
+def loss_sum(model: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+    """The cross-entropy of `targets`, in nats, summed over all tokens: a scalar."""
+    return F.cross_entropy(model(inputs), targets.flatten(), reduction="sum")

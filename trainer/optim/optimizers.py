@@ -1,0 +1,295 @@
+"""Optimizers by name, each over the tensors that one run trains: matrices decay, gains do not.
+
+| `optimizer` | what it is | whose options |
+|---|---|---|
+| `adamw` | Loshchilov and Hutter 2019, algorithm 2 | `adam_beta1`, `adam_beta2`, `adam_epsilon` |
+| `sgd` | stochastic gradient descent, with momentum | `momentum`, `nesterov` |
+| `lion` | Chen et al. 2023, algorithm 2: the sign of a mean | `lion_beta1`, `lion_beta2` |
+| `adafactor` | Shazeer and Stern 2018: Adam with a row and a column of mean squares | |
+| `muon` | Jordan et al. 2024: a step is the nearest orthogonal matrix | `momentum`, and those of `adamw` |
+
+Muon is for hidden matrices: embeddings, the head and gains go by AdamW beside it.
+
+Weight decay is decoupled in all (of `sgd` too), so that it means the same where optimizers are compared.
+
+What looks at a matrix as a whole takes each layer's by itself, not those that a LoRA run keeps side by side:
+Adafactor for its rows, columns and size, Muon for its directions. Each half of an adapter is such a matrix.
+
+Adafactor's learning rate is relative: a step is as large as the rate times the matrix's root mean square (at
+least 0.001), so good ones are larger: for adapters a hundred times those of AdamW, and more.
+
+Muon's steps are made as large as AdamW's usually are (Liu et al. 2025, "Muon is scalable for LLM training",
+equation 4): one rate does for both of its kinds, and the matrix may be written in rows or in columns.
+
+The classes of `torch.optim` compute the same bits, but load torch's compiler on the way: 1.4 seconds of each
+worker's start. Their functions do not.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.optim._adafactor import adafactor
+from torch.optim._muon import DEFAULT_A, DEFAULT_B, DEFAULT_C, DEFAULT_NS_STEPS, EPS, muon
+from torch.optim.sgd import sgd
+
+from ..config.training import Training
+
+Tensors = dict[str, Tensor]
+Norm = Callable[[Iterable[Tensor]], Tensor]  # of all gradients together: a scalar
+ByLayer = Callable[[Tensors], Tensors]  # views of a run's tensors, one for each layer's; names of parameters
+
+
+def groups_of(config: Training, trained: Mapping[str, Tensor]) -> list[tuple[float, float, list[str]]]:
+    """The tensors that step alike: weight decay, what the learning rate is multiplied with, their names."""
+    alike: dict[tuple[float, float], list[str]] = {}
+    for name, tensor in trained.items():
+        decay = config.weight_decay if tensor.dim() >= 2 else 0.0
+        alike.setdefault((decay, config.rate_ratio(name)), []).append(name)
+    return [(decay, ratio, names) for (decay, ratio), names in alike.items()]
+
+
+class Stepper(Protocol):
+    """What makes the steps of a run."""
+
+    @property
+    def recordable(self) -> bool:
+        """Whether its learning rate may be a scalar on the device, and it waits for nothing."""
+        ...
+
+    def step(self, gradients: Tensors, learning_rate: float | Tensor) -> Tensor:
+        """Clip the gradients and step; their norm before that."""
+        ...
+
+    def tensors(self) -> Tensors:
+        """The state by name."""
+        ...
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """The inverse of `tensors`. Raises `KeyError` where one is missing."""
+        ...
+
+
+class Optimizer(ABC):
+    """What all have in common: clipping, and a name for each tensor of the state."""
+
+    by_layer = False  # whether it takes each layer's tensors by themselves
+    recordable = False  # whether its learning rate may be a scalar on the device, and it waits for nothing
+
+    def __init__(
+        self,
+        config: Training,
+        trained: Mapping[str, Tensor],
+        by_layer: ByLayer = dict,
+        norm_of: Norm = torch.nn.utils.get_total_norm,
+    ) -> None:
+        self._config = config
+        self._norm_of = norm_of
+        self._split: ByLayer = by_layer if self.by_layer else dict
+        self._trained = self._split(dict(trained))
+        self.groups = groups_of(config, self._trained)
+        self._state = {name: self._start(name, tensor) for name, tensor in self._trained.items()}
+
+    @torch.no_grad()
+    def step(self, gradients: Tensors, learning_rate: float | Tensor) -> Tensor:
+        """Clip the gradients, which changes them, and step.
+
+        Returns their norm before that: a scalar on the device.
+        """
+        norm = self._norm_of(gradients.values())
+        if self._config.max_grad_norm:
+            share = (self._config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)  # as `clip_grad_norm_`
+            torch._foreach_mul_(list(gradients.values()), share)
+        parts = self._split(gradients)
+        for decay, ratio, names in self.groups:
+            rate = learning_rate if ratio == 1 else learning_rate * ratio
+            self.update(names, [parts[name] for name in names], rate, decay)
+        return norm
+
+    def tensors(self) -> Tensors:
+        """The state by name: `exp_avg.<tensor>` and the like."""
+        return {f"{key}.{name}": held for name, state in self._state.items() for key, held in state.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """The inverse of `tensors`. Raises `KeyError` where one is missing."""
+        for name, tensor in self.tensors().items():
+            tensor.copy_(tensors[name])
+
+    @abstractmethod
+    def _start(self, name: str, tensor: Tensor) -> Tensors:
+        """The state of one tensor before the first step."""
+
+    @abstractmethod
+    def update(self, names: list[str], gradients: list[Tensor], rate: Any, decay: float) -> None:
+        """Step with the tensors of these names, which have the same weight decay.
+
+        `rate` is a number, and where the optimizer is `recordable` it may be a scalar on the device.
+        """
+
+    def _those(self, names: Sequence[str]) -> list[Tensor]:
+        return [self._trained[name] for name in names]
+
+    def _states(self, names: Sequence[str], key: str) -> list[Tensor]:
+        return [self._state[name][key] for name in names]
+
+
+class AdamW(Optimizer):
+    """By torch's own kernel for all tensors at once."""
+
+    recordable = True
+
+    def _start(self, name: str, tensor: Tensor) -> Tensors:
+        return {
+            "exp_avg": torch.zeros_like(tensor),
+            "exp_avg_sq": torch.zeros_like(tensor),
+            "step": torch.zeros((), device=tensor.device),
+        }
+
+    def update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
+        steps = self._states(names, "step")
+        torch._foreach_add_(steps, 1)
+        torch._fused_adamw_(
+            self._those(names),
+            gradients,
+            self._states(names, "exp_avg"),
+            self._states(names, "exp_avg_sq"),
+            [],
+            steps,
+            lr=rate,
+            beta1=self._config.adam_beta1,
+            beta2=self._config.adam_beta2,
+            weight_decay=decay,
+            eps=self._config.adam_epsilon,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+class Sgd(Optimizer):
+    """The mean begins at zero, which is torch's first step too."""
+
+    def _start(self, name: str, tensor: Tensor) -> Tensors:
+        return {"momentum_buffer": torch.zeros_like(tensor)}
+
+    def update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
+        torch._foreach_mul_(self._those(names), 1 - rate * decay)
+        sgd(
+            self._those(names),
+            gradients,
+            list(self._states(names, "momentum_buffer")),
+            foreach=True,
+            weight_decay=0.0,
+            momentum=0.9 if self._config.momentum is None else self._config.momentum,
+            lr=rate,
+            dampening=0.0,
+            nesterov=self._config.nesterov,
+            maximize=False,
+        )
+
+
+class Lion(Optimizer):
+    def _start(self, name: str, tensor: Tensor) -> Tensors:
+        return {"exp_avg": torch.zeros_like(tensor)}
+
+    def update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
+        tensors, means = self._those(names), self._states(names, "exp_avg")
+        directions = torch._foreach_lerp(means, gradients, 1 - self._config.lion_beta1)
+        torch._foreach_sign_(directions)
+        torch._foreach_mul_(tensors, 1 - rate * decay)
+        torch._foreach_add_(tensors, directions, alpha=-rate)
+        torch._foreach_lerp_(means, gradients, 1 - self._config.lion_beta2)
+
+
+class Adafactor(Optimizer):
+    by_layer = True
+
+    def _start(self, name: str, tensor: Tensor) -> Tensors:
+        step = {"step": torch.zeros(())}  # on the host, where it is read
+        if tensor.dim() < 2:
+            return step | {"variance": torch.zeros_like(tensor)}
+        return step | {
+            "row_var": torch.zeros_like(tensor[:, :1]),
+            "col_var": torch.zeros_like(tensor[:1]),
+        }
+
+    def update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
+        states = [self._state[name] for name in names]
+        adafactor(
+            self._those(names),
+            gradients,
+            [state.get("row_var") for state in states],
+            [state.get("col_var") for state in states],
+            [state.get("variance") for state in states],
+            self._states(names, "step"),
+            d=1.0,
+            lr=rate,
+            beta2_decay=-0.8,
+            weight_decay=decay,
+            eps1=None,  # type: ignore[arg-type]  # its default: that of the type
+            eps2=1e-3,
+            maximize=False,
+        )
+
+
+class Muon(AdamW):
+    """Of the blocks' matrices, those of adapters too; by AdamW of all else."""
+
+    by_layer = True
+    recordable = False  # `muon` reads its learning rate on the host
+
+    def _start(self, name: str, tensor: Tensor) -> Tensors:
+        if _hidden(name, tensor):
+            return {"momentum_buffer": torch.zeros_like(tensor)}
+        return super()._start(name, tensor)
+
+    def update(self, names: list[str], gradients: list[Tensor], rate: float, decay: float) -> None:
+        gradient = dict(zip(names, gradients, strict=True))
+        hidden = [name for name in names if _hidden(name, self._trained[name])]
+        muon(
+            self._those(hidden),
+            [gradient[name] for name in hidden],
+            self._states(hidden, "momentum_buffer"),
+            lr=rate,
+            weight_decay=decay,
+            momentum=0.95 if self._config.momentum is None else self._config.momentum,
+            nesterov=True,
+            ns_coefficients=(DEFAULT_A, DEFAULT_B, DEFAULT_C),
+            ns_steps=DEFAULT_NS_STEPS,
+            eps=EPS,
+            adjust_lr_fn="match_rms_adamw",
+            has_complex=False,
+        )
+        if others := [name for name in names if name not in hidden]:
+            super().update(others, [gradient[name] for name in others], rate, decay)
+
+
+def _hidden(name: str, tensor: Tensor) -> bool:
+    return name.startswith("blocks.") and tensor.dim() == 2
+
+
+_KINDS: dict[str, type[Optimizer]] = {
+    "adamw": AdamW,
+    "sgd": Sgd,
+    "lion": Lion,
+    "adafactor": Adafactor,
+    "muon": Muon,
+}
+
+
+def new_optimizer(
+    config: Training,
+    trained: Tensors,
+    by_layer: ByLayer,
+    norm_of: Norm = torch.nn.utils.get_total_norm,
+) -> Optimizer:
+    """The optimizer of a run, by its name."""
+    return _KINDS[config.optimizer](config, trained, by_layer, norm_of)
+
+
+def may_be_recorded(name: str) -> bool:
+    """Whether the optimizer of that name is `recordable`."""
+    return _KINDS[name].recordable

@@ -1,0 +1,171 @@
+"""What a finished run leaves to its user: an adapter, or a whole model.
+
+| run | file | what it is |
+|---|---|---|
+| lora | `adapter.safetensors` | the matrices A and B of each adapted linear |
+| lora | `adapter_config.json` | rank, alpha, targets and the sha256 of the base they belong to |
+| lora, `merge` | `model.safetensors` | the base with the adapters added in: a plain model |
+| lora with `finetuning_type` full or linear, pretrain | `model.safetensors` | the model |
+
+A `model.safetensors` is a base for the next run (`LoraConfig.base`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from ..anew import write_anew
+from ..checkpoint import (
+    CHECKPOINT,
+    Tensors,
+    is_checkpoint,
+    kept_models,
+    load_base,
+    load_checkpoint,
+    read_tensors,
+    save_model,
+    write_tensors,
+)
+from ..config.models import LoraConfig, PretrainConfig, TrainConfig
+from ..config.rules import known_parameters
+from ..errors import CheckpointError, ConfigError
+from ..guides.footprint import trained_numbers
+from ..model.build import base_model, base_of
+from ..model.gpt import GPT
+from ..packs.pack import LoraPack, Pack, new_pack
+from ..runs.base import check_alike, check_state
+
+ADAPTER, ADAPTER_CONFIG, MODEL = "adapter.safetensors", "adapter_config.json", "model.safetensors"
+
+
+def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]:
+    """Write the weights of the run whose checkpoint is in `checkpoint` into `folder`; returns the files.
+
+    With early stopping these are the best weights, else the last. Raises `CheckpointError` where there is no
+    checkpoint, or the base of the adapters to merge is another one now.
+    """
+    if not (checkpoint / CHECKPOINT).exists():
+        raise CheckpointError(f"{checkpoint}: no checkpoint to export")
+    parts, state = load_checkpoint(checkpoint / CHECKPOINT)
+    check_state(checkpoint / CHECKPOINT, state)
+    weights = parts["best"] or parts["weights"]
+    config, pack = _pack_of(checkpoint / CHECKPOINT, state, weights)
+    if not isinstance(pack, LoraPack) or not isinstance(config, LoraConfig):
+        pack.hold(config, weights)
+        save_model(folder / MODEL, pack.model.state_dict(), pack.model.shape)
+        return [folder / MODEL]
+    about = _about_adapter(config, state["identity"]) | {"val_loss": _value(config, state)}
+    write_tensors(folder / ADAPTER, pack.named(weights), about)
+    write_anew(folder / ADAPTER_CONFIG, json.dumps(about, indent=2) + "\n")
+    written = [folder / ADAPTER, folder / ADAPTER_CONFIG]
+    if merge:
+        save_model(folder / MODEL, pack.merged(config, weights), pack.model.shape)
+        written.append(folder / MODEL)
+    return written
+
+
+def load_model(path: Path) -> GPT:
+    """The model in a file that `export` wrote, ready to evaluate; an adapter is put on its base.
+
+    Of a checkpoint the model that `export` would write. Raises `CheckpointError` where the file cannot be
+    read, or the base of an adapter is another one now.
+    """
+    if is_checkpoint(path):
+        parts, state = load_checkpoint(path)
+        return _model_of(path, state, parts["best"] or parts["weights"])
+    if path.name == ADAPTER:
+        weights, about = read_tensors(path)
+        return _model_of(path, about, weights, by_layer=True)
+    return base_model(load_base(path)).eval()
+
+
+def load_kept(folder: Path, name: str) -> GPT:
+    """The model of a run as it was at a checkpoint, by its place in the run's unit; or its `best`.
+
+    The run may go on meanwhile. Raises `CheckpointError`, with what there is, where this is not kept.
+    """
+    there = kept_models(folder)
+    if name not in there:
+        more = "load_best_model_at_end keeps it" if name == "best" else "save_total_limit keeps more"
+        raise CheckpointError(
+            f"{folder}: found no checkpoint {name!r}, there are: {', '.join(there)} ({more})"
+            if there
+            else f"{folder}: no checkpoint yet"
+        )
+    path, part = there[name]
+    parts, state = load_checkpoint(path)
+    if part == "weights" and str(state["reported"]) != name:
+        return load_kept(folder, name)  # the run has just renamed its files
+    return _model_of(path, state, parts[part])
+
+
+def _model_of(path: Path, about: dict[str, Any], weights: Tensors, *, by_layer: bool = False) -> GPT:
+    """A run's model with some weights of it; `by_layer` with the names that adapters' files have."""
+    config, pack = _pack_of(path, about, weights, by_layer=by_layer)
+    pack.hold(config, pack.gathered(weights) if by_layer else weights)
+    return pack.model.eval()
+
+
+def _config_of(path: Path, identity: Any) -> TrainConfig:
+    """The configuration of the run that a file is of. Raises `CheckpointError` where that says of none."""
+    kinds: dict[object, type[TrainConfig]] = {kind.objective: kind for kind in (LoraConfig, PretrainConfig)}
+    named = identity.get("objective") if isinstance(identity, dict) else None
+    kind = kinds.get(named) if isinstance(named, str) else None
+    if kind is None:
+        raise CheckpointError(f"{path}: says of no run of {' or '.join(map(str, kinds))} that it is its")
+    known = known_parameters(kind)
+    try:
+        return kind.from_params({name: value for name, value in identity.items() if name in known})
+    except ConfigError as error:
+        told = "; ".join(error.problems)
+        raise CheckpointError(f"{path}: of a run that cannot be trained: {told:.500}") from error
+
+
+def _pack_of(
+    path: Path, about: dict[str, Any], weights: Tensors, *, by_layer: bool = False
+) -> tuple[TrainConfig, Pack]:
+    """The configuration that a file is of, and what holds its weights, which are known to be those of it.
+
+    Nothing is made before the weights are known to be as many: a file gets no more memory than it takes.
+    """
+    identity: Any = about.get("identity")
+    config = _config_of(path, identity)
+    # Whatever it trained in: what a run learns is fp32, and a CPU has no tf32.
+    plain = dataclasses.replace(config, precision="fp32", device="cpu")
+    there = sum(tensor.numel() for tensor in weights.values())
+    try:
+        if isinstance(config, LoraConfig):
+            base_of(config)
+        needed = trained_numbers(config)
+        pack = new_pack(plain) if needed == there else None
+    except CheckpointError as error:
+        raise CheckpointError(f"the base that this run was trained on: {error}") from error
+    if pack is None:
+        raise CheckpointError(f"{path}: holds {there:,} weights, where its configuration has {needed:,}")
+    if pack.origin != identity.get("base_sha256"):
+        base = identity.get("base") or "the base that ships"
+        raise CheckpointError(
+            f"the adapters belong to base {identity.get('base_sha256')}; {base} is {pack.origin}"
+        )
+    mine = pack.start(plain)
+    check_alike(path, weights, pack.named(mine) if by_layer else mine)
+    return config, pack
+
+
+def _value(config: TrainConfig, state: dict[str, Any]) -> float:
+    return float(state["best"] if config.keeps_best else state["reports"][-1]["value"])
+
+
+def _about_adapter(config: LoraConfig, identity: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "r": config.lora_r,
+        "lora_alpha": config.strength,
+        "use_rslora": config.use_rslora,
+        "use_dora": config.use_dora,
+        "target_modules": list(config.targets),
+        "base_sha256": identity["base_sha256"],
+        "identity": identity,
+    }

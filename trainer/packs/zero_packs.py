@@ -1,0 +1,109 @@
+"""Runs of hpsearch's own model that DeepSpeed trains: what `pack` does by autograd, `zero` does here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..checkpoint import Tensors
+from ..config.models import LoraConfig, TrainConfig
+from ..model.lora import Lora, Mask
+from ..optim.optimizers import Stepper
+from .pack import LoraPack, Pack, WholeModel, padded
+from .zero import Zero
+
+
+class _ZeroPack(Pack):
+    """A pack of one run that DeepSpeed trains."""
+
+    _zero: Zero
+    _last = False  # whether the pass at hand is that of its step
+
+    def stepper(self, config: TrainConfig, trained: Tensors) -> Stepper:
+        return self._zero
+
+    def set(self, runs: Sequence[Any]) -> None:
+        super().set(runs)
+        self._zero.adopt()
+
+    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+        """The model has what is trained: the same memory."""
+
+    def whole(self, tensors: Tensors) -> Tensors:
+        return self._zero.whole(tensors)
+
+    def own(self, tensors: Tensors) -> Tensors:
+        return self._zero.own(tensors)
+
+    def close(self) -> None:
+        self._zero.close()
+
+    def _compute(self, passes: Sequence[Any], *rest: Any) -> None:
+        self._last = passes[0].last
+        super()._compute(passes, *rest)
+
+    def _logits(self, inputs: Tensor) -> Tensor:
+        found: Tensor = self._zero(inputs)
+        return found.float()
+
+    def _gradients(self, loss: Tensor) -> Sequence[Tensor]:
+        self._zero.backward(loss, last=self._last)
+        return []
+
+    def _part(self, gradients: Sequence[Tensor], number: int) -> Tensors:
+        return {}
+
+
+class ZeroModel(_ZeroPack, WholeModel):
+    """All of a model, or its head."""
+
+    def start(self, config: TrainConfig) -> Tensors:
+        trained = super().start(config)
+        self._zero = Zero(config, self.ranks, self.numerics, self.model, trained)
+        return self._zero.trained
+
+
+class ZeroAdapters(_ZeroPack, LoraPack):
+    """Adapters of a base."""
+
+    def start(self, config: TrainConfig) -> Tensors:
+        assert isinstance(config, LoraConfig)
+        self._adapted = _Adapted(self.model, self.lora, config, super().start(config))
+        trained = dict(self._adapted.adapters)
+        self._zero = Zero(config, self.ranks, self.numerics, self._adapted, trained)
+        return self._zero.trained
+
+    def set(self, runs: Sequence[Any]) -> None:
+        """Unlike other packs of adapters it has no copies of them."""
+        Pack.set(self, runs)
+        self._set_strengths()
+        self._zero.adopt()
+
+    def _forward(self, inputs: Tensor) -> Tensor:
+        self._adapted.mask = self._mask if self._dropping else None
+        return self._logits(inputs)
+
+    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+        self._adapted.mask = None
+
+    def _changed(self, number: int) -> None:
+        """There are no copies."""
+
+
+class _Adapted(nn.Module):
+    """A base with one run's adapters, which are parameters here."""
+
+    def __init__(self, model: nn.Module, lora: Lora, config: LoraConfig, adapters: Tensors) -> None:
+        super().__init__()
+        self.model = model
+        self.adapters = nn.ParameterDict(adapters)
+        self.mask: Mask | None = None
+        self._lora, self._rank = lora, config.padded_rank
+        self._scale = next(iter(adapters.values())).new_tensor([config.scale])
+
+    def forward(self, inputs: Tensor) -> Any:
+        stack = {name: padded(tensor, self._rank) for name, tensor in self.adapters.items()}
+        self._lora.place([stack], self._scale, self.mask)
+        return self.model(inputs)

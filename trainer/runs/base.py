@@ -1,0 +1,382 @@
+"""The life of a run, whatever model it trains: its reports, its end, and how it goes on from a checkpoint.
+
+    while True:  validate, checkpoint and report if due -> stop if last -> train -> step
+
+| promise | kept by |
+|---|---|
+| stopped and resumed gives the same curve | a checkpoint at every report holds all that changes |
+| a damaged checkpoint costs time, and nothing else | the one before it is kept, to go on from |
+
+The run neither knows nor asks who listens: what `on_report` raises passes through.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import checkpoint as files
+from ..config.training import Training
+from ..errors import CheckpointError
+from ..memory import peak_memory
+from ..optim.numerics import LossScale
+from ..optim.optimizers import Stepper
+from ..optim.schedule import learning_rate, report_due
+from ..ranks import ALONE, Ranks
+
+
+@dataclass(frozen=True)
+class Report:
+    """One validation: `value` is the loss in nats a token, `step` the place in the run's unit.
+
+    `metrics`: train_loss (mean since the last report, of what is minimised: with `label_smoothing_factor` the
+    smoothed loss), overfitting_gap (value - train_loss), what the run itself measures (perplexity; accuracy),
+    learning_rate and grad_norm (of the last step), tokens_per_second (training alone, and no compiling),
+    host_memory_mb (this process's peak), on CUDA device_memory_mb (this process's peak there since it last
+    began a run: in a pack that of all its runs).
+    """
+
+    step: int
+    value: float
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a run came to.
+
+    `value` is the last validation loss; with early stopping the best, whose weights are kept. `stopped` says
+    why it ended: `finished`, `early` or `diverged` (a loss that is no number, reported as it is). `seconds`
+    (training and validation, not compiling) and `reports` are those of all attempts.
+    """
+
+    value: float
+    steps: int
+    samples: int
+    seconds: float
+    stopped: str
+    reports: tuple[Report, ...]
+    weights: files.Tensors
+
+
+def train_to_end(
+    run: BaseRun,
+    *,
+    on_report: Callable[[Report], None],
+    checkpoint: Path | None = None,
+    resume_from: Path | None = None,
+) -> FitResult:
+    """Train a run to its end: `course` with its steps."""
+    steps = course(run, on_report=on_report, checkpoint=checkpoint, resume_from=resume_from)
+    with closing(run):
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: FitResult = end.value
+                return result
+            run.train()
+
+
+def course(
+    run: BaseRun,
+    *,
+    on_report: Callable[[Report], None],
+    checkpoint: Path | None = None,
+    resume_from: Path | None = None,
+) -> Generator[None, None, FitResult]:
+    """All of a run but its steps: yields whenever the run is to be trained a step further.
+
+    `on_report` is called at every point of the report grid, after the checkpoint of it is written. Where
+    `resume_from` holds a checkpoint the run goes on from there. The report of that checkpoint is made again:
+    it was saved before it was told, so a killed run may not have told it. Earlier ones are not. A damaged
+    checkpoint is removed, which is said on stderr, and the one before it used.
+    Raises `CheckpointError` before anything is trained.
+    """
+    if resume_from is not None and run.resume(resume_from):
+        on_report(run.reports[-1])
+    while True:
+        due = run.due
+        if due is not None:
+            report = run.validate(due)
+            if checkpoint is not None:
+                run.save(checkpoint)
+            on_report(report)
+        if run.stopped is not None:
+            return run.result()
+        yield
+
+
+class BaseRun(ABC):
+    """The state of one training that changes from step to step, and what becomes of it.
+
+    A subclass computes: it makes the steps, and measures. It counts `loss_total` (on the device, of the steps
+    since the last report), `loss_steps` and `loss_tokens`, and keeps the gradient's norm of the last step. Of
+    several processes, each has such a run, and counts its part of `loss_total`.
+    """
+
+    config: Training
+
+    def __init__(
+        self,
+        config: Training,
+        device: torch.device,
+        trained: files.Tensors,
+        optimizer: Stepper,
+        loss_scale: LossScale | None,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        """`trained` are the tensors that a run changes, and a checkpoint holds; `ranks` who trains it."""
+        self.config = config
+        self.ranks = ranks
+        self.device = device
+        self.trained = trained
+        self.optimizer = optimizer
+        self.loss_scale = loss_scale
+        self.step = 0  # optimizer steps done
+        self.reported = 0  # the last report, in the run's unit
+        self.reports: list[Report] = []
+        self.stopped: str | None = None
+        self.best = math.inf
+        self.best_weights: files.Tensors = {}
+        self.stale = 0  # validations since the best one
+        self.train_seconds = self.seconds = 0.0
+        self.loss_total = torch.zeros((), device=device)
+        self.loss_steps = self.loss_tokens = 0
+        self.grad_norm = torch.zeros((), device=device)
+
+    @abstractmethod
+    def train(self) -> None:
+        """One optimizer step."""
+
+    @abstractmethod
+    def evaluate(self) -> tuple[float, dict[str, float]]:
+        """The validation loss, and further numbers to keep beside it."""
+
+    @property
+    @abstractmethod
+    def origin(self) -> dict[str, Any]:
+        """What makes this run this run beside its configuration: its text, its base."""
+
+    @property
+    def due(self) -> int | None:
+        """The report that is to be made before the next step, in the run's unit."""
+        due = report_due(self.config, self.step)
+        return due if due is not None and due > self.reported else None
+
+    def rate_of(self, step: int) -> float:
+        """The learning rate of a step, from the validations so far."""
+        history = [(self.config.steps_to(report.step), report.value) for report in self.reports]
+        return learning_rate(self.config, step, history)
+
+    def validate(self, number: int) -> Report:
+        """Measure, remember, and decide whether this was the last time.
+
+        Whoever trains the run has waited for the device: what that had to do still took no validation's time.
+        """
+        began = time.perf_counter()
+        self.ranks.sum([self.loss_total])
+        train_loss = self.loss_total.item() / self.loss_steps
+        value, own = self.evaluate()
+        metrics = {
+            "train_loss": train_loss,
+            "overfitting_gap": value - train_loss,
+            **own,
+            "learning_rate": self.rate_of(self.step - 1),
+            "grad_norm": self.grad_norm.item(),
+            "tokens_per_second": self.loss_tokens / self.train_seconds,
+            **peak_memory(self.device),
+        }
+        self.seconds += self.train_seconds + time.perf_counter() - began
+        self.train_seconds, self.loss_steps, self.loss_tokens = 0.0, 0, 0
+        self.loss_total.zero_()
+        report = Report(number, value, metrics)
+        self.reported = number
+        self.reports.append(report)
+        self._decide(value)
+        return report
+
+    def _decide(self, value: float) -> None:
+        patience = self.config.early_stopping_patience
+        gained = value < self.best - self.config.early_stopping_min_delta
+        self.stale = 0 if gained else self.stale + 1
+        if value < self.best:
+            self.best = value
+            if self.config.keeps_best:
+                self.best_weights = {name: tensor.clone() for name, tensor in self.weights().items()}
+        if not math.isfinite(value):
+            self.stopped = "diverged"
+        elif self.step >= self.config.total_steps:
+            self.stopped = "finished"
+        elif patience and self.stale >= patience:
+            self.stopped = "early"
+
+    def weights(self) -> files.Tensors:
+        """What is trained: the adapters of all layers, or the whole model."""
+        return {name: tensor.detach() for name, tensor in self.trained.items()}
+
+    @torch.no_grad()
+    def load_weights(self, weights: files.Tensors) -> None:
+        """Take over what `weights` gave."""
+        for name, tensor in self.trained.items():
+            tensor.copy_(weights[name])
+
+    def result(self) -> FitResult:
+        value = self.reports[-1].value
+        if self.best_weights and math.isfinite(value):
+            value = self.best
+            self.load_weights(self.best_weights)
+        samples = self.step * self.config.rows_per_step
+        assert self.stopped is not None
+        return FitResult(
+            value,
+            self.step,
+            samples,
+            self.seconds,
+            self.stopped,
+            tuple(self.reports),
+            self.whole(self.weights()),
+        )
+
+    def save(self, folder: Path) -> None:
+        """Everything that this run needs to go on as if it had not stopped. Called right after `validate`.
+
+        The step is also the place in the data and in the schedule, and with the seed the state of every
+        generator: batches and dropout are drawn from these two alone.
+        """
+        held = self.weights(), self.optimizer.tensors(), self.best_weights
+        weights, optimizer, best = map(self.whole, held)
+        if self.ranks.first:
+            keep = self.config.save_total_limit
+            files.save_checkpoint(folder, weights, optimizer, best, self.state(), keep=keep)
+
+    def whole(self, tensors: files.Tensors) -> files.Tensors:
+        """What this process holds of a run, as one process would; of use in the first of them."""
+        return tensors
+
+    def own(self, tensors: files.Tensors) -> files.Tensors:
+        """The inverse of `whole`: what this process is to hold of it."""
+        return tensors
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to give back)
+        """Give back what only training needed: the run trains no further."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds beside tensors."""
+        return {
+            "identity": self.identity,
+            "step": self.step,
+            "reported": self.reported,
+            "reports": [dataclasses.asdict(report) for report in self.reports],
+            "stopped": self.stopped,
+            "best": self.best,
+            "stale": self.stale,
+            "seconds": self.seconds,
+            "loss_scale": self.loss_scale and self.loss_scale.state(),
+        }
+
+    def resume(self, folder: Path) -> bool:
+        """Go on from the checkpoint in `folder`; False where there is none.
+
+        Raises `CheckpointError` where it belongs to another configuration, corpus or base.
+        """
+        with self.ranks.after_the_first():  # which removes what is damaged
+            found = files.resume_checkpoint(folder)
+        if found is None:
+            return False
+        parts, state = found
+        check_state(folder, state)
+        mine, theirs = self.identity, state["identity"]
+        if differing := [name for name in mine if theirs.get(name) != mine[name]]:
+            told = "; ".join(
+                f"{name}: {theirs.get(name)!r:.200} there, {mine[name]!r} here" for name in differing
+            )
+            raise CheckpointError(
+                f"{folder}: holds the checkpoint of another run ({told}); clear it (hpsearch train: --force)"
+            )
+        parts = {part: self.own(tensors) for part, tensors in parts.items()}
+        check_alike(folder, parts["weights"], self.trained)
+        check_alike(folder, parts["optimizer"], self.optimizer.tensors())
+        check_alike(folder, parts["best"], self.trained if parts["best"] else {})
+        self.load_weights(parts["weights"])
+        self.optimizer.restore(parts["optimizer"])
+        if self.loss_scale:
+            self.loss_scale.restore(state["loss_scale"])
+        self.best_weights = {name: tensor.to(self.device) for name, tensor in parts["best"].items()}
+        self.reports = [Report(**report) for report in state["reports"]]
+        for name in ("step", "reported", "stopped", "best", "stale", "seconds"):
+            setattr(self, name, state[name])
+        return True
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """What makes this run this run: its configuration but for what is `outside`, its text, its base."""
+        values = dataclasses.asdict(self.config)
+        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {
+            **{name: value for name, value in listed.items() if name not in self.config.outside},
+            "objective": self.config.objective,
+            **self.origin,
+        }
+
+
+_STATE: dict[str, tuple[type, ...]] = {  # what a checkpoint holds beside tensors
+    "identity": (dict,),
+    "step": (int,),
+    "reported": (int,),
+    "reports": (list,),
+    "stopped": (str, type(None)),
+    "best": (int, float),
+    "stale": (int,),
+    "seconds": (int, float),
+    "loss_scale": (dict, type(None)),
+}
+
+
+def check_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Raise `CheckpointError` where a checkpoint holds beside its tensors what no run does."""
+    wrong = [name for name, kinds in _STATE.items() if not isinstance(state.get(name, ...), kinds)]
+    if not wrong and not (state["reports"] and all(map(_is_report, state["reports"]))):
+        wrong = ["reports"]
+    if wrong:
+        raise CheckpointError(
+            f"{path}: no checkpoint of a run: {', '.join(wrong)} missing or of another kind"
+        )
+
+
+def _is_report(found: Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and set(found) == {"step", "value", "metrics"}
+        and isinstance(found["step"], int)
+        and isinstance(found["value"], int | float)
+        and isinstance(found["metrics"], dict)
+    )
+
+
+def check_alike(path: Path, found: Mapping[str, Tensor], needed: Mapping[str, Tensor]) -> None:
+    """Raise `CheckpointError` where tensors of a file are not, by name and shape, those that are needed."""
+    for name in sorted(found.keys() | needed.keys()):
+        there, here = (tensors[name].shape if name in tensors else None for tensors in (found, needed))
+        if there != here:
+            told = " where ".join(
+                f"{name:.100} is {'none' if shape is None else list(shape)}{what}"
+                for shape, what in ((there, ""), (here, " in its configuration"))
+            )
+            raise CheckpointError(f"{path}: not the tensors of its configuration: {told}")
+
+
+def perplexity(loss: float) -> float:
+    """Of a loss in nats; of a large one no more than a float holds."""
+    return math.exp(min(loss, 700.0))

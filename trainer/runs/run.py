@@ -1,0 +1,198 @@
+"""A training of hpsearch's own model, from a configuration to a validation loss; its life is in `run`.
+
+| promise | kept by |
+|---|---|
+| the same seed, the same curve, on a CPU bit for bit | all that is random comes from (seed, step) alone |
+| validating more often changes nothing | validation draws nothing, and turns dropout off while it looks |
+| losses compare between trials | all see the same validation tokens, summed and divided by their number |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import checkpoint as files
+from ..config.models import TrainConfig
+from ..data.corpus import load_corpus, train_places, validation_windows, windows_at
+from ..errors import ConfigError
+from ..memory import reset_peak_memory
+from ..model.build import on_device
+from ..model.compiled import clock
+from ..packs.pack import Pack, new_pack
+from ..packs.recordings import Recordings
+from ..ranks import ALONE, Ranks, Share
+from ..seeds import seed_of
+from .base import BaseRun, FitResult, Report, perplexity, train_to_end
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A part of a step: on the host, what its rows are.
+
+    `places` int64 [rows] are those of its windows in the text, `counts` [rows] what the loss of each counts:
+    a row that only fills the last pass up counts nothing. `rate` is the learning rate of the step.
+    """
+
+    places: Tensor
+    counts: Tensor
+    rate: float
+    number: int  # counted from the beginning of the run
+    first: bool  # of its step
+    last: bool
+    share: Share | None  # which rows of the pass these are, where other processes have the others
+
+
+def fit(
+    config: TrainConfig,
+    *,
+    on_report: Callable[[Report], None],
+    checkpoint: Path | None = None,
+    resume_from: Path | None = None,
+    ranks: Ranks = ALONE,
+) -> FitResult:
+    """Train one run, alone: `course` with its steps. `ranks` are the processes that do so together.
+
+    Raises `ConfigError`, `DataError` or `CheckpointError` before anything is trained.
+    """
+    run = Run(config, ranks=ranks)
+    return train_to_end(run, on_report=on_report, checkpoint=checkpoint, resume_from=resume_from)
+
+
+class Run(BaseRun):
+    """A training of hpsearch's own model: what its passes compute from, and how they become steps.
+
+    By itself it is a pack of one; `pack` is the one to train in with others.
+    """
+
+    config: TrainConfig
+
+    def __init__(self, config: TrainConfig, pack: Pack | None = None, ranks: Ranks = ALONE) -> None:
+        config = on_device(config)
+        if ranks.count > 1 and (problems := config.undivided(ranks.strategy)):
+            raise ConfigError(problems)
+        device = torch.device(config.device)
+        self.corpus = load_corpus(
+            config.train_file,
+            config.validation_file,
+            validation_split=config.validation_split,
+            max_length=config.max_length,
+            text_field=config.text_field,
+        )
+        if config.num_train_epochs is not None and config.samples_per_epoch is None:
+            windows = (len(self.corpus.train) - 1) // config.max_length
+            config = dataclasses.replace(config, samples_per_epoch=windows)
+        self.pack = pack or new_pack(config, ranks)
+        trained = self.pack.start(config)
+        optimizer = self.pack.stepper(config, trained)
+        super().__init__(config, device, trained, optimizer, self.pack.numerics.new_loss_scale(), ranks)
+        self.tokens = self.corpus.train.to(self.device)
+        held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
+        self.held = held.to(self.device)
+        self.losses = torch.zeros(-(-len(held) // config.rows_per_look), device=self.device)  # its parts'
+        self.generator = torch.Generator(self.device)  # draws the dropout
+        if self.device.type == "cuda":
+            self.looks = Recordings(self.device)  # of its validation
+        reset_peak_memory(self.device)
+        self._passes: list[Pass] = []  # what is left of this step's batch
+        self._gradient: files.Tensors = {}  # of the passes of this step so far, where it has several
+        if pack is None:
+            self.pack.set([self])
+
+    def train(self) -> None:
+        """One optimizer step, alone in its pack."""
+        began, step = clock(), self.step
+        while self.step == step:
+            self.pack.tick()
+        if self.due is not None:
+            self.pack.wait()
+        self.train_seconds += clock() - began
+
+    def next_pass(self) -> Pass:
+        """What the next pass computes from; the same again until it has `passed`."""
+        if not self._passes:
+            config, rows = self.config, self.config.rows_per_pass
+            places = self.places(self.step)
+            count = torch.full((len(places),), 1 / (config.rows_per_step * config.max_length))
+            if missing := -len(places) % rows:
+                places = torch.cat([places, places[:1].expand(missing)])
+                count = torch.cat([count, torch.zeros(missing)])
+            rate, before = self.rate_of(self.step), self.step * (len(places) // rows)
+            mine = self.ranks.passes(len(places) // rows, rows)
+            for n, share in mine:
+                its, counts = (every[n * rows : (n + 1) * rows] for every in (places, count))
+                if share is not None:
+                    its, counts = share.of(its), share.of(counts)
+                first, last = n == mine[0][0], n == mine[-1][0]
+                self._passes.append(Pass(its, counts, rate, before + n, first, last, share))
+        self.generator.manual_seed(seed_of("dropout", self.config.seed, self._passes[0].number))
+        return self._passes[0]
+
+    def places(self, step: int) -> Tensor:
+        """int64 [rows of a step]: where the windows of a step are."""
+        config = self.config
+        return train_places(self.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=step)
+
+    def windows(self, places: Tensor) -> Tensor:
+        """uint8 [len(places), length + 1]: the run's text there."""
+        return windows_at(self.tokens, places, self.config.max_length)
+
+    def learn(self, done: Pass, loss: Tensor, gradient: files.Tensors, rate: float | Tensor) -> None:
+        """Take in the loss and gradients of a pass, and with the last of a step make it, at that rate.
+
+        Changes nothing but tensors, in place, and waits for nothing: the losses stay on the device until the
+        next report. But in fp16 it does, as a step whose gradients are no finite numbers is left out; it
+        counts as one.
+        """
+        self.loss_total += loss
+        if done.first and not done.last and not self._gradient:
+            self._gradient = {name: torch.empty_like(part) for name, part in gradient.items()}
+        if not done.first:
+            for name, total in self._gradient.items():
+                gradient[name] = total.add_(gradient[name])
+        elif not done.last:
+            for name, total in self._gradient.items():
+                total.copy_(gradient[name])
+        if done.last:
+            self.pack.add_up(self.ranks, gradient)
+        if done.last and (self.loss_scale is None or self.loss_scale.unscale(gradient, self.pack.norm)):
+            self.grad_norm.copy_(self.optimizer.step(gradient, rate))
+
+    def passed(self) -> None:
+        """Go on to the next pass: this one is learned."""
+        done = self._passes.pop(0)
+        if done.last:
+            self.step += 1
+            self.loss_steps += 1
+            self.loss_tokens += self.config.rows_per_step * self.config.max_length
+
+    def evaluate(self) -> tuple[float, dict[str, float]]:
+        """The loss in nats a token, and its perplexity."""
+        value = self.pack.evaluate(self)
+        return value, {"perplexity": perplexity(value)}
+
+    @torch.no_grad()
+    def load_weights(self, weights: files.Tensors) -> None:
+        """Take over what `weights` gave."""
+        super().load_weights(weights)
+        self.pack.set(self.pack.runs)  # whose copies are old now
+
+    def whole(self, tensors: files.Tensors) -> files.Tensors:
+        return self.pack.whole(tensors)
+
+    def own(self, tensors: files.Tensors) -> files.Tensors:
+        return self.pack.own(tensors)
+
+    def close(self) -> None:
+        self.pack.close()
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The hashes of its text and of its base."""
+        return {"corpus_sha256": self.corpus.sha256, "base_sha256": self.pack.origin}

@@ -1,0 +1,169 @@
+"""The learning rate range test: one short run, in which the rate rises until the loss diverges.
+
+Smith 2017, "Cyclical Learning Rates for Training Neural Networks", section 3.3. The rate rises exponentially,
+the loss is smoothed with bias correction, and the run ends where it diverges, as in fastai's and Lightning's
+`lr_find`. One thing is our own: batches differ by more than a few steps teach an adapter, so the curve of a
+fine-tuning would be noise. A second run at no rate sees the same batches with the same dropout, and tells how
+hard each is. The loss of a step is that of its batch, less what the untrained model has there, plus what that
+has on average.
+
+| suggestion | the rate |
+|---|---|
+| `steepest` | where the loss falls fastest (Lightning) |
+| `valley` | two thirds into the longest fall (fastai) |
+| `minimum_tenth` | a tenth of that at the lowest loss (fastai) |
+
+The range to search goes from an order of magnitude below the steepest fall to where the fall is nearly done.
+Of a curve whose last bit falls fastest, it goes from an order of magnitude below its other end.
+The lowest loss itself may come much later: where a model no longer learns, its loss wanders.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..config.models import TrainConfig
+from ..config.training import LENGTHS
+from ..runs.run import Run
+
+SMOOTHING = 0.8  # share of the past; with the batches' own part taken out, so little is enough, and lags less
+DIVERGED = 2.0  # times the best loss; a model that knows nothing has ln 256, so fastai's 4 might never come
+LEAST_FALL = 0.01  # of the loss at the start; less than that is no fall
+NEARLY = 0.98  # of the fall
+NO_RATE = 1e-30  # changes no weight: it is lost in rounding
+
+
+@dataclass(frozen=True)
+class Point:
+    """One step: its rate, the loss of its batch (nats a token), and the smoothed one by then."""
+
+    step: int
+    learning_rate: float
+    loss: float
+    smoothed: float
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a curve says: three single rates, and a range to search."""
+
+    steepest: float
+    valley: float
+    minimum_tenth: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class RangeTest:
+    """A curve, and what it says; no proposal where the loss does not fall."""
+
+    points: tuple[Point, ...]
+    diverged: bool  # the run ended before its last step
+    proposal: Proposal | None
+
+
+def range_test(
+    config: TrainConfig,
+    *,
+    low: float,
+    high: float,
+    steps: int,
+    on_point: Callable[[Point], None] = lambda point: None,
+) -> RangeTest:
+    """Train `steps` steps from the rate `low` to `high`, fewer where the loss diverges.
+
+    Of `config` all counts but its learning rate, its schedule and its length. `on_point` is told each step.
+    """
+    length: dict[str, int | None] = dict.fromkeys(LENGTHS) | {"max_steps": steps}
+    flat = {"lr_scheduler": "constant", "warmup_ratio": 0.0, "warmup_steps": 0}
+    plain = dataclasses.replace(config, **flat, **length)  # type: ignore[arg-type]   # each its own type
+    run, untrained = Run(plain), Run(plain)
+    rates = np.geomspace(low, high, steps).tolist()
+    losses, hardness = [], []
+    points: list[Point] = []
+    for step, rate in enumerate(rates):
+        losses.append(loss_of_step(run, rate))
+        hardness.append(loss_of_step(untrained, NO_RATE))
+        if not math.isfinite(losses[-1]):
+            return _conclude(losses[:-1], hardness[:-1], rates, diverged=True)
+        points = _points(losses, hardness, rates)
+        on_point(points[-1])
+        if has_diverged([point.smoothed for point in points]):
+            return _conclude(losses, hardness, rates, diverged=step + 1 < steps)
+    return _conclude(losses, hardness, rates, diverged=False)
+
+
+def loss_of_step(run: Run, rate: float) -> float:
+    """Train one step at a rate; the loss of its batch before the step, in nats a token."""
+    run.config = dataclasses.replace(run.config, learning_rate=rate)  # its schedule is constant
+    run.loss_total.zero_()
+    run.train()
+    return run.loss_total.item()
+
+
+def _conclude(
+    losses: Sequence[float], hardness: Sequence[float], rates: Sequence[float], *, diverged: bool
+) -> RangeTest:
+    points = tuple(_points(losses, hardness, rates))
+    found = proposal([point.learning_rate for point in points], [point.smoothed for point in points])
+    return RangeTest(points, diverged, found)
+
+
+def _points(losses: Sequence[float], hardness: Sequence[float], rates: Sequence[float]) -> list[Point]:
+    typical = sum(hardness) / len(hardness) if hardness else 0.0
+    told = [loss - hard + typical for loss, hard in zip(losses, hardness, strict=True)]
+    return [
+        Point(step, rates[step], loss, smooth)
+        for step, (loss, smooth) in enumerate(zip(told, smoothed(told), strict=True))
+    ]
+
+
+def smoothed(losses: Sequence[float]) -> list[float]:
+    """The exponential mean of the losses up to each, corrected for having begun at 0."""
+    mean, found = 0.0, []
+    for count, loss in enumerate(losses, start=1):
+        mean = SMOOTHING * mean + (1 - SMOOTHING) * loss
+        found.append(mean / (1 - SMOOTHING**count))
+    return found
+
+
+def has_diverged(losses: Sequence[float]) -> bool:
+    """Whether the last of the smoothed losses is far above the best, and worse than the first."""
+    return losses[-1] > max(losses[0], DIVERGED * min(losses))
+
+
+def proposal(rates: Sequence[float], losses: Sequence[float]) -> Proposal | None:
+    """What a curve of smoothed losses says; None where they do not fall."""
+    if len(losses) < 3:
+        return None
+    lowest = int(np.argmin(losses))
+    if losses[0] - losses[lowest] < LEAST_FALL * losses[0]:
+        return None
+    nearly = losses[0] - NEARLY * (losses[0] - losses[lowest])
+    done = next(place for place, loss in enumerate(losses) if loss <= nearly)
+    slopes = np.gradient(np.asarray(losses), np.log(rates))[: lowest + 1]
+    steepest = rates[int(np.argmin(slopes))]
+    return Proposal(
+        steepest=steepest,
+        valley=rates[_valley(losses)],
+        minimum_tenth=rates[lowest] / 10,
+        low=max(rates[0], min(steepest, rates[done]) / 10),
+        high=rates[done],
+    )
+
+
+def _valley(losses: Sequence[float]) -> int:
+    """The place two thirds into the longest fall: the longest subsequence in which each loss is lower."""
+    length, begin = [1] * len(losses), list(range(len(losses)))
+    for here, loss in enumerate(losses):
+        for before in range(here):
+            if losses[before] > loss and length[before] >= length[here]:
+                length[here], begin[here] = length[before] + 1, begin[before]
+    end = int(np.argmax(length))
+    return begin[end] + (end - begin[end]) * 2 // 3
