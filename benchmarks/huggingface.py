@@ -14,7 +14,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from hpsearch.objectives.hf_base import LINEARS, gpt2
+from hpsearch.objectives.hf_lora.base import LINEARS, gpt2
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.runs.run import Run
 

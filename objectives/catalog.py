@@ -75,6 +75,10 @@ BUILT_IN: Mapping[str, Needs] = {
     "keras": Needs(("keras", "torch", "sklearn", "skops"), "keras", later=("keras",)),
     "hf_lora": Needs(("transformers", "peft"), "hf"),
 }
+_MODULES = {
+    **{name: f"gpt.{name}" for name in ("lora", "pretrain")},
+    **{name: f"tables.{name}" for name in ("sklearn", "xgboost", "lightgbm", "catboost", "keras")},
+}  # where it is not the name
 
 
 def is_built_in(objective: str | Sequence[str]) -> bool:
@@ -172,7 +176,7 @@ def can_pack(objective: str | list[str]) -> bool:
 
 def packed(name: str, within: Callable[[Trial], AbstractContextManager[None]]) -> PackedObjective:
     """What runs several trials of a built-in objective at once; `within` as `built_in.Packed` has it."""
-    from .built_in import Packed
+    from .runs import Packed
 
     config = trainer_config(name)
     assert config is not None
@@ -405,7 +409,7 @@ def footprint(objective: str | list[str], params: Mapping[str, Any], *, cuda: bo
 
 
 def _module(name: str) -> ObjectiveModule:
-    return cast(ObjectiveModule, import_module(f".{name}", __package__))
+    return cast(ObjectiveModule, import_module(f".{_MODULES.get(name, name)}", __package__))
 
 
 def _present(name: str) -> tuple[str, ...]:

@@ -59,13 +59,13 @@ def resolve(described: dict[str, Any], *, metric: str, processes: int = 1) -> Ob
         function: Objective = pickle.loads(base64.b64decode(described["function"]))
         return function
     if "command" in described:
-        from .command import CommandObjective
+        from .user.command import CommandObjective
 
         return CommandObjective(described["command"], metric, processes, described.get("parameters", ()))
     name = described["name"]
     if is_built_in(name):
         return load(name)
-    from .python import load_function
+    from .user.function import load_function
 
     return load_function(name)
 
@@ -73,7 +73,7 @@ def resolve(described: dict[str, Any], *, metric: str, processes: int = 1) -> Ob
 def check_name(name: str) -> None:
     """Raise `ObjectiveError` where no objective can have this name; nothing of it is imported."""
     if ":" in name:
-        from .python import find_source
+        from .user.function import find_source
 
         find_source(name)
     else:

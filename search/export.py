@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..objectives.command import absent
-from ..objectives.config_file import copies
-from ..objectives.shell import said
-from ..objectives.told import changed, options, unsaid
+from ..objectives.user.command import absent
+from ..objectives.user.config_file import copies
+from ..objectives.user.shell import said
+from ..objectives.user.told import changed, options, unsaid
 from ..spaces import Choice, Derived, Range, Spec
 from ..spaces.document import written
 from ..spaces.relations import reads

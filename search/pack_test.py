@@ -31,7 +31,7 @@ Watch = Callable[[str, int, int | None], None]  # what is done, how far it is, o
 
 @dataclass(frozen=True)
 class Trained:
-    """A configuration, and what its two runs came to; as `objectives.pack_test` says it."""
+    """A configuration, and what its two runs came to; as `objectives.gpt.pack_test` says it."""
 
     params: dict[str, Any]
     wild: bool  # made to diverge
@@ -99,11 +99,11 @@ def pack_test(spec: Spec, *, trials: int, seed: int, watch: Watch) -> Outcome:
 
 
 def _compared(asked: list[dict[str, Any]], threads: int, watch: Watch) -> list[dict[str, Any]]:
-    """What `objectives.pack_test` prints."""
+    """What `objectives.gpt.pack_test` prints."""
     watch("each trial alone", 0, len(asked))
     found: list[dict[str, Any]] = []
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "hpsearch.objectives.pack_test"],
+        [sys.executable, "-P", "-m", "hpsearch.objectives.gpt.pack_test"],
         env=environment(threads),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -88,7 +88,7 @@ def own_code(spec: Spec) -> str | None:
         return f"each trial runs {shlex.join(spec.objective.command)} in {folder}, as {user}"
     if known_parameters(spec.objective) is not None:
         return None
-    from ..objectives.python import find_source
+    from ..objectives.user.function import find_source
 
     function = spec.objective.rpartition(":")[2]
     return f"each trial runs {function}() of {find_source(spec.objective)}, as {user}"
@@ -169,10 +169,10 @@ def _unfilled(spec: Spec) -> Iterator[Issue]:
 
 def _unusable_words(spec: Spec, command: Sequence[str]) -> Iterator[Issue]:
     """Words of a command that would stand for nothing, or take a parameter's place; files that are none."""
-    from ..objectives.command import OWN, unknown_macro
-    from ..objectives.config_file import check_config
-    from ..objectives.shell import said
-    from ..objectives.told import overriding
+    from ..objectives.user.command import OWN, unknown_macro
+    from ..objectives.user.config_file import check_config
+    from ..objectives.user.shell import said
+    from ..objectives.user.told import overriding
 
     for place, word in enumerate(command):
         told = unknown_macro(word, [*OWN, *spec.passed])
@@ -419,7 +419,7 @@ def _unread(spec: Spec) -> list[Issue]:
     """Parameters that a user's function never reads, where its source can tell."""
     if not isinstance(spec.objective, str) or ":" not in spec.objective:
         return []
-    from ..objectives.python import parameters_read
+    from ..objectives.user.function import parameters_read
 
     read = parameters_read(spec.objective)
     if read is None:

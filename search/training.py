@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..objectives.base import ObjectiveError, TrialStopped
 from ..objectives.catalog import export, identifying, training_config
-from ..objectives.command import flat
-from ..objectives.config_file import copies
 from ..objectives.resolve import describe, reports_again, resolve
-from ..objectives.told import changed
+from ..objectives.user.command import flat
+from ..objectives.user.config_file import copies
+from ..objectives.user.told import changed
 from ..storage.files import file_name
 from .document import Document, check, load_document
 from .durations import counted

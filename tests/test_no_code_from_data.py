@@ -47,16 +47,16 @@ ALLOWED = {
         "import_module",
     ): "a built-in objective's module and packages, by their names in BUILT_IN",
     (
-        "objectives/config_file.py",
+        "objectives/user/config_file.py",
         "yaml.load",
     ): "a script's own configuration: its tags stay tags, nothing is made",
-    ("objectives/told.py", ".load"): "a word of a command, by the safe kind",
-    ("objectives/config_file.py", "YAML() of another type than safe"): "the same, with its comments",
-    ("objectives/sklearn.py", "import_module"): "a part of scikit-learn, by its name in ESTIMATORS",
-    ("objectives/columns.py", "skops.io.load"): "a model, of scikit-learn's and numpy's types alone",
+    ("objectives/user/told.py", ".load"): "a word of a command, by the safe kind",
+    ("objectives/user/config_file.py", "YAML() of another type than safe"): "the same, with its comments",
+    ("objectives/tables/sklearn.py", "import_module"): "a part of scikit-learn, by its name in ESTIMATORS",
+    ("objectives/tables/columns.py", "skops.io.load"): "a model, of scikit-learn's and numpy's types alone",
     ("search/backends/__init__.py", "import_module"): "a backend's, by its name in a table",
-    ("objectives/python.py", "import_module"): "what the space's `objective:` names",
-    ("objectives/python.py", "exec_module"): "the same, where it names a file",
+    ("objectives/user/function.py", "import_module"): "what the space's `objective:` names",
+    ("objectives/user/function.py", "exec_module"): "the same, where it names a file",
 }
 OWN_LOADERS = {"json.loads", "json.load", "spaces.load", "spaces.loads"}
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ...objectives.command import signal_name
-from ...objectives.ranks import STRATEGY
+from ...objectives.processes import STRATEGY
+from ...objectives.user.command import signal_name
 from ...storage.files import OUTPUT, shorten
 from ..errors import SearchError, why
 from .protocol import Channel, Message, end_session

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from ...objectives.writing import SIGNALLING, await_still, being_written, set_aside
+from ...objectives.user.writing import SIGNALLING, await_still, being_written, set_aside
 from ...storage.files import is_of_a_checkpoint
 
 Message = dict[str, Any]

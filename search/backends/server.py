@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, NoReturn
 
 from ...objectives.base import Objective, TrialStopped
 from ...objectives.catalog import PackedObjective, is_built_in, packed
-from ...objectives.output import LOOK_SECONDS
 from ...objectives.resolve import reports_again, resolve
+from ...objectives.user.output import LOOK_SECONDS
 from ...storage.files import OUTPUT, locked, make_folder, opened
 from ..trial import FolderTrial, Report, as_number, failure_of
 from .protocol import Channel, Message, end_session

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...objectives.told import Told, beside
+from ...objectives.user.told import Told, beside
 from ..errors import UsageError
 from ..yaml_text import one_line, text_of
 from . import axolotl, llamafactory, trl

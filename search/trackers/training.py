@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ...objectives.command import flat
+from ...objectives.user.command import flat
 from ...storage.files import METRICS
 from ..document import Document
 from ..export import write

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from hpsearch.objectives import lora, pretrain
 from hpsearch.objectives.base import TrialStopped
 from hpsearch.objectives.catalog import export, known_parameters
+from hpsearch.objectives.gpt import lora, pretrain
 from hpsearch.search.plan import check_objective, plan_of, warnings
 from hpsearch.spaces import load
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.artifacts.exceptions import ArtifactNotFound
 
-from hpsearch.objectives.writing import set_aside
+from hpsearch.objectives.user.writing import set_aside
 from hpsearch.storage import StorageError
 from hpsearch.storage.files import (
     CHECKPOINT,

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from hpsearch.objectives.catalog import training_config
-from hpsearch.objectives.ranks import meeting
+from hpsearch.objectives.processes import meeting
 from hpsearch.trainer.config.training import Training
 from hpsearch.trainer.ranks import ALONE, Group, Ranks, joined
 from hpsearch.trainer.runs.base import BaseRun, Report, train_to_end
@@ -64,7 +64,7 @@ def in_one(config: Training, folder: Path | None = None) -> list[list[float]]:
 
 def new_run(config: Any, ranks: Ranks = ALONE) -> BaseRun:
     if config.objective == "hf_lora":
-        from hpsearch.objectives.hf_run import HfRun
+        from hpsearch.objectives.hf_lora.run import HfRun
 
         return HfRun(config, ranks)
     return Run(config, ranks=ranks)

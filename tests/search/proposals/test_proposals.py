@@ -15,8 +15,8 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hpsearch.objectives.command import expand
 from hpsearch.objectives.guides import first_range
+from hpsearch.objectives.user.command import expand
 from hpsearch.search.api import open_study
 from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError

@@ -1,0 +1,27 @@
+"""The objective `lora`: fine-tune low-rank adapters of the base, and return the validation loss.
+
+Its parameters are the fields of `hpsearch.trainer.config.models.LoraConfig`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...trainer.config.models import LoraConfig as Config
+from ..base import Trial
+
+__all__ = ["Config", "export", "train"]
+
+
+def train(trial: Trial) -> float:
+    """The validation loss in nats a byte."""
+    from ..runs import train_with
+
+    return train_with(Config, trial)
+
+
+def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
+    """The files of `hpsearch.trainer.output.export`."""
+    from ...trainer.output.export import export
+
+    return export(checkpoint, folder, merge=merge)

@@ -1,0 +1,27 @@
+"""The objective `pretrain`: train the small GPT from scratch, and return the validation loss.
+
+Its parameters are the fields of `hpsearch.trainer.config.models.PretrainConfig`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...trainer.config.models import PretrainConfig as Config
+from ..base import Trial
+
+__all__ = ["Config", "export", "train"]
+
+
+def train(trial: Trial) -> float:
+    """The validation loss in nats a byte."""
+    from ..runs import train_with
+
+    return train_with(Config, trial)
+
+
+def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
+    """The files of `hpsearch.trainer.output.export`."""
+    from ...trainer.output.export import export
+
+    return export(checkpoint, folder, merge=merge)

@@ -1,0 +1,100 @@
+"""What a finished `hf_lora` leaves to its user, as peft and transformers write it.
+
+| file | what it is |
+|---|---|
+| `adapter_config.json`, `adapter_model.safetensors` | what `PeftModel.from_pretrained` puts on the base |
+| `labels.json` | of a classification: the class of each number |
+| the tokenizer's files | as the adapters were trained with |
+| `merged/`, where it is asked for | the base with the adapters added in: a model of transformers |
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...trainer.anew import write_anew
+from ...trainer.checkpoint import CHECKPOINT, load_checkpoint
+from ...trainer.config.rules import known_parameters
+from ...trainer.errors import CheckpointError
+from . import Config
+from .model import load_model, load_tokenizer, trained_tensors, with_adapters
+from .run import base_of
+
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+LABELS, MERGED = "labels.json", "merged"
+
+
+def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
+    """Write the adapters of the run whose checkpoint is in `checkpoint`; returns the files.
+
+    With early stopping these are the best ones, else the last. Raises `CheckpointError` where there is no
+    checkpoint, or the base of the adapters is another one now, and `OSError` where nothing can be written.
+    """
+    if not (checkpoint / CHECKPOINT).exists():
+        raise CheckpointError(f"{checkpoint}: no checkpoint to export")
+    parts, state = load_checkpoint(checkpoint / CHECKPOINT)
+    identity = state["identity"]
+    known = known_parameters(Config)
+    # Whatever it trained in: what a run learns is fp32, and its base need not be in 4 bits to add to it.
+    plain = {"load_in_4bit": False, "gradient_checkpointing": False, "device": "cpu"}
+    config = Config.from_params({name: value for name, value in identity.items() if name in known} | plain)
+    model, tokenizer = _model(config, identity)
+    with torch.no_grad():
+        for name, tensor in trained_tensors(model).items():
+            tensor.copy_((parts["best"] or parts["weights"])[name])
+    if merge:
+        _check_shared(model)
+    try:
+        return _write(model, tokenizer, identity["classes"], folder, merge=merge)
+    except OSError:
+        raise
+    except Exception as error:  # of safetensors, tokenizers: each has its own for a full disk
+        raise OSError(f"{folder}: the model cannot be written: {error}") from error
+
+
+def _write(model: Any, tokenizer: Any, classes: list[str], folder: Path, *, merge: bool) -> list[Path]:
+    model.save_pretrained(folder)
+    left = [folder / name for name in ADAPTER]
+    left += map(Path, tokenizer.save_pretrained(folder))
+    if classes:
+        names = dict(enumerate(classes))
+        write_anew(folder / LABELS, json.dumps(names, indent=2) + "\n")
+        left.append(folder / LABELS)
+    if merge:
+        model.merge_and_unload().save_pretrained(folder / MERGED)
+        tokenizer.save_pretrained(folder / MERGED)
+        left += sorted((folder / MERGED).iterdir())
+    return left
+
+
+def _check_shared(model: Any) -> None:
+    """Raise `CheckpointError` where adding adapters to a layer's weights would change another layer too."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name.removeprefix("base_model.model."))
+    for same in names.values():
+        layers = [name.rpartition(".")[0] for name in same]
+        adapted = [layer for layer in layers if layer.endswith(".base_layer")]
+        if adapted and len(layers) > 1:
+            other = next(layer for layer in layers if layer != adapted[0]).removesuffix(".base_layer")
+            raise CheckpointError(
+                f"--merge: {adapted[0].removesuffix('.base_layer')} has an adapter and shares its weights "
+                f"with {other}, which would change too; without --merge the adapter alone is left"
+            )
+
+
+def _model(config: Config, identity: dict[str, Any]) -> tuple[Any, Any]:
+    """The base with adapters, and its tokenizer. Raises `CheckpointError` where it is another base."""
+    folder, sha256 = base_of(config)
+    if sha256 != identity["base_sha256"]:
+        raise CheckpointError(
+            f"the adapters belong to the model {identity['base_sha256']}; {folder} is {sha256}"
+        )
+    tokenizer = load_tokenizer(folder)
+    classes = tuple(identity["classes"])
+    model, new = load_model(config, folder, tokenizer, classes, torch.device("cpu"), torch.float32)
+    return with_adapters(config, model, new), tokenizer

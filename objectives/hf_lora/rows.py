@@ -1,0 +1,268 @@
+"""Rows to learn from, with the place that each is from: what stands in them, and which are to validate on.
+
+| file | a row is |
+|---|---|
+| `*.jsonl`, `*.ndjson` | a line with a record |
+| `*.json` | a record of the one list that it holds |
+| `*.csv`, `*.tsv` | a line under the line of names |
+| any other text | the file |
+| a folder, `*.gz` | what is in it, by the same names |
+| `english`, `python` | the part to train on, and the part to validate on, of what Python carries |
+
+The fields of a record are those of `texts`, or the ones that the configuration names; `messages` are written
+as the tokenizer's chat template has them, where there is one, and of them the last answer is learned. Blank
+rows are left out. Which rows are to validate on follows from `split_seed` and what they say: so large a share
+of each class, equal rows together.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...trainer.config.training import NAMED_CORPORA
+from ...trainer.data import corpus
+from ...trainer.data.texts import (
+    RECORDS,
+    TextFile,
+    at,
+    decoded,
+    divided,
+    fields_of,
+    list_files,
+    read_files,
+    records,
+)
+from ...trainer.errors import DataError
+from ...trainer.notices import say
+
+if TYPE_CHECKING:
+    from . import Config
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+LABEL = "label"  # the field of a class, where none is named
+_NUMBER = re.compile("-?[0-9]{1,18}")  # of a class; what is longer is a name
+csv.field_size_limit(sys.maxsize)  # a text may be longer than the 128 KiB that csv takes by default
+
+Chat = Callable[[list[dict[str, Any]]], tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """`text` is to be learned; `prompt` is given, None where a text stands alone; `label` is its class."""
+
+    place: str
+    text: str
+    prompt: str | None = None
+    label: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells rows apart: all they say."""
+        return corpus.fingerprint(json.dumps([self.prompt, self.text.strip(), self.label]).encode())
+
+
+def split_rows(config: Config, chat: Chat | None) -> tuple[list[Row], list[Row]]:
+    """(train, validation) rows of a configuration, each at least one. Raises `DataError`.
+
+    What is left out is said on stderr.
+    """
+    if config.train_file in NAMED_CORPORA:
+        parts = corpus.split_documents(corpus.named_documents(config.train_file), config.validation_split)
+        train, held = ([Row(config.train_file, part.decode())] for part in parts)
+        return train, held
+    rows = _rows(config.train_file, config, chat)
+    if config.validation_file is None:
+        train, held = _dealt(rows, config)
+    else:
+        held = _rows(config.validation_file, config, chat)
+        known = {row.fingerprint for row in held}
+        train = [row for row in rows if row.fingerprint not in known]
+        if left_out := len(rows) - len(train):
+            say(f"{config.train_file}: {left_out} of its rows are in validation_file too and left out")
+    for part, found, where in (
+        ("train", train, config.train_file),
+        ("validate", held, config.validation_file),
+    ):
+        if not found:
+            raise DataError(
+                f"{where or config.train_file}: {len(rows)} rows leave none to {part} on: bring more"
+            )
+    return train, held
+
+
+def _dealt(rows: list[Row], config: Config) -> tuple[list[Row], list[Row]]:
+    """Whole rows; where few texts are long, the end of one."""
+    salt = f"{config.split_seed} "
+    texts = [row for row in rows if row.prompt is None and row.label is None]
+    parts = (
+        corpus.deal([row.text.encode() for row in texts], config.validation_split, salt)
+        if texts
+        else ([], [])
+    )
+    train, held = (
+        [Row(config.train_file, text.decode(errors="ignore")) for text in part] for part in parts
+    )  # a cut may go through a letter
+    classes: dict[str | None, list[tuple[str, Row]]] = {}
+    for row in rows:
+        if row.prompt is not None or row.label is not None:
+            classes.setdefault(row.label, []).append((salt + row.fingerprint, row))
+    for same in classes.values():
+        chosen = corpus.held_out(Counter(name for name, _ in same), config.validation_split * len(same))
+        for name, row in same:
+            (held if name in chosen else train).append(row)
+    return train, held
+
+
+def _rows(path: str, config: Config, chat: Chat | None) -> list[Row]:
+    """The rows of a file or folder that are not blank."""
+    files, left_out = read_files(list_files(Path(path)))
+    if left_out:
+        say(left_out)
+    found, blank = [], 0
+    for file in files:
+        for place, record in _records(file):
+            with at(place):
+                row = _row(place, record, config, chat)
+                f"{row.prompt}{row.text}{row.label}".encode()  # half a character is told here, with its place
+            if row.text.strip():
+                found.append(row)
+            else:
+                blank += 1
+    if blank:
+        say(f"{path}: left out {blank} of {blank + len(found)} rows: nothing in them is to be learned")
+    return found
+
+
+def _records(file: TextFile) -> Iterator[tuple[str, Any]]:
+    """The place of each record, and what it holds; of a plain text itself."""
+    name, text = Path(file.path.name.lower().removesuffix(".gz")), decoded(file)
+    if name.suffix in RECORDS:
+        yield from records(file.path, text)
+    elif name.suffix == ".json":
+        yield from _list_items(file.path, text)
+    elif name.suffix in SEPARATORS:
+        yield from _lines(file.path, text, SEPARATORS[name.suffix])
+    else:
+        yield str(file.path), text
+
+
+def first_fields(path: str) -> frozenset[str] | None:
+    """The fields of the first record of a file or folder; None where nobody can tell."""
+    try:
+        files, _ = read_files(list_files(Path(path)))
+        _, record = next(_records(files[0]))
+    except (DataError, LookupError, StopIteration):
+        return None
+    return frozenset(record) if isinstance(record, dict) else frozenset()
+
+
+def _list_items(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    """The items of a list in JSON, each with the line that it begins in."""
+    decoder, begin, line = json.JSONDecoder(), _past_blanks(text, 0), 1
+    if text[begin : begin + 1] != "[":
+        raise DataError(f"{path}:1: found no list; needs [{{...}}, ...], or a .jsonl with a record a line")
+    line += text.count("\n", 0, begin)
+    end, sign = _past_blanks(text, begin + 1), ","
+    if text[end : end + 1] == "]":
+        sign, end = "]", end + 1
+    while sign == ",":
+        line += text.count("\n", begin, end)
+        begin = end
+        with at(f"{path}:{line}"):
+            item, end = decoder.raw_decode(text, begin)
+        yield f"{path}:{line}", item
+        end = _past_blanks(text, end)
+        sign = text[end : end + 1]
+        end = _past_blanks(text, end + 1) if sign == "," else end + 1
+    line += text.count("\n", begin, end)
+    if sign != "]":
+        raise DataError(f"{path}:{line}: found {sign or 'the end'!r}, needs , or ] after an item of the list")
+    if (rest := _past_blanks(text, end)) < len(text):
+        line += text.count("\n", end, rest)
+        raise DataError(f"{path}:{line}: found {text[rest]!r} after the list, needs one list alone")
+
+
+def _past_blanks(text: str, begin: int) -> int:
+    while begin < len(text) and text[begin] in " \t\r\n":
+        begin += 1
+    return begin
+
+
+def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[str, Any]]:
+    """The lines of a table, by the names in its first one. A field in quotes may go over several lines."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    names: list[str] | None = None
+    line = 1
+    try:
+        for values in reader:
+            place, line = f"{path}:{line}", reader.line_num + 1
+            if not values:
+                continue
+            if names is None:
+                names = values
+                if twice := [name for name, count in Counter(names).items() if name and count > 1]:
+                    raise DataError(f"{place}: found two columns {twice[0]!r}, needs a name for each")
+                continue
+            if len(values) != len(names):
+                raise DataError(
+                    f"{place}: found {len(values)} fields, needs {len(names)}: {', '.join(names)}"
+                )
+            yield place, dict(zip(names, values, strict=True))
+    except csv.Error as error:
+        raise DataError(f"{path}:{line}: {error}") from error
+
+
+def _row(place: str, record: Any, config: Config, chat: Chat | None) -> Row:
+    """What a record says to a task. Raises `DataError` where that is not what it needs."""
+    if isinstance(record, str) and config.task == "causal_lm":
+        return Row(place, record)
+    if config.task == "sequence_classification":
+        return _labelled(place, record, config)
+    if config.prompt_field and isinstance(record, dict):
+        record = {
+            "prompt": _field(record, config.prompt_field, "prompt_field"),
+            "completion": _field(record, str(config.completion_field), "completion_field"),
+        }
+    if chat and isinstance(record, dict) and "messages" in record and config.text_field is None:
+        divided(record, None)  # so that they are messages
+        prompt, text = chat(record["messages"])
+    else:
+        prompt, text = divided(record, config.text_field)
+    given = prompt or (isinstance(record, dict) and "prompt" in record)
+    if config.task == "seq2seq_lm" and not given:
+        raise DataError(f"found the fields {fields_of(record)}, needs a prompt and its completion")
+    return Row(place, text, prompt if given else None)
+
+
+def _labelled(place: str, record: Any, config: Config) -> Row:
+    if not isinstance(record, dict):
+        raise DataError('found no record, needs one such as {"text": "...", "label": "..."}')
+    label = record.get(config.label_field or LABEL)
+    if isinstance(label, bool) or not isinstance(label, str | int) or label == "":
+        named = f'"{config.label_field or LABEL}" (label_field)'
+        raise DataError(
+            f"found the fields {fields_of(record)}, needs a class, text or a whole number, in {named}"
+        )
+    return Row(place, _field(record, config.text_field or "text", "text_field"), label=str(label))
+
+
+def _field(record: dict[str, Any], name: str, parameter: str) -> str:
+    found = record.get(name)
+    if not isinstance(found, str):
+        raise DataError(f'found the fields {fields_of(record)}, needs text in "{name}" ({parameter})')
+    return found
+
+
+def names_of(labels: Sequence[str]) -> tuple[str, ...]:
+    """The classes in their order: numbers by their size, words by their letters."""
+    words = sorted(set(labels))  # first: 1 and 01 are two classes, in the same order in every process
+    return tuple(sorted(words, key=int) if all(map(_NUMBER.fullmatch, words)) else words)

@@ -1,0 +1,333 @@
+"""Any script, in any language, as an objective: started once per trial, and read as it prints (`reports`).
+
+The script learns its parameters from its arguments. Its last report is the trial's value.
+
+Where a trial has several processes the script is started in each, with torchrun's variables (`ranks`). The
+reports of rank 0 count; what the others print is in the trial's output. They end together: when one of them
+fails, and when the trial does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ..base import NothingReported, ObjectiveError, ScriptError, Trial
+from ..processes import meeting
+from ..reports import Lines, Printed, Reports
+from .config_file import CONFIG, copies, write_config
+from .output import LOOK_SECONDS, SILENCE_SECONDS, Output, Process
+from .shell import MACRO, said
+from .writing import SIGNALLING, State, half_written, let_write, set_aside, unfinished
+
+TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
+LATE_SECONDS = 0.5  # of silence, after which several reports at once are late
+# Their programs print at once, into a pipe too, and what is read here.
+READABLE = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "GFORTRAN_UNBUFFERED_PRECONNECTED": "y"}
+# Words that stand for several; those of W&B sweeps.
+LISTS = ("env", "interpreter", "args", "args_no_hyphens", "args_no_boolean_flags", "args_json")
+OWN = ("seed", "checkpoint", "resume_from", "run")  # what each trial has of its own
+
+
+class CommandObjective:
+    """Runs a command for each trial.
+
+    Macros are those of W&B sweeps, `${name}` for one parameter, `${seed}`, `${checkpoint}`, `${resume_from}`
+    and `${run}` for what is the trial's own, and `${config:FILE}` for the path of a copy of a configuration
+    file that has the trial's values in it. What names one of the space's `parameters` that a trial does not
+    have, for its condition is not met, falls away.
+    """
+
+    def __init__(
+        self, command: list[str], metric: str, processes: int = 1, parameters: Collection[str] = ()
+    ) -> None:
+        self._command = command
+        self._parameters = parameters
+        self._metric = metric
+        self._processes = processes
+
+    def __call__(self, trial: Trial, /) -> float:
+        own = own_values(trial)
+        params = flat(trial.params)
+        words = expand(said(self._command, absent(self._parameters, params)), params, own)
+        environment = os.environ | READABLE | {"HPSEARCH_TRIAL": str(trial.number)}
+        environment |= {f"HPSEARCH_{name.upper()}": as_text(value) for name, value in own.items()}
+        ranks: list[Process] = []
+        delivery = _Delivery(trial)
+        written: dict[Path, State] = {}
+        with meeting(self._processes) as variables:
+            try:
+                for rank, its in enumerate(variables):
+                    ranks.append(_started(words, environment | its, leads=rank == 0))
+                with Output(ranks) as output:
+                    try:
+                        return self._follow(words[0], ranks, output, delivery)
+                    except BaseException:
+                        written = let_write(ranks, trial.checkpoint, output, delivery.times)
+                        _terminate(ranks, output)
+                        raise
+            finally:
+                with SIGNALLING:
+                    half = half_written(ranks, trial.checkpoint)
+                    _kill_groups(ranks)  # what the script started and left behind
+                    set_aside([*half, *unfinished(written)])
+
+    def _follow(self, name: str, ranks: Sequence[Process], output: Output, delivery: _Delivery) -> float:
+        """Pass the reports of rank 0 on as they come, until all ranks have ended; the last value."""
+        lines, reports = Lines(), Reports(self._metric)
+        for piece in output.pieces():
+            found = [report for line in lines.feed(piece.text) for report in reports.read(line)]
+            delivery.add(found, piece.waited)
+        delivery.add([report for line in lines.end() for report in reports.read(line)])
+        _wait(name, ranks, output)
+        if delivery.value is None:
+            raise NothingReported(
+                f'the command ended without reporting "{self._metric}"; it prints lines such as '
+                + json.dumps({"step": 1, self._metric: 0.5}),
+                detail=_in_words(reports.near_misses, output.last_errors(0)),
+            )
+        if reports.unusable:
+            told = f"what it printed is no report: {' and '.join(reports.unusable)}"
+            delivery.trial.remark("unusable", told)
+        return delivery.value
+
+
+class _Delivery:
+    """The reports of one attempt on their way to its trial."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.value: float | None = None  # of the last report
+        self.times: list[int] = []  # of the last two reports, in nanoseconds as files have them
+        self._last: int | None = None  # step
+        self._counts = True  # as long as it tells no steps
+
+    def add(self, found: Sequence[Printed], waited: float = 0.0) -> None:
+        """Report what was found at once after so many seconds of silence.
+
+        Several reports after a long silence were printed one by one, and lay in a buffer: the training is at
+        the last of them.
+        """
+        numbered = list(self._numbered(found))
+        if len(numbered) > 1 and waited >= LATE_SECONDS:
+            (first, _), *_, (last, _) = numbered
+            self.trial.trained = last
+            self.trial.remark(
+                "late",
+                f"its reports of steps {first} to {last} came together after {waited:.1f} s of silence, "
+                "too late for early stopping if it trained between them: its output lies in a buffer; "
+                "flush it after each report",
+            )
+        for step, report in numbered:
+            self.value = report.value
+            self.times = [*self.times[-1:], time.time_ns()]
+            self.trial.report(report.value, step=step, **report.metrics)
+
+    def _numbered(self, found: Sequence[Printed]) -> Iterator[tuple[int, Printed]]:
+        """Each with its step; who tells none counts its reports. Steps that do not rise are left out.
+
+        So is a report without a step of who told some: it is one more of the last.
+        """
+        for report in found:
+            self._counts = self._counts and report.step is None
+            last = self._last or 0
+            step = report.step if report.step is not None else last + 1 if self._counts else last
+            if self._last is not None and step <= self._last:
+                again = f"step {step}" if report.step is not None else "without a step"
+                self.trial.remark(
+                    "repeated", f"it reported {again} after step {self._last}, which is left out"
+                )
+                continue
+            self._last = step
+            yield step, report
+
+
+def _in_words(near_misses: Sequence[str], errors: str) -> str:
+    """What a script printed that tells why it has failed."""
+    told = [f"it printed {' and '.join(near_misses)}"] if near_misses else []
+    return "; ".join(told + ([f"standard error ends with {errors}"] if errors else []))
+
+
+def _started(words: list[str], environment: dict[str, str], *, leads: bool) -> Process:
+    """The script as a process of a trial, in a group of its own; the one that `leads` is listened to."""
+    output = subprocess.PIPE if leads else None
+    try:
+        return subprocess.Popen(
+            words,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            process_group=0,
+        )
+    except OSError as error:
+        raise ObjectiveError(f"cannot start {shlex.join(words)}: {error.strerror}") from error
+
+
+def _wait(name: str, ranks: Sequence[Process], output: Output) -> None:
+    """Wait until all ranks have ended. Raises `ScriptError` as soon as one has failed."""
+    if len(ranks) == 1:
+        ranks[0].wait()
+    while not any(process.poll() for process in ranks) and None in [process.poll() for process in ranks]:
+        time.sleep(LOOK_SECONDS)
+    if None in [process.returncode for process in ranks]:
+        output.drain(SILENCE_SECONDS)  # for whoever fails with the one that has, or failed first
+    failed = {rank: process.returncode for rank, process in enumerate(ranks) if process.poll()}
+    if not failed:
+        return
+    # What is killed tells more than who then waits for it in vain, and says so.
+    rank = min(failed, key=lambda rank: (failed[rank] > 0, rank))
+    code = failed[rank]
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+    of = f", rank {rank}," if len(ranks) > 1 else ""
+    raise ScriptError(f"{name}{of} {how}", detail=_in_words((), output.last_errors(rank)))
+
+
+def own_values(trial: Trial) -> dict[str, Any]:
+    """What is a trial's own: macros of these names give it, and variables of the environment."""
+    values = trial.seed, str(trial.checkpoint), str(trial.resume_from or ""), str(trial.checkpoint.parent)
+    return dict(zip(OWN, values, strict=True))
+
+
+def absent(parameters: Iterable[str], params: Mapping[str, Any]) -> list[str]:
+    """Those of a space's parameters that a trial with these does not have."""
+    return [name for name in parameters if not any(f"{each}.".startswith(f"{name}.") for each in params)]
+
+
+def expand(
+    command: list[str], params: dict[str, Any], own: Mapping[str, Any] = MappingProxyType({})
+) -> list[str]:
+    """The command's words with their macros replaced.
+
+    A word that is a list macro alone becomes several words. `own` are the `own_values` of the trial; a
+    parameter of such a name is what its macro stands for. An option that is to have the checkpoint to go on
+    from falls away where there is none. Raises `ObjectiveError` for an unknown macro, or where there is no
+    such file.
+    """
+    lists: dict[str, list[str]] = {
+        "${env}": ["/usr/bin/env"],
+        "${interpreter}": [sys.executable],
+        "${args}": [f"--{name}={as_text(value)}" for name, value in params.items()],
+        "${args_no_hyphens}": [f"{name}={as_text(value)}" for name, value in params.items()],
+        "${args_no_boolean_flags}": list(_without_boolean_flags(params)),
+        "${args_json}": [json.dumps(params)],
+    }
+    starts_over = {**own, **params}.get("resume_from") == ""
+    copied = {file: Path(own.get("run", ""), name) for file, name in copies(command).items()}
+    words: list[str] = []
+    for word in command:
+        if word in lists:
+            words += lists[word]
+        elif not (starts_over and word.endswith("=${resume_from}")):
+            words.append(_fill(word, params, own, copied))
+    if command and command[0] in ("python", "python3"):
+        words[0] = sys.executable  # the environment that the search runs in
+    return words
+
+
+def _fill(word: str, params: dict[str, Any], own: Mapping[str, Any], copied: Mapping[str, Path]) -> str:
+    known = {**own, **params}
+
+    def value_of(macro: re.Match[str]) -> str:
+        if (config := CONFIG.fullmatch(macro[0])) is not None:
+            target = copied[config["file"]]
+            values = params | _assigned(config["own"], own)
+            write_config(Path(config["file"]).expanduser(), values, target)
+            return str(target)
+        return as_text(known[macro[1]])
+
+    if (unknown := unknown_macro(word, known)) is not None:
+        raise ObjectiveError(unknown)
+    return MACRO.sub(value_of, word)
+
+
+def unknown_macro(word: str, known: Collection[str]) -> str | None:
+    """What is wrong with the macros of a command's word, where `known` are those that it may have."""
+    if word in (f"${{{name}}}" for name in LISTS):
+        return None
+    for macro in MACRO.finditer(word):
+        if (config := CONFIG.fullmatch(macro[0])) is not None:
+            strange = next((name for name in re.findall(r"\$(\w*)", config["own"]) if name not in OWN), None)
+            if strange is not None:
+                there = ", ".join(f"${name}" for name in OWN)
+                return f'${{config:...}} has "${strange}" in "{config["own"].strip()}"; there is {there}'
+        elif macro[1] not in known:
+            near = difflib.get_close_matches(macro[1], [*known, *LISTS], 1)
+            hint = f', did you mean "${{{near[0]}}}"?' if near and near[0] not in LISTS else ""
+            return (
+                f'the command has an unknown macro in "{word}"{hint}; there is ${{PARAMETER}}, '
+                + "".join(f"${{{name}}}, " for name in OWN)
+                + "${config:FILE}, and as words of their own "
+                + ", ".join(f"${{{name}}}" for name in LISTS)
+            )
+    return None
+
+
+def _assigned(words: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """What `${config:FILE train.seed=$seed}` puts into the file beside the parameters."""
+    found: dict[str, Any] = {}
+    for word in words.split():
+        name, _, given = word.partition("=")
+        if given.removeprefix("$") in own:
+            value = own[given.removeprefix("$")]
+            found[name] = None if value == "" else value
+        else:
+            found[name] = re.sub(r"\$(\w+)", lambda macro: as_text(own[macro[1]]), given)
+    return found
+
+
+def _without_boolean_flags(params: dict[str, Any]) -> Iterator[str]:
+    """W&B's form for argparse's store_true: a flag for True, nothing for False."""
+    for name, value in params.items():
+        if value is True:
+            yield f"--{name}"
+        elif value is not False:
+            yield f"--{name}={as_text(value)}"
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def flat(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested parameters under their dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in params.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; a real-time signal has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _terminate(ranks: Sequence[Process], output: Output) -> None:
+    """Ask the script and what it started to end, and give all ranks some time."""
+    for process in ranks:
+        with SIGNALLING, suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+            os.killpg(process.pid, signal.SIGCONT)  # it may have been stopped
+    output.drain(TERM_SECONDS)
+
+
+def _kill_groups(ranks: Sequence[Process]) -> None:
+    for process in ranks:
+        with suppress(ProcessLookupError):  # nothing of it is left
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

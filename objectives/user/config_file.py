@@ -1,0 +1,215 @@
+"""A script's own configuration file with a trial's values in it; comments, order and the rest stay.
+
+What is written is read alike by every reader of YAML: `1.0e-05`, for PyYAML takes `1e-05` for a text, and
+`"no"`, which it takes for a falsehood without the quotes. A number that is there already is written anew:
+some read 8 in `010`, others 10.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.anchor import Anchor
+from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+from ruamel.yaml.representer import RoundTripRepresenter
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+from ...trainer.anew import write_anew
+from ..base import ObjectiveError
+
+MOST_VALUES = 100_000  # of a file, after aliases are written out
+DEEPEST = 100  # levels
+
+# The macro of a command: the file, and what of the trial's own goes into it.
+CONFIG = re.compile(r"\$\{config:(?P<file>[^}]+?)(?P<own>(?:\s+[\w.]+=[^\s}]*\$[^\s}]+)*)\s*(?:\}|$)")
+
+
+def write_config(source: Path, values: Mapping[str, Any], target: Path) -> None:
+    """Write the YAML or JSON file `source` to `target` with `values` at their dotted names.
+
+    Raises `ObjectiveError` where there is no such file, or none that can hold them.
+    """
+    content, is_json = _read(source, _yaml())
+    if isinstance(content, dict | list):
+        _part(content, set())
+    for name, value in values.items():
+        _put(content, name, value, source)
+    write_anew(target, json.dumps(content, indent=2) if is_json else _dumped(content))
+
+
+def copies(command: Iterable[str]) -> dict[str, str]:
+    """The configuration files that a command asks for, and the names of their copies in a trial's folder."""
+    found: dict[str, str] = {}
+    for file in (macro["file"] for word in command for macro in CONFIG.finditer(word)):
+        suffix = Path(file).suffix
+        alike = [name for name in found.values() if Path(name).suffix == suffix]
+        found.setdefault(file, f"trial-{len(alike) + 1}{suffix}" if alike else f"trial{suffix}")
+    return found
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """What a YAML or JSON file holds. Raises `ObjectiveError` where that is no mapping."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor = _Constructor
+    return _read(file, yaml)[0]
+
+
+def check_config(command: Iterable[str], names: Iterable[str]) -> None:
+    """Raise `ObjectiveError` where a configuration file is none, or has no place for a parameter's name."""
+    for macro in (macro for word in command for macro in CONFIG.finditer(word)):
+        source = Path(macro["file"]).expanduser()
+        content = read_config(source)
+        for name in (*names, *(own.partition("=")[0] for own in macro["own"].split())):
+            _put(content, name, 0, source)
+
+
+def real(value: float) -> str:
+    """A number that every YAML reads as one, and JSON too."""
+    mantissa, e, exponent = repr(value).partition("e")
+    if not e:
+        return mantissa
+    sign = "-" if exponent.startswith("-") else "+"  # YAML 1.1 wants a point and a sign
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent.lstrip('+-')}"
+
+
+def _read(source: Path, yaml: YAML) -> tuple[dict[str, Any], bool]:
+    """What a file holds, and whether it is JSON. Raises `ObjectiveError` where that is no mapping."""
+    try:
+        text = source.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ObjectiveError(f"the configuration file {source} cannot be read: {error}") from error
+    is_json = source.suffix.lower() == ".json"
+    what = "JSON" if is_json else "YAML"
+    try:
+        if not is_json:
+            check_size(text)
+        content = json.loads(text) if is_json else yaml.load(text)
+    except (ValueError, YAMLError, RecursionError) as error:
+        raise ObjectiveError(f"the configuration file {source} is no {what}: {error}") from error
+    if not isinstance(content, dict):
+        raise ObjectiveError(f"the configuration file {source} is read as {what}, and holds no mapping")
+    return content, is_json
+
+
+def check_size(text: str) -> None:
+    """Raise `ValueError`, with the line, where a text of YAML has no end, or far more in it than it is long.
+
+    Aliases multiply what they refer to, and one may refer to a list or mapping around it.
+    """
+    around: list[tuple[str | None, int]] = []  # the anchor of each that is open, and how much was before it
+    sizes: dict[str, int | None] = {}  # of what has an anchor; None while it is open
+    count = 0
+    for event in YAML(typ="safe", pure=True).parse(text):
+        line = event.start_mark.line + 1
+        anchor = getattr(event, "anchor", None)
+        if isinstance(event, AliasEvent):
+            if (size := sizes.get(event.anchor, 0)) is None:
+                raise ValueError(f"line {line}: the alias *{event.anchor} refers to what it stands in")
+            count += size
+        elif isinstance(event, CollectionEndEvent):
+            anchor, before = around.pop()
+            if anchor is not None:
+                sizes[anchor] = count - before
+        elif isinstance(event, CollectionStartEvent):
+            around.append((anchor, count))
+            sizes |= {} if anchor is None else {anchor: None}
+        elif isinstance(event, ScalarEvent):
+            sizes |= {} if anchor is None else {anchor: 1}
+        count += isinstance(event, CollectionStartEvent | ScalarEvent)
+        if count > MOST_VALUES:
+            raise ValueError(f"line {line}: more than {MOST_VALUES:,} values, with aliases written out")
+        if len(around) > DEEPEST:
+            raise ValueError(f"line {line}: nested deeper than {DEEPEST} levels")
+
+
+def _put(content: Any, name: str, value: Any, source: Path) -> None:
+    *outer, last = [name] if isinstance(content, dict) and name in content else name.split(".")
+    inside = content
+    for part in outer:
+        if isinstance(inside, dict) and inside.get(part) is None:
+            inside[part] = {}  # also where `optimizer:` stands there with nothing in it
+        inside = inside[part] if isinstance(inside, dict) else None
+    if not isinstance(inside, dict):
+        raise ObjectiveError(f'the configuration file {source} has no place for the parameter "{name}"')
+    inside[last] = _quoted(value)
+
+
+def _part(content: Any, seen: set[int]) -> None:
+    """Give every alias and every merged key a value of its own.
+
+    So a value changes where it is named and nowhere else, whether it is a scalar, a list or a mapping.
+    """
+    places = content.items() if isinstance(content, dict) else enumerate(content)
+    for place, value in list(places):
+        if id(value) in seen:
+            value = _without_anchors(copy.deepcopy(value))
+        if isinstance(value, dict | list) or hasattr(value, Anchor.attrib):
+            seen.add(id(value))
+        content[place] = value  # also a key that is merged in, which then stands here
+        if isinstance(value, dict | list):
+            _part(value, seen)
+
+
+def _without_anchors(value: Any) -> Any:
+    """The value, which no alias can mean any more."""
+    if hasattr(value, Anchor.attrib):
+        delattr(value, Anchor.attrib)
+    if isinstance(value, dict | list):
+        for inside in value.values() if isinstance(value, dict) else value:
+            _without_anchors(inside)
+    return value
+
+
+def _quoted(value: Any) -> Any:
+    """The value with its texts in quotes."""
+    if isinstance(value, str):
+        return DoubleQuotedScalarString(value)
+    return [_quoted(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+class _Constructor(SafeConstructor):
+    """Reads what has a tag that only the script knows as if it had none."""
+
+    def untagged(self, _: str, node: Node) -> Any:
+        """The value of a node."""
+        if isinstance(node, MappingNode):
+            return self.construct_mapping(node, deep=True)
+        if isinstance(node, SequenceNode):
+            return self.construct_sequence(node, deep=True)
+        return self.construct_scalar(node)
+
+
+_Constructor.add_multi_constructor("", _Constructor.untagged)
+
+
+class _Representer(RoundTripRepresenter):
+    """Writes our numbers, and leaves the file's own as they are."""
+
+
+_Representer.add_representer(
+    float, lambda self, value: self.represent_scalar("tag:yaml.org,2002:float", real(value))
+)
+
+
+def _yaml() -> YAML:
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 1 << 16
+    yaml.Representer = _Representer
+    return yaml
+
+
+def _dumped(content: Any) -> str:
+    stream = io.StringIO()
+    _yaml().dump(content, stream)
+    return stream.getvalue()

@@ -1,0 +1,124 @@
+"""A user's own function as an objective: `module:function` or `path/to/file.py:function`."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..base import Objective, ObjectiveError
+
+
+def load_function(name: str) -> Objective:
+    """Import a user's function. Its folder goes first on the path, so that it finds its own modules.
+
+    Raises `ObjectiveError` where there is no such file, module or function; what the user's code raises on
+    import passes.
+    """
+    module_name, function_name = _split(name)
+    source = find_source(name)
+    is_file = module_name.endswith(".py")
+    sys.path.insert(0, str(source.parent if is_file else Path.cwd()))
+    module = _import_file(source) if is_file else importlib.import_module(module_name)
+    function: Any = module
+    for part in function_name.split("."):
+        function = getattr(function, part, None)
+    if function is None:
+        near = difflib.get_close_matches(
+            function_name, [n for n in dir(module) if callable(getattr(module, n))], 1
+        )
+        hint = f', did you mean "{near[0]}"?' if near else ""
+        raise ObjectiveError(f'objective "{name}": {source} has no "{function_name}"{hint}')
+    if not callable(function):
+        raise ObjectiveError(
+            f'objective "{name}": "{function_name}" is a {type(function).__name__}, no function'
+        )
+    objective: Objective = function
+    return objective
+
+
+def find_source(name: str) -> Path:
+    """The file a user's function stands in, found without importing it.
+
+    Raises `ObjectiveError` where there is none.
+    """
+    module_name, _ = _split(name)
+    if module_name.endswith(".py"):
+        path = Path(module_name).expanduser().absolute()
+        if not path.is_file():
+            raise ObjectiveError(f'objective "{name}": there is no file {path}')
+        return path
+    for stem in _stems(module_name):
+        for candidate in (stem.with_suffix(".py"), stem / "__init__.py"):
+            if candidate.is_file():
+                return candidate
+    raise ObjectiveError(
+        f'objective "{name}": there is no module "{module_name}" in {os.getcwd()} or installed'
+    )
+
+
+def _stems(module_name: str) -> Iterator[Path]:
+    """Where a module's file may be, without its suffix; a parent package's __init__ is not run."""
+    top, *inner = module_name.split(".")
+    for folder in [os.getcwd(), *sys.path]:
+        yield Path(folder or ".").joinpath(top, *inner)
+    with suppress(ImportError, ValueError):  # ValueError: it is loaded, and keeps no spec
+        found = importlib.util.find_spec(top)  # knows editable installs too, which are not on the path
+        for location in (found and found.submodule_search_locations) or ():
+            yield Path(location).joinpath(*inner)
+
+
+def parameters_read(name: str) -> frozenset[str] | None:
+    """The parameter names a user's file reads from `trial.params`, judged by its source.
+
+    None where that cannot be told: the source does not parse, or hands `params` on as a whole.
+    """
+    try:
+        tree = ast.parse(find_source(name).read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError, OSError):
+        return None
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    keys = [
+        _key_of(node, parents)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "params"
+    ]
+    return frozenset(key for key in keys if key is not None) if keys and None not in keys else None
+
+
+def _key_of(params: ast.Attribute, parents: dict[ast.AST, ast.AST]) -> str | None:
+    """The constant name in `….params["name"]` or `….params.get("name")`; None for any other use."""
+    parent = parents[params]
+    if isinstance(parent, ast.Subscript) and isinstance(parent.slice, ast.Constant):
+        return str(parent.slice.value)
+    if isinstance(parent, ast.Attribute) and parent.attr == "get":
+        call = parents[parent]
+        if isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant):
+            return str(call.args[0].value)
+    return None
+
+
+def _split(name: str) -> tuple[str, str]:
+    module, _, function = name.rpartition(":")
+    if not module or not all(part.isidentifier() for part in function.split(".")):
+        raise ObjectiveError(f'objective "{name}": write "module:function" or "path/to/file.py:function"')
+    return module, function
+
+
+def _import_file(path: Path) -> Any:
+    # Under its own name, so that its classes can be pickled; but a user's random.py must not become Python's.
+    name = f"hpsearch_user_{path.stem}" if path.stem in sys.stdlib_module_names else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ObjectiveError(f"{path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

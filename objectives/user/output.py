@@ -1,0 +1,121 @@
+"""What a script's processes print: passed on as it comes, and read."""
+
+from __future__ import annotations
+
+import math
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, BinaryIO
+
+from ..reports import quoted
+
+SILENCE_SECONDS = 0.5  # of a script that has ended, before its output counts as read
+LEFT_SECONDS = 5.0  # for what a script that has ended left behind, which may print for ever
+LOOK_SECONDS = 0.05  # between two looks at processes that are on their way out
+AT_ONCE = 1 << 20  # bytes that are read before somebody looks at them
+TAIL = 4096  # bytes of standard error that are remembered
+TAIL_LINES = 3  # of them, that a message quotes
+
+Process = subprocess.Popen[bytes]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What rank 0 has printed since the last look."""
+
+    text: bytes
+    waited: float  # seconds in which nothing came before it
+
+
+class Output:
+    """The output of a script in one or several ranks: standard error of all, standard output of rank 0.
+
+    What the other ranks print goes where our own output goes.
+    """
+
+    def __init__(self, ranks: Sequence[Process]) -> None:
+        self._ranks = ranks
+        self._tails = [b""] * len(ranks)
+        self._streams = ExitStack()
+        self._selector = self._streams.enter_context(selectors.DefaultSelector())
+        for rank, process in enumerate(ranks):
+            assert process.stderr is not None
+            self._listen(process.stderr, rank)
+        if ranks[0].stdout is not None:
+            self._listen(ranks[0].stdout, None)
+
+    def _listen(self, stream: IO[bytes], rank: int | None) -> None:
+        self._streams.enter_context(stream)
+        self._selector.register(stream, selectors.EVENT_READ, rank)
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._streams.close()
+
+    def pieces(self) -> Iterator[Piece]:
+        """What rank 0 prints, until all of it is there, or another rank fails.
+
+        What a script started and left behind may keep its output open; that does not hold the trial.
+        """
+        since, until = time.monotonic(), math.inf
+        while self._selector.get_map() and not any(other.poll() for other in self._ranks[1:]):
+            ended = None not in [process.poll() for process in self._ranks]
+            if ended:
+                until = min(until, time.monotonic() + LEFT_SECONDS)
+            ready = self._selector.select(SILENCE_SECONDS)
+            waited = time.monotonic() - since
+            if ready and (text := self._read()):
+                yield Piece(text, waited)
+                since = time.monotonic()
+            if ended and (not ready or time.monotonic() > until):
+                break
+
+    def drain(self, seconds: float) -> None:
+        """Pass on what else is printed, until all processes have ended, for at most so many seconds."""
+        until = time.monotonic() + seconds
+        while (now := time.monotonic()) < until and None in [process.poll() for process in self._ranks]:
+            if not self._selector.get_map():
+                time.sleep(LOOK_SECONDS)
+            elif self._selector.select(min(LOOK_SECONDS, until - now)):
+                self._read()
+        self._read()
+
+    def last_errors(self, rank: int) -> str:
+        """The last lines of a rank's standard error, quoted; empty where it wrote none."""
+        lines = self._tails[rank].decode("utf-8", "replace").replace("\r", "\n").split("\n")
+        return " / ".join(quoted(line) for line in [line for line in lines if line.strip()][-TAIL_LINES:])
+
+    def _read(self) -> bytes:
+        """Read what is there now, and pass it on; what rank 0 printed of it."""
+        printed: list[bytes] = []
+        size = 0
+        while size < AT_ONCE and (ready := self._selector.select(0) if self._selector.get_map() else []):
+            for key, _ in ready:
+                assert not isinstance(key.fileobj, int)
+                read = os.read(key.fd, 1 << 16)
+                size += len(read)
+                if not read:
+                    self._selector.unregister(key.fileobj)
+                elif key.data is None:
+                    _pass_on(sys.stdout.buffer, read)
+                    printed.append(read)
+                else:
+                    _pass_on(sys.stderr.buffer, read)
+                    self._tails[key.data] = (self._tails[key.data] + read)[-TAIL:]
+        return b"".join(printed)
+
+
+def _pass_on(stream: BinaryIO, read: bytes) -> None:
+    stream.write(read)
+    stream.flush()

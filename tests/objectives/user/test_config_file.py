@@ -1,0 +1,167 @@
+"""A copy of a script's configuration file has a trial's values, and all else as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import reduce
+from itertools import cycle, pairwise
+from operator import getitem
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ruamel.yaml import YAML
+
+from hpsearch.objectives.base import ObjectiveError
+from hpsearch.objectives.user.command import expand
+from hpsearch.objectives.user.config_file import check_config, write_config
+
+CONFIG = """\
+# of mine
+optimizer: {name: adamw, lr: 1e-3} # the rate
+train:
+  epochs: 3
+  amp: yes
+  note: "it's \\t"
+run: !!python/object/apply:os.mkdir [made]
+"""
+
+
+def test_only_the_values_change_and_every_reader_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.yaml").write_text(CONFIG)
+    words = ["train", "--config=${config:train.yaml}", "${optimizer.lr}"]
+    found = expand(words, {"optimizer.lr": 1e-05, "train.new": True}, {"run": str(tmp_path)})
+    assert found == ["train", f"--config={tmp_path / 'trial.yaml'}", "1e-05"]
+    text = Path("trial.yaml").read_text()
+    assert text == CONFIG.replace("1e-3", "1.0e-05").replace(' \\t"\n', ' \\t"\n  new: true\n')
+    for content in (yaml.safe_load(text.replace("!!python/object/apply:os.mkdir ", "")), YAML().load(text)):
+        assert (content["optimizer"]["lr"], content["train"]["epochs"]) == (1e-05, 3)
+    assert not Path("made").exists(), "a tag is no order"
+    Path("train.json").write_text(json.dumps({"a": {"lr": 1}}))
+    write_config(Path("train.json"), {"a.lr": 1e-05, "b": [1]}, Path("trial.json"))
+    assert json.loads(Path("trial.json").read_text()) == {"a": {"lr": 1e-05}, "b": [1]}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "cannot be read"),
+        ("a: [", "is no YAML"),
+        ("a: 1", 'no place for the parameter "a.b"'),
+        ("", "holds no mapping"),
+        ("a: 1\nb: &x\n  c: [*x]", r"line 3: the alias \*x refers to what it stands in"),
+        ("&r {a: *r}", r"line 1: the alias \*r refers to what it stands in"),
+        ("a: &x [&x 1, *x, &x [*x]]", r"line 1: the alias \*x refers to what it stands in"),
+        (
+            "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+            + "".join(f"{b}: &{b} [{', '.join(9 * [f'*{a}'])}]\n" for a, b in pairwise("abcdefghij")),
+            "line 6: more than 100,000 values, with aliases written out",
+        ),
+        ("a: " + 101 * "[" + 101 * "]", "line 1: nested deeper than 100 levels"),
+    ],
+)
+def test_what_cannot_hold_them_is_told(tmp_path: Path, text: str | None, told: str) -> None:
+    if text is not None:
+        (tmp_path / "train.yaml").write_text(text)
+    with pytest.raises(ObjectiveError, match=f"train.yaml .*{told}"):
+        write_config(tmp_path / "train.yaml", {"a.b": 1}, tmp_path / "trial.yaml")
+
+
+def test_a_copy_changes_what_is_named_and_nothing_else(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    text = "\ufeffmodel: &m {lr: 1e-3, n: 010, s: {x: 1}}\nhead: *m\nmore: [*m]\nu: 1_000\non: 2\ndo: true\n"
+    source.write_text(text, encoding="utf-8")
+    write_config(
+        source,
+        {"head.lr": 0.5, "model.n": 10, "u": 1000, "head.s.x": 2, "eval": "no", "do": 1, "e": "1e-3"},
+        target,
+    )
+    assert yaml.safe_load(target.read_text()) == {
+        "model": {"lr": "1e-3", "n": 10, "s": {"x": 1}}, "head": {"lr": 0.5, "n": 8, "s": {"x": 2}},
+        "more": [{"lr": "1e-3", "n": 8, "s": {"x": 1}}], "u": 1000, True: 2, "eval": "no", "do": 1, "e": "1e-3",
+    }  # fmt: skip
+    source = tmp_path / "a.json"
+    source.write_text('\ufeff{"lr": 1}', encoding="utf-8")
+    write_config(source, {"lr": 0.5, "eval": "no"}, target)
+    assert json.loads(target.read_text()) == {"lr": 0.5, "eval": "no"}
+    source.write_text("[1]")
+    with pytest.raises(ObjectiveError, match="holds no mapping"):
+        write_config(source, {"lr": 0.5}, target)
+
+
+SHARED = """\
+base: &base {lr: &lr 1.0e-3, targets: [q, v], opt: {eps: 1.0e-8, b: 1}, n: 3, nothing: null}
+train: {<<: *base, epochs: 3}
+val:
+  <<: *base
+  lr: 0.5  # its own
+several: {<<: [*base, {z: 1}], opt: {eps: 4}}
+inner: {deep: {<<: *base}, rate: *lr}
+chain: &chain {<<: *base, m: 2}
+last: {<<: *chain}
+alias: *base
+targets: &t [1, 2]
+same: *t
+"""
+
+
+def names(content: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in content.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from names(value, f"{prefix}{name}.")
+
+
+@pytest.mark.parametrize("section", yaml.safe_load(SHARED))
+def test_a_value_that_is_shared_changes_where_it_is_named_alone(tmp_path: Path, section: str) -> None:
+    source, target = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    source.write_text(SHARED)
+    of_the_section = names({section: yaml.safe_load(SHARED)[section]})
+    for name, value in zip(of_the_section, cycle([0.25, ["k"], "w", 3, None]), strict=False):
+        wanted = json.loads(json.dumps(yaml.safe_load(SHARED)))  # nothing of it is shared
+        *outer, last = name.split(".")
+        reduce(getitem, outer, wanted)[last] = value
+        write_config(source, {name: value}, target)
+        assert yaml.safe_load(target.read_text()) == wanted, name
+    write_config(source, {}, target)
+    assert "<<: *base" in target.read_text() and "# its own" in target.read_text()
+
+
+@pytest.mark.parametrize(
+    "there", ["optimizer:", "optimizer: ~ # none\nb: 1", "optimizer: {}", "b: 1", "optimizer: {a: 1}"]
+)
+def test_a_group_with_nothing_in_it_is_a_place(tmp_path: Path, there: str) -> None:
+    source, target = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    source.write_text(f"x: 1\n{there}\n")
+    check_config([f"${{config:{source}}}"], ["optimizer.lr", "optimizer.sgd.momentum"])
+    write_config(source, {"optimizer.lr": 0.5, "optimizer.sgd.momentum": 0.9}, target)
+    found = yaml.safe_load(target.read_text())
+    assert found["x"] == 1
+    assert found["optimizer"] | {"lr": 0.5, "sgd": {"momentum": 0.9}} == found["optimizer"]
+
+
+@pytest.mark.parametrize("names", [["a.b"], ["c.d.e"], ["f.g"]])
+def test_a_name_without_a_place_is_told_before_a_trial(tmp_path: Path, names: list[str]) -> None:
+    source = tmp_path / "a.yaml"
+    source.write_text("a: 1\nc: {d: no}\nf: [1]\n")
+    with pytest.raises(ObjectiveError, match=f'no place for the parameter "{names[0]}"'):
+        check_config([f"--c=${{config:{source}}}"], names)
+    with pytest.raises(ObjectiveError, match=f'no place for the parameter "{names[0]}"'):
+        check_config([f"${{config:{source} {names[0]}=$seed}}"], [])
+
+
+@pytest.mark.parametrize("there", ["010", "0o12", "0xA", "1_0", "+10", "0b1010", "10.0", "'10'"])
+def test_every_reader_has_the_trials_whole_number(tmp_path: Path, there: str) -> None:
+    source, target = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    source.write_text(f"n: {there} # n\n")
+    write_config(source, {"n": 10}, target)
+    assert (
+        yaml.safe_load(target.read_text())
+        == YAML(typ="safe", pure=True).load(target.read_text())
+        == {"n": 10}
+    )
