@@ -28,17 +28,17 @@ from .algorithms import make_pruner
 from .audit import Audited
 from .backends import make_backend
 from .commands import command, finding
-from .configuration import config_of, has_config
 from .confirmation import Confirmed
 from .confirming import best_of, outcome, overlooked
 from .driver import Driver, Watcher
 from .errors import SearchError, UsageError
 from .extras import check_extras
-from .failures import failed_in_words, worth_retrying
 from .guardian import guarded
 from .memory import Memory
 from .note import write_note
 from .trackers.study import Tracking
+from .trials.configuration import config_of, has_config
+from .trials.retries import failed_in_words, worth_retrying
 
 if TYPE_CHECKING:
     import pandas

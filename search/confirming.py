@@ -15,8 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
 from ..storage.states import CONFIRMS, CONFIRMS_SEED, confirms
-from .configuration import has_config
 from .confirmation import Confirmed, confirmed
+from .trials.configuration import has_config
 from .wish import Wish
 
 

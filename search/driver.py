@@ -31,7 +31,6 @@ from .clock import Clock
 from .confirming import attrs_of
 from .durations import counted
 from .explain import pruning_reason
-from .failures import REFUSED
 from .lives import Lives, Unusable
 from .others import Others
 from .pace import Pace
@@ -39,6 +38,7 @@ from .promoting import Promoting
 from .running import Assignment, Failure, Running
 from .spending import Spending, spent_on
 from .timing import LEAVING, Timing
+from .trials.retries import REFUSED
 from .untried import Untried
 
 if TYPE_CHECKING:

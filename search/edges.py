@@ -22,9 +22,9 @@ from ..spaces import (
     widened,
 )
 from .api import StudyResult
-from .configuration import config_of, has_config
 from .cube import Axis, Cube
 from .rung_view import compared
+from .trials.configuration import config_of, has_config
 
 FEWEST = 10  # trials that compare, of those that have the parameter
 SHARE = 0.1  # of them that are the best

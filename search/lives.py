@@ -44,18 +44,18 @@ from ..storage.states import (
     trained_to,
 )
 from ..storage.studies import PROVENANCE, folder_in
-from .advice import when_worse, with_advice
 from .algorithms import in_words, labelled, put_up_with, suggest
 from .clock import Clock
 from .confirming import chosen, missing
 from .errors import SearchError
 from .explain import FIXED
-from .export import document, render, seed_of, write
 from .pace import COST
 from .promoting import Promoting
 from .running import Assignment, Running
 from .tally import Tally
-from .trial import recorded
+from .trials.advice import when_worse, with_advice
+from .trials.export import document, render, seed_of, write
+from .trials.trial import recorded
 from .wish import Wish
 
 OWN_ATTRS = frozenset(

@@ -13,8 +13,8 @@ from ..objectives.guides import preset_values
 from ..spaces import Range, SpaceError, Spec, with_log_range
 from ..spaces.document import text_of
 from .errors import SearchError, UsageError
-from .export import write
 from .plan import check_objective
+from .trials.export import write
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -28,11 +28,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..objectives.catalog import footprint, trainer_config
 from ..spaces import SpaceError, Spec
-from .advice import advice_for
 from .backends.process import environment
 from .backends.resources import Room, Share, gibibytes, room_for
-from .configuration import config_of, has_config
 from .errors import SearchError, UsageError
+from .trials.advice import advice_for
+from .trials.configuration import config_of, has_config
 
 DRAWN = 100  # random configurations of a space, by which its least and its largest are known
 NEAR = 0.5  # of the limit: a space that stays below is not measured

@@ -16,10 +16,8 @@ from ..spaces import Choice, Derived, Parameter, Range, Spec, describe
 from ..storage.files import driver_running, trial_folder
 from ..storage.states import EVENTS, confirms, seconds_of, state_of, trained_to
 from ..storage.studies import ELAPSED, PAUSED, trial_of
-from .advice import advice_after
 from .api import StudyResult
 from .audit import Audited
-from .configuration import config_of
 from .confirmation import Confirmed
 from .confirming import at_target, searched, unusable
 from .durations import option
@@ -29,6 +27,8 @@ from .importance import Importance, importances_of
 from .lives import OWN_ATTRS
 from .scheduling import brackets_of
 from .spending import spent_on
+from .trials.advice import advice_after
+from .trials.configuration import config_of
 from .untried import Untried, tried
 from .wish import Wish
 

@@ -19,7 +19,7 @@ from ..spaces import Spec
 from ..storage.live import LiveStorage
 from ..storage.states import at_rung, audited_at, confirms, state_of, trained_to
 from .auditing import Draw
-from .configuration import has_config
+from .trials.configuration import has_config
 
 
 class Tally:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..objectives.catalog import trainer_config, trainers
 from ..storage import StorageError
-from .document import load_document
 from .errors import UsageError
 from .training import CONFIG, SUMMARY
+from .trials.document import load_document
 
 if TYPE_CHECKING:
     from .api import StudyResult

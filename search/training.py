@@ -27,13 +27,13 @@ from ..objectives.user.command import flat
 from ..objectives.user.config_file import copies
 from ..objectives.user.told import changed
 from ..storage.files import file_name
-from .document import Document, check, load_document
 from .durations import counted
 from .errors import SearchError, UsageError
+from .trials.document import Document, check, load_document
 
 if TYPE_CHECKING:
     from ..objectives.guides import Ending
-    from .trial import LocalTrial, Report
+    from .trials.trial import LocalTrial, Report
 
 CONFIG, SUMMARY, LOCK = "config.yaml", "summary.json", ".lock"
 RUNS = Path("trained")
@@ -112,7 +112,7 @@ def train(
         for told in _other_files(document):
             say(told)
         from .trackers.training import Tracked
-        from .trial import LocalTrial  # not before the threads are set: it loads numpy
+        from .trials.trial import LocalTrial  # not before the threads are set: it loads numpy
 
         with Tracked(document, where, say) as tracked:
 
@@ -154,7 +154,7 @@ def _other_files(document: Document) -> Iterator[str]:
 def _value(document: Document, trial: LocalTrial) -> float:
     """Run the objective; its failures in words."""
     from .training_ranks import RanksFailedError, value_of_ranks
-    from .trial import as_number, failure_of
+    from .trials.trial import as_number, failure_of
 
     try:
         if document.processes > 1:
@@ -187,7 +187,7 @@ def _value(document: Document, trial: LocalTrial) -> float:
 @contextmanager
 def _room() -> Iterator[None]:
     """Say of files that cannot be written that it is so, and of a full disk that it is one."""
-    from .trial import is_full
+    from .trials.trial import is_full
 
     try:
         yield
@@ -212,7 +212,7 @@ def _advice(document: Document, trial: LocalTrial, ended: Ending) -> tuple[str, 
     """The guides' advice after this run and its earlier attempts."""
     from ..objectives.guides import Seen, advice
     from ..storage.files import METRICS
-    from .trial import look_at
+    from .trials.trial import look_at
 
     reports = look_at(trial.checkpoint.parent / METRICS)
     seen = Seen(
@@ -234,7 +234,7 @@ def _conclude(
     """Write the summary; the run is finished when it stands there."""
     from ..storage.files import METRICS
     from ..storage.provenance import versions
-    from .export import write
+    from .trials.export import write
 
     folder = trial.checkpoint.parent
     metrics = [METRICS] if (folder / METRICS).exists() else []
@@ -288,8 +288,8 @@ def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> N
 
     A finished run is continued only to merge what was not merged: there is nothing left to train.
     """
-    from .export import write
-    from .yaml_text import block_of
+    from .trials.export import write
+    from .trials.yaml_text import block_of
 
     if force:
         _clear(folder)

@@ -12,10 +12,10 @@ from ..spaces.settings import Execution
 from .backends.process import TICK_SECONDS, Limits, Worker, environment
 from .backends.protocol import Message
 from .backends.resources import this_machine, threads_on
-from .trial import LocalTrial, Report
+from .trials.trial import LocalTrial, Report
 
 if TYPE_CHECKING:
-    from .document import Document
+    from .trials.document import Document
 
 
 class RanksFailedError(Exception):

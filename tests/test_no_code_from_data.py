@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpsearch.objectives.resolve import describe
-from hpsearch.search.document import load_document
+from hpsearch.search.trials.document import load_document
 from hpsearch.spaces import SpaceError, Spec, loads
 
 ROOT = Path(__file__).parents[1]

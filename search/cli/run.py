@@ -95,9 +95,9 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
     """The winner, what it beat, and the next commands, which find the study by these options."""
     from rich.text import Text
 
-    from ..failures import failed_in_words, worth_retrying
     from ..progress import STYLES
     from ..report import against, audit_of, confirmation
+    from ..trials.retries import failed_in_words, worth_retrying
 
     if not result.ran and not result.stopped:
         console.print(_finished(result), soft_wrap=True)

@@ -11,15 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ...storage.studies import StudySummary
-from ..advice import ENDINGS
 from ..console import PlainConsole
 from ..durations import counted, duration
 from ..edges import FEWEST as FEWEST_FOR_EDGES
 from ..edges import Edges
-from ..failures import MOST_NAMED, is_refused
 from ..progress import STYLES, sparkline
 from ..report import Ending, Spent, StudyReport, TrialReport, TrialRow
 from ..story import Story, tried
+from ..trials.advice import ENDINGS
+from ..trials.retries import MOST_NAMED, is_refused
 from .common import about_password, brief, command, tell, text
 
 PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut

@@ -203,8 +203,8 @@ def export(
     from ...storage.files import trial_folder
     from ...storage.studies import trial_of
     from ..api import open_study
-    from ..export import beyond, document, render
     from ..frameworks import for_framework
+    from ..trials.export import beyond, document, render
 
     if output is not None:
         common.check_output(output, force=force)

@@ -13,9 +13,9 @@ from ..durations import counted, duration
 from . import common
 
 if TYPE_CHECKING:
-    from ..document import Document
     from ..training import Summary
-    from ..trial import Report
+    from ..trials.document import Document
+    from ..trials.trial import Report
 
 # What a report's line shows of the built-in objectives' metrics, and how.
 SHOWN = {
@@ -70,7 +70,9 @@ def train(
 
     Example: hpsearch train best.yaml --max-samples 20000 --merge
     """
-    from ..document import (
+    from ..training import default_folder
+    from ..training import train as run
+    from ..trials.document import (
         idle_changes,
         in_processes,
         load_document,
@@ -79,8 +81,6 @@ def train(
         with_presets,
         with_trackers,
     )
-    from ..training import default_folder
-    from ..training import train as run
 
     assignments = parse_assignments(changes or [])
     if max_samples is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...objectives.user.told import Told, beside
 from ..errors import UsageError
-from ..yaml_text import one_line, text_of
+from ..trials.yaml_text import one_line, text_of
 from . import axolotl, llamafactory, trl
 from .names import OF_PEFT
 from .recipe import Recipe, recipe_of

@@ -19,7 +19,7 @@ from ...objectives.user.told import Told
 from ...spaces import nested
 from ...spaces.document import written
 from ..errors import UsageError
-from ..yaml_text import one_line
+from ..trials.yaml_text import one_line
 from .names import (
     ALIASES,
     DATA,

@@ -14,9 +14,9 @@ from ...spaces import Spec
 from ...storage.files import METRICS, file_name, trial_folder
 from ...storage.states import AUDITED, CONFIRMS, CONFIRMS_SEED, state_of
 from ...storage.studies import PROVENANCE, folder_in
-from ..configuration import config_of, has_config
 from ..driver import Driver, Watcher
-from ..trial import Report, look_at
+from ..trials.configuration import config_of, has_config
+from ..trials.trial import Report, look_at
 from .base import Run
 from .mirror import Mirror
 

@@ -10,9 +10,9 @@ from typing import Self
 
 from ...objectives.user.command import flat
 from ...storage.files import METRICS
-from ..document import Document
-from ..export import write
-from ..trial import look_at
+from ..trials.document import Document
+from ..trials.export import write
+from ..trials.trial import look_at
 from .base import Run
 from .mirror import Mirror
 

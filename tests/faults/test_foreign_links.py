@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from hpsearch.search.backends.server import printing_to
 from hpsearch.search.cli.app import app
-from hpsearch.search.export import write
-from hpsearch.search.trial import LocalTrial, look_at, recorded
+from hpsearch.search.trials.export import write
+from hpsearch.search.trials.trial import LocalTrial, look_at, recorded
 from hpsearch.storage.connection import DriverConnection
 from hpsearch.storage.files import (
     CHECKPOINT,

@@ -18,10 +18,10 @@ import filelock
 import pytest
 
 from hpsearch.search.cli import main
-from hpsearch.search.document import Document, load_document, override, parse_assignments, with_presets
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.training import Summary, train
-from hpsearch.search.trial import Report
+from hpsearch.search.trials.document import Document, load_document, override, parse_assignments, with_presets
+from hpsearch.search.trials.trial import Report
 from hpsearch.trainer.guides.presets import SCENARIOS, weights_of
 
 COUNTING = """\
@@ -704,7 +704,7 @@ def next_line(process: subprocess.Popen[str]) -> str:
 @pytest.mark.slow
 def test_a_trial_of_a_search_is_trained_again_to_the_same_value() -> None:
     from hpsearch.search import run
-    from hpsearch.search.export import document, render
+    from hpsearch.search.trials.export import document, render
 
     Path("small.yaml").write_text(SPACE)
     result = run("small.yaml", storage="s.db")

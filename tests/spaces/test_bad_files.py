@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpsearch.search.document import load_document
+from hpsearch.search.trials.document import load_document
 from hpsearch.spaces import SpaceError, load, loads, shipped
 
 HEAD = "version: 1\nname: t\nobjective: lora\nmetric: val_loss\n"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hpsearch.objectives.catalog import BUILT_IN
-from hpsearch.search.document import load_document
-from hpsearch.search.export import document, render
 from hpsearch.search.training import train
+from hpsearch.search.trials.document import load_document
+from hpsearch.search.trials.export import document, render
 from hpsearch.spaces import load
 
 ON_TENSORFLOW = os.environ.get("KERAS_BACKEND") == "tensorflow"  # which not every run of CI installs

@@ -21,7 +21,7 @@ from hpsearch.search.errors import UsageError
 from hpsearch.search.frameworks import FRAMEWORKS, Written, for_framework
 from hpsearch.search.frameworks.names import OF_ALL, OF_TRL, SAME, TRAINING
 from hpsearch.search.frameworks.schedules import OPTIONS, translated
-from hpsearch.search.yaml_text import text_of
+from hpsearch.search.trials.yaml_text import text_of
 from hpsearch.trainer.config.rules import defaults_of, rules
 from hpsearch.trainer.optim.schedule import lr_factor
 

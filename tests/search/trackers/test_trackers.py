@@ -25,7 +25,7 @@ from hpsearch.search.extras import check_extras
 from hpsearch.search.trackers.base import Run
 from hpsearch.search.trackers.mirror import Mirror, make
 from hpsearch.search.trackers.tensorboard import events
-from hpsearch.search.trial import Report
+from hpsearch.search.trials.trial import Report
 from hpsearch.spaces import SpaceError
 from hpsearch.spaces.settings import TRACKERS
 

@@ -12,7 +12,7 @@ import os
 import shutil
 from pathlib import Path
 
-from ..storage.files import CHECKPOINT, SEALED
+from ...storage.files import CHECKPOINT, SEALED
 
 Stamp = tuple[int, int, int]  # of a file: time of change, size, inode
 

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.cli.app import app
-from hpsearch.search.document import load_document
-from hpsearch.search.export import document, render
 from hpsearch.search.report import study_report, trial_report
-from hpsearch.search.trial import look_at, recorded
+from hpsearch.search.trials.document import load_document
+from hpsearch.search.trials.export import document, render
+from hpsearch.search.trials.trial import look_at, recorded
 from hpsearch.spaces import loads
 from hpsearch.storage.files import METRICS, trial_folder
 

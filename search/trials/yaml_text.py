@@ -17,8 +17,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
-from ..objectives.user.config_file import real
-from ..spaces.document import could_be_more
+from ...objectives.user.config_file import real
+from ...spaces.document import could_be_more
 
 PLAIN = re.compile(r"(?!\.[0-9A-Za-z])[A-Za-z_./][A-Za-z0-9_./-]*")  # and no .5, no .inf
 

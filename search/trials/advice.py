@@ -8,9 +8,9 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..objectives.guides import Ending, Seen, advice, against_worsening
-from ..spaces import Spec
-from ..storage.files import METRICS
+from ...objectives.guides import Ending, Seen, advice, against_worsening
+from ...spaces import Spec
+from ...storage.files import METRICS
 from .configuration import config_of, has_config
 from .export import searched_of
 from .trial import Report, look_at

@@ -14,11 +14,11 @@ from ruamel.yaml import YAML
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.algorithms import derived_seed
 from hpsearch.search.cli.studies import csv_text
-from hpsearch.search.configuration import config_of
-from hpsearch.search.document import load_document, override
-from hpsearch.search.export import beyond, document, render
 from hpsearch.search.report import trial_rows
 from hpsearch.search.training import train
+from hpsearch.search.trials.configuration import config_of
+from hpsearch.search.trials.document import load_document, override
+from hpsearch.search.trials.export import beyond, document, render
 
 OBJECTIVE = """
 def train(trial):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpsearch.search.seal import Seal
+from hpsearch.search.trials.snapshot import Seal
 from hpsearch.storage.files import CHECKPOINT, SEALED
 from hpsearch.trainer.checkpoint import kept_models, load_checkpoint, save_checkpoint
 

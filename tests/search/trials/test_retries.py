@@ -7,7 +7,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from hpsearch.search.commands import command, finding
-from hpsearch.search.failures import failed_in_words, worth_retrying
+from hpsearch.search.trials.retries import failed_in_words, worth_retrying
 
 
 def trials(*reasons: str | None) -> list[optuna.trial.FrozenTrial]:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from hpsearch.search.yaml_text import block_of, text_of
+from hpsearch.search.trials.yaml_text import block_of, text_of
 from hpsearch.spaces.document import written
 
 AMBIGUOUS = [

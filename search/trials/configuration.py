@@ -6,7 +6,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from ..spaces import Choice, Range, Spec
+from ...spaces import Choice, Range, Spec
 
 
 def has_config(spec: Spec, trial: FrozenTrial) -> bool:

@@ -10,15 +10,15 @@ from typing import Any, Literal
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..objectives.user.command import absent
-from ..objectives.user.config_file import copies
-from ..objectives.user.shell import said
-from ..objectives.user.told import changed, options, unsaid
-from ..spaces import Choice, Derived, Range, Spec
-from ..spaces.document import written
-from ..spaces.relations import reads
-from ..storage.states import CONFIRMS_SEED
-from .algorithms import derived_seed
+from ...objectives.user.command import absent
+from ...objectives.user.config_file import copies
+from ...objectives.user.shell import said
+from ...objectives.user.told import changed, options, unsaid
+from ...spaces import Choice, Derived, Range, Spec
+from ...spaces.document import written
+from ...spaces.relations import reads
+from ...storage.states import CONFIRMS_SEED
+from ..algorithms import derived_seed
 from .configuration import config_of
 from .yaml_text import block_of
 

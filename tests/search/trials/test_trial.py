@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search.trial import LocalTrial
+from hpsearch.search.trials.trial import LocalTrial
 
 
 @pytest.mark.parametrize(

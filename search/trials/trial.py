@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..objectives.base import NothingReported, ObjectiveError, ScriptError, TrialStopped, as_name, as_step
-from ..storage.files import CHECKPOINT, METRICS, has_checkpoint, make_folder, opened
-from .seal import Seal
+from ...objectives.base import NothingReported, ObjectiveError, ScriptError, TrialStopped, as_name, as_step
+from ...storage.files import CHECKPOINT, METRICS, has_checkpoint, make_folder, opened
+from .snapshot import Seal
 
 TRACEBACK_LINES = 30
 # What Optuna's trials have beside `suggest_...`.

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..objectives.base import ObjectiveError
-from ..objectives.catalog import (
+from ...objectives.base import ObjectiveError
+from ...objectives.catalog import (
     can_share,
     idle_parameters,
     is_built_in,
@@ -29,16 +29,16 @@ from ..objectives.catalog import (
     sharing_problems,
     training_config,
 )
-from ..objectives.guides import LEARNING, preset_values
-from ..objectives.resolve import check_name
-from ..spaces import Issue, SpaceError, nested
-from ..spaces.document import Places, read, text_of
-from ..spaces.errors import hint
-from ..spaces.presets import from_preset, names_in
-from ..spaces.settings import STRATEGIES, ZERO_STAGE, trackers
-from ..spaces.stopping import LENGTHS, unit_of
-from .errors import UsageError
-from .extras import missing_strategy, missing_trackers
+from ...objectives.guides import LEARNING, preset_values
+from ...objectives.resolve import check_name
+from ...spaces import Issue, SpaceError, nested
+from ...spaces.document import Places, read, text_of
+from ...spaces.errors import hint
+from ...spaces.presets import from_preset, names_in
+from ...spaces.settings import STRATEGIES, ZERO_STAGE, trackers
+from ...spaces.stopping import LENGTHS, unit_of
+from ..errors import UsageError
+from ..extras import missing_strategy, missing_trackers
 
 KEYS = ("objective", "metric", "parameters", "seed", "provenance")
 MORE_KEYS = ("preset", "report_to")  # that no run depends on: a preset's values are among the parameters
