@@ -28,9 +28,9 @@ from ..spaces.relations import given_problems
 from ..spaces.samplers import TPE
 from ..spaces.stopping import Hyperband, SuccessiveHalving
 from .errors import SearchError
-from .explain import FIXED
 from .rung_view import as_samplers_see_it
 from .scheduling import hyperband_brackets, promotes
+from .scheduling.standings import FIXED
 from .untried import Key, Tried, Untried, key_of
 
 ATTEMPTS = 1000  # refused proposals before the search gives up

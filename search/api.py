@@ -23,7 +23,7 @@ from ..objectives.resolve import describe
 from ..spaces import SpaceError, Spec, differences
 from ..storage import StorageError, database, files, provenance, rows, studies
 from ..storage.connection import BUSY_SECONDS, patiently
-from . import auditing, plan
+from . import plan
 from .algorithms import make_pruner
 from .audit import Audited
 from .backends import make_backend
@@ -36,6 +36,7 @@ from .extras import check_extras
 from .guardian import guarded
 from .memory import Memory
 from .note import write_note
+from .scheduling import audit
 from .trackers.study import Tracking
 from .trials.configuration import config_of, has_config
 from .trials.retries import failed_in_words, worth_retrying
@@ -108,7 +109,7 @@ class StudyResult:
     @property
     def audited(self) -> Audited | None:
         """What came of the trials that were to stop and went on; None where there was none."""
-        return auditing.outcome(self.spec, self._trials)
+        return audit.outcome(self.spec, self._trials)
 
     @property
     def baseline(self) -> FrozenTrial | None:

@@ -26,16 +26,16 @@ from ..storage.live import LiveStorage
 from ..storage.states import AUDITED, CONFIRMS, STARTED_OVER, confirms, has_told
 from ..storage.studies import MEMORY
 from .algorithms import GridSampler, WholeSampler, sampler_of
-from .auditing import mark
 from .clock import Clock
 from .confirming import attrs_of
 from .durations import counted
-from .explain import pruning_reason
 from .lives import Lives, Unusable
 from .others import Others
 from .pace import Pace
-from .promoting import Promoting
 from .running import Assignment, Failure, Running
+from .scheduling.audit import mark
+from .scheduling.standings import pruning_reason
+from .scheduling.study_promotion import Promoting
 from .spending import Spending, spent_on
 from .timing import LEAVING, Timing
 from .trials.retries import REFUSED

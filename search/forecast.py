@@ -25,7 +25,6 @@ from typing import Any
 from ..spaces import Choice, Spec
 from ..spaces.samplers import CMAES, GP, TPE, HyperoptAnneal, HyperoptATPE, HyperoptTPE, RungGP
 from ..spaces.stopping import Median, NoStopping, Percentile, Rungs
-from .auditing import Draw
 from .pace import span
 from .scheduling import (
     Promotion,
@@ -36,6 +35,7 @@ from .scheduling import (
     most_trials,
     promotes,
 )
+from .scheduling.audit import Draw
 from .timing import CLOSING, LATE, SPARE
 from .wish import Wish
 

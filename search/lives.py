@@ -48,10 +48,10 @@ from .algorithms import in_words, labelled, put_up_with, suggest
 from .clock import Clock
 from .confirming import chosen, missing
 from .errors import SearchError
-from .explain import FIXED
 from .pace import COST
-from .promoting import Promoting
 from .running import Assignment, Running
+from .scheduling.standings import FIXED
+from .scheduling.study_promotion import Promoting
 from .tally import Tally
 from .trials.advice import when_worse, with_advice
 from .trials.export import document, render, seed_of, write

@@ -22,10 +22,10 @@ from .confirmation import Confirmed
 from .confirming import at_target, searched, unusable
 from .durations import option
 from .edges import Edge, edges_of
-from .explain import bracket_of, rung_results, stopping_in_words
 from .importance import Importance, importances_of
 from .lives import OWN_ATTRS
 from .scheduling import brackets_of
+from .scheduling.standings import bracket_of, rung_results, stopping_in_words
 from .spending import spent_on
 from .trials.advice import advice_after
 from .trials.configuration import config_of

@@ -30,10 +30,10 @@ from ..spaces import Choice, Spec
 from ..storage.states import unusable
 from .algorithms import AGAIN, ATTEMPTS, WholeSampler, all_refused, derived_seed
 from .cube import Cube
-from .explain import SUGGESTED
 from .gaussian import Array, GaussianProcess, Indices, log_expected_improvement, standardised
 from .rung_view import decided, value_at
 from .scheduling import places_of
+from .scheduling.standings import SUGGESTED
 from .untried import Key, Untried, key_of
 
 INITIAL = 20  # proposals before the first model

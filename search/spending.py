@@ -14,12 +14,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ..spaces import Spec
 from ..storage.states import trained_to
-from .auditing import Draw
 from .confirming import at_target, cut_short, searched
 from .durations import counted
 from .lives import Lives
 from .pace import Pace
 from .scheduling import expected_cost
+from .scheduling.audit import Draw
 from .timing import Timing, Todo
 from .wish import Wish
 

@@ -19,9 +19,9 @@ from .algorithms import make_sampler
 from .api import StudyResult
 from .confirming import searched
 from .durations import counted
-from .explain import FIXED, SUGGESTED, RungResult, rung_results
-from .promoting import promotion_of
 from .scheduling import Waiting, promotes
+from .scheduling.standings import FIXED, SUGGESTED, RungResult, rung_results
+from .scheduling.study_promotion import promotion_of
 
 # What Optuna's samplers count before they trust their models.
 COUNTED = {"tpe": (TrialState.COMPLETE, TrialState.PRUNED), "gp": (TrialState.COMPLETE,)}

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..spaces import Spec
 from ..storage.live import LiveStorage
 from ..storage.states import at_rung, audited_at, confirms, state_of, trained_to
-from .auditing import Draw
+from .scheduling.audit import Draw
 from .trials.configuration import has_config
 
 

@@ -130,7 +130,7 @@ def confirming(spec: Spec, asked: bool | None) -> dict[str, int] | None:
 
 def auditing(spec: Spec, asked: bool | None) -> float | None:
     """What `--audit` or `--no-audit` changes of a space's `audit`; None where nothing."""
-    from ..auditing import SHARE
+    from ..scheduling.audit import SHARE
 
     if asked is None or (asked and spec.audit):
         return None

@@ -28,11 +28,11 @@ from hpsearch.search.confirming import chosen, missing, outcome, overlooked
 from hpsearch.search.console import PlainConsole
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
-from hpsearch.search.explain import rung_results
 from hpsearch.search.report import confirmation, study_report
 from hpsearch.search.rung_view import as_samplers_see_it
 from hpsearch.search.running import Assignment, Failure
 from hpsearch.search.scheduling import expected_cost
+from hpsearch.search.scheduling.standings import rung_results
 from hpsearch.search.trials.configuration import config_of
 from hpsearch.search.trials.export import document, render
 from hpsearch.search.wish import Wish

@@ -13,8 +13,8 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search.algorithms import sampler_of, suggest
-from hpsearch.search.explain import SUGGESTED
 from hpsearch.search.rung_gp import INITIAL
+from hpsearch.search.scheduling.standings import SUGGESTED
 from hpsearch.spaces import Spec
 
 STOPPING = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}

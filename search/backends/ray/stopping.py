@@ -24,9 +24,9 @@ from ....spaces import Spec
 from ....spaces.stopping import Hyperband, Median, SuccessiveHalving
 from ...algorithms import hyperband_options, make_pruner
 from ...errors import UsageError
-from ...explain import RUNG, hyperband_bracket
 from ...rung_view import as_decided
 from ...scheduling import Bracket, brackets_of, promotes
+from ...scheduling.standings import RUNG, hyperband_bracket
 
 STEP, VALUE = "step", "value"  # what our results call the resource and the metric
 NEVER = math.inf  # steps after which Tune's median rule would yield to other trials: it cannot, here

@@ -18,10 +18,10 @@ import pytest
 import sqlalchemy
 
 from hpsearch.search import clock
-from hpsearch.search.auditing import Draw
 from hpsearch.search.backends import process
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
+from hpsearch.search.scheduling.audit import Draw
 from hpsearch.storage import StorageError
 
 HYPERBAND = {"method": "hyperband", "min": 1, "max": 9, "eta": 3}

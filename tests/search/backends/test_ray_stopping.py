@@ -20,8 +20,8 @@ from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.backends.ray.stopping import TuneHyperband, TunePruner, tune_pruner
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import UsageError
-from hpsearch.search.explain import RUNG, hyperband_bracket
 from hpsearch.search.scheduling import brackets_of
+from hpsearch.search.scheduling.standings import RUNG, hyperband_bracket
 from hpsearch.spaces import Spec
 from hpsearch.spaces.stopping import METHODS
 from hpsearch.storage.database import open_storage

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search.explain import kind_of
 from hpsearch.search.scheduling import alike_of
+from hpsearch.search.scheduling.standings import kind_of
 from hpsearch.spaces import SpaceError, Spec
 
 PROMOTION = {"method": "asha", "type": "promotion", "min": 1, "max": 27, "resource": "steps"}

@@ -12,15 +12,15 @@ from typing import Self
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..spaces import Choice, Spec
-from ..spaces.ranges import brief
-from ..spaces.stopping import Rungs
-from ..storage.live import LiveStorage
-from ..storage.states import AT_RUNG, at_rung, audited_at, confirms, unusable
-from .durations import counted
-from .explain import RUNG, kind_of
-from .rung_view import as_decided
-from .scheduling import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
+from ...spaces import Choice, Spec
+from ...spaces.ranges import brief
+from ...spaces.stopping import Rungs
+from ...storage.live import LiveStorage
+from ...storage.states import AT_RUNG, at_rung, audited_at, confirms, unusable
+from ..durations import counted
+from ..rung_view import as_decided
+from . import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
+from .standings import RUNG, kind_of
 
 GOES_ON, TAKEN_UP = "goes on", "taken up"
 

@@ -11,12 +11,12 @@ import optuna
 from optuna.pruners import HyperbandPruner
 from optuna.trial import FrozenTrial
 
-from ..spaces import Spec
-from ..spaces.stopping import Rungs
-from ..storage.states import unusable
-from .durations import counted
-from .rung_view import as_decided
-from .scheduling import alike_of, bracket_of_trial, brackets_of, promotes
+from ...spaces import Spec
+from ...spaces.stopping import Rungs
+from ...storage.states import unusable
+from ..durations import counted
+from ..rung_view import as_decided
+from . import alike_of, bracket_of_trial, brackets_of, promotes
 
 RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
 FIXED = "fixed_params"  # Optuna's attribute for the parameters that a trial was put up with

@@ -11,12 +11,12 @@ import pytest
 from optuna.trial import FrozenTrial
 
 from hpsearch.search.algorithms import make_pruner
-from hpsearch.search.auditing import Draw, outcome
 from hpsearch.search.driver import Driver
 from hpsearch.search.report import audit
 from hpsearch.search.rung_view import decided
 from hpsearch.search.running import Assignment
 from hpsearch.search.scheduling import expected_saving
+from hpsearch.search.scheduling.audit import Draw, outcome
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
