@@ -38,8 +38,8 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 
-from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.driver import Driver
+from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.spaces import Spec, loads
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT

@@ -22,8 +22,8 @@ import optuna
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
-from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.driver import Driver
+from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.spaces import loads
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.studies import SPEC, open_live

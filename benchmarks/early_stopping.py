@@ -29,10 +29,10 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search import run
-from hpsearch.search.algorithms import derived_seed
 from hpsearch.search.backends.ray.cluster import connected
 from hpsearch.search.backends.resources import this_machine
 from hpsearch.search.driver import Driver
+from hpsearch.search.sampling.optuna_samplers import derived_seed
 from hpsearch.spaces import loads
 
 BACKENDS = ("optuna", "ray")

@@ -33,8 +33,8 @@ from pathlib import Path
 import optuna
 import psutil
 
-from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.driver import Driver
+from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.spaces import load
 from hpsearch.storage import files
 from hpsearch.storage.database import open_storage

@@ -26,10 +26,10 @@ from pathlib import Path
 import optuna
 
 from hpsearch.search import run
-from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.console import PlainConsole
 from hpsearch.search.driver import Driver
 from hpsearch.search.progress import LineProgress
+from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.spaces import Spec, loads
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.studies import PROVENANCE, SPEC, open_live

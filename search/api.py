@@ -24,7 +24,6 @@ from ..spaces import SpaceError, Spec, differences
 from ..storage import StorageError, database, files, provenance, rows, studies
 from ..storage.connection import BUSY_SECONDS, patiently
 from . import plan
-from .algorithms import make_pruner
 from .audit import Audited
 from .backends import make_backend
 from .commands import command, finding
@@ -36,6 +35,7 @@ from .extras import check_extras
 from .guardian import guarded
 from .memory import Memory
 from .note import write_note
+from .sampling.optuna_samplers import make_pruner
 from .scheduling import audit
 from .trackers.study import Tracking
 from .trials.configuration import config_of, has_config

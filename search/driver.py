@@ -25,7 +25,6 @@ from ..storage.files import OUTPUT, drop_checkpoint, has_checkpoint
 from ..storage.live import LiveStorage
 from ..storage.states import AUDITED, CONFIRMS, STARTED_OVER, confirms, has_told
 from ..storage.studies import MEMORY
-from .algorithms import GridSampler, WholeSampler, sampler_of
 from .clock import Clock
 from .confirming import attrs_of
 from .durations import counted
@@ -33,13 +32,14 @@ from .lives import Lives, Unusable
 from .others import Others
 from .pace import Pace
 from .running import Assignment, Failure, Running
+from .sampling.optuna_samplers import GridSampler, WholeSampler, sampler_of
+from .sampling.tried import Untried
 from .scheduling.audit import mark
 from .scheduling.standings import pruning_reason
 from .scheduling.study_promotion import Promoting
 from .spending import Spending, spent_on
 from .timing import LEAVING, Timing
 from .trials.retries import REFUSED
-from .untried import Untried
 
 if TYPE_CHECKING:
     from .memory import Memory

@@ -22,8 +22,8 @@ from ..spaces import (
     widened,
 )
 from .api import StudyResult
-from .cube import Axis, Cube
-from .rung_view import compared
+from .sampling.unit_cube import Axis, Cube
+from .sampling.view import compared
 from .trials.configuration import config_of, has_config
 
 FEWEST = 10  # trials that compare, of those that have the parameter

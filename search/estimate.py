@@ -22,17 +22,17 @@ import numpy as np
 from ..spaces import Constant, Spec, nested
 from ..spaces.stopping import LENGTHS, is_length
 from ..storage.files import has_checkpoint, passing_folder
-from .algorithms import derived_seed
 from .backends.base import setup_of
 from .backends.optuna import devices_of
 from .backends.packing import check_pack, pack_size
 from .backends.process import Limits, Worker, environment
 from .backends.protocol import Message
 from .backends.resources import Share, share, this_machine, visible_gpus
-from .cube import Cube
 from .errors import SearchError
 from .pace import Attempt, Cost
 from .rehearsal import Rehearsal, rehearse
+from .sampling.optuna_samplers import derived_seed
+from .sampling.unit_cube import Cube
 
 SECONDS = 60.0  # that a measurement takes at most
 REHEARSAL = 0.2  # of them, at most, to see what the driver costs

@@ -11,7 +11,7 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from .api import StudyResult
-from .rung_view import RungView, compared
+from .sampling.view import RungView, compared
 
 FEWEST = 10  # trials: PED-ANOVA asks what tells the best tenth from the others
 STEADY = 50  # trials: Optuna advises five in the best tenth

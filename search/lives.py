@@ -44,12 +44,12 @@ from ..storage.states import (
     trained_to,
 )
 from ..storage.studies import PROVENANCE, folder_in
-from .algorithms import in_words, labelled, put_up_with, suggest
 from .clock import Clock
 from .confirming import chosen, missing
 from .errors import SearchError
 from .pace import COST
 from .running import Assignment, Running
+from .sampling.optuna_samplers import in_words, labelled, put_up_with, suggest
 from .scheduling.standings import FIXED
 from .scheduling.study_promotion import Promoting
 from .tally import Tally

@@ -12,10 +12,10 @@ from typing import Any
 
 from ..objectives.catalog import can_pack
 from ..spaces import SpaceError, Spec
-from .algorithms import derived_seed
 from .backends.process import environment
 from .backends.resources import share, this_machine
 from .errors import SearchError
+from .sampling.optuna_samplers import derived_seed
 
 STEPS = 8  # of each trial's optimizer
 LENGTH = (

@@ -12,9 +12,9 @@ from optuna.trial import FrozenTrial
 from ..spaces import Spec
 from ..storage import database, studies
 from ..storage.files import CHECKPOINT, passing_folder
-from .algorithms import make_pruner
 from .driver import Driver
 from .running import Assignment
+from .sampling.optuna_samplers import make_pruner
 from .scheduling import places_of
 
 MOST = 1000  # trials of a rehearsal

@@ -24,12 +24,12 @@ from .durations import option
 from .edges import Edge, edges_of
 from .importance import Importance, importances_of
 from .lives import OWN_ATTRS
+from .sampling.tried import Untried, tried
 from .scheduling import brackets_of
 from .scheduling.standings import bracket_of, rung_results, stopping_in_words
 from .spending import spent_on
 from .trials.advice import advice_after
 from .trials.configuration import config_of
-from .untried import Untried, tried
 from .wish import Wish
 
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)

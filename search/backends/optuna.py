@@ -10,8 +10,8 @@ import selectors
 import time
 
 from ...spaces import Spec
-from ..algorithms import make_pruner
 from ..driver import Driver
+from ..sampling.optuna_samplers import make_pruner
 from ..timing import LEAVING
 from .base import as_message, deliver, setup_of
 from .packing import check_pack, pack_after, pack_size

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...objectives.catalog import can_pack
 from ...spaces import Spec
-from ..algorithms import derived_seed
 from ..errors import SearchError, UsageError
+from ..sampling.optuna_samplers import derived_seed
 from .process import environment
 from .protocol import Message
 from .resources import Share, memory_for

@@ -190,7 +190,7 @@ def _finished(result: StudyResult) -> str:
 
     from ..confirming import searched
     from ..report import extension
-    from ..untried import Untried, tried
+    from ..sampling.tried import Untried, tried
 
     own = searched(result.study.get_trials(deepcopy=False))
     if result.stop_reason is None and Untried(result.spec).exhausted(tried(own)):

@@ -19,10 +19,10 @@ from ...spaces import Spec
 from ...spaces.stopping import Rungs
 from ...storage.live import LiveStorage
 from ...storage.states import AUDITED, at_rung, audited_at
-from ..algorithms import derived_seed
 from ..audit import Audited, audited
 from ..confirming import searched
-from ..rung_view import value_at
+from ..sampling.optuna_samplers import derived_seed
+from ..sampling.view import value_at
 from . import FEWEST_AUDITED, audited_one_in, expected_cost, expected_saving, places_of
 
 SHARE = 0.03  # of a search's cost, where the space does not say how much

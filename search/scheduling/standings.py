@@ -15,7 +15,7 @@ from ...spaces import Spec
 from ...spaces.stopping import Rungs
 from ...storage.states import unusable
 from ..durations import counted
-from ..rung_view import as_decided
+from ..sampling.view import as_decided
 from . import alike_of, bracket_of_trial, brackets_of, promotes
 
 RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung

@@ -18,7 +18,7 @@ from ...spaces.stopping import Rungs
 from ...storage.live import LiveStorage
 from ...storage.states import AT_RUNG, at_rung, audited_at, confirms, unusable
 from ..durations import counted
-from ..rung_view import as_decided
+from ..sampling.view import as_decided
 from . import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
 from .standings import RUNG, kind_of
 

@@ -18,7 +18,7 @@ from ...spaces import Choice, Derived, Range, Spec
 from ...spaces.document import written
 from ...spaces.relations import reads
 from ...storage.states import CONFIRMS_SEED
-from ..algorithms import derived_seed
+from ..sampling.optuna_samplers import derived_seed
 from .configuration import config_of
 from .yaml_text import block_of
 

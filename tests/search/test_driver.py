@@ -20,7 +20,6 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial
 
 from hpsearch.search import clock, lives
-from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.api import open_study
 from hpsearch.search.cli.run import _conclude, _finished
 from hpsearch.search.cli.screens import next_steps
@@ -29,8 +28,9 @@ from hpsearch.search.console import PlainConsole
 from hpsearch.search.driver import Driver
 from hpsearch.search.errors import SearchError
 from hpsearch.search.report import confirmation, study_report
-from hpsearch.search.rung_view import as_samplers_see_it
 from hpsearch.search.running import Assignment, Failure
+from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.sampling.view import as_samplers_see_it
 from hpsearch.search.scheduling import expected_cost
 from hpsearch.search.scheduling.standings import rung_results
 from hpsearch.search.trials.configuration import config_of

@@ -9,8 +9,8 @@ import optuna
 import pytest
 
 from hpsearch.search import StudyResult
-from hpsearch.search.algorithms import distributions
 from hpsearch.search.edges import Edge, edges_of
+from hpsearch.search.sampling.optuna_samplers import distributions
 from hpsearch.spaces import loads
 
 Goal = Literal["minimize", "maximize"]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.console import PlainConsole
 from hpsearch.search.driver import Driver
 from hpsearch.search.progress import LineProgress, ending_line, picture, sparkline
+from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.studies import SPEC, open_live

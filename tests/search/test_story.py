@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hpsearch.search import open_study
-from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.driver import Driver
 from hpsearch.search.running import Assignment, Failure
+from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.story import Story, story_of
 from hpsearch.spaces import Spec
 from hpsearch.storage import StorageError

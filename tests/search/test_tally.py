@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.confirming import best_of, chosen, missing, searched
 from hpsearch.search.driver import Driver
 from hpsearch.search.running import Failure
+from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.sampling.tried import Tried, key_of, tried
 from hpsearch.search.tally import Tally
-from hpsearch.search.untried import Tried, key_of, tried
 from hpsearch.search.wish import Wish
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage

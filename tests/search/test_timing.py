@@ -14,10 +14,10 @@ import pytest
 from hpsearch.search import clock as clock_module
 from hpsearch.search import forecast as forecast_module
 from hpsearch.search import running, timing
-from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.confirming import outcome
 from hpsearch.search.driver import Driver
 from hpsearch.search.forecast import Costs, Training, forecast
+from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.scheduling.audit import Draw
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage

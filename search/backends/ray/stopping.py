@@ -22,9 +22,9 @@ from ray.tune.schedulers import ASHAScheduler, MedianStoppingRule, TrialSchedule
 
 from ....spaces import Spec
 from ....spaces.stopping import Hyperband, Median, SuccessiveHalving
-from ...algorithms import hyperband_options, make_pruner
 from ...errors import UsageError
-from ...rung_view import as_decided
+from ...sampling.optuna_samplers import hyperband_options, make_pruner
+from ...sampling.view import as_decided
 from ...scheduling import Bracket, brackets_of, promotes
 from ...scheduling.standings import RUNG, hyperband_bracket
 

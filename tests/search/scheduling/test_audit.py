@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial
 
-from hpsearch.search.algorithms import make_pruner
 from hpsearch.search.driver import Driver
 from hpsearch.search.report import audit
-from hpsearch.search.rung_view import decided
 from hpsearch.search.running import Assignment
+from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.sampling.view import decided
 from hpsearch.search.scheduling import expected_saving
 from hpsearch.search.scheduling.audit import Draw, outcome
 from hpsearch.spaces import SpaceError, Spec

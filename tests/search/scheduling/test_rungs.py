@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from hpsearch.search.algorithms import make_pruner
+from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.scheduling import brackets_of, hyperband_brackets, rungs
 from hpsearch.spaces import Spec
 

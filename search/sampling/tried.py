@@ -10,9 +10,9 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial
 
-from ..spaces import Spec
-from ..storage.live import changed_since
-from ..storage.states import confirms
+from ...spaces import Spec
+from ...storage.live import changed_since
+from ...storage.states import confirms
 
 Key = frozenset[tuple[str, Any]]
 
@@ -68,7 +68,7 @@ class Untried:
         return self._is_small and next(self._not_in(taken), None) is None
 
     def _not_in(self, taken: Container[Key]) -> Iterator[dict[str, Any]]:
-        from .algorithms import labelled  # which asks here in turn
+        from .optuna_samplers import labelled  # which asks here in turn
 
         space, parameters = self._spec.space, self._spec.parameters
         listed = (labelled(space, parameters, config) for config in space.grid())

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hpsearch.search.cube import Cube
-from hpsearch.search.gaussian import (
+from hpsearch.search.sampling.gaussian_process import (
     JITTER,
     Array,
     GaussianProcess,
     log_expected_improvement,
     standardised,
 )
+from hpsearch.search.sampling.unit_cube import Cube
 
 OWNER = np.array([0, 1, 1, 1, 2], np.intp)  # a range, a choice of three, a range
 

@@ -22,16 +22,16 @@ from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from ..spaces import Choice, Range, Space, Spec
-from ..spaces.model import show
-from ..spaces.relations import given_problems
-from ..spaces.samplers import TPE
-from ..spaces.stopping import Hyperband, SuccessiveHalving
-from .errors import SearchError
-from .rung_view import as_samplers_see_it
-from .scheduling import hyperband_brackets, promotes
-from .scheduling.standings import FIXED
-from .untried import Key, Tried, Untried, key_of
+from ...spaces import Choice, Range, Space, Spec
+from ...spaces.model import show
+from ...spaces.relations import given_problems
+from ...spaces.samplers import TPE
+from ...spaces.stopping import Hyperband, SuccessiveHalving
+from ..errors import SearchError
+from ..scheduling import hyperband_brackets, promotes
+from ..scheduling.standings import FIXED
+from .tried import Key, Tried, Untried, key_of
+from .view import as_samplers_see_it
 
 ATTEMPTS = 1000  # refused proposals before the search gives up
 AGAIN = 50  # proposals that a trial already has before what is left is listed
@@ -362,7 +362,7 @@ def make_sampler(spec: Spec, seed: int) -> BaseSampler:
             case "gp":
                 return optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False, **options)
             case "cmaes":
-                from .cma import CmaEsSampler  # and with it SciPy's statistics, a third of the start's time
+                from .cmaes import CmaEsSampler  # and with it SciPy's statistics, a third of the start's time
 
                 return CmaEsSampler(seed=seed, **options)
             case "qmc":

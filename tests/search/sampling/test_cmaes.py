@@ -16,7 +16,7 @@ import pytest
 from optuna._transform import _SearchSpaceTransform
 from optuna.trial import TrialState
 
-from hpsearch.search.cma import CmaEsSampler
+from hpsearch.search.sampling.cmaes import CmaEsSampler
 
 OPTIONS: list[dict[str, Any]] = [
     {},

@@ -15,7 +15,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState
 
-from hpsearch.search.algorithms import (
+from hpsearch.search.driver import Driver
+from hpsearch.search.errors import SearchError
+from hpsearch.search.sampling.optuna_samplers import (
     GridSampler,
     SpaceSampler,
     derived_seed,
@@ -25,8 +27,6 @@ from hpsearch.search.algorithms import (
     sampler_of,
     suggest,
 )
-from hpsearch.search.driver import Driver
-from hpsearch.search.errors import SearchError
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.spaces.samplers import SAMPLERS
 from hpsearch.spaces.stopping import METHODS
@@ -238,7 +238,9 @@ def test_a_sampler_that_fails_ends_the_search_with_the_reason(
         def sample_relative(self, *_: Any) -> dict[str, Any]:
             raise OverflowError("Range exceeds valid bounds\nand more")
 
-    monkeypatch.setattr("hpsearch.search.algorithms.make_sampler", lambda spec, seed: Failing(seed))
+    monkeypatch.setattr(
+        "hpsearch.search.sampling.optuna_samplers.make_sampler", lambda spec, seed: Failing(seed)
+    )
     told = r'^the sampler "random" cannot propose trial 0: OverflowError: Range exceeds valid bounds; another one'
     for _ in range(2):
         with pytest.raises(SearchError, match=told):

@@ -18,10 +18,10 @@ import optuna
 from optuna.pruners import HyperbandPruner
 from optuna.trial import FrozenTrial, TrialState
 
-from ..spaces import Spec
-from ..storage.states import audited_at, unusable
-from .confirming import searched
-from .scheduling import places_of, promotes
+from ...spaces import Spec
+from ...storage.states import audited_at, unusable
+from ..confirming import searched
+from ..scheduling import places_of, promotes
 
 
 class RungView(optuna.Study):

@@ -26,15 +26,15 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import ThreadpoolController
 
-from ..spaces import Choice, Spec
-from ..storage.states import unusable
-from .algorithms import AGAIN, ATTEMPTS, WholeSampler, all_refused, derived_seed
-from .cube import Cube
-from .gaussian import Array, GaussianProcess, Indices, log_expected_improvement, standardised
-from .rung_view import decided, value_at
-from .scheduling import places_of
-from .scheduling.standings import SUGGESTED
-from .untried import Key, Untried, key_of
+from ...spaces import Choice, Spec
+from ...storage.states import unusable
+from ..scheduling import places_of
+from ..scheduling.standings import SUGGESTED
+from .gaussian_process import Array, GaussianProcess, Indices, log_expected_improvement, standardised
+from .optuna_samplers import AGAIN, ATTEMPTS, WholeSampler, all_refused, derived_seed
+from .tried import Key, Untried, key_of
+from .unit_cube import Cube
+from .view import decided, value_at
 
 INITIAL = 20  # proposals before the first model
 MODEL_SHARE = 0.85  # of the proposals after that

@@ -23,7 +23,7 @@ from optuna.trial import TrialState, create_trial
 from hpsearch.objectives.catalog import Needs
 from hpsearch.search import extras, run
 from hpsearch.search.extras import check_extras
-from hpsearch.search.hyperopt import HyperoptSampler, _Label
+from hpsearch.search.sampling.hyperopt import HyperoptSampler, _Label
 from hpsearch.spaces import SpaceError
 from hpsearch.spaces.samplers import SAMPLERS
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..spaces import Choice, Range, Space, is_ordered
+from ...spaces import Choice, Range, Space, is_ordered
 
 if TYPE_CHECKING:
-    from .gaussian import Array, Indices  # with SciPy's optimizers, which a cube does not need
+    from .gaussian_process import Array, Indices  # with SciPy's optimizers, which a cube does not need
 
 
 class Cube:
