@@ -37,8 +37,8 @@ from optuna.trial import FrozenTrial
 
 from hpsearch.search import run
 from hpsearch.search.confirmation import LEVEL, Confirmed, confirmed
-from hpsearch.search.confirming import searched
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine.confirmation import searched
+from hpsearch.search.engine.driver import Driver
 from hpsearch.spaces import loads
 
 NOISE = 0.02  # the spread of a value around its configuration's true one

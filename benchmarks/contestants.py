@@ -38,7 +38,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine.driver import Driver
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.spaces import Spec, loads
 from hpsearch.storage.database import open_storage

@@ -22,7 +22,7 @@ import optuna
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine.driver import Driver
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.spaces import loads
 from hpsearch.storage.database import open_storage

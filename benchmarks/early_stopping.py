@@ -31,7 +31,7 @@ from optuna.trial import FrozenTrial, TrialState
 from hpsearch.search import run
 from hpsearch.search.backends.ray.cluster import connected
 from hpsearch.search.backends.resources import this_machine
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine.driver import Driver
 from hpsearch.search.sampling.optuna_samplers import derived_seed
 from hpsearch.spaces import loads
 

@@ -49,7 +49,7 @@ from scipy.special import stdtrit
 
 from hpsearch.search import open_study
 from hpsearch.search.backends.process import environment
-from hpsearch.search.confirming import searched
+from hpsearch.search.engine.confirmation import searched
 from hpsearch.search.plan import load_space
 from hpsearch.spaces import Spec
 from hpsearch.trainer.config.models import LoraConfig

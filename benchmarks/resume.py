@@ -33,7 +33,7 @@ from pathlib import Path
 import optuna
 import psutil
 
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine.driver import Driver
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.spaces import load
 from hpsearch.storage import files

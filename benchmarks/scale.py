@@ -27,7 +27,7 @@ import optuna
 
 from hpsearch.search import run
 from hpsearch.search.console import PlainConsole
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine.driver import Driver
 from hpsearch.search.progress import LineProgress
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.spaces import Spec, loads

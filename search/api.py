@@ -28,11 +28,11 @@ from .audit import Audited
 from .backends import make_backend
 from .commands import command, finding
 from .confirmation import Confirmed
-from .confirming import best_of, outcome, overlooked
-from .driver import Driver, Watcher
+from .engine.confirmation import best_of, outcome, overlooked
+from .engine.driver import Driver, Watcher
+from .engine.guardian import guarded
 from .errors import SearchError, UsageError
 from .extras import check_extras
-from .guardian import guarded
 from .memory import Memory
 from .note import write_note
 from .sampling.optuna_samplers import make_pruner

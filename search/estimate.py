@@ -28,8 +28,8 @@ from .backends.packing import check_pack, pack_size
 from .backends.process import Limits, Worker, environment
 from .backends.protocol import Message
 from .backends.resources import Share, share, this_machine, visible_gpus
+from .engine.costs import Attempt, Cost
 from .errors import SearchError
-from .pace import Attempt, Cost
 from .rehearsal import Rehearsal, rehearse
 from .sampling.optuna_samplers import derived_seed
 from .sampling.unit_cube import Cube

@@ -25,7 +25,9 @@ from typing import Any
 from ..spaces import Choice, Spec
 from ..spaces.samplers import CMAES, GP, TPE, HyperoptAnneal, HyperoptATPE, HyperoptTPE, RungGP
 from ..spaces.stopping import Median, NoStopping, Percentile, Rungs
-from .pace import span
+from .engine.confirmation_size import Wish
+from .engine.costs import span
+from .engine.deadline import CLOSING, LATE, SPARE
 from .scheduling import (
     Promotion,
     alike_of,
@@ -36,8 +38,6 @@ from .scheduling import (
     promotes,
 )
 from .scheduling.audit import Draw
-from .timing import CLOSING, LATE, SPARE
-from .wish import Wish
 
 RUNS = 15
 LONGEST = 3.0  # seconds that all of them may take, after the first

@@ -10,11 +10,11 @@ from typing import Any
 from ..spaces import Spec
 from .backends.resources import gibibytes, this_machine
 from .durations import counted, duration, option
+from .engine.confirmation_size import SHARE, Wish
 from .estimate import Measured, Probe
 from .forecast import MODEL_AFTER, Costs, Forecast, Training, assumed, forecast
 from .memory import Expected
 from .scheduling import promotes
-from .wish import SHARE, Wish
 
 FEWEST_TRAININGS = 5  # whole ones, that compare anything
 ALONE = "one trial comes to its end, and there is nothing to compare it with"

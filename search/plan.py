@@ -34,8 +34,8 @@ from ..objectives.resolve import check_name, describe, resolve
 from ..spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
 from ..spaces.expressions import Expression
 from ..spaces.stopping import Rungs, snake
+from .engine.confirmation_size import Wish
 from .scheduling import FEWEST_AUDITED, Bracket, audited_one_in, brackets_of, expected_saving
-from .wish import Wish
 
 MOST_BRACKETS = 5
 TO_FILL = "FILL_IN"  # stands in a proposed space for a value that nobody but the user knows

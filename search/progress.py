@@ -20,8 +20,8 @@ from rich.text import Text
 
 from ..storage.states import audited_at, confirms, state_of
 from .console import PlainConsole
-from .driver import Driver
 from .durations import counted
+from .engine.driver import Driver
 
 _BARS = "▁▂▃▄▅▆▇█"
 STYLES = {  # of the states of trials, in the order in which they are told

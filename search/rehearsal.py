@@ -12,8 +12,8 @@ from optuna.trial import FrozenTrial
 from ..spaces import Spec
 from ..storage import database, studies
 from ..storage.files import CHECKPOINT, passing_folder
-from .driver import Driver
-from .running import Assignment
+from .engine.driver import Driver
+from .engine.running import Assignment
 from .sampling.optuna_samplers import make_pruner
 from .scheduling import places_of
 

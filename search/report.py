@@ -19,18 +19,18 @@ from ..storage.studies import ELAPSED, PAUSED, trial_of
 from .api import StudyResult
 from .audit import Audited
 from .confirmation import Confirmed
-from .confirming import at_target, searched, unusable
 from .durations import option
 from .edges import Edge, edges_of
+from .engine.budget import spent_on
+from .engine.confirmation import at_target, searched, unusable
+from .engine.confirmation_size import Wish
+from .engine.lifecycle import OWN_ATTRS
 from .importance import Importance, importances_of
-from .lives import OWN_ATTRS
 from .sampling.tried import Untried, tried
 from .scheduling import brackets_of
 from .scheduling.standings import bracket_of, rung_results, stopping_in_words
-from .spending import spent_on
 from .trials.advice import advice_after
 from .trials.configuration import config_of
-from .wish import Wish
 
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
 Amount = TypeVar("Amount", int, float)

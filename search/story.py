@@ -16,8 +16,8 @@ from ..storage.files import driver_running
 from ..storage.states import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
 from ..storage.studies import trial_of
 from .api import StudyResult
-from .confirming import searched
 from .durations import counted
+from .engine.confirmation import searched
 from .sampling.optuna_samplers import make_sampler
 from .scheduling import Waiting, promotes
 from .scheduling.standings import FIXED, SUGGESTED, RungResult, rung_results

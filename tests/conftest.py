@@ -38,7 +38,7 @@ from optuna.trial import FrozenTrial
 from hpsearch.search import StudyResult, run
 from hpsearch.search.backends.ray.cluster import connected
 from hpsearch.search.backends.resources import Node
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine.driver import Driver
 from hpsearch.spaces import Spec
 
 PASSWORD = "p@ss/w:rd?#50%&+ {e}'\"\\"  # whatever a URL could stumble over

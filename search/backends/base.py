@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
-from ..driver import Driver
-from ..running import Assignment, Failure
+from ..engine.driver import Driver
+from ..engine.running import Assignment, Failure
 from .protocol import Message
 
 if TYPE_CHECKING:

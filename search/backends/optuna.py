@@ -10,9 +10,9 @@ import selectors
 import time
 
 from ...spaces import Spec
-from ..driver import Driver
+from ..engine.deadline import LEAVING
+from ..engine.driver import Driver
 from ..sampling.optuna_samplers import make_pruner
-from ..timing import LEAVING
 from .base import as_message, deliver, setup_of
 from .packing import check_pack, pack_after, pack_size
 from .process import TICK_SECONDS, Limits, Worker, environment

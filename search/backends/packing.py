@@ -18,7 +18,7 @@ from .protocol import Message
 from .resources import Share, memory_for
 
 if TYPE_CHECKING:
-    from ..driver import Driver
+    from ..engine.driver import Driver
 
 SIZES = (1, 2, 4, 8)  # among which `auto` chooses
 GPU_SIZES = (*SIZES, 16, 32)  # where a few trials leave most of it idle

@@ -121,7 +121,7 @@ def execution(workers: str | None, cpus: float | None, gpus: float | None, **oth
 
 def confirming(spec: Spec, asked: bool | None) -> dict[str, int] | None:
     """What `--confirm` or `--no-confirm` changes of a space's `confirm`; None where nothing."""
-    from ..wish import CHOICES
+    from ..engine.confirmation_size import CHOICES
 
     if asked is None or (asked and spec.confirm.top):
         return None

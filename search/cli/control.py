@@ -187,7 +187,7 @@ def _alone(found: Found, action: Callable[[LiveStorage], None]) -> None:
 def _fail(live: LiveStorage, number: int) -> None:
     from optuna.trial import TrialState
 
-    from ..others import KILLED
+    from ..engine.commands import KILLED
 
     key = live.trial_id(number)
     for name in ("error", "reason"):
@@ -196,7 +196,7 @@ def _fail(live: LiveStorage, number: int) -> None:
 
 
 def _revive(live: LiveStorage, numbers: list[int]) -> None:
-    from ..others import OF_A_FAILURE
+    from ..engine.commands import OF_A_FAILURE
 
     for number in numbers:
         live.revive(number, OF_A_FAILURE)

@@ -153,9 +153,9 @@ def _may_confirm(result: StudyResult) -> bool:
     """Whether somebody could be confirmed in a search that is over, which was not asked or had no room."""
     from optuna.trial import TrialState
 
-    from ..confirming import searched
+    from ..engine.confirmation import searched
+    from ..engine.confirmation_size import Wish
     from ..report import more_samples, more_time
-    from ..wish import Wish
 
     own = searched(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     others = any("baseline" not in trial.user_attrs for trial in own)
@@ -188,7 +188,7 @@ def _finished(result: StudyResult) -> str:
     """That there was nothing left to do, and how to go on all the same."""
     from optuna.trial import TrialState
 
-    from ..confirming import searched
+    from ..engine.confirmation import searched
     from ..report import extension
     from ..sampling.tried import Untried, tried
 

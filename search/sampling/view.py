@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.states import audited_at, unusable
-from ..confirming import searched
+from ..engine.confirmation import searched
 from ..scheduling import places_of, promotes
 
 

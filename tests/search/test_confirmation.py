@@ -13,7 +13,7 @@ from optuna.trial import create_trial
 from scipy import stats
 
 from hpsearch.search.confirmation import LEVEL, confirmed
-from hpsearch.search.confirming import best_of
+from hpsearch.search.engine.confirmation import best_of
 from hpsearch.spaces import Spec
 
 VALUES = st.floats(-10, 10, allow_nan=False).map(lambda x: round(x, 3))

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpsearch.search.backends.resources import Share
+from hpsearch.search.engine.costs import Cost
+from hpsearch.search.engine.deadline import LATE
 from hpsearch.search.estimate import Measured, Probe
 from hpsearch.search.forecast import MOST_TRIALS, RUNS, Costs, Training, _Simulation, assumed, forecast
 from hpsearch.search.outlook import outlook
-from hpsearch.search.pace import Cost
 from hpsearch.search.rehearsal import Rehearsal
-from hpsearch.search.timing import LATE
 from hpsearch.spaces import Spec
 
 SMALL: dict[str, Any] = {

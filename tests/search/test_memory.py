@@ -13,10 +13,10 @@ import pytest
 from optuna.trial import FrozenTrial
 
 from hpsearch.search.backends.resources import Room, Share, room_for, share, this_machine
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine.driver import Driver
+from hpsearch.search.engine.running import Failure
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.memory import OWN, SCALE, SURE, Line, Memory, expected_memory
-from hpsearch.search.running import Failure
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.trials.configuration import config_of
 from hpsearch.spaces import SpaceError, Spec

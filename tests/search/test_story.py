@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hpsearch.search import open_study
-from hpsearch.search.driver import Driver
-from hpsearch.search.running import Assignment, Failure
+from hpsearch.search.engine.driver import Driver
+from hpsearch.search.engine.running import Assignment, Failure
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.story import Story, story_of
 from hpsearch.spaces import Spec

@@ -24,7 +24,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from ....spaces import Spec
-from ...driver import Driver
+from ...engine.driver import Driver
 from ...errors import SearchError
 from ..base import as_message, deliver, setup_of
 from ..packing import check_pack, pack_size

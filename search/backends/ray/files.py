@@ -21,7 +21,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ....storage.files import METRICS, OUTPUT, opened
-from ...guardian import TEMPORARY
+from ...engine.guardian import TEMPORARY
 
 GROWING = (METRICS, OUTPUT)  # are only ever added to
 LONGEST_ROOT = 14  # letters

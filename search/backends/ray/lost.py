@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ray.tune.experiment import Trial
 
-from ...running import Failure
+from ...engine.running import Failure
 from ...trials.trial import LONGEST_MESSAGE, TRACEBACK_LINES
 
 

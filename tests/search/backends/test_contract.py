@@ -17,9 +17,9 @@ import psutil
 import pytest
 import sqlalchemy
 
-from hpsearch.search import clock
 from hpsearch.search.backends import process
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine import clock
+from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.scheduling.audit import Draw
 from hpsearch.storage import StorageError

@@ -22,8 +22,8 @@ from hpsearch.search.backends import process
 from hpsearch.search.backends.packing import pack_size
 from hpsearch.search.backends.process import Worker
 from hpsearch.search.backends.resources import Share
+from hpsearch.search.engine.commands import KILLED
 from hpsearch.search.errors import UsageError
-from hpsearch.search.others import KILLED
 from hpsearch.spaces import Spec
 from hpsearch.storage.live import COMMAND
 

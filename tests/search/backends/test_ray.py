@@ -27,7 +27,7 @@ from hpsearch.search.backends.ray import backend, cluster, lost
 from hpsearch.search.backends.ray.cluster import heard_outside
 from hpsearch.search.backends.ray.places import places_are_kept
 from hpsearch.search.backends.resources import Node
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
 
 pytestmark = pytest.mark.ray

@@ -17,7 +17,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, NopPruner
 from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search.backends.ray.stopping import TuneHyperband, TunePruner, tune_pruner
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import UsageError
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.scheduling import brackets_of

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState
 
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import SearchError
 from hpsearch.search.sampling.optuna_samplers import (
     GridSampler,

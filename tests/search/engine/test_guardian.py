@@ -10,7 +10,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from hpsearch.search.guardian import MARK, TEMPORARY, end_processes, put_back
+from hpsearch.search.engine.guardian import MARK, TEMPORARY, end_processes, put_back
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import driver_lock
 

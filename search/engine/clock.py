@@ -6,7 +6,7 @@ import time
 
 import optuna
 
-from ..storage.studies import ELAPSED, PAUSED
+from ...storage.studies import ELAPSED, PAUSED
 
 ELAPSED_SECONDS = 5.0  # of a search that a killed driver may forget
 STOP_SECONDS = 30.0  # that running trials have for one more report when the search is asked to stop

@@ -20,29 +20,29 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial
 
-from ..spaces import Spec
-from ..storage.files import OUTPUT, drop_checkpoint, has_checkpoint
-from ..storage.live import LiveStorage
-from ..storage.states import AUDITED, CONFIRMS, STARTED_OVER, confirms, has_told
-from ..storage.studies import MEMORY
+from ...spaces import Spec
+from ...storage.files import OUTPUT, drop_checkpoint, has_checkpoint
+from ...storage.live import LiveStorage
+from ...storage.states import AUDITED, CONFIRMS, STARTED_OVER, confirms, has_told
+from ...storage.studies import MEMORY
+from ..durations import counted
+from ..sampling.optuna_samplers import GridSampler, WholeSampler, sampler_of
+from ..sampling.tried import Untried
+from ..scheduling.audit import mark
+from ..scheduling.standings import pruning_reason
+from ..scheduling.study_promotion import Promoting
+from ..trials.retries import REFUSED
+from .budget import Spending, spent_on
 from .clock import Clock
-from .confirming import attrs_of
-from .durations import counted
-from .lives import Lives, Unusable
-from .others import Others
-from .pace import Pace
+from .commands import Others
+from .confirmation import attrs_of
+from .costs import Pace
+from .deadline import LEAVING, Timing
+from .lifecycle import Lives, Unusable
 from .running import Assignment, Failure, Running
-from .sampling.optuna_samplers import GridSampler, WholeSampler, sampler_of
-from .sampling.tried import Untried
-from .scheduling.audit import mark
-from .scheduling.standings import pruning_reason
-from .scheduling.study_promotion import Promoting
-from .spending import Spending, spent_on
-from .timing import LEAVING, Timing
-from .trials.retries import REFUSED
 
 if TYPE_CHECKING:
-    from .memory import Memory
+    from ..memory import Memory
 
 ENDED_AT_ONCE = 32  # paused trials, between two looks at the workers
 SAME_FAILURES = 3  # identical failures from the start on that end a search

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search import clock as clock_module
 from hpsearch.search import forecast as forecast_module
-from hpsearch.search import running, timing
-from hpsearch.search.confirming import outcome
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine import clock as clock_module
+from hpsearch.search.engine import deadline, running
+from hpsearch.search.engine.confirmation import outcome
+from hpsearch.search.engine.driver import Driver
 from hpsearch.search.forecast import Costs, Training, forecast
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.scheduling.audit import Draw
@@ -218,7 +218,7 @@ def test_the_best_at_its_rung_goes_on_where_there_is_no_time_to_begin_once_more(
 def test_a_search_ends_on_time_whose_many_paused_trials_take_long_to_end(
     clock: Callable[..., Clock], make_spec: Any, monkeypatch: pytest.MonkeyPatch, confirm: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(timing, "CLOSING", 0.5)
+    monkeypatch.setattr(deadline, "CLOSING", 0.5)
     monkeypatch.setattr(forecast_module, "CLOSING", 0.5)
     table = clock(2, lambda x: 4.0)
     table.closing = 0.5

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from ..storage.files import remove_folder, tidying
+from ...storage.files import remove_folder, tidying
 
 MARK = "HPSEARCH_SEARCH"  # in the environment of all that a search starts
 TEMPORARY = "hpsearch-"  # and the process, in the names of temporary folders
@@ -28,7 +28,7 @@ LEAVE_SECONDS = 1.0  # for workers to notice by themselves that their driver is 
 _WAIT = """
 trap "" HUP INT TERM
 read -r about
-read -r word || printf '%s\\n' "$about" | exec "$0" -P -m hpsearch.search.guardian
+read -r word || printf '%s\\n' "$about" | exec "$0" -P -m hpsearch.search.engine.guardian
 """
 
 
@@ -109,11 +109,11 @@ def put_back(url: str, runs: Path, study: str, *, kept: str) -> None:
     """
     from optuna.trial import TrialState
 
-    from ..storage import StorageError
-    from ..storage.connection import patiently
-    from ..storage.database import open_storage
-    from ..storage.live import LiveStorage
-    from ..storage.states import at_rung
+    from ...storage import StorageError
+    from ...storage.connection import patiently
+    from ...storage.database import open_storage
+    from ...storage.live import LiveStorage
+    from ...storage.states import at_rung
 
     deadline = time.monotonic() + PATIENCE_SECONDS
 

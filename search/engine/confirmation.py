@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..spaces import Spec
-from ..storage.states import CONFIRMS, CONFIRMS_SEED, confirms
-from .confirmation import Confirmed, confirmed
-from .trials.configuration import has_config
-from .wish import Wish
+from ...spaces import Spec
+from ...storage.states import CONFIRMS, CONFIRMS_SEED, confirms
+from ..confirmation import Confirmed, confirmed
+from ..trials.configuration import has_config
+from .confirmation_size import Wish
 
 
 def searched(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:

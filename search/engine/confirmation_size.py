@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..spaces import Spec
+from ...spaces import Spec
 
 SHARE = 1 / 3  # of a search, or of its time, for its confirmation where the space leaves that open
 CHOICES = ((3, 3), (3, 2), (2, 2))  # of the best and of seeds, where the space leaves them open

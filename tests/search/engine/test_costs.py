@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState
 
-from hpsearch.search.pace import COST, WAITS, Attempt, Cost, Pace, span
+from hpsearch.search.engine.costs import COST, WAITS, Attempt, Cost, Pace, span
 
 SECONDS = st.floats(0, 100)
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..spaces import Spec
-from ..storage.live import LiveStorage
-from ..storage.states import at_rung, audited_at, confirms, state_of, trained_to
-from .scheduling.audit import Draw
-from .trials.configuration import has_config
+from ...spaces import Spec
+from ...storage.live import LiveStorage
+from ...storage.states import at_rung, audited_at, confirms, state_of, trained_to
+from ..scheduling.audit import Draw
+from ..trials.configuration import has_config
 
 
 class Tally:

@@ -15,11 +15,11 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from ..objectives.guides import Ending
-from ..spaces import Derived, Spec, nested
-from ..storage import DatabaseUnavailable, StorageError
-from ..storage.connection import patiently
-from ..storage.files import (
+from ...objectives.guides import Ending
+from ...spaces import Derived, Spec, nested
+from ...storage import DatabaseUnavailable, StorageError
+from ...storage.connection import patiently
+from ...storage.files import (
     CONFIG,
     METRICS,
     artifact_attrs,
@@ -31,8 +31,8 @@ from ..storage.files import (
     remove_folder,
     trial_folder,
 )
-from ..storage.live import LiveStorage
-from ..storage.states import (
+from ...storage.live import LiveStorage
+from ...storage.states import (
     AT_RUNG,
     AUDITED,
     CONFIRMS,
@@ -43,20 +43,20 @@ from ..storage.states import (
     at_rung,
     trained_to,
 )
-from ..storage.studies import PROVENANCE, folder_in
+from ...storage.studies import PROVENANCE, folder_in
+from ..errors import SearchError
+from ..sampling.optuna_samplers import in_words, labelled, put_up_with, suggest
+from ..scheduling.standings import FIXED
+from ..scheduling.study_promotion import Promoting
+from ..trials.advice import when_worse, with_advice
+from ..trials.export import document, render, seed_of, write
+from ..trials.trial import recorded
 from .clock import Clock
-from .confirming import chosen, missing
-from .errors import SearchError
-from .pace import COST
+from .confirmation import chosen, missing
+from .confirmation_size import Wish
+from .costs import COST
 from .running import Assignment, Running
-from .sampling.optuna_samplers import in_words, labelled, put_up_with, suggest
-from .scheduling.standings import FIXED
-from .scheduling.study_promotion import Promoting
 from .tally import Tally
-from .trials.advice import when_worse, with_advice
-from .trials.export import document, render, seed_of, write
-from .trials.trial import recorded
-from .wish import Wish
 
 OWN_ATTRS = frozenset(
     {"baseline", "error", "reason", "retries", "traceback", AT_RUNG, AUDITED, EVENTS, CONFIRMS, CONFIRMS_SEED}

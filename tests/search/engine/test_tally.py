@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from hpsearch.search.confirming import best_of, chosen, missing, searched
-from hpsearch.search.driver import Driver
-from hpsearch.search.running import Failure
+from hpsearch.search.engine.confirmation import best_of, chosen, missing, searched
+from hpsearch.search.engine.confirmation_size import Wish
+from hpsearch.search.engine.driver import Driver
+from hpsearch.search.engine.running import Failure
+from hpsearch.search.engine.tally import Tally
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.sampling.tried import Tried, key_of, tried
-from hpsearch.search.tally import Tally
-from hpsearch.search.wish import Wish
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..storage import DatabaseUnavailable
-from ..storage.live import Command, LiveStorage
-from ..storage.states import at_rung
+from ...storage import DatabaseUnavailable
+from ...storage.live import Command, LiveStorage
+from ...storage.states import at_rung
 
 if TYPE_CHECKING:
     from .driver import Driver
-    from .lives import Lives
+    from .lifecycle import Lives
 
 KILLED = "killed by hpsearch kill"
 OF_A_FAILURE = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without

@@ -15,15 +15,15 @@ from dataclasses import replace
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..spaces import Spec
-from ..storage.states import CONFIRMS_SEED, confirms
+from ...spaces import Spec
+from ...storage.states import CONFIRMS_SEED, confirms
+from ..scheduling import places_of
 from .clock import Clock
-from .confirming import cut_short
-from .lives import Lives
-from .pace import Pace
+from .confirmation import cut_short
+from .confirmation_size import LEAST_SEEDS, Wish
+from .costs import Pace
+from .lifecycle import Lives
 from .running import Running
-from .scheduling import places_of
-from .wish import LEAST_SEEDS, Wish
 
 CLOSING = 0.003  # seconds that it takes to end one that waits at a rung
 LATE = 1.03  # of the time: no training goes on for longer

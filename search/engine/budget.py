@@ -12,16 +12,16 @@ from functools import cached_property
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..spaces import Spec
-from ..storage.states import trained_to
-from .confirming import at_target, cut_short, searched
-from .durations import counted
-from .lives import Lives
-from .pace import Pace
-from .scheduling import expected_cost
-from .scheduling.audit import Draw
-from .timing import Timing, Todo
-from .wish import Wish
+from ...spaces import Spec
+from ...storage.states import trained_to
+from ..durations import counted
+from ..scheduling import expected_cost
+from ..scheduling.audit import Draw
+from .confirmation import at_target, cut_short, searched
+from .confirmation_size import Wish
+from .costs import Pace
+from .deadline import Timing, Todo
+from .lifecycle import Lives
 
 
 class Spending:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import optuna
 
-from ..storage.states import CONFIRMS
-from .pace import Attempt
+from ...storage.states import CONFIRMS
+from .costs import Attempt
 
 FailureKind = Literal["error", "silent", "memory", "lost", "timeout", "disk", "checkpoint"]
 

@@ -19,23 +19,23 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial
 
-from hpsearch.search import clock, lives
 from hpsearch.search.api import open_study
 from hpsearch.search.cli.run import _conclude, _finished
 from hpsearch.search.cli.screens import next_steps
-from hpsearch.search.confirming import chosen, missing, outcome, overlooked
 from hpsearch.search.console import PlainConsole
-from hpsearch.search.driver import Driver
+from hpsearch.search.engine import clock, lifecycle
+from hpsearch.search.engine.confirmation import chosen, missing, outcome, overlooked
+from hpsearch.search.engine.confirmation_size import Wish
+from hpsearch.search.engine.driver import Driver
+from hpsearch.search.engine.running import Assignment, Failure
 from hpsearch.search.errors import SearchError
 from hpsearch.search.report import confirmation, study_report
-from hpsearch.search.running import Assignment, Failure
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.sampling.view import as_samplers_see_it
 from hpsearch.search.scheduling import expected_cost
 from hpsearch.search.scheduling.standings import rung_results
 from hpsearch.search.trials.configuration import config_of
 from hpsearch.search.trials.export import document, render
-from hpsearch.search.wish import Wish
 from hpsearch.spaces import Spec
 from hpsearch.spaces.document import read
 from hpsearch.storage import connection, database
@@ -301,7 +301,7 @@ def test_closing_leaves_nothing_running(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(lives, "document", interrupted)  # in the middle of the next one's beginning
+        patch.setattr(lifecycle, "document", interrupted)  # in the middle of the next one's beginning
         driver.ask()
     driver.close()
     assert table.states() == ["WAITING", "WAITING"]
