@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpsearch.search.backends.process import environment
+from hpsearch.search.backends.worker.process import environment
 from hpsearch.spaces import load
 
 CASES: dict[str, list[dict[str, Any]]] = {  # of a space; {} is its baseline

@@ -48,7 +48,7 @@ from optuna.trial import TrialState
 from scipy.special import stdtrit
 
 from hpsearch.search import open_study
-from hpsearch.search.backends.process import environment
+from hpsearch.search.backends.worker.process import environment
 from hpsearch.search.engine.confirmation import searched
 from hpsearch.search.plan import load_space
 from hpsearch.spaces import Spec

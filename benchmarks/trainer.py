@@ -390,7 +390,7 @@ class Contestant:
     """A name, and the processes that train under it. With `with`: they end at its end."""
 
     def __init__(self, name: str, works: list[Work]) -> None:
-        from hpsearch.search.backends.process import environment
+        from hpsearch.search.backends.worker.process import environment
 
         quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
         self.name = name

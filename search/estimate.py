@@ -23,11 +23,11 @@ from ..spaces import Constant, Spec, nested
 from ..spaces.stopping import LENGTHS, is_length
 from ..storage.files import has_checkpoint, passing_folder
 from .backends.base import setup_of
-from .backends.optuna import devices_of
+from .backends.local import devices_of
 from .backends.packing import check_pack, pack_size
-from .backends.process import Limits, Worker, environment
-from .backends.protocol import Message
 from .backends.resources import Share, share, this_machine, visible_gpus
+from .backends.worker.channel import Message
+from .backends.worker.process import Limits, Worker, environment
 from .engine.costs import Attempt, Cost
 from .errors import SearchError
 from .rehearsal import Rehearsal, rehearse

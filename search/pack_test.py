@@ -12,8 +12,8 @@ from typing import Any
 
 from ..objectives.catalog import can_pack
 from ..spaces import SpaceError, Spec
-from .backends.process import environment
 from .backends.resources import share, this_machine
+from .backends.worker.process import environment
 from .errors import SearchError
 from .sampling.optuna_samplers import derived_seed
 

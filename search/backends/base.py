@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..engine.driver import Driver
 from ..engine.running import Assignment, Failure
-from .protocol import Message
+from .worker.channel import Message
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner

@@ -13,9 +13,9 @@ from ...objectives.catalog import can_pack
 from ...spaces import Spec
 from ..errors import SearchError, UsageError
 from ..sampling.optuna_samplers import derived_seed
-from .process import environment
-from .protocol import Message
 from .resources import Share, memory_for
+from .worker.channel import Message
+from .worker.process import environment
 
 if TYPE_CHECKING:
     from ..engine.driver import Driver

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy
 from typer.testing import CliRunner
 
-from hpsearch.search.backends.server import printing_to
+from hpsearch.search.backends.worker.server import printing_to
 from hpsearch.search.cli.app import app
 from hpsearch.search.trials.export import write
 from hpsearch.search.trials.trial import LocalTrial, look_at, recorded

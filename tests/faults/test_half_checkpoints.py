@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search.backends.server import alone_in
+from hpsearch.search.backends.worker.server import alone_in
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hpsearch.search.backends import process
+from hpsearch.search.backends.worker import process
 from hpsearch.search.errors import SearchError
 from hpsearch.search.trials.trial import recorded
 from hpsearch.storage import files
@@ -281,7 +281,7 @@ def test_no_timer_handler_or_blocked_signal_outlives_its_trial(bench: Any) -> No
 
 TICKING = """\
 import os, signal, time
-from hpsearch.search.backends.server import TIMERS, with_signals_of_its_own
+from hpsearch.search.backends.worker.server import TIMERS, with_signals_of_its_own
 
 def raises(number, frame):
     raise KeyboardInterrupt

@@ -24,8 +24,8 @@ from typing import Any
 
 import psutil
 
-from ..process import TICK_SECONDS, Limits, Worker, environment
-from ..protocol import Message
+from ..worker.channel import Message
+from ..worker.process import TICK_SECONDS, Limits, Worker, environment
 from .files import Home, NodeFolder
 
 MESSAGES = "messages"  # where a result holds what the worker said

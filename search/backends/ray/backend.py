@@ -28,17 +28,17 @@ from ...engine.driver import Driver
 from ...errors import SearchError
 from ..base import as_message, deliver, setup_of
 from ..packing import check_pack, pack_size
-from ..process import TICK_SECONDS, Limits
-from ..protocol import Message
 from ..resources import Share, memory_for, room_for, share, this_machine, threads_on
+from ..worker.channel import Message
+from ..worker.process import TICK_SECONDS, Limits
 from .actor import ASSIGNMENT, MESSAGES, PackActor, Setting, TrialActor
 from .actors import Stand, actors_of
 from .cluster import check_importable, connected, dead_processes, found, nodes, replaced, scratch
+from .failures import how_it_ended
 from .files import Home
-from .idle import KeepingScheduler
-from .lost import how_it_ended
-from .packs import PackScheduler
-from .places import places_are_kept
+from .pack_scheduler import PackScheduler
+from .placement import places_are_kept
+from .schedulers import KeepingScheduler
 from .stopping import tune_pruner
 
 WAIT_SECONDS = 30.0  # for a trial to find its place, before the user hears that it waits

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import sqlalchemy
 
-from hpsearch.search.backends import process
+from hpsearch.search.backends.worker import process
 from hpsearch.search.engine import clock
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError

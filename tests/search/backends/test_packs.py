@@ -18,10 +18,10 @@ import sqlalchemy
 from filelock import FileLock
 from optuna.trial import FrozenTrial
 
-from hpsearch.search.backends import process
 from hpsearch.search.backends.packing import pack_size
-from hpsearch.search.backends.process import Worker
 from hpsearch.search.backends.resources import Share
+from hpsearch.search.backends.worker import process
+from hpsearch.search.backends.worker.process import Worker
 from hpsearch.search.engine.commands import KILLED
 from hpsearch.search.errors import UsageError
 from hpsearch.spaces import Spec

@@ -23,9 +23,9 @@ from ray.air.execution.resources.request import ResourceRequest
 from ray.util import placement_group_table
 
 from hpsearch.search import run
-from hpsearch.search.backends.ray import backend, cluster, lost
+from hpsearch.search.backends.ray import backend, cluster, failures
 from hpsearch.search.backends.ray.cluster import heard_outside
-from hpsearch.search.backends.ray.places import places_are_kept
+from hpsearch.search.backends.ray.placement import places_are_kept
 from hpsearch.search.backends.resources import Node
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
@@ -454,7 +454,7 @@ def test_a_lost_trial_says_what_ray_said_in_a_sentence(
     tmp_path: Path, text: str, kind: str, message: str
 ) -> None:
     trial: Any = Ended(tmp_path / "error.txt", text)
-    failure = lost.how_it_ended(trial)
+    failure = failures.how_it_ended(trial)
     assert (failure.kind, failure.message) == (kind, message)
     assert "\x1b" not in failure.traceback
 

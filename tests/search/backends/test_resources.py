@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpsearch.search.backends.optuna import devices_of
+from hpsearch.search.backends.local import devices_of
 from hpsearch.search.backends.resources import (
     SLIVER,
     WORKER_MEMORY,

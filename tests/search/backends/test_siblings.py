@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpsearch.objectives import TrialStopped
-from hpsearch.search.backends.ranks import SiblingTrial
+from hpsearch.search.backends.worker.ranks import SiblingTrial
 
 
 def test_a_step_again_is_left_out_as_by_rank_0(tmp_path: Path) -> None:

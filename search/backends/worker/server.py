@@ -15,13 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from ...objectives.base import Objective, TrialStopped
-from ...objectives.catalog import PackedObjective, is_built_in, packed
-from ...objectives.resolve import reports_again, resolve
-from ...objectives.user.output import LOOK_SECONDS
-from ...storage.files import OUTPUT, locked, make_folder, opened
-from ..trials.trial import FolderTrial, Report, as_number, failure_of
-from .protocol import Channel, Message, end_session
+from ....objectives.base import Objective, TrialStopped
+from ....objectives.catalog import PackedObjective, is_built_in, packed
+from ....objectives.resolve import reports_again, resolve
+from ....objectives.user.output import LOOK_SECONDS
+from ....storage.files import OUTPUT, locked, make_folder, opened
+from ...trials.trial import FolderTrial, Report, as_number, failure_of
+from .channel import Channel, Message, end_session
 
 RAYS = {"ray.tune", "ray.train", "ray.air"}  # modules by which a function of Ray Tune's reports
 _saved: set[int] = set()  # the driver's output, which no process that a trial forks is to keep open

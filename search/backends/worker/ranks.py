@@ -28,12 +28,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ...objectives.base import Objective, Trial, TrialStopped
-from ...objectives.catalog import is_built_in
-from ...objectives.processes import meeting, sharing
-from ..trials.trial import failure_of
+from ....objectives.base import Objective, Trial, TrialStopped
+from ....objectives.catalog import is_built_in
+from ....objectives.processes import meeting, sharing
+from ...trials.trial import failure_of
+from .channel import Channel, Message
 from .process import SILENCE_SECONDS, how_it_ended
-from .protocol import Channel, Message
 from .server import Server, WorkerTrial, blamed, leave, printing_to
 
 LOOK_SECONDS = 1.0  # between two looks at who is silent

@@ -12,8 +12,8 @@ import sys
 import threading
 import time
 
-from ..streams import never_refusing, open_closed
-from .protocol import Channel, Message
+from ...streams import never_refusing, open_closed
+from .channel import Channel, Message
 from .ranks import RankedServer, SiblingServer
 from .server import PackServer, Server, leave
 

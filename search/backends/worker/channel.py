@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil
 
-from ...objectives.user.writing import SIGNALLING, await_still, being_written, set_aside
-from ...storage.files import is_of_a_checkpoint
+from ....objectives.user.writing import SIGNALLING, await_still, being_written, set_aside
+from ....storage.files import is_of_a_checkpoint
 
 Message = dict[str, Any]
 

@@ -15,9 +15,9 @@ from ..engine.driver import Driver
 from ..sampling.optuna_samplers import make_pruner
 from .base import as_message, deliver, setup_of
 from .packing import check_pack, pack_after, pack_size
-from .process import TICK_SECONDS, Limits, Worker, environment
-from .protocol import Message
 from .resources import room_for, share, this_machine, visible_gpus
+from .worker.channel import Message
+from .worker.process import TICK_SECONDS, Limits, Worker, environment
 
 
 class OptunaBackend:

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ...objectives.processes import STRATEGY
-from ...objectives.user.command import signal_name
-from ...storage.files import OUTPUT, shorten
-from ..errors import SearchError, why
-from .protocol import Channel, Message, end_session
-from .resources import gibibytes
+from ....objectives.processes import STRATEGY
+from ....objectives.user.command import signal_name
+from ....storage.files import OUTPUT, shorten
+from ...errors import SearchError, why
+from ..resources import gibibytes
+from .channel import Channel, Message, end_session
 
 if TYPE_CHECKING:
-    from ...spaces.settings import Execution
+    from ....spaces.settings import Execution
 
 TICK_SECONDS = 0.25  # between two looks at the clock
 EXIT_SECONDS = 5.0  # for an idle worker to leave by itself

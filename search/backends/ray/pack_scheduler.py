@@ -13,9 +13,9 @@ from ray.tune.schedulers import TrialScheduler
 
 from ..base import as_message, deliver
 from ..packing import pack_after
-from ..protocol import Message
+from ..worker.channel import Message
 from .actor import MESSAGES
-from .idle import KeepingScheduler
+from .schedulers import KeepingScheduler
 
 if TYPE_CHECKING:
     from .backend import Hooks
