@@ -2,9 +2,9 @@
 
     python benchmarks/confirm.py [--studies 4000] [--searches 12] [--workers 2]
 
-The first table is of `search/confirmation.py` alone: of so many configurations, whose true values and noise
-are drawn, the luckiest are trained again and judged. A row for each spread of the true values, of what a seed
-does to all configurations alike, and of how many are trained again how often.
+The first table is of `search/results/confirmation.py` alone: of so many configurations, whose true values and
+noise are drawn, the luckiest are trained again and judged. A row for each spread of the true values, of what
+a seed does to all configurations alike, and of how many are trained again how often.
 
 The second is of whole searches, `hpsearch.search.run` with its driver, workers and study: the objective is a
 bowl with noise of the trial's seed and parameters, and half as much of the seed alone.
@@ -36,9 +36,9 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from hpsearch.search import run
-from hpsearch.search.confirmation import LEVEL, Confirmed, confirmed
 from hpsearch.search.engine.confirmation import searched
 from hpsearch.search.engine.driver import Driver
+from hpsearch.search.results.confirmation import LEVEL, Confirmed, confirmed
 from hpsearch.spaces import loads
 
 NOISE = 0.02  # the spread of a value around its configuration's true one

@@ -24,17 +24,17 @@ from ..spaces import SpaceError, Spec, differences
 from ..storage import StorageError, database, files, provenance, rows, studies
 from ..storage.connection import BUSY_SECONDS, patiently
 from . import plan
-from .audit import Audited
 from .backends import make_backend
-from .commands import command, finding
-from .confirmation import Confirmed
 from .engine.confirmation import best_of, outcome, overlooked
 from .engine.driver import Driver, Watcher
 from .engine.guardian import guarded
 from .errors import SearchError, UsageError
 from .extras import check_extras
 from .memory import Memory
-from .note import write_note
+from .results.audit import Audited
+from .results.commands import command, finding
+from .results.confirmation import Confirmed
+from .results.note import write_note
 from .sampling.optuna_samplers import make_pruner
 from .scheduling import audit
 from .trackers.study import Tracking

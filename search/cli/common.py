@@ -14,9 +14,9 @@ import psutil
 import typer
 
 from ...storage.passwords import hidden, without_passwords
-from ..commands import command as command
-from ..commands import finding as finding
 from ..errors import SearchError, UsageError
+from ..results.commands import command as command
+from ..results.commands import finding as finding
 from ..streams import harmless
 
 if TYPE_CHECKING:

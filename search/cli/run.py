@@ -96,7 +96,7 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
     from rich.text import Text
 
     from ..progress import STYLES
-    from ..report import against, audit_of, confirmation
+    from ..results.report import against, audit_of, confirmation
     from ..trials.retries import failed_in_words, worth_retrying
 
     if not result.ran and not result.stopped:
@@ -155,7 +155,7 @@ def _may_confirm(result: StudyResult) -> bool:
 
     from ..engine.confirmation import searched
     from ..engine.confirmation_size import Wish
-    from ..report import more_samples, more_time
+    from ..results.report import more_samples, more_time
 
     own = searched(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     others = any("baseline" not in trial.user_attrs for trial in own)
@@ -167,7 +167,7 @@ def _may_confirm(result: StudyResult) -> bool:
 
 def _to_confirm(result: StudyResult) -> str:
     """The same command, so that a winner is confirmed where the budget left no room for it."""
-    from ..report import more_samples, more_time
+    from ..results.report import more_samples, more_time
 
     return f"to confirm it: {_again(*more_time(result), *more_samples(result), '--confirm')}"
 
@@ -189,7 +189,7 @@ def _finished(result: StudyResult) -> str:
     from optuna.trial import TrialState
 
     from ..engine.confirmation import searched
-    from ..report import extension
+    from ..results.report import extension
     from ..sampling.tried import Untried, tried
 
     own = searched(result.study.get_trials(deepcopy=False))

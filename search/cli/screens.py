@@ -13,11 +13,11 @@ from rich.text import Text
 from ...storage.studies import StudySummary
 from ..console import PlainConsole
 from ..durations import counted, duration
-from ..edges import FEWEST as FEWEST_FOR_EDGES
-from ..edges import Edges
 from ..progress import STYLES, sparkline
-from ..report import Ending, Spent, StudyReport, TrialReport, TrialRow
-from ..story import Story, tried
+from ..results.ranges import FEWEST as FEWEST_FOR_EDGES
+from ..results.ranges import Edges
+from ..results.report import Ending, Spent, StudyReport, TrialReport, TrialRow
+from ..results.why import Story, tried
 from ..trials.advice import ENDINGS
 from ..trials.retries import MOST_NAMED, is_refused
 from .common import about_password, brief, command, tell, text

@@ -17,7 +17,7 @@ from . import common
 
 if TYPE_CHECKING:
     from ...storage.studies import StudySummary
-    from ..report import TrialRow
+    from ..results.report import TrialRow
 
 Study = Annotated[str, typer.Argument(help="The name of a study.")]
 State = Literal["complete", "pruned", "fail", "running", "paused", "waiting"]
@@ -95,9 +95,9 @@ def show(
     if (trial is not None) + (why is not None) + edges > 1:
         raise UsageError("one of --trial, --why and --edges at a time")
     from ..api import open_study
-    from ..edges import edges_of
-    from ..report import study_report, trial_report
-    from ..story import story_of
+    from ..results.ranges import edges_of
+    from ..results.report import study_report, trial_report
+    from ..results.why import story_of
     from . import screens
 
     result = open_study(study, storage=storage, runs=runs)
@@ -144,7 +144,7 @@ def trials(
     if as_json and as_csv:
         raise UsageError("--json or --csv, not both")
     from ..api import open_study
-    from ..report import trial_rows
+    from ..results.report import trial_rows
 
     result = open_study(study, storage=storage, runs=runs)
     rows = trial_rows(result, state=state, best_first=sort == "value")[:limit]
@@ -166,7 +166,7 @@ def best(
     Example: hpsearch best lora --json
     """
     from ..api import open_study
-    from ..report import against, confirmation
+    from ..results.report import against, confirmation
 
     result = open_study(study, storage=storage, runs=runs)
     winner, trial = result.best, result.best_trial

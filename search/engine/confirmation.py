@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.states import CONFIRMS, CONFIRMS_SEED, confirms
-from ..confirmation import Confirmed, confirmed
+from ..results.confirmation import Confirmed, confirmed
 from ..trials.configuration import has_config
 from .confirmation_size import Wish
 

@@ -19,8 +19,8 @@ from ...spaces import Spec
 from ...spaces.stopping import Rungs
 from ...storage.live import LiveStorage
 from ...storage.states import AUDITED, at_rung, audited_at
-from ..audit import Audited, audited
 from ..engine.confirmation import searched
+from ..results.audit import Audited, audited
 from ..sampling.optuna_samplers import derived_seed
 from ..sampling.view import value_at
 from . import FEWEST_AUDITED, audited_one_in, expected_cost, expected_saving, places_of

@@ -29,7 +29,7 @@ from hpsearch.search.engine.confirmation_size import Wish
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Assignment, Failure
 from hpsearch.search.errors import SearchError
-from hpsearch.search.report import confirmation, study_report
+from hpsearch.search.results.report import confirmation, study_report
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.sampling.view import as_samplers_see_it
 from hpsearch.search.scheduling import expected_cost

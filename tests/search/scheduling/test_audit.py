@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial
 
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Assignment
-from hpsearch.search.report import audit
+from hpsearch.search.results.report import audit
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.sampling.view import decided
 from hpsearch.search.scheduling import expected_saving

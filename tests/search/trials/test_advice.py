@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.cli.app import app
-from hpsearch.search.report import study_report, trial_report
+from hpsearch.search.results.report import study_report, trial_report
 from hpsearch.search.trials.document import load_document
 from hpsearch.search.trials.export import document, render
 from hpsearch.search.trials.trial import look_at, recorded

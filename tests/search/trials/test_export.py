@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.cli.studies import csv_text
-from hpsearch.search.report import trial_rows
+from hpsearch.search.results.report import trial_rows
 from hpsearch.search.sampling.optuna_samplers import derived_seed
 from hpsearch.search.training import train
 from hpsearch.search.trials.configuration import config_of

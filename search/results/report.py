@@ -12,25 +12,25 @@ from typing import Any, TypeVar
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..spaces import Choice, Derived, Parameter, Range, Spec, describe
-from ..storage.files import driver_running, trial_folder
-from ..storage.states import EVENTS, confirms, seconds_of, state_of, trained_to
-from ..storage.studies import ELAPSED, PAUSED, trial_of
-from .api import StudyResult
+from ...spaces import Choice, Derived, Parameter, Range, Spec, describe
+from ...storage.files import driver_running, trial_folder
+from ...storage.states import EVENTS, confirms, seconds_of, state_of, trained_to
+from ...storage.studies import ELAPSED, PAUSED, trial_of
+from ..api import StudyResult
+from ..durations import option
+from ..engine.budget import spent_on
+from ..engine.confirmation import at_target, searched, unusable
+from ..engine.confirmation_size import Wish
+from ..engine.lifecycle import OWN_ATTRS
+from ..sampling.tried import Untried, tried
+from ..scheduling import brackets_of
+from ..scheduling.standings import bracket_of, rung_results, stopping_in_words
+from ..trials.advice import advice_after
+from ..trials.configuration import config_of
 from .audit import Audited
 from .confirmation import Confirmed
-from .durations import option
-from .edges import Edge, edges_of
-from .engine.budget import spent_on
-from .engine.confirmation import at_target, searched, unusable
-from .engine.confirmation_size import Wish
-from .engine.lifecycle import OWN_ATTRS
 from .importance import Importance, importances_of
-from .sampling.tried import Untried, tried
-from .scheduling import brackets_of
-from .scheduling.standings import bracket_of, rung_results, stopping_in_words
-from .trials.advice import advice_after
-from .trials.configuration import config_of
+from .ranges import Edge, edges_of
 
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
 Amount = TypeVar("Amount", int, float)

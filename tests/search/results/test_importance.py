@@ -8,8 +8,9 @@ from pathlib import Path
 import optuna
 import pytest
 
-from hpsearch.search import StudyResult, importance
-from hpsearch.search.importance import FEWEST, Importance, importances_of
+from hpsearch.search import StudyResult
+from hpsearch.search.results import importance
+from hpsearch.search.results.importance import FEWEST, Importance, importances_of
 from hpsearch.spaces import loads
 from hpsearch.storage.states import CONFIRMS, CONFIRMS_SEED
 

@@ -8,13 +8,8 @@ import optuna
 import pytest
 
 from hpsearch.search import StudyResult, open_study, run
-from hpsearch.search.confirmation import confirmed
-from hpsearch.search.report import (
-    against,
-    study_report,
-    trial_report,
-    trial_rows,
-)
+from hpsearch.search.results.confirmation import confirmed
+from hpsearch.search.results.report import against, study_report, trial_report, trial_rows
 from hpsearch.storage import StorageError, files, studies
 from hpsearch.storage.states import CONFIRMS
 

@@ -10,8 +10,8 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
-from .api import StudyResult
-from .sampling.view import RungView, compared
+from ..api import StudyResult
+from ..sampling.view import RungView, compared
 
 FEWEST = 10  # trials: PED-ANOVA asks what tells the best tenth from the others
 STEADY = 50  # trials: Optuna advises five in the best tenth

@@ -6,7 +6,7 @@ import optuna
 import pytest
 from optuna_dashboard import get_note, save_note
 
-from hpsearch.search.note import study_note, write_note
+from hpsearch.search.results.note import study_note, write_note
 from hpsearch.spaces import Spec
 from hpsearch.storage.states import AT_RUNG, AUDITED, CONFIRMS
 

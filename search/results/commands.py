@@ -6,7 +6,7 @@ import os
 import shlex
 from pathlib import Path
 
-from ..storage.passwords import hidden
+from ...storage.passwords import hidden
 
 
 def command(*words: str) -> str:

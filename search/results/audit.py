@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..scheduling import FEWEST_AUDITED
 from .confirmation import LEVEL
-from .scheduling import FEWEST_AUDITED
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import optuna
 import pytest
 
 from hpsearch.search import StudyResult
-from hpsearch.search.edges import Edge, edges_of
+from hpsearch.search.results.ranges import Edge, edges_of
 from hpsearch.search.sampling.optuna_samplers import distributions
 from hpsearch.spaces import loads
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hpsearch.search.audit import audited, rank_correlation, share
+from hpsearch.search.results.audit import audited, rank_correlation, share
 from hpsearch.search.scheduling import FEWEST_AUDITED
 
 LOSSES = st.integers(0, 6).map(float)

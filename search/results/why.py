@@ -9,19 +9,19 @@ from inspect import signature
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..spaces import Choice, Range, Spec
-from ..spaces.samplers import GP, TPE
-from ..spaces.stopping import Rungs
-from ..storage.files import driver_running
-from ..storage.states import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
-from ..storage.studies import trial_of
-from .api import StudyResult
-from .durations import counted
-from .engine.confirmation import searched
-from .sampling.optuna_samplers import make_sampler
-from .scheduling import Waiting, promotes
-from .scheduling.standings import FIXED, SUGGESTED, RungResult, rung_results
-from .scheduling.study_promotion import promotion_of
+from ...spaces import Choice, Range, Spec
+from ...spaces.samplers import GP, TPE
+from ...spaces.stopping import Rungs
+from ...storage.files import driver_running
+from ...storage.states import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
+from ...storage.studies import trial_of
+from ..api import StudyResult
+from ..durations import counted
+from ..engine.confirmation import searched
+from ..sampling.optuna_samplers import make_sampler
+from ..scheduling import Waiting, promotes
+from ..scheduling.standings import FIXED, SUGGESTED, RungResult, rung_results
+from ..scheduling.study_promotion import promotion_of
 
 # What Optuna's samplers count before they trust their models.
 COUNTED = {"tpe": (TrialState.COMPLETE, TrialState.PRUNED), "gp": (TrialState.COMPLETE,)}

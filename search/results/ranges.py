@@ -9,22 +9,12 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from ..objectives.catalog import interval_of
-from ..spaces import (
-    Choice,
-    End,
-    Limits,
-    Range,
-    Spec,
-    describe,
-    is_ordered,
-    line,
-    widened,
-)
-from .api import StudyResult
-from .sampling.unit_cube import Axis, Cube
-from .sampling.view import compared
-from .trials.configuration import config_of, has_config
+from ...objectives.catalog import interval_of
+from ...spaces import Choice, End, Limits, Range, Spec, describe, is_ordered, line, widened
+from ..api import StudyResult
+from ..sampling.unit_cube import Axis, Cube
+from ..sampling.view import compared
+from ..trials.configuration import config_of, has_config
 
 FEWEST = 10  # trials that compare, of those that have the parameter
 SHARE = 0.1  # of them that are the best
