@@ -29,7 +29,7 @@ from hpsearch.objectives.resolve import describe
 from hpsearch.search.backends.base import setup_of
 from hpsearch.search.backends.resources import Room
 from hpsearch.search.backends.worker.process import Limits, Worker, environment
-from hpsearch.search.memory import Memory
+from hpsearch.search.preflight.memory import Memory
 from hpsearch.spaces import Spec, load, loads
 from hpsearch.spaces.settings import Execution
 

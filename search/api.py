@@ -23,14 +23,14 @@ from ..objectives.resolve import describe
 from ..spaces import SpaceError, Spec, differences
 from ..storage import StorageError, database, files, provenance, rows, studies
 from ..storage.connection import BUSY_SECONDS, patiently
-from . import plan
 from .backends import make_backend
 from .engine.confirmation import best_of, outcome, overlooked
 from .engine.driver import Driver, Watcher
 from .engine.guardian import guarded
 from .errors import SearchError, UsageError
-from .extras import check_extras
-from .memory import Memory
+from .preflight import checks
+from .preflight.memory import Memory
+from .preflight.requirements import check_extras
 from .results.audit import Audited
 from .results.commands import command, finding
 from .results.confirmation import Confirmed
@@ -186,12 +186,12 @@ def run(
     Raises `SpaceError`, `ObjectiveError`, `StorageError` or `SearchError` with what to do about it.
     """
     began = time.monotonic() if began is None else began
-    spec = space if isinstance(space, Spec) else plan.load_space(space)
+    spec = space if isinstance(space, Spec) else checks.load_space(space)
     if objective is not None:
         changes["objective"] = _name_of(objective)
     spec = spec.override(**changes) if changes else spec
     if objective is None:
-        plan.check_objective(spec)
+        checks.check_objective(spec)
     check_extras(spec)
     if watcher is None:
         from .progress import LineProgress
@@ -279,7 +279,7 @@ def _about(spec: Spec, backend: str, threads: int) -> dict[str, Any]:
             "space": spec.fingerprint(),
         },
         studies.SPEC: spec.to_json(),
-        studies.TEXTS: plan.texts_of(spec),
+        studies.TEXTS: checks.texts_of(spec),
     }
 
 
@@ -348,7 +348,7 @@ def _explain(driver: Driver, *, named: bool) -> None:
     """Say what the study is, in its note, and which code of the user's it runs, where that is `named`."""
     write_note(driver.study, driver.spec)
     begins = not any(trial.datetime_start for trial in driver.trials)
-    if named and begins and (code := plan.own_code(driver.spec)):
+    if named and begins and (code := checks.own_code(driver.spec)):
         driver.say(code)
 
 

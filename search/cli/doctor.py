@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ...spaces import Spec
-    from ..doctor import Check
-    from ..kill_test import Outcome
-    from ..pack_test import Outcome as Packed
-    from ..pack_test import Trained
+    from ..preflight.kill_test import Outcome
+    from ..preflight.machine import Check
+    from ..preflight.pack_test import Outcome as Packed
+    from ..preflight.pack_test import Trained
 
 DEFAULT_SPACE = "lora_quick"
 PACKED_SPACE = "lora"
@@ -82,8 +82,8 @@ def doctor(
     Example: hpsearch doctor --kill-test
     """
     from ..backends import check_name
-    from ..extras import check_extras
-    from ..plan import check_objective, load_space
+    from ..preflight.checks import check_objective, load_space
+    from ..preflight.requirements import check_extras
 
     check_name(backend)
     asked = common.given(trials=trials, kills=kills, seed=seed)
@@ -123,7 +123,7 @@ def _default() -> Spec:
 def _look(spec: Spec | None, backend: str, storage: str | None, runs: Path | None, as_json: bool) -> None:
     from ...storage import database, files
     from ..console import PlainConsole
-    from ..doctor import machine_checks
+    from ..preflight.machine import machine_checks
 
     url = database.resolve_url(storage)
     found = []
@@ -150,7 +150,7 @@ def _print(console: Console, check: Check) -> None:
 
 def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as_json: bool) -> None:
     from ..console import PlainConsole
-    from ..kill_test import kill_test, small
+    from ..preflight.kill_test import kill_test, small
 
     seed = asked.get("seed", random.randrange(2**32))
     kills = asked.get("kills", DEFAULT_KILLS)
@@ -177,7 +177,7 @@ def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as
 
 def _test_packs(spec: Spec, space: str | None, asked: dict[str, Any], as_json: bool) -> None:
     from ..console import PlainConsole
-    from ..pack_test import pack_test
+    from ..preflight.pack_test import pack_test
 
     seed = asked.get("seed", random.randrange(2**32))
     trials = asked.get("trials", DEFAULT_TRIALS)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ...objectives.range_test import Point
-    from ..lr_find import Found
+    from ..preflight.lr_range import Found
 HEIGHT = 14  # lines of the curve
 WIDEST = 120  # characters of it
 
@@ -46,8 +46,8 @@ def lr_find(
 
     Example: hpsearch lr-find lora --html curve.html
     """
-    from .. import lr_find as finding
-    from ..plan import load_space
+    from ..preflight import lr_range as finding
+    from ..preflight.checks import load_space
 
     if not 0 < low < high < float("inf"):
         raise UsageError(f"--min {low:g} must be above 0 and below --max {high:g}")
@@ -129,7 +129,7 @@ def _show(found: Found, space: str, html: Path | None, write: bool) -> None:
 
 
 def _curve(console: Console, found: Found) -> None:
-    from ..lr_find import top_of
+    from ..preflight.lr_range import top_of
     from .chart import log_chart
 
     points, top = found.test.points, top_of(found)

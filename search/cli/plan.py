@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ..memory import Expected
-    from ..outlook import Outlook
+    from ..preflight.forecast import Outlook
+    from ..preflight.memory import Expected
 
 
 def register(app: typer.Typer) -> None:
@@ -54,12 +54,12 @@ def plan(
     import time as clock
 
     from ...objectives.resolve import describe
-    from .. import plan as plans
     from ..backends.resources import share, this_machine
-    from ..estimate import measure
-    from ..extras import check_extras
-    from ..memory import expected_memory
-    from ..outlook import outlook
+    from ..preflight import checks as plans
+    from ..preflight.forecast import outlook
+    from ..preflight.measure import measure
+    from ..preflight.memory import expected_memory
+    from ..preflight.requirements import check_extras
     from .screens import show
 
     execution = common.execution(

@@ -49,7 +49,7 @@ def run(
     Example: hpsearch run spaces/lora.yaml --backend optuna --trials 40
     """
     from ..api import run as search
-    from ..plan import load_space
+    from ..preflight.checks import load_space
     from ..progress import LineProgress, LiveProgress, SteadyConsole
 
     budget = common.given(trials=trials, time=common.seconds(time), samples=samples, target=target)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ...spaces import Issue, Parameter, SpaceError, Spec
-    from ..plan import Plan
+    from ..preflight.checks import Plan
 
 SAMPLES = 5
 
@@ -45,8 +45,8 @@ def validate(
     Example: hpsearch validate spaces/lora.yaml
     """
     from ...spaces import SpaceError
-    from .. import plan
-    from ..extras import check_extras
+    from ..preflight import checks as plan
+    from ..preflight.requirements import check_extras
 
     try:
         spec = plan.load_space(file)
@@ -98,7 +98,7 @@ def sample(spec: Spec) -> list[dict[str, Any]]:
 def all_warnings(spec: Spec) -> list[Issue]:
     """What is allowed and probably not meant, in the order of the file."""
     from ...spaces import warnings
-    from .. import plan
+    from ..preflight import checks as plan
 
     found = [*warnings(spec), *plan.warnings(spec)]
     return sorted(found, key=lambda issue: (issue.line, issue.column))
@@ -109,7 +109,7 @@ def content(spec: Spec, file: str, samples: list[dict[str, Any]]) -> dict[str, A
     from dataclasses import asdict
 
     from ...spaces import describe
-    from ..plan import plan_of
+    from ..preflight.checks import plan_of
 
     return {
         "file": file,
@@ -179,7 +179,7 @@ def kind(parameter: Parameter) -> str:
 def stopping_lines(spec: Spec) -> list[str]:
     """The plan of the early stopping: brackets, rungs, and what they come to."""
     from ...spaces.stopping import Rungs
-    from ..plan import plan_of
+    from ..preflight.checks import plan_of
 
     stopping, plan = spec.early_stopping, plan_of(spec)
     if not isinstance(stopping, Rungs):

@@ -42,7 +42,7 @@ from .lifecycle import Lives, Unusable
 from .running import Assignment, Failure, Running
 
 if TYPE_CHECKING:
-    from ..memory import Memory
+    from ..preflight.memory import Memory
 
 ENDED_AT_ONCE = 32  # paused trials, between two looks at the workers
 SAME_FAILURES = 3  # identical failures from the start on that end a search

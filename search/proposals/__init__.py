@@ -18,7 +18,7 @@ from ...spaces import SpaceError, loads
 from ...spaces.checks import BATCH
 from ...spaces.stopping import USUAL, Unit, is_length, snake
 from ..errors import UsageError
-from ..plan import TO_FILL
+from ..preflight.checks import TO_FILL
 from ..trials.yaml_text import one_line, text_of
 from .configs import settings_of_config
 from .fields import Setting, Settings

@@ -38,7 +38,7 @@ from ...spaces.presets import from_preset, names_in
 from ...spaces.settings import STRATEGIES, ZERO_STAGE, trackers
 from ...spaces.stopping import LENGTHS, unit_of
 from ..errors import UsageError
-from ..extras import missing_strategy, missing_trackers
+from ..preflight.requirements import missing_strategy, missing_trackers
 
 KEYS = ("objective", "metric", "parameters", "seed", "provenance")
 MORE_KEYS = ("preset", "report_to")  # that no run depends on: a preset's values are among the parameters

@@ -15,7 +15,7 @@ import torch
 from hpsearch.objectives.base import TrialStopped
 from hpsearch.objectives.catalog import export, known_parameters
 from hpsearch.objectives.gpt import lora, pretrain
-from hpsearch.search.plan import check_objective, plan_of, warnings
+from hpsearch.search.preflight.checks import check_objective, plan_of, warnings
 from hpsearch.spaces import load
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError

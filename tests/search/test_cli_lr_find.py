@@ -15,7 +15,7 @@ from hpsearch.objectives.range_test import Point, Proposal, RangeTest
 from hpsearch.search.cli import main
 from hpsearch.search.cli.chart import log_chart
 from hpsearch.search.errors import SearchError
-from hpsearch.search.lr_find import Found, page, top_of, write_range
+from hpsearch.search.preflight.lr_range import Found, page, top_of, write_range
 from hpsearch.spaces import load
 
 SPACE = """\

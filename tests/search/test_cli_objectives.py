@@ -13,9 +13,9 @@ import pytest
 from hpsearch.objectives import catalog
 from hpsearch.objectives.base import ObjectiveError
 from hpsearch.objectives.catalog import BUILT_IN, Needs, described
-from hpsearch.search import extras
 from hpsearch.search.cli.app import app, exit_code
-from hpsearch.search.plan import check_objective, load_space
+from hpsearch.search.preflight import requirements
+from hpsearch.search.preflight.checks import check_objective, load_space
 from hpsearch.spaces import SpaceError
 from hpsearch.trainer.config.rules import rules
 
@@ -73,7 +73,7 @@ def test_what_is_missing_is_told_with_what_installs_it(cli: Cli, monkeypatch: py
 def test_a_strategy_of_an_extra_is_told_before_anything_runs(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(extras.STRATEGIES, "deepspeed", Needs(("no_such_package",), "deepspeed"))
+    monkeypatch.setitem(requirements.STRATEGIES, "deepspeed", Needs(("no_such_package",), "deepspeed"))
     execution = {"processes_per_trial": 2, "strategy": "deepspeed"}
     space = {"version": 1, "name": "s", "objective": "lora", "metric": "val_loss", "execution": execution}
     space |= {"parameters": {"learning_rate": [1e-3, 1e-2], "max_steps": 9}, "budget": {"trials": 1}}

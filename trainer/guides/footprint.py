@@ -7,10 +7,10 @@
         step      the gradients, and what the optimizer makes of them
         validate  the adapters merged into a copy of their weights, and a block of a chunk of rows
 
-`search.memory` brings it to what a process takes on a machine, by two runs that it measures. So what counts
-here is what differs between configurations. The names are those of `model`, `lora`, `optim` and `pack`, and a
-change there is one here: `tests/trainer/guides/test_footprint.py` compares the two. This module imports no
-torch.
+`search.preflight.memory` brings it to what a process takes on a machine, by two runs that it measures. So
+what counts here is what differs between configurations. The names are those of `model`, `lora`, `optim` and
+`pack`, and a change there is one here: `tests/trainer/guides/test_footprint.py` compares the two. This module
+imports no torch.
 """
 
 from __future__ import annotations

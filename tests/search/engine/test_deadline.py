@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search import forecast as forecast_module
 from hpsearch.search.engine import clock as clock_module
 from hpsearch.search.engine import deadline, running
 from hpsearch.search.engine.confirmation import outcome
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.forecast import Costs, Training, forecast
+from hpsearch.search.preflight import simulation as forecast_module
+from hpsearch.search.preflight.simulation import Costs, Training, forecast
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.scheduling.audit import Draw
 from hpsearch.spaces import Spec

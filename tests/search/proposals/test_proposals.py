@@ -20,7 +20,7 @@ from hpsearch.objectives.user.command import expand
 from hpsearch.search.api import open_study
 from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
-from hpsearch.search.plan import check_objective
+from hpsearch.search.preflight.checks import check_objective
 from hpsearch.search.proposals import proposal
 from hpsearch.search.proposals.shown import goal_of
 from hpsearch.spaces import Choice, Constant, Range, SpaceError, Spec, loads

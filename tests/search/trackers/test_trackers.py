@@ -19,9 +19,9 @@ import pytest
 from optuna.trial import FrozenTrial
 
 from hpsearch.objectives.catalog import Needs
-from hpsearch.search import extras
 from hpsearch.search.cli import main
-from hpsearch.search.extras import check_extras
+from hpsearch.search.preflight import requirements
+from hpsearch.search.preflight.requirements import check_extras
 from hpsearch.search.trackers.base import Run
 from hpsearch.search.trackers.mirror import Mirror, make
 from hpsearch.search.trackers.tensorboard import events
@@ -278,8 +278,8 @@ def test_nothing_of_them_is_loaded_unless_asked(tmp_path: Path) -> None:
 def test_a_missing_package_is_told_with_what_installs_it(
     make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert extras.TRACKERS.keys() == set(TRACKERS)
-    monkeypatch.setitem(extras.TRACKERS, "mlflow", Needs(("no_such_package",), "mlflow"))
+    assert requirements.TRACKERS.keys() == set(TRACKERS)
+    monkeypatch.setitem(requirements.TRACKERS, "mlflow", Needs(("no_such_package",), "mlflow"))
     with pytest.raises(SpaceError, match=r"report_to: .*no_such_package.*'hpsearch\[mlflow\]'"):
         check_extras(make_spec(report_to=["mlflow"]))
 

@@ -6,7 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
-from hpsearch.search import plan
+from hpsearch.search.preflight import checks
 from hpsearch.spaces import loads
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.config.rules import rules
@@ -45,5 +45,5 @@ def test_its_space_is_one_that_the_objective_takes() -> None:
     indented = "".join(f"  {line}\n" for line in lines.splitlines())
     head = "version: 1\nname: mine\nobjective: lora\nmetric: val_loss\ngoal: minimize\n"
     spec = loads(f"{head}parameters:\n  max_samples: 400\n{indented}budget: {{trials: 5}}\n")
-    plan.check_objective(spec)
-    assert plan.warnings(spec) == []
+    checks.check_objective(spec)
+    assert checks.warnings(spec) == []

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..spaces import Spec
-from .backends.resources import gibibytes, this_machine
-from .durations import counted, duration, option
-from .engine.confirmation_size import SHARE, Wish
-from .estimate import Measured, Probe
-from .forecast import MODEL_AFTER, Costs, Forecast, Training, assumed, forecast
+from ...spaces import Spec
+from ..backends.resources import gibibytes, this_machine
+from ..durations import counted, duration, option
+from ..engine.confirmation_size import SHARE, Wish
+from ..scheduling import promotes
+from .measure import Measured, Probe
 from .memory import Expected
-from .scheduling import promotes
+from .simulation import MODEL_AFTER, Costs, Forecast, Training, assumed, forecast
 
 FEWEST_TRAININGS = 5  # whole ones, that compare anything
 ALONE = "one trial comes to its end, and there is nothing to compare it with"

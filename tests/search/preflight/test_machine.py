@@ -18,12 +18,12 @@ import psutil
 import pytest
 from optuna.trial import create_trial
 
-from hpsearch.search import doctor
-from hpsearch.search import pack_test as packs
 from hpsearch.search.cli import main
 from hpsearch.search.cli.doctor import conclude, conclude_packs
 from hpsearch.search.console import PlainConsole
-from hpsearch.search.kill_test import Kill, Outcome, exact, facts, first_difference, moments, small
+from hpsearch.search.preflight import machine
+from hpsearch.search.preflight import pack_test as packs
+from hpsearch.search.preflight.kill_test import Kill, Outcome, exact, facts, first_difference, moments, small
 from hpsearch.spaces import load, loads
 from hpsearch.spaces.samplers import TPE
 from hpsearch.storage import checks
@@ -142,7 +142,7 @@ def test_missing_and_old_packages_are_problems(monkeypatch: pytest.MonkeyPatch) 
     about = SimpleNamespace(get_all=lambda name: ["more"])
     monkeypatch.setattr(metadata, "requires", lambda name: needed)
     monkeypatch.setattr(metadata, "metadata", lambda name: about)
-    _, *found = doctor.package_checks()
+    _, *found = machine.package_checks()
     assert [(check.status, check.found) for check in found] == [
         ("problem", "no-such-package is not installed"),
         ("problem", f"optuna {metadata.version('optuna')} is installed; >=99 is needed"),
@@ -156,7 +156,7 @@ def test_a_torch_that_does_not_load_is_a_problem() -> None:
     script = "import sys; print('libcuda is broken', file=sys.stderr); sys.exit(1)"
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", script], **pipes) as torch:
-        check = doctor.devices_check(torch)
+        check = machine.devices_check(torch)
     assert (check.status, check.found) == ("problem", "torch does not load: libcuda is broken")
 
 
@@ -166,7 +166,7 @@ def test_gpus_that_torch_cannot_use_are_a_problem(monkeypatch: pytest.MonkeyPatc
     script = f"print({json.dumps(answer)!r})"
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", script], **pipes) as torch:
-        check = doctor.devices_check(torch)
+        check = machine.devices_check(torch)
     assert check.status == "problem"
     assert check.found == "2 GPUs here, but torch 2.13.0 (built without CUDA) uses none"
 
@@ -175,7 +175,7 @@ def test_what_the_file_system_does_not_do_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "sqlite_faults", lambda folder: ["no WAL", "no locks"])
-    found = list(doctor.database_checks(f"sqlite:///{tmp_path / 'a.db'}"))
+    found = list(machine.database_checks(f"sqlite:///{tmp_path / 'a.db'}"))
     assert [check.status for check in found] == ["problem"] * 2
     assert found[0].found.endswith(": no WAL")
     assert found[0].advice.startswith("put the database on a disk of this machine (--storage)")
@@ -183,14 +183,14 @@ def test_what_the_file_system_does_not_do_is_a_problem(
 
 def test_another_clock_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "clock_offset", lambda folder: -100.0)
-    check = doctor.clock_check(tmp_path)
+    check = machine.clock_check(tmp_path)
     assert check.status == "warning" and check.found.endswith("are stamped 100 s earlier")
 
 
 def test_a_network_file_system_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part = SimpleNamespace(mountpoint=str(tmp_path.parent), fstype="fuse.sshfs")
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: [part])
-    [check] = doctor.database_checks(f"sqlite:///{tmp_path / 'a.db'}")
+    [check] = machine.database_checks(f"sqlite:///{tmp_path / 'a.db'}")
     assert check.status == "warning"
     assert "(sshfs) is a network file system" in check.found
 
@@ -199,7 +199,7 @@ def test_a_folder_that_cannot_be_written_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    [check] = doctor.database_checks(f"sqlite:///{tmp_path / 'a.db'}")
+    [check] = machine.database_checks(f"sqlite:///{tmp_path / 'a.db'}")
     assert (check.status, check.found) == ("problem", f"{tmp_path} cannot be written")
 
 
@@ -207,7 +207,7 @@ def test_little_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     found = []
     for free in (200 << 30, 500 << 20, 5 << 20):
         monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free))
-        found.append(doctor.disk_check(tmp_path).status)
+        found.append(machine.disk_check(tmp_path).status)
     assert found == ["ok", "warning", "problem"]
 
 

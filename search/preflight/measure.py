@@ -19,20 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from ..spaces import Constant, Spec, nested
-from ..spaces.stopping import LENGTHS, is_length
-from ..storage.files import has_checkpoint, passing_folder
-from .backends.base import setup_of
-from .backends.local import devices_of
-from .backends.packing import check_pack, pack_size
-from .backends.resources import Share, share, this_machine, visible_gpus
-from .backends.worker.channel import Message
-from .backends.worker.process import Limits, Worker, environment
-from .engine.costs import Attempt, Cost
-from .errors import SearchError
-from .rehearsal import Rehearsal, rehearse
-from .sampling.optuna_samplers import derived_seed
-from .sampling.unit_cube import Cube
+from ...spaces import Constant, Spec, nested
+from ...spaces.stopping import LENGTHS, is_length
+from ...storage.files import has_checkpoint, passing_folder
+from ..backends.base import setup_of
+from ..backends.local import devices_of
+from ..backends.packing import check_pack, pack_size
+from ..backends.resources import Share, share, this_machine, visible_gpus
+from ..backends.worker.channel import Message
+from ..backends.worker.process import Limits, Worker, environment
+from ..engine.costs import Attempt, Cost
+from ..errors import SearchError
+from ..sampling.optuna_samplers import derived_seed
+from ..sampling.unit_cube import Cube
+from .dry_run import Rehearsal, rehearse
 
 SECONDS = 60.0  # that a measurement takes at most
 REHEARSAL = 0.2  # of them, at most, to see what the driver costs

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import psutil
 from packaging.requirements import Requirement
 
-from ..spaces.settings import Execution
-from ..storage import checks
-from ..storage.database import sqlite_file
-from .backends.resources import gibibytes, machine_memory, share, this_machine, visible_gpus
-from .errors import SearchError, UsageError
+from ...spaces.settings import Execution
+from ...storage import checks
+from ...storage.database import sqlite_file
+from ..backends.resources import gibibytes, machine_memory, share, this_machine, visible_gpus
+from ..errors import SearchError, UsageError
 
 if TYPE_CHECKING:
-    from ..spaces import Spec
+    from ...spaces import Spec
 
 Status = Literal["ok", "warning", "problem"]
 
@@ -75,7 +75,7 @@ def machine_checks(url: str, *, runs: Path, spec: Spec | None, ray: bool) -> Ite
 
 def package_checks() -> Iterator[Check]:
     """Whether what hpsearch depends on is installed, in versions that it takes."""
-    yield Check("hpsearch", "ok", f"{metadata.version('hpsearch')} at {Path(__file__).parents[1]}")
+    yield Check("hpsearch", "ok", f"{metadata.version('hpsearch')} at {Path(__file__).parents[2]}")
     required = [Requirement(text) for text in metadata.requires("hpsearch") or []]
     faults = [fault for each in required if _applies(each, "") and (fault := _fault(each))]
     for found, words in faults:
@@ -172,7 +172,7 @@ def clock_check(folder: Path) -> Check:
 
 def ray_check() -> Check:
     """Whether a Ray of our own starts here, and ends."""
-    from .backends.ray.cluster import connected, heard_outside
+    from ..backends.ray.cluster import connected, heard_outside
 
     began = time.monotonic()
     try:

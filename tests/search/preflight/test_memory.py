@@ -16,7 +16,7 @@ from hpsearch.search.backends.resources import Room, Share, room_for, share, thi
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Failure
 from hpsearch.search.errors import SearchError, UsageError
-from hpsearch.search.memory import OWN, SCALE, SURE, Line, Memory, expected_memory
+from hpsearch.search.preflight.memory import OWN, SCALE, SURE, Line, Memory, expected_memory
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.trials.configuration import config_of
 from hpsearch.spaces import SpaceError, Spec

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search import plan
 from hpsearch.search.cli.spaces import all_warnings
+from hpsearch.search.preflight import checks
 from hpsearch.search.scheduling import Bracket
 from hpsearch.spaces import SpaceError, Spec, loads
 from hpsearch.spaces.document import read
@@ -52,7 +52,7 @@ def found(spec: Spec) -> list[tuple[str, str]]:
 
 
 def test_hyperband_comes_to_what_its_rungs_let_through(make_spec: MakeSpec) -> None:
-    made = plan.plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"trials": 17}))
+    made = checks.plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"trials": 17}))
     assert made.brackets == [Bracket((1, 3), 9 / 17), Bracket((3,), 5 / 17), Bracket((), 3 / 17)]
     assert made.complete == pytest.approx(9 / 9 + 5 / 3 + 3)
     spent = 9 * (1 + 2 / 3 + 6 / 9) + 5 * (3 + 6 / 3) + 3 * 9
@@ -82,19 +82,19 @@ def test_a_rank_above_the_width_of_the_base_is_told(
 
 def test_successive_halving_is_one_bracket_that_may_begin_later(make_spec: MakeSpec) -> None:
     stopping = hyperband(1, 27) | {"method": "asha", "min_early_stopping_rate": 1}
-    made = plan.plan_of(make_spec(early_stopping=stopping, budget={"trials": 9}))
+    made = checks.plan_of(make_spec(early_stopping=stopping, budget={"trials": 9}))
     assert made.brackets == [Bracket((3, 9), 1.0)]
     assert made.complete == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("stopping", [{"method": "none"}, {"method": "median"}])
 def test_no_rungs_no_plan(make_spec: MakeSpec, stopping: dict[str, Any]) -> None:
-    made = plan.plan_of(make_spec(early_stopping=stopping))
+    made = checks.plan_of(make_spec(early_stopping=stopping))
     assert (made.brackets, made.complete, made.saving) == ([], None, None)
 
 
 def test_a_budget_of_time_alone_promises_no_number_of_trials(make_spec: MakeSpec) -> None:
-    made = plan.plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"time": 60}))
+    made = checks.plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"time": 60}))
     assert (made.trials, made.complete) == (None, None)
 
 
@@ -213,7 +213,7 @@ WARNED: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_warns(make_spec: MakeSpec, name: str) -> None:
     fields, path, part = WARNED[name]
     spec = make_spec(**LORA | fields)
-    plan.check_objective(spec)  # a warning, and no error
+    checks.check_objective(spec)  # a warning, and no error
     assert [message for at, message in found(spec) if at == path and part in message]
 
 
@@ -259,7 +259,7 @@ def test_warns(make_spec: MakeSpec, name: str) -> None:
 )
 def test_a_sound_space_has_no_warning(make_spec: MakeSpec, options: dict[str, Any]) -> None:
     spec = make_spec(**LORA | {"parameters": parameters(**options)})
-    plan.check_objective(spec)
+    checks.check_objective(spec)
     assert found(spec) == []
 
 
@@ -364,7 +364,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_refuses(make_spec: MakeSpec, name: str) -> None:
     fields, path, part = REFUSED[name]
     with pytest.raises(SpaceError) as caught:
-        plan.check_objective(make_spec(**LORA | fields))
+        checks.check_objective(make_spec(**LORA | fields))
     assert [issue for issue in caught.value.issues if issue.path == path and part in issue.message]
 
 
@@ -375,13 +375,13 @@ def test_an_unknown_parameter_is_refused_at_its_place() -> None:
         "s.yaml",
     )
     with pytest.raises(SpaceError, match=r"^s\.yaml:6:14 parameters\.lora_rank: .*knows no such parameter"):
-        plan.check_objective(spec)
+        checks.check_objective(spec)
 
 
 def warned_of(make_spec: MakeSpec, source: str, **values: Any) -> list[str]:
     Path("mine.py").write_text(source, encoding="utf-8")
     spec = make_spec(objective="mine.py:train", parameters=values)
-    plan.check_objective(spec)
+    checks.check_objective(spec)
     return [path for path, message in found(spec) if "never reads" in message]
 
 
@@ -434,7 +434,7 @@ def test_a_seed_that_is_the_same_in_all_trainings_is_warned_of(
 
 
 def test_planning_loads_neither_optuna_nor_torch() -> None:
-    code = "import sys, hpsearch.search.plan; print(*({'optuna', 'torch', 'numpy'} & sys.modules.keys()))"
+    code = "import sys, hpsearch.search.preflight.checks; print(*({'optuna', 'torch', 'numpy'} & sys.modules.keys()))"
     result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == ""
 
@@ -445,13 +445,13 @@ def test_a_search_says_which_code_it_runs(make_spec: MakeSpec, tmp_path: Path, m
     user = getpass.getuser()
     for name in ("mine:train", "mine.py:train"):
         assert (
-            plan.own_code(make_spec(objective=name))
+            checks.own_code(make_spec(objective=name))
             == f"each trial runs train() of {tmp_path}/mine.py, as {user}"
         )
     command = {"command": ["python", "a b.py", "${args}"]}
     said = f"each trial runs python 'a b.py' '${{args}}' in {tmp_path}, as {user}"
-    assert plan.own_code(make_spec(objective=command)) == said
-    assert plan.own_code(make_spec(**LORA)) is None
+    assert checks.own_code(make_spec(objective=command)) == said
+    assert checks.own_code(make_spec(**LORA)) is None
 
 
 HELPED = {
@@ -463,14 +463,14 @@ HELPED = {
 
 
 def test_a_built_in_objective_need_not_know_a_helper(make_spec: MakeSpec) -> None:
-    plan.check_objective(make_spec(**LORA | {"parameters": HELPED}))
+    checks.check_objective(make_spec(**LORA | {"parameters": HELPED}))
 
 
 def test_a_command_that_asks_for_a_helper_is_refused(make_spec: MakeSpec) -> None:
-    plan.check_objective(make_spec(objective={"command": ["./t", "${args}"]}, parameters=HELPED))
+    checks.check_objective(make_spec(objective={"command": ["./t", "${args}"]}, parameters=HELPED))
     spec = make_spec(objective={"command": ["./t", "--k=${k}"]}, parameters=HELPED)
     with pytest.raises(SpaceError, match=r'parameters\.k\.pass: is false, and .*"--k=\$\{k\}" asks for'):
-        plan.check_objective(spec)
+        checks.check_objective(spec)
 
 
 def test_a_function_that_reads_a_helper_is_warned_of(

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from ..spaces import Choice, Spec
-from ..spaces.samplers import CMAES, GP, TPE, HyperoptAnneal, HyperoptATPE, HyperoptTPE, RungGP
-from ..spaces.stopping import Median, NoStopping, Percentile, Rungs
-from .engine.confirmation_size import Wish
-from .engine.costs import span
-from .engine.deadline import CLOSING, LATE, SPARE
-from .scheduling import (
+from ...spaces import Choice, Spec
+from ...spaces.samplers import CMAES, GP, TPE, HyperoptAnneal, HyperoptATPE, HyperoptTPE, RungGP
+from ...spaces.stopping import Median, NoStopping, Percentile, Rungs
+from ..engine.confirmation_size import Wish
+from ..engine.costs import span
+from ..engine.deadline import CLOSING, LATE, SPARE
+from ..scheduling import (
     Promotion,
     alike_of,
     bracket_of_trial,
@@ -37,7 +37,7 @@ from .scheduling import (
     most_trials,
     promotes,
 )
-from .scheduling.audit import Draw
+from ..scheduling.audit import Draw
 
 RUNS = 15
 LONGEST = 3.0  # seconds that all of them may take, after the first

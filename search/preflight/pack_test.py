@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..objectives.catalog import can_pack
-from ..spaces import SpaceError, Spec
-from .backends.resources import share, this_machine
-from .backends.worker.process import environment
-from .errors import SearchError
-from .sampling.optuna_samplers import derived_seed
+from ...objectives.catalog import can_pack
+from ...spaces import SpaceError, Spec
+from ..backends.resources import share, this_machine
+from ..backends.worker.process import environment
+from ..errors import SearchError
+from ..sampling.optuna_samplers import derived_seed
 
 STEPS = 8  # of each trial's optimizer
 LENGTH = (

@@ -8,18 +8,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..objectives.catalog import trainer_config, trainers
-from ..objectives.guides import preset_values
-from ..spaces import Range, SpaceError, Spec, with_log_range
-from ..spaces.document import text_of
-from .errors import SearchError, UsageError
-from .plan import check_objective
-from .trials.export import write
+from ...objectives.catalog import trainer_config, trainers
+from ...objectives.guides import preset_values
+from ...spaces import Range, SpaceError, Spec, with_log_range
+from ...spaces.document import text_of
+from ..errors import SearchError, UsageError
+from ..trials.export import write
+from .checks import check_objective
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from ..objectives.range_test import Point, RangeTest
+    from ...objectives.range_test import Point, RangeTest
 
 NAME = "learning_rate"
 # What the test sets itself, and no other parameter of a run matters to it.
@@ -77,7 +77,7 @@ def lr_find(spec: Spec, *, low: float, high: float, steps: int, on_point: Callab
             f"lr-find trains the objectives of hpsearch's trainer ({', '.join(trainers())}), not {theirs}"
         )
         raise SpaceError([spec.issue("objective", message)])
-    from ..objectives.range_test import range_test
+    from ...objectives.range_test import range_test
 
     params = {"seed": spec.search.seed} | spec.space.passed(spec.space.central())
     test = range_test(objective, params, low=low, high=high, steps=steps, on_point=on_point)

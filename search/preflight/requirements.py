@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..objectives.catalog import Needs
-from ..spaces import SpaceError, Spec
+from ...objectives.catalog import Needs
+from ...spaces import SpaceError, Spec
 
 SAMPLERS = {
     "hyperopt-tpe": Needs(("hyperopt",), "hyperopt"),

@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 
-from ..objectives.base import ObjectiveError
-from ..objectives.catalog import (
+from ...objectives.base import ObjectiveError
+from ...objectives.catalog import (
     can_share,
     config_class,
     fingerprints,
@@ -29,13 +29,13 @@ from ..objectives.catalog import (
     parameter_problems,
     sharing_problems,
 )
-from ..objectives.guides import preset_values
-from ..objectives.resolve import check_name, describe, resolve
-from ..spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
-from ..spaces.expressions import Expression
-from ..spaces.stopping import Rungs, snake
-from .engine.confirmation_size import Wish
-from .scheduling import FEWEST_AUDITED, Bracket, audited_one_in, brackets_of, expected_saving
+from ...objectives.guides import preset_values
+from ...objectives.resolve import check_name, describe, resolve
+from ...spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
+from ...spaces.expressions import Expression
+from ...spaces.stopping import Rungs, snake
+from ..engine.confirmation_size import Wish
+from ..scheduling import FEWEST_AUDITED, Bracket, audited_one_in, brackets_of, expected_saving
 
 MOST_BRACKETS = 5
 TO_FILL = "FILL_IN"  # stands in a proposed space for a value that nobody but the user knows
@@ -88,7 +88,7 @@ def own_code(spec: Spec) -> str | None:
         return f"each trial runs {shlex.join(spec.objective.command)} in {folder}, as {user}"
     if known_parameters(spec.objective) is not None:
         return None
-    from ..objectives.user.function import find_source
+    from ...objectives.user.function import find_source
 
     function = spec.objective.rpartition(":")[2]
     return f"each trial runs {function}() of {find_source(spec.objective)}, as {user}"
@@ -169,10 +169,10 @@ def _unfilled(spec: Spec) -> Iterator[Issue]:
 
 def _unusable_words(spec: Spec, command: Sequence[str]) -> Iterator[Issue]:
     """Words of a command that would stand for nothing, or take a parameter's place; files that are none."""
-    from ..objectives.user.command import OWN, unknown_macro
-    from ..objectives.user.config_file import check_config
-    from ..objectives.user.shell import said
-    from ..objectives.user.told import overriding
+    from ...objectives.user.command import OWN, unknown_macro
+    from ...objectives.user.config_file import check_config
+    from ...objectives.user.shell import said
+    from ...objectives.user.told import overriding
 
     for place, word in enumerate(command):
         told = unknown_macro(word, [*OWN, *spec.passed])
@@ -419,7 +419,7 @@ def _unread(spec: Spec) -> list[Issue]:
     """Parameters that a user's function never reads, where its source can tell."""
     if not isinstance(spec.objective, str) or ":" not in spec.objective:
         return []
-    from ..objectives.user.function import parameters_read
+    from ...objectives.user.function import parameters_read
 
     read = parameters_read(spec.objective)
     if read is None:

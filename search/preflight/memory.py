@@ -26,13 +26,13 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ..objectives.catalog import footprint, trainer_config
-from ..spaces import SpaceError, Spec
-from .backends.resources import Room, Share, gibibytes, room_for
-from .backends.worker.process import environment
-from .errors import SearchError, UsageError
-from .trials.advice import advice_for
-from .trials.configuration import config_of, has_config
+from ...objectives.catalog import footprint, trainer_config
+from ...spaces import SpaceError, Spec
+from ..backends.resources import Room, Share, gibibytes, room_for
+from ..backends.worker.process import environment
+from ..errors import SearchError, UsageError
+from ..trials.advice import advice_for
+from ..trials.configuration import config_of, has_config
 
 DRAWN = 100  # random configurations of a space, by which its least and its largest are known
 NEAR = 0.5  # of the limit: a space that stays below is not measured

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 from optuna.trial import FrozenTrial
 
-from ..spaces import Spec
-from ..storage import database, studies
-from ..storage.files import CHECKPOINT, passing_folder
-from .engine.driver import Driver
-from .engine.running import Assignment
-from .sampling.optuna_samplers import make_pruner
-from .scheduling import places_of
+from ...spaces import Spec
+from ...storage import database, studies
+from ...storage.files import CHECKPOINT, passing_folder
+from ..engine.driver import Driver
+from ..engine.running import Assignment
+from ..sampling.optuna_samplers import make_pruner
+from ..scheduling import places_of
 
 MOST = 1000  # trials of a rehearsal
 LATEST = 10  # proposals, by which later ones are judged
