@@ -28,6 +28,7 @@ from .engine.confirmation import best_of, outcome, overlooked
 from .engine.driver import Driver, Watcher
 from .engine.guardian import guarded
 from .errors import SearchError, UsageError
+from .exchange.trackers.study import Tracking
 from .preflight import checks
 from .preflight.memory import Memory
 from .preflight.requirements import check_extras
@@ -37,7 +38,6 @@ from .results.confirmation import Confirmed
 from .results.note import write_note
 from .sampling.optuna_samplers import make_pruner
 from .scheduling import audit
-from .trackers.study import Tracking
 from .trials.configuration import config_of, has_config
 from .trials.retries import failed_in_words, worth_retrying
 

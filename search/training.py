@@ -111,7 +111,7 @@ def train(
         _prepare(where, document, merge=merge, force=force)
         for told in _other_files(document):
             say(told)
-        from .trackers.training import Tracked
+        from .exchange.trackers.training import Tracked
         from .trials.trial import LocalTrial  # not before the threads are set: it loads numpy
 
         with Tracked(document, where, say) as tracked:
@@ -316,7 +316,7 @@ def _identity(document: Document) -> tuple[object, ...]:
 def _clear(folder: Path) -> None:
     """Delete what an earlier run left, and nothing else."""
     from ..storage.files import METRICS, OUTPUT, drop_checkpoint
-    from .trackers.training import BEGAN
+    from .exchange.trackers.training import BEGAN
 
     finished = _finished(folder) or {"files": []}
     names = {METRICS, OUTPUT, CONFIG, SUMMARY, BEGAN, *finished["files"]}

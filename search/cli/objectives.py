@@ -62,7 +62,7 @@ def init(
     from ...objectives.catalog import described
     from ...spaces import shipped_text
     from ..errors import UsageError
-    from ..proposals import TO_FILL_IN, proposal
+    from ..exchange.space_from import TO_FILL_IN, proposal
 
     if (objective is None) == (source is None):
         raise UsageError("name an objective (hpsearch objectives lists them), or a file with --from")

@@ -203,7 +203,7 @@ def export(
     from ...storage.files import trial_folder
     from ...storage.studies import trial_of
     from ..api import open_study
-    from ..frameworks import for_framework
+    from ..exchange.recipes import for_framework
     from ..trials.export import beyond, document, render
 
     if output is not None:

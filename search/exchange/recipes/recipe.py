@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from ...objectives.catalog import idle_parameters, is_bundled, known_parameters, with_defaults
-from ...objectives.user.told import Told
-from ...spaces import nested
-from ...spaces.document import written
-from ..errors import UsageError
-from ..trials.yaml_text import one_line
+from ....objectives.catalog import idle_parameters, is_bundled, known_parameters, with_defaults
+from ....objectives.user.told import Told
+from ....spaces import nested
+from ....spaces.document import written
+from ...errors import UsageError
+from ...trials.yaml_text import one_line
 from .names import (
     ALIASES,
     DATA,
@@ -136,7 +136,7 @@ def recipe_of(
 
 def _messages(recipe: Recipe, file: str) -> None:
     """Of rows with messages, `hf_lora` learns the last answer alone."""
-    from ...objectives.hf_lora.rows import first_fields
+    from ....objectives.hf_lora.rows import first_fields
 
     fields = first_fields(file)
     if fields is None:

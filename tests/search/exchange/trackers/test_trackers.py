@@ -20,11 +20,11 @@ from optuna.trial import FrozenTrial
 
 from hpsearch.objectives.catalog import Needs
 from hpsearch.search.cli import main
+from hpsearch.search.exchange.trackers.base import Run
+from hpsearch.search.exchange.trackers.mirror import Mirror, make
+from hpsearch.search.exchange.trackers.tensorboard import events
 from hpsearch.search.preflight import requirements
 from hpsearch.search.preflight.requirements import check_extras
-from hpsearch.search.trackers.base import Run
-from hpsearch.search.trackers.mirror import Mirror, make
-from hpsearch.search.trackers.tensorboard import events
 from hpsearch.search.trials.trial import Report
 from hpsearch.spaces import SpaceError
 from hpsearch.spaces.settings import TRACKERS
@@ -76,7 +76,7 @@ def test_a_run_is_there_once_whichever_process_wrote_it(name: str, tmp_path: Pat
 @pytest.mark.slow
 def test_two_processes_may_make_the_file_of_mlflow_at_once_and_one_may_be_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib, mlflow, hpsearch.search.trackers.mirror as mirror\n"
+        "import sys, pathlib, mlflow, hpsearch.search.exchange.trackers.mirror as mirror\n"
         "print(flush=True); sys.stdin.readline()\n"
         "mirror.make('mlflow', pathlib.Path(sys.argv[1]), 'study-1')\n"
     )
@@ -268,7 +268,7 @@ def test_a_search_that_was_killed_goes_on_in_them(bench: Any, command: Any, read
 
 def test_nothing_of_them_is_loaded_unless_asked(tmp_path: Path) -> None:
     code = (
-        "import sys, hpsearch.search.api, hpsearch.search.training, hpsearch.search.trackers.training\n"
+        "import sys, hpsearch.search.api, hpsearch.search.training, hpsearch.search.exchange.trackers.training\n"
         "assert not {'wandb', 'mlflow', 'tensorboardX'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)

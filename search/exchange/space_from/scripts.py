@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ...errors import UsageError
 from .fields import Setting, Settings
 from .literals import NUMBERS, Literals, parameter_of
 from .own import in_a_command, used, value_of_its_own

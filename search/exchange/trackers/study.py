@@ -10,13 +10,13 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ...spaces import Spec
-from ...storage.files import METRICS, file_name, trial_folder
-from ...storage.states import AUDITED, CONFIRMS, CONFIRMS_SEED, state_of
-from ...storage.studies import PROVENANCE, folder_in
-from ..engine.driver import Driver, Watcher
-from ..trials.configuration import config_of, has_config
-from ..trials.trial import Report, look_at
+from ....spaces import Spec
+from ....storage.files import METRICS, file_name, trial_folder
+from ....storage.states import AUDITED, CONFIRMS, CONFIRMS_SEED, state_of
+from ....storage.studies import PROVENANCE, folder_in
+from ...engine.driver import Driver, Watcher
+from ...trials.configuration import config_of, has_config
+from ...trials.trial import Report, look_at
 from .base import Run
 from .mirror import Mirror
 

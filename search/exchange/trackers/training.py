@@ -8,11 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ...objectives.user.command import flat
-from ...storage.files import METRICS
-from ..trials.document import Document
-from ..trials.export import write
-from ..trials.trial import look_at
+from ....objectives.user.command import flat
+from ....storage.files import METRICS
+from ...trials.document import Document
+from ...trials.export import write
+from ...trials.trial import look_at
 from .base import Run
 from .mirror import Mirror
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...spaces.expressions import CONSTANTS
-from ...spaces.relations import NAME
+from ....spaces.expressions import CONSTANTS
+from ....spaces.relations import NAME
 from .shown import Shown
 from .syntax import Bounds
 

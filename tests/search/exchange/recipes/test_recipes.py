@@ -18,9 +18,9 @@ from hpsearch.objectives.catalog import config_class, idle_parameters, known_par
 from hpsearch.search import run
 from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
-from hpsearch.search.frameworks import FRAMEWORKS, Written, for_framework
-from hpsearch.search.frameworks.names import OF_ALL, OF_TRL, SAME, TRAINING
-from hpsearch.search.frameworks.schedules import OPTIONS, translated
+from hpsearch.search.exchange.recipes import FRAMEWORKS, Written, for_framework
+from hpsearch.search.exchange.recipes.names import OF_ALL, OF_TRL, SAME, TRAINING
+from hpsearch.search.exchange.recipes.schedules import OPTIONS, translated
 from hpsearch.search.trials.yaml_text import text_of
 from hpsearch.trainer.config.rules import defaults_of, rules
 from hpsearch.trainer.optim.schedule import lr_factor

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..trials.yaml_text import one_line, text_of
+from ...trials.yaml_text import one_line, text_of
 from .recipe import Recipe
 
 

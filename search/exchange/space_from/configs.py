@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...spaces import SpaceError
-from ...spaces.document import join, read, text_of
-from ..errors import UsageError
+from ....spaces import SpaceError
+from ....spaces.document import join, read, text_of
+from ...errors import UsageError
 from .fields import Setting, Settings
 from .own import value_of_its_own
 from .scripts import tree_of

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
-from hpsearch.search.trackers.tensorboard import events
+from hpsearch.search.exchange.trackers.tensorboard import events
 
 TRACKERS = ("tensorboard", "wandb", "mlflow")
 

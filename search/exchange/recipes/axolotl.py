@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..trials.yaml_text import text_of
+from ...trials.yaml_text import text_of
 from .keys import OPTIMIZER, adapters, keep_best, kind, model, tabs, warmup
 from .names import OF_ALL, OF_TRL_AND_AXOLOTL
 from .recipe import ALL_LINEAR, EVERY_ANSWER

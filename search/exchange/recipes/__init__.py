@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...objectives.user.told import Told, beside
-from ..errors import UsageError
-from ..trials.yaml_text import one_line, text_of
+from ....objectives.user.told import Told, beside
+from ...errors import UsageError
+from ...trials.yaml_text import one_line, text_of
 from . import axolotl, llamafactory, trl
 from .names import OF_PEFT
 from .recipe import Recipe, recipe_of

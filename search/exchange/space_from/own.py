@@ -12,9 +12,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from ...spaces.stopping import snake
-from ...storage.files import CHECKPOINT, CONFIG, METRICS, OUTPUT
-from ..preflight.checks import is_seed
+from ....spaces.stopping import snake
+from ....storage.files import CHECKPOINT, CONFIG, METRICS, OUTPUT
+from ...preflight.checks import is_seed
 from .fields import Setting
 from .origins import Origins, Scope
 from .syntax import called, name_of

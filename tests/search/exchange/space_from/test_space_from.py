@@ -20,9 +20,9 @@ from hpsearch.objectives.user.command import expand
 from hpsearch.search.api import open_study
 from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
+from hpsearch.search.exchange.space_from import proposal
+from hpsearch.search.exchange.space_from.shown import goal_of
 from hpsearch.search.preflight.checks import check_objective
-from hpsearch.search.proposals import proposal
-from hpsearch.search.proposals.shown import goal_of
 from hpsearch.spaces import Choice, Constant, Range, SpaceError, Spec, loads
 from hpsearch.spaces.checks import warnings
 
