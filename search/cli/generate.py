@@ -56,7 +56,7 @@ def generate(
     begin = _bytes(prompt)
     if top_p == 0:
         raise UsageError("--top-p 0 leaves nothing to draw from; --temperature 0 takes the likeliest")
-    from ..trained import find_model
+    from ..training.models import find_model
 
     kept = checkpoint is not None
     model = find_model(run, trial=trial, checkpoints=kept, storage=storage, runs=runs)

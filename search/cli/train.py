@@ -13,7 +13,7 @@ from ..durations import counted, duration
 from . import common
 
 if TYPE_CHECKING:
-    from ..training import Summary
+    from ..training.run import Summary
     from ..trials.document import Document
     from ..trials.trial import Report
 
@@ -70,8 +70,8 @@ def train(
 
     Example: hpsearch train best.yaml --max-samples 20000 --merge
     """
-    from ..training import default_folder
-    from ..training import train as run
+    from ..training.run import default_folder
+    from ..training.run import train as run
     from ..trials.document import (
         idle_changes,
         in_processes,

@@ -16,7 +16,7 @@ import pytest
 from hpsearch.search import run
 from hpsearch.search.cli import generate as module
 from hpsearch.search.cli import main
-from hpsearch.search.training import train
+from hpsearch.search.training.run import train
 from hpsearch.search.trials.document import load_document
 from hpsearch.storage.files import CHECKPOINT, drop_checkpoint, trial_folder
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpsearch.objectives.catalog import BUILT_IN
-from hpsearch.search.training import train
+from hpsearch.search.training.run import train
 from hpsearch.search.trials.document import load_document
 from hpsearch.search.trials.export import document, render
 from hpsearch.spaces import load

@@ -15,7 +15,7 @@ from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.cli.studies import csv_text
 from hpsearch.search.results.report import trial_rows
 from hpsearch.search.sampling.optuna_samplers import derived_seed
-from hpsearch.search.training import train
+from hpsearch.search.training.run import train
 from hpsearch.search.trials.configuration import config_of
 from hpsearch.search.trials.document import load_document, override
 from hpsearch.search.trials.export import beyond, document, render

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..objectives.catalog import trainer_config, trainers
-from ..storage import StorageError
-from .errors import UsageError
-from .training import CONFIG, SUMMARY
-from .trials.document import load_document
+from ...objectives.catalog import trainer_config, trainers
+from ...storage import StorageError
+from ..errors import UsageError
+from ..trials.document import load_document
+from .run import CONFIG, SUMMARY
 
 if TYPE_CHECKING:
-    from .api import StudyResult
+    from ..api import StudyResult
 
 
 def find_model(
@@ -35,7 +35,7 @@ def find_model(
         return path
     if trial is None and path.is_dir() and (path / CONFIG).is_file():
         return _checkpoints_of_training(path) if checkpoints else _of_training(path)
-    from .api import open_study
+    from ..api import open_study
 
     try:
         study = open_study(run, storage=storage, runs=runs)
@@ -50,14 +50,14 @@ def find_model(
 
 def _checkpoints_of_training(folder: Path) -> Path:
     """Of a training that may still be under way."""
-    from ..storage.files import CHECKPOINT
+    from ...storage.files import CHECKPOINT
 
     _check(str(folder), load_document(folder / CONFIG).objective)
     return folder / CHECKPOINT
 
 
 def _of_training(folder: Path) -> Path:
-    from ..objectives.generate import model_file
+    from ...objectives.generate import model_file
 
     _check(str(folder), load_document(folder / CONFIG).objective)
     if not (folder / SUMMARY).is_file():
@@ -72,9 +72,9 @@ def _of_training(folder: Path) -> Path:
 
 
 def _of_trial(study: StudyResult, number: int | None) -> Path:
-    from ..objectives.generate import model_file
-    from ..storage.files import CHECKPOINT, trial_folder
-    from ..storage.studies import trial_of
+    from ...objectives.generate import model_file
+    from ...storage.files import CHECKPOINT, trial_folder
+    from ...storage.studies import trial_of
 
     spec = study.spec
     name = f'the study "{study.name}"'

@@ -20,20 +20,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..objectives.base import ObjectiveError, TrialStopped
-from ..objectives.catalog import export, identifying, training_config
-from ..objectives.resolve import describe, reports_again, resolve
-from ..objectives.user.command import flat
-from ..objectives.user.config_file import copies
-from ..objectives.user.told import changed
-from ..storage.files import file_name
-from .durations import counted
-from .errors import SearchError, UsageError
-from .trials.document import Document, check, load_document
+from ...objectives.base import ObjectiveError, TrialStopped
+from ...objectives.catalog import export, identifying, training_config
+from ...objectives.resolve import describe, reports_again, resolve
+from ...objectives.user.command import flat
+from ...objectives.user.config_file import copies
+from ...objectives.user.told import changed
+from ...storage.files import file_name
+from ..durations import counted
+from ..errors import SearchError, UsageError
+from ..trials.document import Document, check, load_document
 
 if TYPE_CHECKING:
-    from ..objectives.guides import Ending
-    from .trials.trial import LocalTrial, Report
+    from ...objectives.guides import Ending
+    from ..trials.trial import LocalTrial, Report
 
 CONFIG, SUMMARY, LOCK = "config.yaml", "summary.json", ".lock"
 RUNS = Path("trained")
@@ -111,8 +111,8 @@ def train(
         _prepare(where, document, merge=merge, force=force)
         for told in _other_files(document):
             say(told)
-        from .exchange.trackers.training import Tracked
-        from .trials.trial import LocalTrial  # not before the threads are set: it loads numpy
+        from ..exchange.trackers.training import Tracked
+        from ..trials.trial import LocalTrial  # not before the threads are set: it loads numpy
 
         with Tracked(document, where, say) as tracked:
 
@@ -153,8 +153,8 @@ def _other_files(document: Document) -> Iterator[str]:
 
 def _value(document: Document, trial: LocalTrial) -> float:
     """Run the objective; its failures in words."""
-    from .training_ranks import RanksFailedError, value_of_ranks
-    from .trials.trial import as_number, failure_of
+    from ..trials.trial import as_number, failure_of
+    from .ranks import RanksFailedError, value_of_ranks
 
     try:
         if document.processes > 1:
@@ -187,7 +187,7 @@ def _value(document: Document, trial: LocalTrial) -> float:
 @contextmanager
 def _room() -> Iterator[None]:
     """Say of files that cannot be written that it is so, and of a full disk that it is one."""
-    from .trials.trial import is_full
+    from ..trials.trial import is_full
 
     try:
         yield
@@ -210,9 +210,9 @@ def _divergence(document: Document, trial: LocalTrial, what: str) -> SearchError
 
 def _advice(document: Document, trial: LocalTrial, ended: Ending) -> tuple[str, ...]:
     """The guides' advice after this run and its earlier attempts."""
-    from ..objectives.guides import Seen, advice
-    from ..storage.files import METRICS
-    from .trials.trial import look_at
+    from ...objectives.guides import Seen, advice
+    from ...storage.files import METRICS
+    from ..trials.trial import look_at
 
     reports = look_at(trial.checkpoint.parent / METRICS)
     seen = Seen(
@@ -232,9 +232,9 @@ def _conclude(
     document: Document, trial: LocalTrial, value: float, seconds: float, left: list[Path], merged: bool
 ) -> Summary:
     """Write the summary; the run is finished when it stands there."""
-    from ..storage.files import METRICS
-    from ..storage.provenance import versions
-    from .trials.export import write
+    from ...storage.files import METRICS
+    from ...storage.provenance import versions
+    from ..trials.export import write
 
     folder = trial.checkpoint.parent
     metrics = [METRICS] if (folder / METRICS).exists() else []
@@ -288,8 +288,8 @@ def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> N
 
     A finished run is continued only to merge what was not merged: there is nothing left to train.
     """
-    from .trials.export import write
-    from .trials.yaml_text import block_of
+    from ..trials.export import write
+    from ..trials.yaml_text import block_of
 
     if force:
         _clear(folder)
@@ -315,8 +315,8 @@ def _identity(document: Document) -> tuple[object, ...]:
 
 def _clear(folder: Path) -> None:
     """Delete what an earlier run left, and nothing else."""
-    from ..storage.files import METRICS, OUTPUT, drop_checkpoint
-    from .exchange.trackers.training import BEGAN
+    from ...storage.files import METRICS, OUTPUT, drop_checkpoint
+    from ..exchange.trackers.training import BEGAN
 
     finished = _finished(folder) or {"files": []}
     names = {METRICS, OUTPUT, CONFIG, SUMMARY, BEGAN, *finished["files"]}

@@ -6,16 +6,16 @@ import os
 import selectors
 from typing import TYPE_CHECKING
 
-from ..objectives.base import TrialStopped
-from ..objectives.resolve import describe
-from ..spaces.settings import Execution
-from .backends.resources import this_machine, threads_on
-from .backends.worker.channel import Message
-from .backends.worker.process import TICK_SECONDS, Limits, Worker, environment
-from .trials.trial import LocalTrial, Report
+from ...objectives.base import TrialStopped
+from ...objectives.resolve import describe
+from ...spaces.settings import Execution
+from ..backends.resources import this_machine, threads_on
+from ..backends.worker.channel import Message
+from ..backends.worker.process import TICK_SECONDS, Limits, Worker, environment
+from ..trials.trial import LocalTrial, Report
 
 if TYPE_CHECKING:
-    from .trials.document import Document
+    from ..trials.document import Document
 
 
 class RanksFailedError(Exception):
