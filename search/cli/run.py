@@ -13,7 +13,7 @@ from . import common
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..api import StudyResult
+    from ..operations.run import StudyResult
 
 
 def run(
@@ -48,7 +48,7 @@ def run(
 
     Example: hpsearch run spaces/lora.yaml --backend optuna --trials 40
     """
-    from ..api import run as search
+    from ..operations.run import run as search
     from ..preflight.checks import load_space
     from ..progress import LineProgress, LiveProgress, SteadyConsole
 

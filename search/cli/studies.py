@@ -64,7 +64,7 @@ def list_studies(
 def _with_winner(study: StudySummary, storage: str | None, runs: Path | None) -> StudySummary:
     """With the value of the winner, which was confirmed, rather than with the luckiest."""
     from ...storage import DatabaseUnavailable, StorageError
-    from ..api import open_study
+    from ..operations.run import open_study
 
     try:
         winner = open_study(study.name, storage=storage, runs=runs).best_trial
@@ -94,7 +94,7 @@ def show(
     """
     if (trial is not None) + (why is not None) + edges > 1:
         raise UsageError("one of --trial, --why and --edges at a time")
-    from ..api import open_study
+    from ..operations.run import open_study
     from ..results.ranges import edges_of
     from ..results.report import study_report, trial_report
     from ..results.why import story_of
@@ -143,7 +143,7 @@ def trials(
     """
     if as_json and as_csv:
         raise UsageError("--json or --csv, not both")
-    from ..api import open_study
+    from ..operations.run import open_study
     from ..results.report import trial_rows
 
     result = open_study(study, storage=storage, runs=runs)
@@ -165,7 +165,7 @@ def best(
 
     Example: hpsearch best lora --json
     """
-    from ..api import open_study
+    from ..operations.run import open_study
     from ..results.report import against, confirmation
 
     result = open_study(study, storage=storage, runs=runs)
@@ -202,8 +202,8 @@ def export(
     """
     from ...storage.files import trial_folder
     from ...storage.studies import trial_of
-    from ..api import open_study
     from ..exchange.recipes import for_framework
+    from ..operations.run import open_study
     from ..trials.export import beyond, document, render
 
     if output is not None:

@@ -32,11 +32,11 @@ from ...spaces import Spec
 from ...spaces.samplers import GP, TPE
 from ...storage.files import CONFIG, METRICS, study_folder
 from ...storage.states import AT_RUNG, EVENTS, STARTED_OVER, TOOK
-from ..api import StudyResult, open_study
 from ..engine.costs import COST
 from ..engine.guardian import TEMPORARY
 from ..engine.lifecycle import OWN_ATTRS
 from ..errors import SearchError
+from ..operations.run import StudyResult, open_study
 
 MARK = "HPSEARCH_KILL_TEST"  # in the environment of a search: all that it starts has it too
 POLL_SECONDS = 0.005  # between two looks at a search that is to be killed

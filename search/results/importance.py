@@ -10,7 +10,7 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
-from ..api import StudyResult
+from ..operations.run import StudyResult
 from ..sampling.view import RungView, compared
 
 FEWEST = 10  # trials: PED-ANOVA asks what tells the best tenth from the others

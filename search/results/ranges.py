@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 
 from ...objectives.catalog import interval_of
 from ...spaces import Choice, End, Limits, Range, Spec, describe, is_ordered, line, widened
-from ..api import StudyResult
+from ..operations.run import StudyResult
 from ..sampling.unit_cube import Axis, Cube
 from ..sampling.view import compared
 from ..trials.configuration import config_of, has_config

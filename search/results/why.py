@@ -15,9 +15,9 @@ from ...spaces.stopping import Rungs
 from ...storage.files import driver_running
 from ...storage.states import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
 from ...storage.studies import trial_of
-from ..api import StudyResult
 from ..durations import counted
 from ..engine.confirmation import searched
+from ..operations.run import StudyResult
 from ..sampling.optuna_samplers import make_sampler
 from ..scheduling import Waiting, promotes
 from ..scheduling.standings import FIXED, SUGGESTED, RungResult, rung_results

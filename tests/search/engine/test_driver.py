@@ -19,7 +19,6 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial
 
-from hpsearch.search.api import open_study
 from hpsearch.search.cli.run import _conclude, _finished
 from hpsearch.search.cli.screens import next_steps
 from hpsearch.search.console import PlainConsole
@@ -29,6 +28,7 @@ from hpsearch.search.engine.confirmation_size import Wish
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Assignment, Failure
 from hpsearch.search.errors import SearchError
+from hpsearch.search.operations.run import open_study
 from hpsearch.search.results.report import confirmation, study_report
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.sampling.view import as_samplers_see_it

@@ -268,7 +268,7 @@ def test_a_search_that_was_killed_goes_on_in_them(bench: Any, command: Any, read
 
 def test_nothing_of_them_is_loaded_unless_asked(tmp_path: Path) -> None:
     code = (
-        "import sys, hpsearch.search.api, hpsearch.search.training.run, hpsearch.search.exchange.trackers.training\n"
+        "import sys, hpsearch.search.operations.run, hpsearch.search.training.run, hpsearch.search.exchange.trackers.training\n"
         "assert not {'wandb', 'mlflow', 'tensorboardX'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search.api import _name_of
 from hpsearch.search.errors import UsageError
+from hpsearch.search.operations.run import _name_of
 
 
 def train(factor: float, trial: Any) -> float:

@@ -19,33 +19,33 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.trial import FrozenTrial
 
-from ..objectives.resolve import describe
-from ..spaces import SpaceError, Spec, differences
-from ..storage import StorageError, database, files, provenance, rows, studies
-from ..storage.connection import BUSY_SECONDS, patiently
-from .backends import make_backend
-from .engine.confirmation import best_of, outcome, overlooked
-from .engine.driver import Driver, Watcher
-from .engine.guardian import guarded
-from .errors import SearchError, UsageError
-from .exchange.trackers.study import Tracking
-from .preflight import checks
-from .preflight.memory import Memory
-from .preflight.requirements import check_extras
-from .results.audit import Audited
-from .results.commands import command, finding
-from .results.confirmation import Confirmed
-from .results.note import write_note
-from .sampling.optuna_samplers import make_pruner
-from .scheduling import audit
-from .trials.configuration import config_of, has_config
-from .trials.retries import failed_in_words, worth_retrying
+from ...objectives.resolve import describe
+from ...spaces import SpaceError, Spec, differences
+from ...storage import StorageError, database, files, provenance, rows, studies
+from ...storage.connection import BUSY_SECONDS, patiently
+from ..backends import make_backend
+from ..engine.confirmation import best_of, outcome, overlooked
+from ..engine.driver import Driver, Watcher
+from ..engine.guardian import guarded
+from ..errors import SearchError, UsageError
+from ..exchange.trackers.study import Tracking
+from ..preflight import checks
+from ..preflight.memory import Memory
+from ..preflight.requirements import check_extras
+from ..results.audit import Audited
+from ..results.commands import command, finding
+from ..results.confirmation import Confirmed
+from ..results.note import write_note
+from ..sampling.optuna_samplers import make_pruner
+from ..scheduling import audit
+from ..trials.configuration import config_of, has_config
+from ..trials.retries import failed_in_words, worth_retrying
 
 if TYPE_CHECKING:
     import pandas
     from plotly.graph_objects import Figure
 
-    from .backends.base import Backend
+    from ..backends.base import Backend
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def run(
         checks.check_objective(spec)
     check_extras(spec)
     if watcher is None:
-        from .progress import LineProgress
+        from ..progress import LineProgress
 
         watcher = LineProgress()
     url = database.resolve_url(storage)
