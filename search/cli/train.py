@@ -129,7 +129,7 @@ def dashboard(
     """
     from ...storage.database import resolve_url
     from ...storage.files import runs_folder
-    from ..dashboard import serve
+    from ..service.dashboard import serve
 
     url = resolve_url(storage)
     serve(url, runs=runs_folder(url, runs), host=host, port=port, write=write, announce=common.tell)

@@ -16,7 +16,7 @@ from optuna.storages import RDBStorage
 
 from hpsearch.search import run
 from hpsearch.search.cli import main
-from hpsearch.search.dashboard import application
+from hpsearch.search.service.dashboard import application
 from hpsearch.search.training.run import default_folder
 from hpsearch.search.trials.document import Document
 from hpsearch.spaces import SpaceError, Spec

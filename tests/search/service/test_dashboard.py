@@ -22,8 +22,8 @@ from optuna.artifacts import FileSystemArtifactStore, upload_artifact
 from optuna.storages import InMemoryStorage, RDBStorage
 from optuna_dashboard import save_note
 
-from hpsearch.search.dashboard import allowed_hosts, application, serve
 from hpsearch.search.errors import SearchError
+from hpsearch.search.service.dashboard import allowed_hosts, application, serve
 from hpsearch.storage import StorageError
 from hpsearch.storage.live import LiveStorage
 
@@ -412,7 +412,7 @@ def test_hosts() -> None:
 SERVE = """
 import sys
 from pathlib import Path
-from hpsearch.search.dashboard import serve
+from hpsearch.search.service.dashboard import serve
 *urls, runs, host, write = sys.argv[1:]
 say = lambda line: print(line, flush=True)
 for url in urls:

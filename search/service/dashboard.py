@@ -31,10 +31,10 @@ import sqlalchemy
 from optuna.artifacts.exceptions import ArtifactNotFound
 from optuna.storages import BaseStorage, RDBStorage
 
-from ..storage.database import open_storage
-from ..storage.files import RunsArtifactStore
-from ..storage.live import REVIVED
-from .errors import SearchError
+from ...storage.database import open_storage
+from ...storage.files import RunsArtifactStore
+from ...storage.live import REVIVED
+from ..errors import SearchError
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
