@@ -26,9 +26,9 @@ from pathlib import Path
 import optuna
 
 from hpsearch.search import run
-from hpsearch.search.console import PlainConsole
+from hpsearch.search.cli.console import PlainConsole
+from hpsearch.search.cli.progress import LineProgress
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.progress import LineProgress
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.spaces import Spec, loads
 from hpsearch.storage.database import open_storage

@@ -122,8 +122,8 @@ def _default() -> Spec:
 
 def _look(spec: Spec | None, backend: str, storage: str | None, runs: Path | None, as_json: bool) -> None:
     from ...storage import database, files
-    from ..console import PlainConsole
     from ..preflight.machine import machine_checks
+    from .console import PlainConsole
 
     url = database.resolve_url(storage)
     found = []
@@ -149,8 +149,8 @@ def _print(console: Console, check: Check) -> None:
 
 
 def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as_json: bool) -> None:
-    from ..console import PlainConsole
     from ..preflight.kill_test import kill_test, small
+    from .console import PlainConsole
 
     seed = asked.get("seed", random.randrange(2**32))
     kills = asked.get("kills", DEFAULT_KILLS)
@@ -176,8 +176,8 @@ def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as
 
 
 def _test_packs(spec: Spec, space: str | None, asked: dict[str, Any], as_json: bool) -> None:
-    from ..console import PlainConsole
     from ..preflight.pack_test import pack_test
+    from .console import PlainConsole
 
     seed = asked.get("seed", random.randrange(2**32))
     trials = asked.get("trials", DEFAULT_TRIALS)

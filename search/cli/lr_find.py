@@ -77,7 +77,7 @@ def _progress(steps: int) -> Iterator[Callable[[Point], None]]:
     """A bar on a terminal's stderr, while the test runs."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from ..console import PlainConsole
+    from .console import PlainConsole
 
     console = PlainConsole(stderr=True)
     text = TextColumn("{task.description}")
@@ -98,7 +98,7 @@ def _show(found: Found, space: str, html: Path | None, write: bool) -> None:
     from rich.text import Text
 
     from ...spaces import log_range
-    from ..console import PlainConsole
+    from .console import PlainConsole
 
     console = PlainConsole()
     fixed = "  ".join(f"{name} {common.brief(value)}" for name, value in found.parameters.items())

@@ -85,7 +85,7 @@ def init(
 def _show_all(found: list[Described]) -> None:
     from rich.text import Text
 
-    from ..console import PlainConsole
+    from .console import PlainConsole
     from .screens import grid
 
     rows = []
@@ -105,7 +105,7 @@ def _show_one(found: Described) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ..console import PlainConsole
+    from .console import PlainConsole
 
     console = PlainConsole()
     console.print(Text.assemble((found.name, "bold"), f": {found.summary}"), soft_wrap=True)

@@ -106,7 +106,7 @@ def _progress(seconds: float) -> Iterator[Callable[[int], None]]:
     """What is measured, on a terminal's stderr."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from ..console import PlainConsole
+    from .console import PlainConsole
 
     console = PlainConsole(stderr=True)
     text = TextColumn("{task.description}")

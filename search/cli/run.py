@@ -50,7 +50,7 @@ def run(
     """
     from ..operations.run import run as search
     from ..preflight.checks import load_space
-    from ..progress import LineProgress, LiveProgress, SteadyConsole
+    from .progress import LineProgress, LiveProgress, SteadyConsole
 
     budget = common.given(trials=trials, time=common.seconds(time), samples=samples, target=target)
     execution = common.execution(
@@ -95,9 +95,9 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
     """The winner, what it beat, and the next commands, which find the study by these options."""
     from rich.text import Text
 
-    from ..progress import STYLES
     from ..results.report import against, audit_of, confirmation
     from ..trials.retries import failed_in_words, worth_retrying
+    from .progress import STYLES
 
     if not result.ran and not result.stopped:
         console.print(_finished(result), soft_wrap=True)

@@ -11,9 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...storage.studies import StudySummary
-from ..console import PlainConsole
 from ..durations import counted, duration
-from ..progress import STYLES, sparkline
 from ..results.ranges import FEWEST as FEWEST_FOR_EDGES
 from ..results.ranges import Edges
 from ..results.report import Ending, Spent, StudyReport, TrialReport, TrialRow
@@ -21,6 +19,8 @@ from ..results.why import Story, tried
 from ..trials.advice import ENDINGS
 from ..trials.retries import MOST_NAMED, is_refused
 from .common import about_password, brief, command, tell, text
+from .console import PlainConsole
+from .progress import STYLES, sparkline
 
 PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut
 GAP = 2  # between columns

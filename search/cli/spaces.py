@@ -133,7 +133,7 @@ def show(spec: Spec, samples: list[dict[str, Any]]) -> None:
     """Print a space as understood."""
     from rich.text import Text
 
-    from ..console import PlainConsole
+    from .console import PlainConsole
 
     console = PlainConsole()
     objective = spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command)
@@ -266,7 +266,7 @@ def _configurations(
     from rich.padding import Padding
 
     from ...spaces import Constant
-    from ..console import PlainConsole
+    from .console import PlainConsole
 
     named = {} if baseline is None else {"baseline": baseline}
     named |= {str(number): config for number, config in enumerate(samples, start=1)}

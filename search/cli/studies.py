@@ -317,8 +317,8 @@ def _cell(values: dict[str, Any], name: str) -> str:
 
 
 def _print_trials(rows: list[TrialRow], spec: Any) -> None:
-    from ..console import PlainConsole
     from . import screens
+    from .console import PlainConsole
 
     width = PlainConsole().width if _on_terminal() else screens.PIPED_WIDTH
     names = list(spec.space.searched)

@@ -194,7 +194,7 @@ def run(
         checks.check_objective(spec)
     check_extras(spec)
     if watcher is None:
-        from ..progress import LineProgress
+        from ..cli.progress import LineProgress
 
         watcher = LineProgress()
     url = database.resolve_url(storage)

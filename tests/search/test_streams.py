@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 from hpsearch.search import open_study, run
 from hpsearch.search.cli.app import app, main
+from hpsearch.search.cli.console import PlainConsole
+from hpsearch.search.cli.progress import LineProgress
 from hpsearch.search.cli.studies import _safe, csv_text
-from hpsearch.search.console import PlainConsole
-from hpsearch.search.progress import LineProgress
 from hpsearch.search.streams import harmless, make_readable, never_refusing
 from hpsearch.trainer.notices import say
 

@@ -19,9 +19,9 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial
 
+from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.run import _conclude, _finished
 from hpsearch.search.cli.screens import next_steps
-from hpsearch.search.console import PlainConsole
 from hpsearch.search.engine import clock, lifecycle
 from hpsearch.search.engine.confirmation import chosen, missing, outcome, overlooked
 from hpsearch.search.engine.confirmation_size import Wish

@@ -19,8 +19,8 @@ import pytest
 from optuna.trial import create_trial
 
 from hpsearch.search.cli import main
+from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.doctor import conclude, conclude_packs
-from hpsearch.search.console import PlainConsole
 from hpsearch.search.preflight import machine
 from hpsearch.search.preflight import pack_test as packs
 from hpsearch.search.preflight.kill_test import Kill, Outcome, exact, facts, first_difference, moments, small

@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from hpsearch.search import open_study, run
 from hpsearch.search.cli import screens
 from hpsearch.search.cli.app import app
-from hpsearch.search.console import PlainConsole
+from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.results.report import study_report, trial_rows
 from hpsearch.spaces import loads

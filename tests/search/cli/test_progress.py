@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hpsearch.search.console import PlainConsole
+from hpsearch.search.cli.console import PlainConsole
+from hpsearch.search.cli.progress import LineProgress, ending_line, picture, sparkline
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.progress import LineProgress, ending_line, picture, sparkline
 from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage

@@ -18,10 +18,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..storage.states import audited_at, confirms, state_of
+from ...storage.states import audited_at, confirms, state_of
+from ..durations import counted
+from ..engine.driver import Driver
 from .console import PlainConsole
-from .durations import counted
-from .engine.driver import Driver
 
 _BARS = "▁▂▃▄▅▆▇█"
 STYLES = {  # of the states of trials, in the order in which they are told

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from .streams import harmless, make_readable, never_refusing
+from ..streams import harmless, make_readable, never_refusing
 
 
 class PlainConsole(Console):
