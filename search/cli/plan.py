@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..durations import counted
+from ..formatting import counted
 from . import common
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def plan_screen(found: Outlook) -> Group:
     from rich.padding import Padding
     from rich.text import Text
 
-    from ..durations import duration
+    from ..formatting import duration
     from .screens import grid
     from .spaces import budget_line
 
@@ -162,7 +162,7 @@ def plan_screen(found: Outlook) -> Group:
 
 def _costs(found: Outlook) -> list[tuple[str, str | Text]]:
     from ..backends.resources import gibibytes
-    from ..durations import duration
+    from ..formatting import duration
 
     measured = found.measured
     wholes, mine = measured.wholes, measured.share
@@ -207,7 +207,7 @@ def _expected(memory: Expected) -> str:
 def _rungs(found: Outlook) -> Table:
     from rich.table import Table
 
-    from ..durations import duration
+    from ..formatting import duration
     from .screens import GAP
 
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")

@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ...storage.states import audited_at, confirms, state_of
-from ..durations import counted
 from ..engine.driver import Driver
+from ..formatting import counted
 from .console import PlainConsole
 
 _BARS = "▁▂▃▄▅▆▇█"

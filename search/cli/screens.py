@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...storage.studies import StudySummary
-from ..durations import counted, duration
+from ..formatting import counted, duration
 from ..results.ranges import FEWEST as FEWEST_FOR_EDGES
 from ..results.ranges import Edges
 from ..results.report import Ending, Spent, StudyReport, TrialReport, TrialRow

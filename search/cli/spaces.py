@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..durations import counted
+from ..formatting import counted
 from . import common
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def stopping_lines(spec: Spec) -> list[str]:
 
 def budget_line(spec: Spec) -> str:
     """When the search ends, in a sentence."""
-    from ..durations import duration
+    from ..formatting import duration
 
     budget, parts = spec.budget, []
     if budget.trials is not None:

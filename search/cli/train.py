@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..durations import counted, duration
+from ..formatting import counted, duration
 from . import common
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.states import trained_to
-from ..durations import counted
+from ..formatting import counted
 from ..scheduling import expected_cost
 from ..scheduling.audit import Draw
 from .confirmation import at_target, cut_short, searched

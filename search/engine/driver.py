@@ -25,7 +25,7 @@ from ...storage.files import OUTPUT, drop_checkpoint, has_checkpoint
 from ...storage.live import LiveStorage
 from ...storage.states import AUDITED, CONFIRMS, STARTED_OVER, confirms, has_told
 from ...storage.studies import MEMORY
-from ..durations import counted
+from ..formatting import counted
 from ..sampling.optuna_samplers import GridSampler, WholeSampler, sampler_of
 from ..sampling.tried import Untried
 from ..scheduling.audit import mark

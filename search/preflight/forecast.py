@@ -9,8 +9,8 @@ from typing import Any
 
 from ...spaces import Spec
 from ..backends.resources import gibibytes, this_machine
-from ..durations import counted, duration, option
 from ..engine.confirmation_size import SHARE, Wish
+from ..formatting import counted, duration, option
 from ..scheduling import promotes
 from .measure import Measured, Probe
 from .memory import Expected

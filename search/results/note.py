@@ -5,7 +5,7 @@ from __future__ import annotations
 import optuna
 
 from ...spaces import Spec, describe
-from ..durations import counted
+from ..formatting import counted
 from ..preflight.checks import plan_of
 from ..scheduling.standings import stopping_in_words
 

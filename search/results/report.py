@@ -16,11 +16,11 @@ from ...spaces import Choice, Derived, Parameter, Range, Spec, describe
 from ...storage.files import driver_running, trial_folder
 from ...storage.states import EVENTS, confirms, seconds_of, state_of, trained_to
 from ...storage.studies import ELAPSED, PAUSED, trial_of
-from ..durations import option
 from ..engine.budget import spent_on
 from ..engine.confirmation import at_target, searched, unusable
 from ..engine.confirmation_size import Wish
 from ..engine.lifecycle import OWN_ATTRS
+from ..formatting import option
 from ..operations.run import StudyResult
 from ..sampling.tried import Untried, tried
 from ..scheduling import brackets_of

@@ -15,8 +15,8 @@ from ...spaces.stopping import Rungs
 from ...storage.files import driver_running
 from ...storage.states import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
 from ...storage.studies import trial_of
-from ..durations import counted
 from ..engine.confirmation import searched
+from ..formatting import counted
 from ..operations.run import StudyResult
 from ..sampling.optuna_samplers import make_sampler
 from ..scheduling import Waiting, promotes

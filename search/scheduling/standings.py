@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial
 from ...spaces import Spec
 from ...spaces.stopping import Rungs
 from ...storage.states import unusable
-from ..durations import counted
+from ..formatting import counted
 from ..sampling.view import as_decided
 from . import alike_of, bracket_of_trial, brackets_of, promotes
 

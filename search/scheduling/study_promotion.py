@@ -17,7 +17,7 @@ from ...spaces.ranges import brief
 from ...spaces.stopping import Rungs
 from ...storage.live import LiveStorage
 from ...storage.states import AT_RUNG, at_rung, audited_at, confirms, unusable
-from ..durations import counted
+from ..formatting import counted
 from ..sampling.view import as_decided
 from . import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
 from .standings import RUNG, kind_of

@@ -27,8 +27,8 @@ from ...objectives.user.command import flat
 from ...objectives.user.config_file import copies
 from ...objectives.user.told import changed
 from ...storage.files import file_name
-from ..durations import counted
 from ..errors import SearchError, UsageError
+from ..formatting import counted
 from ..trials.document import Document, check, load_document
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hpsearch.search.durations import counted
+from hpsearch.search.formatting import counted
 
 
 @pytest.mark.parametrize(
