@@ -94,9 +94,9 @@ def random_base(size: str) -> str:
     """The path of a model of a preset's size, for adapters. It is there as long as the process is."""
     import torch
 
-    from hpsearch.trainer.checkpoint import save_model
     from hpsearch.trainer.config.shape import Shape
     from hpsearch.trainer.guides.presets import SIZES
+    from hpsearch.trainer.model.base_file import save_model
     from hpsearch.trainer.model.gpt import GPT
 
     folder = tempfile.TemporaryDirectory(prefix="hpsearch-base-")
@@ -169,7 +169,7 @@ def compiled(work: Work, turns: Turns) -> None:
 
 def pack(work: Work, turns: Turns) -> None:
     """Trials trained at once."""
-    from hpsearch.trainer.packs.pack import new_pack
+    from hpsearch.trainer.packs.factory import new_pack
     from hpsearch.trainer.runs.run import Run
 
     together = new_pack(work.configs[0])

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .base import Objective, ObjectiveError, Trial
+from .errors import trainer_errors
 
 if TYPE_CHECKING:
     from ..trainer.config.models import TrainConfig
@@ -183,17 +184,6 @@ def packed(name: str, within: Callable[[Trial], AbstractContextManager[None]]) -
     return Packed(config, within)
 
 
-@contextmanager
-def trainer_errors() -> Iterator[None]:
-    """Raise what the trainer says of a configuration or a file as the objective's own error."""
-    from ..trainer.errors import TrainerError
-
-    try:
-        yield
-    except TrainerError as error:  # its message says what to change
-        raise ObjectiveError(str(error)) from error
-
-
 def check_built_in(name: str) -> None:
     """Raise `ObjectiveError` where there is no built-in objective of this name, or a package is missing."""
     _known(name)
@@ -269,7 +259,8 @@ def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[
         found = config.from_params(params)
     except ConfigError as error:
         return [_problem(problem, params) for problem in error.problems]
-    return [_problem(problem, params) for problem in found.problems_of_files()]
+    of_files = getattr(_module(objective), "problems_of_files", None)  # of some alone
+    return [_problem(problem, params) for problem in (of_files(found) if of_files else [])]
 
 
 def metric_problem(objective: str | Sequence[str], metric: str) -> str | None:

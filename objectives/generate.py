@@ -9,7 +9,7 @@ from ..trainer.checkpoint import CHECKPOINT
 from ..trainer.model.build import pick_device
 from ..trainer.output.export import ADAPTER, MODEL, load_kept, load_model
 from ..trainer.output.generate import Sampling, generate
-from .catalog import trainer_errors
+from .errors import trainer_errors
 
 
 def model_file(folder: Path) -> Path | None:

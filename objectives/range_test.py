@@ -7,7 +7,8 @@ from typing import Any
 
 from ..trainer.tools.range_test import Point, Proposal, RangeTest
 from ..trainer.tools.range_test import range_test as train
-from .catalog import trainer_config, trainer_errors
+from .catalog import trainer_config
+from .errors import trainer_errors
 
 __all__ = ["Point", "Proposal", "RangeTest", "range_test"]
 

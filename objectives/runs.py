@@ -14,7 +14,7 @@ from ..trainer.runs.base import FitResult, Report, course
 from ..trainer.runs.run import Run, fit
 from ..trainer.runs.together import Together
 from .base import ObjectiveError, Trial
-from .catalog import trainer_errors
+from .errors import trainer_errors
 from .processes import STRATEGY, ZERO_STAGE
 
 

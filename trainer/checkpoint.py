@@ -19,15 +19,12 @@ of up to 32 bits in a row, and all but one in four billion of any other.
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import json
 import os
 import re
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,14 +32,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from .config.shape import Shape
 from .errors import CheckpointError
-from .header import ABOUT, LONGEST, about_of, base_shape, read_header
+from .header import ABOUT, LONGEST, about_of, read_header
 from .notices import say
 
 CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 _OLDER = re.compile(r"checkpoint\.(\d+)\.safetensors")
-SHIPPED_BASE = Path(__file__).with_name("base.safetensors")
 _KINDS = {  # in the words of safetensors
     **{torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"},
     **{torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8"},
@@ -62,8 +57,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
     """What `write_tensors` wrote. Raises `CheckpointError` where it is missing, damaged or none of ours."""
-    tensors, header = _read(path, "pread")  # a disk that cannot read raises; in mapped memory it would kill
-    return tensors, _checked(path, tensors, header)
+    tensors, header = read_file(
+        path, "pread"
+    )  # a disk that cannot read raises; in mapped memory it would kill
+    return tensors, checked(path, tensors, header)
 
 
 def save_checkpoint(
@@ -217,7 +214,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
-def _read(path: Path, backend: Literal["mmap", "pread"]) -> tuple[Tensors, dict[str, str]]:
+def read_file(path: Path, backend: Literal["mmap", "pread"]) -> tuple[Tensors, dict[str, str]]:
     """The tensors of a file and the entries of its header."""
     try:
         read_header(path)  # or safetensors would parse a long one
@@ -237,7 +234,7 @@ def _header(path: Path) -> tuple[int, list[str]]:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
 
 
-def _checked(path: Path, tensors: Tensors, header: dict[str, str]) -> dict[str, Any]:
+def checked(path: Path, tensors: Tensors, header: dict[str, str]) -> dict[str, Any]:
     """What the header says, where its checksum is that of the content."""
     checksum, _, text = header.get(ABOUT, "").partition(" ")
     if not text:
@@ -291,46 +288,3 @@ class Disk:
 
 
 _disk = Disk()
-
-
-def save_model(path: Path, weights: Tensors, shape: Shape) -> None:
-    """Write a plain model: a base for `LoraConfig.base`."""
-    write_tensors(path, weights, {"shape": dataclasses.asdict(shape)})
-
-
-@dataclasses.dataclass(frozen=True)
-class Base:
-    """A pretrained model: its size, its weights and the sha256 of its file."""
-
-    shape: Shape
-    weights: Tensors
-    sha256: str
-
-
-def load_base(path: str | Path | None = None) -> Base:
-    """The base at `path`, by default the one that ships; kept in memory for the next trial of this process.
-
-    Its tensors are shared: do not write into them. Raises `CheckpointError` where the file is no base.
-    """
-    found = SHIPPED_BASE if path is None else Path(os.path.expanduser(path))
-    if not found.exists():
-        raise CheckpointError(f'there is no file "{path}" in {Path.cwd()}')
-    return _load_base(found.absolute(), found.stat().st_mtime_ns)
-
-
-@cache
-def _load_base(path: Path, stamp: int) -> Base:
-    try:
-        shape = base_shape(path, read_header(path))
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error}") from error
-    weights, header = _read(path, "mmap")  # the workers of a machine share the memory
-    if sha256 != _shipped_sha256():  # which is older than the checksums, and known by its own
-        _checked(path, weights, header)
-    return Base(shape, weights, sha256)
-
-
-def _shipped_sha256() -> str:
-    return str(json.loads(SHIPPED_BASE.with_suffix(".json").read_text(encoding="utf-8"))["sha256"])

@@ -24,6 +24,8 @@ from .errors import CheckpointError, ConfigError
 ABOUT = "hpsearch"  # the one entry of a header; the order of two would be chance's, and with it the file
 LONGEST = 8 << 20  # bytes of a header: of 1,000 blocks with their optimizer, or of 20,000 reports
 
+SHIPPED_BASE = Path(__file__).with_name("base.safetensors")
+
 
 @dataclass(frozen=True)
 class Header:

@@ -8,9 +8,27 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...trainer.config.models import LoraConfig as Config
+from ...trainer.errors import CheckpointError
 from ..base import Trial
 
-__all__ = ["Config", "export", "train"]
+__all__ = ["Config", "export", "problems_of_files", "train"]
+
+
+def problems_of_files(config: Config) -> list[str]:
+    """That its base is none, or was made for shorter sequences."""
+    from ...trainer.guides.footprint import longest_sequence
+
+    try:
+        longest = longest_sequence(config)
+    except FileNotFoundError:
+        return []  # `catalog.missing_file` says so
+    except OSError as error:
+        return [f"base: {config.base} cannot be read: {error.strerror}"]
+    except CheckpointError as error:
+        return [f"base: {error}"]
+    if config.max_length > longest:
+        return [f"max_length: found {config.max_length}, but the base was made for {longest}"]
+    return []
 
 
 def train(trial: Trial) -> float:

@@ -14,10 +14,11 @@ from typing import Any
 import filelock
 import torch
 
-from ...trainer.checkpoint import Base, Tensors, load_base
+from ...trainer.checkpoint import Tensors
 from ...trainer.config.shape import VOCABULARY, Shape
 from ...trainer.data.token_cache import cache_folder
 from ...trainer.errors import ConfigError
+from ...trainer.model.base_file import Base, load_base
 
 MADE = 1  # how it is written; with another number it is written anew
 LINEARS = {"attn.c_attn": "qkv", "attn.c_proj": "out", "mlp.c_fc": "up", "mlp.c_proj": "down"}

@@ -31,7 +31,7 @@ from ...trainer.notices import say
 from .rows import Chat, Row, names_of, split_rows
 
 if TYPE_CHECKING:
-    from . import Config
+    from .config import Config
 
 IGNORED = -100  # a label that is not learned, as torch and transformers have it
 PADDED = 8  # tokens that the length of a batch is a multiple of

@@ -20,7 +20,7 @@ from ...trainer.anew import write_anew
 from ...trainer.checkpoint import CHECKPOINT, load_checkpoint
 from ...trainer.config.rules import known_parameters
 from ...trainer.errors import CheckpointError
-from . import Config
+from .config import Config
 from .model import load_model, load_tokenizer, trained_tensors, with_adapters
 from .run import base_of
 

@@ -19,7 +19,7 @@ from ...trainer.data.texts import kind_of
 from ...trainer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from . import Config
+    from .config import Config
 
 CONFIG = "config.json"
 TENSORS, INDEX = "*.safetensors", "model.safetensors.index.json"

@@ -21,7 +21,7 @@ from ...trainer.errors import ConfigError
 from .files import longest_row, too_long
 
 if TYPE_CHECKING:
-    from . import Config
+    from .config import Config
 
 CLASSES = {  # of transformers
     "causal_lm": "AutoModelForCausalLM",

@@ -45,7 +45,7 @@ from ...trainer.errors import DataError
 from ...trainer.notices import say
 
 if TYPE_CHECKING:
-    from . import Config
+    from .config import Config
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 LABEL = "label"  # the field of a class, where none is named

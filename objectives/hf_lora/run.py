@@ -32,9 +32,9 @@ from ...trainer.optim.optimizers import new_optimizer
 from ...trainer.ranks import ALONE, Ranks
 from ...trainer.runs.base import BaseRun, perplexity
 from ...trainer.seeds import seed_of
-from . import Config
+from .config import Config
 from .examples import IGNORED, Example, collate, label_count, load_examples, unlearned
-from .files import fingerprint, folder_of
+from .files import fingerprint, folder_of, problems
 from .model import blocks_of, load_model, load_tokenizer, trained_tensors, with_adapters
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class HfRun(BaseRun):
     config: Config
 
     def __init__(self, config: Config, ranks: Ranks = ALONE) -> None:
-        problems = config.problems_of_files()
+        problems = problems(config)
         if ranks.count > 1:
             problems += config.undivided(ranks.strategy)
         if problems:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from hpsearch.trainer.checkpoint import save_model
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
 from hpsearch.trainer.config.shape import Shape
+from hpsearch.trainer.model.base_file import save_model
 from hpsearch.trainer.model.gpt import GPT
 from hpsearch.trainer.seeds import seed_of
 

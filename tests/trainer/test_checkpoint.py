@@ -22,9 +22,7 @@ from hypothesis import strategies as st
 from hpsearch.trainer.checkpoint import (
     CHECKPOINT,
     PREVIOUS,
-    SHIPPED_BASE,
     Tensors,
-    load_base,
     load_checkpoint,
     read_tensors,
     resume_checkpoint,
@@ -33,6 +31,8 @@ from hpsearch.trainer.checkpoint import (
 )
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.errors import CheckpointError
+from hpsearch.trainer.header import SHIPPED_BASE
+from hpsearch.trainer.model.base_file import load_base
 from hpsearch.trainer.output.export import export
 from hpsearch.trainer.runs.base import FitResult, Report
 from hpsearch.trainer.runs.run import fit

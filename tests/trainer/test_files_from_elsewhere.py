@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 import torch
 
+from hpsearch.objectives.gpt.lora import problems_of_files
 from hpsearch.trainer.checkpoint import (
     CHECKPOINT,
-    SHIPPED_BASE,
     Tensors,
-    load_base,
     load_checkpoint,
     read_tensors,
     save_checkpoint,
@@ -28,7 +27,8 @@ from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
 from hpsearch.trainer.config.shape import Shape
 from hpsearch.trainer.errors import CheckpointError, ConfigError
 from hpsearch.trainer.guides.footprint import longest_sequence
-from hpsearch.trainer.header import LONGEST
+from hpsearch.trainer.header import LONGEST, SHIPPED_BASE
+from hpsearch.trainer.model.base_file import load_base
 from hpsearch.trainer.model.gpt import GPT
 from hpsearch.trainer.output.export import export, load_model
 from hpsearch.trainer.runs.base import Report
@@ -96,7 +96,7 @@ def test_a_base_of_an_absurd_shape_is_refused(tmp_path: Path, shape: Any, told: 
     write_tensors(path, weights(), {"shape": shape})
     refused(lambda: load_base(path), f"^{re.escape(str(path))}: no base.*{told}")
     refused(lambda: longest_sequence(LoraConfig(base=str(path), max_steps=1)), told)
-    [problem] = LoraConfig(base=str(path), max_steps=1).problems_of_files()
+    [problem] = problems_of_files(LoraConfig(base=str(path), max_steps=1))
     assert re.search(told, problem), "hpsearch validate says so too"
 
 

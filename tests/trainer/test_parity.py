@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.config.shape import Shape
 from hpsearch.trainer.model.gpt import GPT, Block, loss_sum
-from hpsearch.trainer.packs.pack import LoraPack
+from hpsearch.trainer.packs.lora_pack import LoraPack
 from hpsearch.trainer.runs.base import Report
 from hpsearch.trainer.runs.run import Run, fit
 

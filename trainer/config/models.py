@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ..errors import CheckpointError
 from .rules import Need, Rule, one_of, optional, real, switch, text, whole
 from .training import ADAM, DROPOUT, NEEDS, SIZE, Adapters, Training
 
@@ -115,22 +114,6 @@ class LoraConfig(Adapters, TrainConfig):
     finetuning_type: str = text(
         "lora", FINETUNING, "what trains: adapters, the whole model (full), or its head (linear probing)"
     )
-
-    def problems_of_files(self) -> list[str]:
-        """That its base is none, or was made for shorter sequences."""
-        from ..guides.footprint import longest_sequence
-
-        try:
-            longest = longest_sequence(self)
-        except FileNotFoundError:
-            return []  # `catalog.missing_file` says so
-        except OSError as error:
-            return [f"base: {self.base} cannot be read: {error.strerror}"]
-        except CheckpointError as error:
-            return [f"base: {error}"]
-        if self.max_length > longest:
-            return [f"max_length: found {self.max_length}, but the base was made for {longest}"]
-        return []
 
     @property
     def trains_all(self) -> bool:

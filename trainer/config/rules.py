@@ -202,10 +202,6 @@ class Parameters:
         """Whether to `minimize` or `maximize` the value of these parameters; None where nobody can tell."""
         return "minimize"
 
-    def problems_of_files(self) -> list[str]:
-        """What the files that these values name say against them, as far as it is known without training."""
-        return []
-
     @classmethod
     def _problems(cls, values: Mapping[str, Any]) -> list[str]:
         """Each value by itself; then, where all are fine, what they are together."""

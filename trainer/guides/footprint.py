@@ -26,9 +26,8 @@ from typing import Any
 from ..config.models import LoraConfig, PretrainConfig, TrainConfig
 from ..config.shape import VOCABULARY
 from ..errors import CheckpointError
-from ..header import base_shape, read_header
+from ..header import SHIPPED_BASE, base_shape, read_header
 
-SHIPPED_BASE = Path(__file__).parents[1] / "base.safetensors"
 FP32 = 4  # bytes; of what is trained, its gradients and the optimizer's state in every precision
 HALF = ("bf16", "fp16")
 COMPILER = 50_000_000  # bytes of torch's compiler, which checkpointing loads

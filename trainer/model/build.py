@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import torch
 
-from ..checkpoint import Base, load_base
 from ..config.models import LoraConfig, PretrainConfig, TrainConfig
 from ..config.shape import Shape
 from ..config.training import Training
 from ..errors import ConfigError
 from ..seeds import seed_of
+from .base_file import Base, load_base
 from .gpt import GPT
 
 Config = TypeVar("Config", bound=Training)

@@ -23,19 +23,20 @@ from ..checkpoint import (
     Tensors,
     is_checkpoint,
     kept_models,
-    load_base,
     load_checkpoint,
     read_tensors,
-    save_model,
     write_tensors,
 )
 from ..config.models import LoraConfig, PretrainConfig, TrainConfig
 from ..config.rules import known_parameters
 from ..errors import CheckpointError, ConfigError
 from ..guides.footprint import trained_numbers
+from ..model.base_file import load_base, save_model
 from ..model.build import base_model, base_of
 from ..model.gpt import GPT
-from ..packs.pack import LoraPack, Pack, new_pack
+from ..packs.factory import new_pack
+from ..packs.lora_pack import LoraPack
+from ..packs.pack import Pack
 from ..runs.base import check_alike, check_state
 
 ADAPTER, ADAPTER_CONFIG, MODEL = "adapter.safetensors", "adapter_config.json", "model.safetensors"

@@ -27,7 +27,8 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from ..checkpoint import Tensors
 from ..config.models import LoraConfig, TrainConfig
 from ..ranks import Ranks
-from .pack import LoraPack, WholeModel, padded
+from .lora_pack import LoraPack, padded
+from .whole_model import WholeModel
 
 
 def share_out(

@@ -11,7 +11,9 @@ from ..checkpoint import Tensors
 from ..config.models import LoraConfig, TrainConfig
 from ..model.lora import Lora, Mask
 from ..optim.optimizers import Stepper
-from .pack import LoraPack, Pack, WholeModel, padded
+from .lora_pack import LoraPack, padded
+from .pack import Pack
+from .whole_model import WholeModel
 from .zero import Zero
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +24,13 @@ from ..errors import ConfigError
 from ..memory import reset_peak_memory
 from ..model.build import on_device
 from ..model.compiled import clock
-from ..packs.pack import Pack, new_pack
+from ..packs.factory import new_pack
+from ..packs.pack import Pack
+from ..packs.passes import Pass
 from ..packs.recordings import Recordings
-from ..ranks import ALONE, Ranks, Share
+from ..ranks import ALONE, Ranks
 from ..seeds import seed_of
 from .base import BaseRun, FitResult, Report, perplexity, train_to_end
-
-
-@dataclass(frozen=True)
-class Pass:
-    """A part of a step: on the host, what its rows are.
-
-    `places` int64 [rows] are those of its windows in the text, `counts` [rows] what the loss of each counts:
-    a row that only fills the last pass up counts nothing. `rate` is the learning rate of the step.
-    """
-
-    places: Tensor
-    counts: Tensor
-    rate: float
-    number: int  # counted from the beginning of the run
-    first: bool  # of its step
-    last: bool
-    share: Share | None  # which rows of the pass these are, where other processes have the others
 
 
 def fit(

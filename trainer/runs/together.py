@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
+from typing import cast
 from weakref import WeakValueDictionary
 
 import torch
@@ -20,7 +21,8 @@ import torch
 from ..config.models import TrainConfig
 from ..model.build import on_device
 from ..model.compiled import clock
-from ..packs.pack import Pack, SomeFailedError, new_pack, pack_key
+from ..packs.factory import new_pack, pack_key
+from ..packs.pack import Pack, SomeFailedError
 from .base import FitResult
 from .run import Run
 
@@ -65,7 +67,7 @@ class Together:
         self._follow(run)
         if run not in self._courses:
             return
-        others = [other for other in run.pack.runs if other is not run]
+        others = [other for other in _runs(run.pack) if other is not run]
         try:
             run.pack.set([*others, run])
         except Exception as error:
@@ -83,7 +85,7 @@ class Together:
     def advance(self) -> list[tuple[Run, Outcome]]:
         """A tick of every pack; the runs that ended with it, or with what they did by themselves."""
         for pack in {id(run.pack): run.pack for run in self._courses}.values():
-            steps = {run: run.step for run in pack.runs}
+            steps = {run: run.step for run in _runs(pack)}
             began = clock()
             failed = dict(_tick(pack))
             if any(run.due is not None for run in steps):
@@ -120,12 +122,16 @@ class Together:
                 run.pack.set([other for other in run.pack.runs if other is not run])
 
 
+def _runs(pack: Pack) -> list[Run]:
+    return cast(list[Run], pack.runs)  # a pack sees less of them
+
+
 def _waited_for(pack: Pack) -> dict[Run, BaseException]:
     """Wait for the device; what it fails at now was asked for all runs together."""
     try:
         pack.wait()
     except Exception as error:
-        return dict.fromkeys(pack.runs, error)
+        return dict.fromkeys(_runs(pack), error)
     return {}
 
 
@@ -136,11 +142,11 @@ def _tick(pack: Pack) -> list[tuple[Run, BaseException]]:
     with one run is no other's trouble. That may only be done as long as nothing has changed: a second tick
     of a run that has stepped would take it past a report.
     """
-    runs = pack.runs
+    runs = _runs(pack)
     try:
         pack.tick()
     except SomeFailedError as error:
-        return list(error.errors.items())
+        return [(run, error.errors[run]) for run in runs if run in error.errors]
     except Exception as error:
         if len(runs) == 1:
             return [(runs[0], error)]

@@ -22,7 +22,8 @@ import torch
 from ..config.models import LoraConfig
 from ..memory import host_peak
 from ..model.build import on_device
-from ..packs.pack import Pack, new_pack, pack_key
+from ..packs.factory import new_pack, pack_key
+from ..packs.pack import Pack
 from ..runs.run import Run
 
 SECONDS = 60.0  # that a measurement takes at most, before the round that it is in

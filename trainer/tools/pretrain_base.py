@@ -36,10 +36,11 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoint import SHIPPED_BASE, save_model
 from ..config.models import PretrainConfig
 from ..config.shape import Shape
 from ..data.corpus import load_corpus
+from ..header import SHIPPED_BASE
+from ..model.base_file import save_model
 from ..runs.base import Report
 from ..runs.run import fit
 

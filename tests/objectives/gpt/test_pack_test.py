@@ -10,7 +10,7 @@ import pytest
 
 from hpsearch.objectives.gpt.pack_test import Compared, _compared, compare
 from hpsearch.trainer.config.models import LoraConfig
-from hpsearch.trainer.packs.pack import LoraPack
+from hpsearch.trainer.packs.lora_pack import LoraPack
 from hpsearch.trainer.runs.run import Run, fit
 
 SMALL: dict[str, Any] = {

@@ -108,7 +108,7 @@ def test_peft_reads_what_is_exported_and_finds_the_same_loss(
     import peft
     import transformers
 
-    from hpsearch.objectives.hf_lora import Config
+    from hpsearch.objectives.hf_lora.config import Config
     from hpsearch.objectives.hf_lora.model import CLASSES
     from hpsearch.objectives.hf_lora.run import HfRun
 
@@ -189,7 +189,7 @@ def test_each_option_trains_in_its_own_way(
 
 def test_a_prompt_is_given_and_not_learned(params: Callable[..., Params], tmp_path: Path) -> None:
     """Whatever a completion of one word follows, the first loss of each is that of its own tokens alone."""
-    from hpsearch.objectives.hf_lora import Config
+    from hpsearch.objectives.hf_lora.config import Config
     from hpsearch.objectives.hf_lora.examples import IGNORED
     from hpsearch.objectives.hf_lora.run import HfRun
 
@@ -221,7 +221,7 @@ def test_what_is_cut_is_counted(
 def test_messages_are_written_as_the_tokenizer_has_them(
     params: Callable[..., Params], tiny_models: dict[str, str], tmp_path: Path
 ) -> None:
-    from hpsearch.objectives.hf_lora import Config
+    from hpsearch.objectives.hf_lora.config import Config
     from hpsearch.objectives.hf_lora.examples import IGNORED
     from hpsearch.objectives.hf_lora.run import HfRun
 
@@ -250,7 +250,7 @@ def test_messages_are_written_as_the_tokenizer_has_them(
 
 
 def test_an_epoch_has_each_row_once(params: Callable[..., Params], tmp_path: Path) -> None:
-    from hpsearch.objectives.hf_lora import Config
+    from hpsearch.objectives.hf_lora.config import Config
     from hpsearch.objectives.hf_lora.run import HfRun
 
     given = params("bert", max_samples=None, num_train_epochs=2, eval_every=1)
@@ -270,7 +270,7 @@ def test_a_loss_that_is_no_number_is_told_as_one(params: Callable[..., Params], 
 
 def test_the_model_that_ships_computes_what_the_trainers_own_does(tmp_path: Path) -> None:
     from hpsearch.objectives.hf_lora.base import byte_tokenizer, gpt2
-    from hpsearch.trainer.checkpoint import load_base
+    from hpsearch.trainer.model.base_file import load_base
     from hpsearch.trainer.model.build import base_model
 
     base = load_base()
@@ -460,7 +460,7 @@ def test_processes_that_share_a_model_out_have_the_losses_of_one(
     params: Callable[..., Params], tmp_path: Path, sharing: Params
 ) -> None:
     """Two passes to a step, one for each of two processes; but BERT's is one, of which each has some rows."""
-    from hpsearch.objectives.hf_lora import Config
+    from hpsearch.objectives.hf_lora.config import Config
 
     if sharing["strategy"] == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
         pytest.skip("deepspeed is not installed")

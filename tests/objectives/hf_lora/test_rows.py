@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpsearch.objectives.catalog import idle_parameters, parameter_problems
-from hpsearch.objectives.hf_lora import Config
 from hpsearch.objectives.hf_lora import rows as hf_rows
+from hpsearch.objectives.hf_lora.config import Config
 from hpsearch.objectives.hf_lora.files import fingerprint, longest_row
 from hpsearch.objectives.hf_lora.rows import Row, names_of, split_rows
 from hpsearch.trainer.errors import ConfigError, DataError

@@ -94,7 +94,7 @@ def test_adapters_of_hugging_face_have_the_losses_of_one_process(
 ) -> None:
     """Of a step's three passes each process has one, and its part of the rows of the third."""
     pytest.importorskip("peft")
-    from hpsearch.objectives.hf_lora import Config
+    from hpsearch.objectives.hf_lora.config import Config
     from hpsearch.objectives.hf_lora.run import HfRun
     from hpsearch.trainer.runs.base import train_to_end
 

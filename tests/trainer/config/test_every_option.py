@@ -19,11 +19,11 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from hpsearch.trainer.checkpoint import save_model
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.config.rules import rules
 from hpsearch.trainer.config.shape import Shape
 from hpsearch.trainer.errors import ConfigError
+from hpsearch.trainer.model.base_file import save_model
 from hpsearch.trainer.model.gpt import GPT, Block
 from hpsearch.trainer.runs.run import fit
 

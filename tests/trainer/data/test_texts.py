@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from hpsearch.trainer.checkpoint import SHIPPED_BASE, load_base
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.data.texts import fingerprint, list_files, read_documents, read_files
 from hpsearch.trainer.errors import DataError
 from hpsearch.trainer.guides.footprint import longest_sequence
+from hpsearch.trainer.header import SHIPPED_BASE
+from hpsearch.trainer.model.base_file import load_base
 
 
 def read(path: Path, text_field: str | None = None) -> list[bytes]:

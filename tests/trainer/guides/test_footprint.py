@@ -17,7 +17,8 @@ from torch import Tensor
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.config.shape import VOCABULARY
 from hpsearch.trainer.config.training import OPTIMIZERS
-from hpsearch.trainer.guides.footprint import FP32, PARAMETERS, SHIPPED_BASE, counted, footprint
+from hpsearch.trainer.guides.footprint import FP32, PARAMETERS, counted, footprint
+from hpsearch.trainer.header import SHIPPED_BASE
 from hpsearch.trainer.runs.run import Run
 from hpsearch.trainer.tools.peak import STEPS, shortened
 

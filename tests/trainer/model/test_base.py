@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from hpsearch.trainer.checkpoint import SHIPPED_BASE, load_base
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
 from hpsearch.trainer.data.corpus import inputs_and_targets, load_corpus, validation_windows
+from hpsearch.trainer.header import SHIPPED_BASE
+from hpsearch.trainer.model.base_file import load_base
 from hpsearch.trainer.model.gpt import loss_sum
 from hpsearch.trainer.output.export import load_model
 from hpsearch.trainer.runs.run import Run

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from hpsearch.trainer.checkpoint import load_base
 from hpsearch.trainer.config.models import LoraConfig
+from hpsearch.trainer.model.base_file import load_base
 from hpsearch.trainer.model.gpt import GPT
 from hpsearch.trainer.model.lora import LoraLinear
-from hpsearch.trainer.packs.pack import LoraPack, padded
+from hpsearch.trainer.packs.lora_pack import LoraPack, padded
 
 IDS = torch.arange(32).view(2, 16)
 

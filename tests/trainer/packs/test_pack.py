@@ -10,11 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from hpsearch.trainer.checkpoint import load_base
 from hpsearch.trainer.config.models import PASS_TOKENS, LoraConfig, PretrainConfig
 from hpsearch.trainer.config.training import OPTIMIZERS
+from hpsearch.trainer.model.base_file import load_base
 from hpsearch.trainer.output.export import export
-from hpsearch.trainer.packs.pack import LoraPack, Pack, new_pack, pack_key, token_losses
+from hpsearch.trainer.packs.factory import new_pack, pack_key
+from hpsearch.trainer.packs.lora_pack import LoraPack
+from hpsearch.trainer.packs.pack import Pack, token_losses
 from hpsearch.trainer.runs.run import Run, fit
 
 STEPS = 5

@@ -16,7 +16,8 @@ from hpsearch.trainer.config.models import PASS_TOKENS, LoraConfig, PretrainConf
 from hpsearch.trainer.config.training import OPTIMIZERS
 from hpsearch.trainer.optim.optimizers import AdamW
 from hpsearch.trainer.packs import pack as packs
-from hpsearch.trainer.packs.pack import Pack, new_pack, pack_key
+from hpsearch.trainer.packs.factory import new_pack, pack_key
+from hpsearch.trainer.packs.pack import Pack
 from hpsearch.trainer.packs.recordings import MOST, Recordings
 from hpsearch.trainer.runs.base import FitResult, course
 from hpsearch.trainer.runs.run import Run, fit

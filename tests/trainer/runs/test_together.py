@@ -11,7 +11,8 @@ import torch
 
 from hpsearch.trainer.checkpoint import Tensors
 from hpsearch.trainer.config.models import LoraConfig
-from hpsearch.trainer.packs.pack import LoraPack, Pack
+from hpsearch.trainer.packs.lora_pack import LoraPack
+from hpsearch.trainer.packs.pack import Pack
 from hpsearch.trainer.runs import run as loop
 from hpsearch.trainer.runs import together as together_module
 from hpsearch.trainer.runs.base import FitResult, course

@@ -1,0 +1,104 @@
+"""The parameters of the objective `hf_lora`, which are checked before a library is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ...trainer.config.rules import Need, Rule, one_of, optional, switch, text, whole
+from ...trainer.config.training import (
+    ADAM,
+    NAMED_CORPORA,
+    NEEDS,
+    OPTIMIZERS,
+    OUTSIDE,
+    SPLIT_NEED,
+    Adapters,
+    Training,
+)
+
+TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Adapters, Training):
+    """What is trained on what; how, is said as for `lora`."""
+
+    objective: ClassVar[str] = "hf_lora"
+    outside: ClassVar[tuple[str, ...]] = (*OUTSIDE, "local_files_only")
+    needs: ClassVar[Mapping[str, Need]] = NEEDS | {
+        **dict.fromkeys(ADAM, one_of("optimizer", "adamw")),
+        "momentum": one_of("optimizer", "sgd"),
+        "split_seed": SPLIT_NEED,
+        **dict.fromkeys(("prompt_field", "completion_field"), one_of("task", "causal_lm", "seq2seq_lm")),
+        "text_field": one_of("task", "causal_lm", "sequence_classification"),
+        "label_field": one_of("task", "sequence_classification"),
+    }
+
+    task: str = text("causal_lm", TASKS, "what the model is for")
+    model: str | None = optional(
+        str, "", "a folder with a model, or its id on the hub (default: the small GPT that ships, as a GPT-2)"
+    )
+    revision: str | None = optional(str, "", "branch, tag or commit of a model on the hub (default: main)")
+    local_files_only: bool = field(
+        default=True,
+        metadata={"rule": Rule(bool, "take it from this machine's cache; false: download what is not there")},
+    )
+    train_file: str = text(
+        "english", (), "a .jsonl, .json, .csv, .tsv or text file, or a folder; or english, python"
+    )
+    prompt_field: str | None = optional(str, "", "rows: the field that holds what is given")
+    completion_field: str | None = optional(str, "", "rows: the field that holds what is to be learned")
+    label_field: str | None = optional(str, "", "rows: the field that holds the class (default: label)")
+    split_seed: int = whole(0, "[0, 4294967295]", "of the share to validate on: the same for all trials")
+    eval_samples: int | None = optional(
+        int, "[1, inf)", "rows to validate on, evenly spread, the same ones every time (default: all)"
+    )
+    max_length: int = whole(
+        128, "[2, 1048576]", "tokens of a row: a longer one is cut, text goes on in the next"
+    )
+    target_modules: str | list[str] | tuple[str, ...] | None = field(
+        default="all-linear",
+        metadata={"rule": Rule(list, "layers to adapt: names, or all-linear (null: those that peft knows)",
+                               optional=True)},
+    )  # fmt: skip
+    load_in_4bit: bool = switch("keep the frozen model in 4 bits (QLoRA); needs bitsandbytes")
+    optimizer: str = text(
+        "adamw", tuple(o for o in OPTIMIZERS if o != "muon"), "what makes a step of a gradient"
+    )
+    momentum: float | None = optional(
+        float, "[0, 1)", "sgd: share of the past in the gradient (default: 0.9)"
+    )
+    nesterov: bool = switch("sgd: step from where the momentum leads")
+
+    @classmethod
+    def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
+        problems = super()._contradictions(values)
+        task = values["task"]
+        if task != "causal_lm" and values["model"] is None:
+            problems.append(
+                f"model: the one that ships is for causal_lm; name another for {task} (model: ...)"
+            )
+        if task != "causal_lm" and values["train_file"] in NAMED_CORPORA:
+            rows = "a text and a label" if task == "sequence_classification" else "a prompt and a completion"
+            problems.append(f"train_file: {values['train_file']!r} is text; {task} needs rows with {rows}")
+        if (values["prompt_field"] is None) != (values["completion_field"] is None):
+            problems.append("prompt_field, completion_field: found one of them, needs both or none")
+        return problems
+
+    def undivided(self, strategy: str) -> list[str]:
+        problems = super().undivided(strategy)
+        if self.load_in_4bit and strategy != "ddp":
+            problems.append(
+                f"load_in_4bit: found true, but {strategy} shares out weights of 16 or 32 bits; take ddp"
+            )
+        return problems
+
+    @property
+    def targets(self) -> str | list[str] | None:
+        """`target_modules` as peft takes it: a list of names, "all-linear", or None."""
+        found = self.target_modules
+        if found is None or found == "all-linear" or found == ("all-linear",):
+            return "all-linear" if found else None
+        return [found] if isinstance(found, str) else list(found)

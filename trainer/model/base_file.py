@@ -1,0 +1,58 @@
+"""A pretrained base, and the file of one."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from functools import cache
+from pathlib import Path
+
+from ..checkpoint import Tensors, checked, read_file, write_tensors
+from ..config.shape import Shape
+from ..errors import CheckpointError
+from ..header import SHIPPED_BASE, base_shape, read_header
+
+
+def save_model(path: Path, weights: Tensors, shape: Shape) -> None:
+    """Write a plain model: a base for `LoraConfig.base`."""
+    write_tensors(path, weights, {"shape": dataclasses.asdict(shape)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    """A pretrained model: its size, its weights and the sha256 of its file."""
+
+    shape: Shape
+    weights: Tensors
+    sha256: str
+
+
+def load_base(path: str | Path | None = None) -> Base:
+    """The base at `path`, by default the one that ships; kept in memory for the next trial of this process.
+
+    Its tensors are shared: do not write into them. Raises `CheckpointError` where the file is no base.
+    """
+    found = SHIPPED_BASE if path is None else Path(os.path.expanduser(path))
+    if not found.exists():
+        raise CheckpointError(f'there is no file "{path}" in {Path.cwd()}')
+    return _load_base(found.absolute(), found.stat().st_mtime_ns)
+
+
+@cache
+def _load_base(path: Path, stamp: int) -> Base:
+    try:
+        shape = base_shape(path, read_header(path))
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
+    weights, header = read_file(path, "mmap")  # the workers of a machine share the memory
+    if sha256 != _shipped_sha256():  # which is older than the checksums, and known by its own
+        checked(path, weights, header)
+    return Base(shape, weights, sha256)
+
+
+def _shipped_sha256() -> str:
+    return str(json.loads(SHIPPED_BASE.with_suffix(".json").read_text(encoding="utf-8"))["sha256"])

@@ -1,0 +1,131 @@
+"""Adapters of one frozen base, of runs that train together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..checkpoint import Tensors
+from ..config.models import LoraConfig, TrainConfig
+from ..model.build import base_model, base_of, start_of
+from ..model.lora import Lora
+from ..ranks import ALONE, Ranks
+from .pack import Pack
+from .passes import PackedRun
+
+
+class LoraPack(Pack):
+    """Runs that train adapters of the same linears of the same base."""
+
+    def __init__(self, config: LoraConfig, ranks: Ranks = ALONE) -> None:
+        super().__init__(config, ranks)
+        base = base_of(config)
+        self.origin = base.sha256
+        self.model = base_model(base).to(self.device)
+        self.lora = Lora(self.model, config.targets, dora=config.use_dora)
+        self._stacks: list[Tensors] = []  # of runs whose padded ranks are equal, in the order of `runs`
+        self._place: list[tuple[int, int]] = []  # of each run: its stack, and where in it
+        self._scale = self._drop = self._keep = torch.empty(0)
+
+    def start(self, config: TrainConfig) -> Tensors:
+        adapters = self.lora.start(_lora(config).lora_r, start_of(config))
+        return {name: tensor.to(self.device) for name, tensor in adapters.items()}
+
+    @torch.no_grad()
+    def set(self, runs: Sequence[PackedRun]) -> None:
+        super().set(sorted(runs, key=lambda run: _lora(run.config).padded_rank))
+        self._stacks, self._place = [], []
+        for rank, group in itertools.groupby(self.runs, key=lambda run: _lora(run.config).padded_rank):
+            alike = list(group)
+            self._place += [(len(self._stacks), place) for place in range(len(alike))]
+            self._stacks.append(
+                {
+                    n: padded(t, rank).new_zeros(len(alike), *padded(t, rank).shape[1:])
+                    for n, t in alike[0].trained.items()
+                }
+            )
+        for number in range(len(self.runs)):
+            self._changed(number)
+        for stacked in self._leaves():
+            stacked.requires_grad_()
+        self._set_strengths()
+
+    def _set_strengths(self) -> None:
+        """How much each run's adapters count, and how much of their input is dropped."""
+        configs = [_lora(run.config) for run in self.runs]
+        self._scale = torch.tensor([config.scale for config in configs], device=self.device)
+        dropout = torch.tensor([config.lora_dropout for config in configs], device=self.device)
+        self._drop = (dropout * 65536).round().to(torch.int32).sub_(32768).view(-1, 1, 1)
+        self._keep = (1 / (1 - dropout)).view(-1, 1, 1)
+
+    @torch.no_grad()
+    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+        self.lora.hold(trained, _lora(config).scale)
+
+    @torch.no_grad()
+    def merged(self, config: LoraConfig, trained: Tensors) -> Tensors:
+        """The state of a plain model that computes what one run has learned."""
+        weights = self.lora.merged(trained, config.scale)
+        return self.model.state_dict() | {f"{name}.weight": weight for name, weight in weights.items()}
+
+    def named(self, trained: Tensors) -> Tensors:
+        return self.lora.named(trained)
+
+    def gathered(self, named: Tensors) -> Tensors:
+        return self.lora.gathered(named)
+
+    def _forward(self, inputs: Tensor) -> Tensor:
+        self.lora.place(self._stacks, self._scale, self._mask if self._dropping else None)
+        return super()._forward(inputs)
+
+    @property
+    def _dropping(self) -> bool:
+        return any(_lora(run.config).lora_dropout for run in self.runs)
+
+    def _mask(self, x: Tensor) -> Tensor:
+        """What dropout multiplies x [K, tokens, in] with, each run's drawn by its own generator.
+
+        Sixteen bits a decision, four to each draw: twice as fast as `F.dropout` on a CPU.
+        """
+        share = self._share
+        size = x[0].numel() if share is None else x[0].numel() // share.rows * share.whole
+        draws = torch.empty(len(self.runs), (size + 3) // 4, dtype=torch.int64, device=x.device)
+        for row, run in zip(draws, self.runs, strict=True):
+            row.random_(-(2**63), None, generator=run.generator)  # all 64 bits: `random_()` keeps the sign 0
+        drawn = draws.view(torch.int16)[:, :size]
+        if share is not None:
+            drawn = share.of(drawn.view(share.whole, -1))
+        kept = drawn.view(x.shape) >= self._drop
+        return kept.to(x.dtype).mul_(self._keep)
+
+    def _leaves(self) -> list[Tensor]:
+        return [tensor for stack in self._stacks for tensor in stack.values()]
+
+    def _part(self, gradients: Sequence[Tensor], number: int) -> Tensors:
+        run, (stack, place) = self.runs[number], self._place[number]
+        mine = gradients[stack * len(run.trained) : (stack + 1) * len(run.trained)]
+        return {
+            name: gradient[place, : tensor.view(-1, gradient.shape[2]).shape[0]].view(tensor.shape)
+            for (name, tensor), gradient in zip(run.trained.items(), mine, strict=True)
+        }
+
+    @torch.no_grad()
+    def _changed(self, number: int) -> None:
+        stack, place = self._place[number]
+        for name, tensor in self.runs[number].trained.items():
+            rows = tensor.view(-1, tensor.shape[-1])
+            self._stacks[stack][name][place, : len(rows)] = rows
+
+
+def _lora(config: TrainConfig) -> LoraConfig:
+    assert isinstance(config, LoraConfig)
+    return config
+
+
+def padded(tensor: Tensor, rank: int) -> Tensor:
+    """A stack [1, rank, width] of one; [1, 1, width] of what has no rank."""
+    return F.pad(tensor, (0, 0, 0, rank - len(tensor)))[None] if tensor.dim() == 2 else tensor[None, None]

@@ -1,0 +1,64 @@
+"""A model all of whose weights train, or its head alone: a pack of one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..checkpoint import Tensors
+from ..config.models import LoraConfig, PretrainConfig, TrainConfig
+from ..model.build import base_model, base_of, new_model
+from ..model.gpt import Dropout
+from ..ranks import ALONE, Ranks
+from .pack import Pack
+from .passes import PackedRun
+
+
+class WholeModel(Pack):
+    """A pack of one run that trains a model's own weights: a new one's, or a base's, or the head of one."""
+
+    def __init__(self, config: TrainConfig, ranks: Ranks = ALONE) -> None:
+        super().__init__(config, ranks)
+        if isinstance(config, LoraConfig):
+            base = base_of(config)
+            self.origin = base.sha256
+            self.model = copy.deepcopy(base_model(base, torch.Generator(self.device))).to(self.device)
+        else:
+            assert isinstance(config, PretrainConfig)
+            self.model = new_model(config, self.device)
+        self._dropouts = [layer for layer in self.model.modules() if isinstance(layer, Dropout)]
+
+    def start(self, config: TrainConfig) -> Tensors:
+        weights: Tensors = dict(self.model.named_parameters())
+        if isinstance(config, LoraConfig) and config.finetuning_type == "linear":
+            self.model.requires_grad_(False)
+            weights = {"head.weight": self.model.head.weight.requires_grad_()}
+        return weights
+
+    def set(self, runs: Sequence[PackedRun]) -> None:
+        assert len(runs) <= 1, "a whole model is one run's"
+        for run in runs:
+            run.generator = self.model.generator
+        super().set(runs)
+
+    def _forward(self, inputs: Tensor) -> Tensor:
+        if self.runs[0].ranks.count > 1:
+            for layer in self._dropouts:
+                layer.share = self._share
+        return super()._forward(inputs)
+
+    @torch.no_grad()
+    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+        weights = dict(self.model.named_parameters())
+        for name, tensor in trained.items():
+            if weights[name] is not tensor:
+                weights[name].copy_(tensor)
+
+    def _leaves(self) -> list[Tensor]:
+        return list(self.runs[0].trained.values())
+
+    def _part(self, gradients: Sequence[Tensor], number: int) -> Tensors:
+        return dict(zip(self.runs[0].trained, gradients, strict=True))
