@@ -41,8 +41,8 @@ from typing import Any
 import psutil
 from optuna.trial import FrozenTrial
 
-from hpsearch.search.engine.confirmation import searched
 from hpsearch.search.preflight.kill_test import LEAVE_SECONDS, Search, all_facts, first_difference, winner
+from hpsearch.search.trials.selection import searched
 from hpsearch.storage.files import driver_lock, study_folder
 from hpsearch.storage.states import CONFIRMS_SEED, audited_at, confirms
 

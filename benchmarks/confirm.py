@@ -36,9 +36,9 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from hpsearch.search import run
-from hpsearch.search.engine.confirmation import searched
-from hpsearch.search.engine.driver import Driver
+from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.results.confirmation import LEVEL, Confirmed, confirmed
+from hpsearch.search.trials.selection import searched
 from hpsearch.spaces import loads
 
 NOISE = 0.02  # the spread of a value around its configuration's true one
@@ -81,9 +81,9 @@ def train(trial):
 class Silence:
     """Watches and says nothing."""
 
-    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None: ...
+    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None: ...
 

@@ -39,7 +39,8 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.engine.watcher import SearchView
+from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec, loads
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
@@ -109,9 +110,9 @@ class Contestant:
 class Silence:
     """Watches and says nothing but warnings."""
 
-    def trial_ended(self, driver: Driver, trial: optuna.trial.FrozenTrial) -> None: ...
+    def trial_ended(self, search: SearchView, trial: optuna.trial.FrozenTrial) -> None: ...
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None:
         print(message, file=sys.stderr)

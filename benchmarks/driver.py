@@ -23,7 +23,8 @@ from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.engine.watcher import SearchView
+from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import loads
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.studies import SPEC, open_live
@@ -55,9 +56,9 @@ DISTRIBUTIONS = {
 class Silence:
     """Watches and says nothing."""
 
-    def trial_ended(self, driver: Driver, trial: optuna.trial.FrozenTrial) -> None: ...
+    def trial_ended(self, search: SearchView, trial: optuna.trial.FrozenTrial) -> None: ...
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None:
         print(message)

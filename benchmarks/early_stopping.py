@@ -31,8 +31,8 @@ from optuna.trial import FrozenTrial, TrialState
 from hpsearch.search import run
 from hpsearch.search.backends.ray.cluster import connected
 from hpsearch.search.backends.resources import this_machine
-from hpsearch.search.engine.driver import Driver
-from hpsearch.search.sampling.optuna_samplers import derived_seed
+from hpsearch.search.engine.watcher import SearchView
+from hpsearch.search.trials.seeds import derived_seed
 from hpsearch.spaces import loads
 
 BACKENDS = ("optuna", "ray")
@@ -76,9 +76,9 @@ def train(trial):
 class Silence:
     """Watches and says nothing."""
 
-    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None: ...
+    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None:
         print(message, file=sys.stderr)

@@ -43,7 +43,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search import run
-from hpsearch.search.preflight.checks import load_space
+from hpsearch.search.preflight.objective import load_space
 from hpsearch.spaces import Spec
 from hpsearch.spaces.stopping import Rungs
 

@@ -49,8 +49,8 @@ from scipy.special import stdtrit
 
 from hpsearch.search import open_study
 from hpsearch.search.backends.worker.process import environment
-from hpsearch.search.engine.confirmation import searched
-from hpsearch.search.preflight.checks import load_space
+from hpsearch.search.preflight.objective import load_space
+from hpsearch.search.trials.selection import searched
 from hpsearch.spaces import Spec
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.runs.run import fit

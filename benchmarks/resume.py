@@ -34,7 +34,8 @@ import optuna
 import psutil
 
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.engine.watcher import SearchView
+from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import load
 from hpsearch.storage import files
 from hpsearch.storage.database import open_storage
@@ -54,9 +55,9 @@ REPORTS = "SELECT count(*) FROM trial_intermediate_values"
 class Silence:
     """Watches and says nothing."""
 
-    def trial_ended(self, driver: Driver, trial: optuna.trial.FrozenTrial) -> None: ...
+    def trial_ended(self, search: SearchView, trial: optuna.trial.FrozenTrial) -> None: ...
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None:
         print(message)

@@ -29,7 +29,7 @@ from hpsearch.search import run
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.progress import LineProgress
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec, loads
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.studies import PROVENANCE, SPEC, open_live

@@ -1,6 +1,6 @@
-"""The search: driver, backends, algorithms and the command line.
+"""The search from Python: `run` a space, `open_study` what was searched.
 
-from hpsearch.search import run, open_study
+Nothing is loaded before it is used: `hpsearch --help` needs neither Optuna nor torch.
 """
 
 from __future__ import annotations
@@ -8,15 +8,60 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .operations.run import Best, StudyResult, open_study, run
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ..spaces import Spec
+    from .engine.watcher import Watcher
+    from .results.study import Best, StudyResult, open_study
 
 __all__ = ["Best", "StudyResult", "open_study", "run"]
 
 
+def run(
+    space: str | Path | Spec,
+    *,
+    objective: Callable[[Any], float] | None = None,
+    backend: str = "optuna",
+    storage: str | None = None,
+    runs: str | Path | None = None,
+    watcher: Watcher | None = None,
+    ray_address: str | None = None,
+    began: float | None = None,
+    **changes: Any,
+) -> StudyResult:
+    """Search a space, or go on where an earlier search of the same name stopped.
+
+    `space` is a file, the name of one that ships, or a loaded `Spec`. `objective` replaces the file's by a
+    function of this process. `changes` go over the file's fields, as in `budget={"trials": 80}`,
+    `execution={"workers": 4}` or `name="mine"`. Reports progress by lines, or to a `watcher`.
+
+    `ray_address` is that of a Ray cluster: "auto" on one of its nodes, or "host:port". Without one, the Ray
+    backend runs in the Ray that this process is connected to, or else starts its own.
+
+    `began`: since when, by the monotonic clock, the time of the search counts; by default since this call.
+
+    Raises `SpaceError`, `ObjectiveError`, `StorageError` or `SearchError` with what to do about it.
+    """
+    from .cli.progress import LineProgress
+    from .operations import run as operation
+
+    return operation.run(
+        space,
+        objective=objective,
+        backend=backend,
+        storage=storage,
+        runs=runs,
+        watcher=LineProgress() if watcher is None else watcher,
+        ray_address=ray_address,
+        began=began,
+        **changes,
+    )
+
+
 def __getattr__(name: str) -> Any:
-    """Load the search only when it is used: `hpsearch --help` needs neither Optuna nor torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .operations import run as api
+    from .results import study
 
-    return getattr(api, name)
+    return getattr(study, name)

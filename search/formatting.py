@@ -30,3 +30,8 @@ def counted(numbers: int | Sequence[int], things: str, between: str = ", ") -> s
     numbers = [numbers] if isinstance(numbers, int) else numbers
     said = between.join(f"{number:,}" for number in numbers)
     return f"{said} {things.removesuffix('s') if list(numbers) == [1] else things}"
+
+
+def gibibytes(amount: float) -> str:
+    """An amount of memory in words."""
+    return f"{amount / 2**30:.3g} GiB" if amount >= 2**30 else f"{amount / 2**20:.3g} MiB"

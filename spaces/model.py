@@ -158,3 +158,6 @@ Formula = Annotated[str, PlainValidator(expression), WithJsonSchema({"type": "st
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+TO_FILL = "FILL_IN"  # stands in a proposed space for a value that nobody but the user knows

@@ -438,3 +438,19 @@ def artifact_attrs(runs: Path, study: str, number: int) -> dict[str, str]:
             meta = {"artifact_id": key, "filename": name, "mimetype": mimetype, "encoding": None}
             attrs[f"artifacts:{key}"] = json.dumps(meta)
     return attrs
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all; who may read it stays the same, and a link gives way to it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.part")
+    beside.unlink(missing_ok=True)  # of a process that was killed; or a link, which may lead anywhere
+    try:
+        with beside.open("x", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+        if path.is_file() and not path.is_symlink():
+            shutil.copymode(path, beside)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import optuna
@@ -39,6 +39,7 @@ from hpsearch.search import StudyResult, run
 from hpsearch.search.backends.ray.cluster import connected
 from hpsearch.search.backends.resources import Node
 from hpsearch.search.engine.driver import Driver
+from hpsearch.search.engine.watcher import SearchView
 from hpsearch.spaces import Spec
 
 PASSWORD = "p@ss/w:rd?#50%&+ {e}'\"\\"  # whatever a URL could stumble over
@@ -399,14 +400,14 @@ class Recorder:
     ended: list[FrozenTrial] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
-    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:
+    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None:
         self.ended.append(trial)
         if self.at_end is not None:
-            self.at_end(driver)
+            self.at_end(cast(Driver, search))
 
-    def tick(self, driver: Driver) -> None:
+    def tick(self, search: SearchView) -> None:
         if self.at_tick is not None:
-            self.at_tick(driver)
+            self.at_tick(cast(Driver, search))
 
     def say(self, message: str) -> None:
         if not message.startswith("each trial runs "):  # which is said of every objective here

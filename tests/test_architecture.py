@@ -8,8 +8,6 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 MAY_IMPORT = {
     "search": {"objectives", "spaces", "storage"},
@@ -63,37 +61,11 @@ ORDER = {  # from the ground up; those of a line do not import each other
         {"cli"},
     ),
 }
-NOT_THERE_YET = {  # modules, and the room that each goes to
-}
-STILL_UP = {  # arrows that are still to go
-    "search/operations/run.py -> search/cli/progress.py",
-    "search/scheduling/audit.py -> search/sampling/optuna_samplers.py",
-    "search/scheduling/audit.py -> search/results/audit.py",
-    "search/scheduling/audit.py -> search/engine/confirmation.py",
-    "search/scheduling/audit.py -> search/sampling/view.py",
-    "search/engine/confirmation.py -> search/results/confirmation.py",
-    "search/trials/document.py -> search/preflight/requirements.py",
-    "search/engine/driver.py -> search/preflight/memory.py",
-    "search/results/ranges.py -> search/operations/run.py",
-    "search/scheduling/standings.py -> search/sampling/view.py",
-    "search/trials/export.py -> search/sampling/optuna_samplers.py",
-    "search/results/importance.py -> search/operations/run.py",
-    "search/preflight/kill_test.py -> search/operations/run.py",
-    "search/results/note.py -> search/preflight/checks.py",
-    "search/scheduling/study_promotion.py -> search/sampling/view.py",
-    "search/exchange/space_from/__init__.py -> search/preflight/checks.py",
-    "search/exchange/space_from/own.py -> search/preflight/checks.py",
-    "search/results/report.py -> search/operations/run.py",
-    "search/sampling/view.py -> search/engine/confirmation.py",
-    "search/results/why.py -> search/operations/run.py",
-    "search/training/models.py -> search/operations/run.py",
-}
 STILL_LONG = {
     "search/engine/driver.py",
     "search/preflight/simulation.py",
-    "search/preflight/checks.py",
-    "search/results/report.py",
     "storage/database.py",
+    "storage/files.py",
     "storage/live.py",
     "trainer/guides/advice.py",
 }
@@ -141,13 +113,9 @@ def imported() -> dict[Path, set[Path]]:
     }
 
 
-def room_of(path: Path) -> str:
-    return NOT_THERE_YET.get(str(path), path.parts[1])
-
-
 def floor(path: Path) -> int:
     """On which floor of its room a file is; the face of a room stands above all of them."""
-    room, inner = path.parts[0], room_of(path)
+    room, inner = path.parts[0], path.parts[1]
     if inner == "__init__.py":
         return len(ORDER[room])
     return next(number for number, rooms in enumerate(ORDER[room]) if inner in rooms)
@@ -174,7 +142,7 @@ def test_rooms_import_one_way() -> None:
 def test_every_module_is_in_a_room_that_the_order_names() -> None:
     known = {room: {"__init__.py"}.union(*ORDER[room]) for room in ORDER}
     assert [
-        str(p) for p in modules().values() if p.parts[0] in ORDER and room_of(p) not in known[p.parts[0]]
+        str(p) for p in modules().values() if p.parts[0] in ORDER and p.parts[1] not in known[p.parts[0]]
     ] == []
 
 
@@ -185,14 +153,13 @@ def test_inner_rooms_import_downwards() -> None:
         for other in sorted(others)
         if path.parts[0] in ORDER
         and path.parts[0] == other.parts[0]
-        and room_of(path) != room_of(other)
+        and path.parts[1] != other.parts[1]
         and floor(other) >= floor(path)
         and other.parts[1] != "__init__.py"
     ]
-    assert set(upwards) == STILL_UP
+    assert upwards == []
 
 
-@pytest.mark.xfail(reason="some are still to go")
 def test_no_modules_import_each_other_in_a_circle() -> None:
     try:
         TopologicalSorter(imported()).prepare()

@@ -12,7 +12,7 @@ import time
 from ...spaces import Spec
 from ..engine.deadline import LEAVING
 from ..engine.driver import Driver
-from ..sampling.optuna_samplers import make_pruner
+from ..scheduling.pruners import make_pruner
 from .base import as_message, deliver, setup_of
 from .packing import check_pack, pack_after, pack_size
 from .resources import room_for, share, this_machine, visible_gpus

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...objectives.catalog import can_pack
 from ...spaces import Spec
 from ..errors import SearchError, UsageError
-from ..sampling.optuna_samplers import derived_seed
+from ..trials.seeds import derived_seed
 from .resources import Share, memory_for
 from .worker.channel import Message
 from .worker.process import environment

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import psutil
 
 from ..errors import UsageError
+from ..formatting import gibibytes
 from . import cgroups
 
 if TYPE_CHECKING:
@@ -256,8 +257,3 @@ def _cpus(amount: float) -> str:
 
 def _gpus(amount: float) -> str:
     return f"{amount:g} GPU{'' if amount == 1 else 's'}"
-
-
-def gibibytes(amount: float) -> str:
-    """An amount of memory in words."""
-    return f"{amount / 2**30:.3g} GiB" if amount >= 2**30 else f"{amount / 2**20:.3g} MiB"

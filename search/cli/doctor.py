@@ -82,7 +82,8 @@ def doctor(
     Example: hpsearch doctor --kill-test
     """
     from ..backends import check_name
-    from ..preflight.checks import check_objective, load_space
+    from ..preflight.checks import check_objective
+    from ..preflight.objective import load_space
     from ..preflight.requirements import check_extras
 
     check_name(backend)

@@ -47,7 +47,7 @@ def lr_find(
     Example: hpsearch lr-find lora --html curve.html
     """
     from ..preflight import lr_range as finding
-    from ..preflight.checks import load_space
+    from ..preflight.objective import load_space
 
     if not 0 < low < high < float("inf"):
         raise UsageError(f"--min {low:g} must be above 0 and below --max {high:g}")

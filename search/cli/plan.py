@@ -59,6 +59,7 @@ def plan(
     from ..preflight.forecast import outlook
     from ..preflight.measure import measure
     from ..preflight.memory import expected_memory
+    from ..preflight.objective import load_space, own_code
     from ..preflight.requirements import check_extras
     from .screens import show
 
@@ -71,7 +72,7 @@ def plan(
         zero_stage=zero_stage,
     )
     budget = common.given(trials=trials, time=common.seconds(time), samples=samples)
-    spec = plans.load_space(space)
+    spec = load_space(space)
     changes: dict[str, Any] = common.given(
         budget=budget or None,
         execution=execution or None,
@@ -81,7 +82,7 @@ def plan(
     spec = common.overridden(spec, changes)
     plans.check_objective(spec)
     check_extras(spec)
-    if code := plans.own_code(spec):
+    if code := own_code(spec):
         common.say(code)
     objective = describe(spec.objective_words, parameters=spec.passed)
     before = clock.monotonic() - common.process_began()
@@ -161,8 +162,7 @@ def plan_screen(found: Outlook) -> Group:
 
 
 def _costs(found: Outlook) -> list[tuple[str, str | Text]]:
-    from ..backends.resources import gibibytes
-    from ..formatting import duration
+    from ..formatting import duration, gibibytes
 
     measured = found.measured
     wholes, mine = measured.wholes, measured.share
@@ -193,7 +193,7 @@ def _costs(found: Outlook) -> list[tuple[str, str | Text]]:
 
 def _expected(memory: Expected) -> str:
     """What trials will take of memory, from the least to the largest, and how many fit."""
-    from ..backends.resources import gibibytes
+    from ..formatting import gibibytes
 
     told = f"{gibibytes(memory.least)} to {gibibytes(memory.largest)} are expected"
     if memory.baseline is not None:

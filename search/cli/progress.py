@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...storage.states import audited_at, confirms, state_of
-from ..engine.driver import Driver
+from ..engine.watcher import SearchView
 from ..formatting import counted
 from .console import PlainConsole
 
@@ -68,14 +68,14 @@ class LineProgress:
     ) -> None:
         return None
 
-    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:
-        line = ending_line(driver, trial)
+    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None:
+        line = ending_line(search, trial)
         if self.console.redraws:
             self.console.print(line, no_wrap=True, overflow="ellipsis")
         else:
             self.console.print(line, soft_wrap=True)  # a file gets whole lines
 
-    def tick(self, driver: Driver) -> None:
+    def tick(self, search: SearchView) -> None:
         return None
 
     def say(self, message: str) -> None:
@@ -102,11 +102,11 @@ class LiveProgress(LineProgress):
     ) -> None:
         self._live.stop()
 
-    def tick(self, driver: Driver) -> None:
-        self._live.update(picture(driver), refresh=True)
+    def tick(self, search: SearchView) -> None:
+        self._live.update(picture(search), refresh=True)
 
 
-def ending_line(driver: Driver, trial: FrozenTrial) -> Text:
+def ending_line(search: SearchView, trial: FrozenTrial) -> Text:
     """`trial 12  complete  1.7431  best 1.7102 (trial 7)  [13/40]` and why it ended."""
     value = "-" if trial.value is None else _value(trial.value)
     line = Text.assemble(
@@ -114,46 +114,46 @@ def ending_line(driver: Driver, trial: FrozenTrial) -> Text:
         (f"{trial.state.name.lower():<9}", STYLES[state_of(trial)]),
         f"{value:>9}",
     )
-    best = driver.best
+    best = search.best
     if best is not None and best.number == trial.number:
         line.append("  best so far", style="bold green")
     elif best is not None:
         line.append(f"  best {_value(best.value)} (trial {best.number})", style="dim")
-    line.append(f"  [{driver.finished}/{driver.spec.budget.trials or '-'}]", style="dim")
+    line.append(f"  [{search.finished}/{search.spec.budget.trials or '-'}]", style="dim")
     if (confirming := confirms(trial)) is not None:
         line.append(f"  trains trial {confirming} again", style="dim")
     if (step := audited_at(trial)) is not None:
-        line.append(f"  was to stop at {counted(step, driver.spec.resource)}", style="dim")
+        line.append(f"  was to stop at {counted(step, search.spec.resource)}", style="dim")
     if trial.state != TrialState.COMPLETE:
         line.append(f"  {trial.user_attrs.get('reason', '')}", style="dim")
     return line
 
 
-def picture(driver: Driver) -> Group:
+def picture(search: SearchView) -> Group:
     """The whole search at one glance."""
-    counts = driver.states
+    counts = search.states
     states = Text("  ").join(
         Text(f"{counts[state]} {state}", style=STYLES[state]) for state in STYLES if counts[state]
     )
-    done, total = driver.finished, driver.spec.budget.trials
+    done, total = search.finished, search.spec.budget.trials
     head = Table.grid(padding=(0, 2))
-    head.add_row(Text(driver.spec.name, style="bold"), states)
+    head.add_row(Text(search.spec.name, style="bold"), states)
     head.add_row(
-        ProgressBar(total=total or max(done, 1), completed=done, width=24), _pace(driver, done, total)
+        ProgressBar(total=total or max(done, 1), completed=done, width=24), _pace(search, done, total)
     )
-    head.add_row(driver.spec.metric, _best_text(driver))
-    if driver.stop_reason is not None:
+    head.add_row(search.spec.metric, _best_text(search))
+    if search.stop_reason is not None:
         ending = "running trials end at their next report; Ctrl-C ends them now"
-        head.add_row("stopping", Text(f"{driver.stop_reason}; {ending}", style="yellow"))
+        head.add_row("stopping", Text(f"{search.stop_reason}; {ending}", style="yellow"))
     running = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
     for title in ("trial", "at", "last", "curve"):
         running.add_column(title, no_wrap=True)
     running.add_column("parameters", no_wrap=True, overflow="ellipsis", ratio=1)  # what the others leave
-    for number, now in sorted(driver.running.items()):
-        values = driver.trials[number].intermediate_values
+    for number, now in sorted(search.running.items()):
+        values = search.trials[number].intermediate_values
         curve = [values[step] for step in sorted(values)]
-        last = driver.spec.early_stopping.max
-        searched = {n: now.config[n] for n in driver.spec.space.searched if n in now.config}
+        last = search.spec.early_stopping.max
+        searched = {n: now.config[n] for n in search.spec.space.searched if n in now.config}
         running.add_row(
             str(number),
             f"{now.reported:,}" + (f"/{last:,}" if last else ""),
@@ -173,27 +173,27 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(bars)
 
 
-def _pace(driver: Driver, done: int, total: int | None) -> str:
+def _pace(search: SearchView, done: int, total: int | None) -> str:
     """Trials done, their rate, and the time left at that rate or by the clock, whichever ends first."""
-    parts = [f"{done}/{total}" if total else f"{done} trials", f"{_clock(driver.elapsed)} elapsed"]
+    parts = [f"{done}/{total}" if total else f"{done} trials", f"{_clock(search.elapsed)} elapsed"]
     left = []
-    if done and driver.elapsed > 1:
-        parts.append(f"{60 * done / driver.elapsed:.1f} trials/min")
+    if done and search.elapsed > 1:
+        parts.append(f"{60 * done / search.elapsed:.1f} trials/min")
         if total is not None and done < total:  # then the best train again, which is no trial of the rate
-            left.append(driver.elapsed / done * (total - done))
-    if driver.spec.budget.time is not None:
-        left.append(max(0.0, driver.spec.budget.time - driver.elapsed))
+            left.append(search.elapsed / done * (total - done))
+    if search.spec.budget.time is not None:
+        left.append(max(0.0, search.spec.budget.time - search.elapsed))
     if left:
         parts.append(f"about {_clock(min(left))} left")
     return "  ".join(parts)
 
 
-def _best_text(driver: Driver) -> Text:
-    best = driver.best
+def _best_text(search: SearchView) -> Text:
+    best = search.best
     if best is None:
         return Text("no trial complete yet", style="dim")
     text = Text.assemble((_value(best.value), "bold green"), f" by trial {best.number}")
-    baseline = driver.baseline
+    baseline = search.baseline
     if baseline is not None and baseline.value is not None and baseline.number != best.number:
         text.append(f", the baseline has {_value(baseline.value)}", style="dim")
     return text

@@ -13,7 +13,7 @@ from . import common
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..operations.run import StudyResult
+    from ..results.study import StudyResult
 
 
 def run(
@@ -49,7 +49,7 @@ def run(
     Example: hpsearch run spaces/lora.yaml --backend optuna --trials 40
     """
     from ..operations.run import run as search
-    from ..preflight.checks import load_space
+    from ..preflight.objective import load_space
     from .progress import LineProgress, LiveProgress, SteadyConsole
 
     budget = common.given(trials=trials, time=common.seconds(time), samples=samples, target=target)
@@ -95,7 +95,7 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
     """The winner, what it beat, and the next commands, which find the study by these options."""
     from rich.text import Text
 
-    from ..results.report import against, audit_of, confirmation
+    from ..results.sentences import against, audit_of, confirmation
     from ..trials.retries import failed_in_words, worth_retrying
     from .progress import STYLES
 
@@ -153,9 +153,9 @@ def _may_confirm(result: StudyResult) -> bool:
     """Whether somebody could be confirmed in a search that is over, which was not asked or had no room."""
     from optuna.trial import TrialState
 
-    from ..engine.confirmation import searched
     from ..engine.confirmation_size import Wish
-    from ..results.report import more_samples, more_time
+    from ..results.next_steps import more_samples, more_time
+    from ..trials.selection import searched
 
     own = searched(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     others = any("baseline" not in trial.user_attrs for trial in own)
@@ -167,7 +167,7 @@ def _may_confirm(result: StudyResult) -> bool:
 
 def _to_confirm(result: StudyResult) -> str:
     """The same command, so that a winner is confirmed where the budget left no room for it."""
-    from ..results.report import more_samples, more_time
+    from ..results.next_steps import more_samples, more_time
 
     return f"to confirm it: {_again(*more_time(result), *more_samples(result), '--confirm')}"
 
@@ -188,9 +188,9 @@ def _finished(result: StudyResult) -> str:
     """That there was nothing left to do, and how to go on all the same."""
     from optuna.trial import TrialState
 
-    from ..engine.confirmation import searched
-    from ..results.report import extension
+    from ..results.next_steps import extension
     from ..sampling.tried import Untried, tried
+    from ..trials.selection import searched
 
     own = searched(result.study.get_trials(deepcopy=False))
     if result.stop_reason is None and Untried(result.spec).exhausted(tried(own)):

@@ -14,7 +14,8 @@ from ...storage.studies import StudySummary
 from ..formatting import counted, duration
 from ..results.ranges import FEWEST as FEWEST_FOR_EDGES
 from ..results.ranges import Edges
-from ..results.report import Ending, Spent, StudyReport, TrialReport, TrialRow
+from ..results.report import Spent, StudyReport, TrialReport
+from ..results.trials import Ending, TrialRow
 from ..results.why import Story, tried
 from ..trials.advice import ENDINGS
 from ..trials.retries import MOST_NAMED, is_refused

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ...spaces import Issue, Parameter, SpaceError, Spec
-    from ..preflight.checks import Plan
+    from ..scheduling.plan import Plan
 
 SAMPLES = 5
 
@@ -46,16 +46,17 @@ def validate(
     """
     from ...spaces import SpaceError
     from ..preflight import checks as plan
+    from ..preflight.objective import import_objective, load_space
     from ..preflight.requirements import check_extras
 
     try:
-        spec = plan.load_space(file)
+        spec = load_space(file)
         plan.check_objective(spec)
         check_extras(spec)
         samples = sample(spec)
         if imports:
             with redirect_stdout(sys.stderr):  # what the module prints is no part of our answer
-                plan.import_objective(spec)
+                import_objective(spec)
     except SpaceError as error:
         _refuse(error, as_json)
         raise typer.Exit(2) from None
@@ -109,7 +110,7 @@ def content(spec: Spec, file: str, samples: list[dict[str, Any]]) -> dict[str, A
     from dataclasses import asdict
 
     from ...spaces import describe
-    from ..preflight.checks import plan_of
+    from ..scheduling.plan import plan_of
 
     return {
         "file": file,
@@ -179,7 +180,7 @@ def kind(parameter: Parameter) -> str:
 def stopping_lines(spec: Spec) -> list[str]:
     """The plan of the early stopping: brackets, rungs, and what they come to."""
     from ...spaces.stopping import Rungs
-    from ..preflight.checks import plan_of
+    from ..scheduling.plan import plan_of
 
     stopping, plan = spec.early_stopping, plan_of(spec)
     if not isinstance(stopping, Rungs):

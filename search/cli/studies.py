@@ -17,7 +17,7 @@ from . import common
 
 if TYPE_CHECKING:
     from ...storage.studies import StudySummary
-    from ..results.report import TrialRow
+    from ..results.trials import TrialRow
 
 Study = Annotated[str, typer.Argument(help="The name of a study.")]
 State = Literal["complete", "pruned", "fail", "running", "paused", "waiting"]
@@ -64,7 +64,7 @@ def list_studies(
 def _with_winner(study: StudySummary, storage: str | None, runs: Path | None) -> StudySummary:
     """With the value of the winner, which was confirmed, rather than with the luckiest."""
     from ...storage import DatabaseUnavailable, StorageError
-    from ..operations.run import open_study
+    from ..results.study import open_study
 
     try:
         winner = open_study(study.name, storage=storage, runs=runs).best_trial
@@ -94,9 +94,9 @@ def show(
     """
     if (trial is not None) + (why is not None) + edges > 1:
         raise UsageError("one of --trial, --why and --edges at a time")
-    from ..operations.run import open_study
     from ..results.ranges import edges_of
     from ..results.report import study_report, trial_report
+    from ..results.study import open_study
     from ..results.why import story_of
     from . import screens
 
@@ -143,8 +143,8 @@ def trials(
     """
     if as_json and as_csv:
         raise UsageError("--json or --csv, not both")
-    from ..operations.run import open_study
-    from ..results.report import trial_rows
+    from ..results.study import open_study
+    from ..results.trials import trial_rows
 
     result = open_study(study, storage=storage, runs=runs)
     rows = trial_rows(result, state=state, best_first=sort == "value")[:limit]
@@ -165,8 +165,8 @@ def best(
 
     Example: hpsearch best lora --json
     """
-    from ..operations.run import open_study
-    from ..results.report import against, confirmation
+    from ..results.sentences import against, confirmation
+    from ..results.study import open_study
 
     result = open_study(study, storage=storage, runs=runs)
     winner, trial = result.best, result.best_trial
@@ -203,7 +203,7 @@ def export(
     from ...storage.files import trial_folder
     from ...storage.studies import trial_of
     from ..exchange.recipes import for_framework
-    from ..operations.run import open_study
+    from ..results.study import open_study
     from ..trials.export import beyond, document, render
 
     if output is not None:

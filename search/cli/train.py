@@ -15,7 +15,7 @@ from . import common
 if TYPE_CHECKING:
     from ..training.run import Summary
     from ..trials.document import Document
-    from ..trials.trial import Report
+    from ..trials.reports import Report
 
 # What a report's line shows of the built-in objectives' metrics, and how.
 SHOWN = {

@@ -17,7 +17,7 @@ from ...storage.states import trained_to
 from ..formatting import counted
 from ..scheduling import expected_cost
 from ..scheduling.audit import Draw
-from .confirmation import at_target, cut_short, searched
+from ..trials.selection import at_target, cut_short, searched
 from .confirmation_size import Wish
 from .costs import Pace
 from .deadline import Timing, Todo

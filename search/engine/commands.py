@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -11,17 +11,28 @@ from ...storage.live import Command, LiveStorage
 from ...storage.states import at_rung
 
 if TYPE_CHECKING:
-    from .driver import Driver
     from .lifecycle import Lives
 
 KILLED = "killed by hpsearch kill"
 OF_A_FAILURE = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without
 
 
+class Controls(Protocol):
+    """What others may ask of a search."""
+
+    def say(self, message: str) -> None: ...
+
+    def request_stop(self, reason: str) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
 class Others:
     """The other processes around one search."""
 
-    def __init__(self, driver: Driver, storage: LiveStorage, lives: Lives) -> None:
+    def __init__(self, driver: Controls, storage: LiveStorage, lives: Lives) -> None:
         self._driver = driver
         self._storage = storage
         self._lives = lives

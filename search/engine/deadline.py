@@ -18,8 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 from ...spaces import Spec
 from ...storage.states import CONFIRMS_SEED, confirms
 from ..scheduling import places_of
+from ..trials.selection import cut_short
 from .clock import Clock
-from .confirmation import cut_short
 from .confirmation_size import LEAST_SEEDS, Wish
 from .costs import Pace
 from .lifecycle import Lives

@@ -14,7 +14,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 import optuna
 from optuna.pruners import BasePruner
@@ -26,8 +25,10 @@ from ...storage.live import LiveStorage
 from ...storage.states import AUDITED, CONFIRMS, STARTED_OVER, confirms, has_told
 from ...storage.studies import MEMORY
 from ..formatting import counted
-from ..sampling.optuna_samplers import GridSampler, WholeSampler, sampler_of
+from ..sampling.factory import sampler_of
+from ..sampling.grid import GridSampler
 from ..sampling.tried import Untried
+from ..sampling.whole_sampler import WholeSampler
 from ..scheduling.audit import mark
 from ..scheduling.standings import pruning_reason
 from ..scheduling.study_promotion import Promoting
@@ -40,22 +41,10 @@ from .costs import Pace
 from .deadline import LEAVING, Timing
 from .lifecycle import Lives, Unusable
 from .running import Assignment, Failure, Running
-
-if TYPE_CHECKING:
-    from ..preflight.memory import Memory
+from .watcher import MemoryLimit, Watcher
 
 ENDED_AT_ONCE = 32  # paused trials, between two looks at the workers
 SAME_FAILURES = 3  # identical failures from the start on that end a search
-
-
-class Watcher(Protocol):
-    """Is told what happens; shows it to somebody."""
-
-    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None: ...
-
-    def tick(self, driver: Driver) -> None: ...
-
-    def say(self, message: str) -> None: ...
 
 
 class Driver:
@@ -72,7 +61,7 @@ class Driver:
         slots: int = 1,
         leaving: float = LEAVING,
         begun: float | None = None,
-        memory: Memory | None = None,
+        memory: MemoryLimit | None = None,
     ) -> None:
         """`slots`: trials at a time, as far as that is known. `leaving`: seconds of the search's time that
         the backend needs after its last training. `begun`: since when that time counts, by the monotonic

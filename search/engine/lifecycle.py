@@ -30,6 +30,7 @@ from ...storage.files import (
     make_folder,
     remove_folder,
     trial_folder,
+    write,
 )
 from ...storage.live import LiveStorage
 from ...storage.states import (
@@ -45,12 +46,12 @@ from ...storage.states import (
 )
 from ...storage.studies import PROVENANCE, folder_in
 from ..errors import SearchError
-from ..sampling.optuna_samplers import in_words, labelled, put_up_with, suggest
+from ..sampling.distributions import in_words, labelled, put_up_with, suggest
 from ..scheduling.standings import FIXED
 from ..scheduling.study_promotion import Promoting
 from ..trials.advice import when_worse, with_advice
-from ..trials.export import document, render, seed_of, write
-from ..trials.trial import recorded
+from ..trials.export import document, render, seed_of
+from ..trials.reports import recorded
 from .clock import Clock
 from .confirmation import chosen, missing
 from .confirmation_size import Wish

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import difflib
 import random
-import re
-import shlex
-import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import psutil
 
 from ...objectives.base import ObjectiveError
 from ...objectives.catalog import (
     can_share,
     config_class,
-    fingerprints,
     idle_parameters,
     idle_rank,
     is_built_in,
@@ -29,89 +21,18 @@ from ...objectives.catalog import (
     parameter_problems,
     sharing_problems,
 )
-from ...objectives.guides import preset_values
-from ...objectives.resolve import check_name, describe, resolve
-from ...spaces import Choice, Constant, Derived, Issue, SpaceError, Spec, load
+from ...objectives.resolve import check_name
+from ...spaces import Choice, Constant, Derived, Issue, SpaceError, Spec
 from ...spaces.expressions import Expression
-from ...spaces.stopping import Rungs, snake
+from ...spaces.model import TO_FILL
+from ...spaces.stopping import Rungs
 from ..engine.confirmation_size import Wish
-from ..scheduling import FEWEST_AUDITED, Bracket, audited_one_in, brackets_of, expected_saving
+from ..scheduling import FEWEST_AUDITED, audited_one_in, brackets_of
+from ..scheduling.plan import MOST_BRACKETS, Plan, plan_of
+from ..trials.seeds import is_seed
 
-MOST_BRACKETS = 5
-TO_FILL = "FILL_IN"  # stands in a proposed space for a value that nobody but the user knows
-SEED = re.compile(  # of a whole training; that of a split of the data is to stay the same
-    r"((base|global|init|manual|master|model|np|numpy|rand|random|rng|torch|train|training)_)?seed|random_state"
-)
 TRIED = 20  # random configurations that a built-in objective is asked about
 TRIED_FOR_IDLE = 200  # enough to meet each of ten schedulers
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The early stopping of a study, and what its budget of trials comes to."""
-
-    brackets: list[Bracket]
-    trials: int | None
-    complete: float | None  # trials expected to reach the end
-    saving: float | None  # share of the resource that early stopping is expected to save, 0 to 1
-
-
-def load_space(source: str | Path) -> Spec:
-    """The spec of a space file, or of one that ships, with its preset's values; raises `SpaceError`."""
-    return load(source, preset_values)
-
-
-def plan_of(spec: Spec) -> Plan:
-    """The plan of a study, if one trial in eta passes each rung."""
-    brackets, trials, stopping = brackets_of(spec), spec.budget.trials, spec.early_stopping
-    if not isinstance(stopping, Rungs) or trials is None:
-        return Plan(brackets, trials, None, None)
-    complete = sum(b.expected_complete(trials, stopping.eta) for b in brackets)
-    return Plan(brackets, trials, max(1.0, complete), expected_saving(spec))
-
-
-def texts_of(spec: Spec) -> dict[str, str]:
-    """The SHA-256 of each text that trials train on, by its path, as far as it is known."""
-    values: dict[str, list[Any]] = {}
-    for name, parameter in spec.passed.items():
-        if isinstance(parameter, Constant):
-            values[name] = [parameter.value]
-        elif isinstance(parameter, Choice):
-            values[name] = parameter.choices
-    return fingerprints(spec.objective_words, values)
-
-
-def own_code(spec: Spec) -> str | None:
-    """Which code of the user's a search runs, where and as whom, in a sentence; None where it runs none."""
-    folder, user = Path.cwd(), psutil.Process().username()
-    if not isinstance(spec.objective, str):
-        return f"each trial runs {shlex.join(spec.objective.command)} in {folder}, as {user}"
-    if known_parameters(spec.objective) is not None:
-        return None
-    from ...objectives.user.function import find_source
-
-    function = spec.objective.rpartition(":")[2]
-    return f"each trial runs {function}() of {find_source(spec.objective)}, as {user}"
-
-
-def import_objective(spec: Spec) -> None:
-    """Import what the space names, as a worker would; this runs the user's code.
-
-    Raises `SpaceError` where that fails.
-    """
-    if not isinstance(spec.objective, str):
-        return
-    try:
-        resolve(describe(spec.objective), metric=spec.metric)
-    except ObjectiveError as error:
-        raise SpaceError([spec.issue("objective", str(error))]) from error
-    except (Exception, SystemExit) as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{last.filename}:{last.lineno}"
-        if isinstance(error, SyntaxError):
-            place = f"{error.filename}:{error.lineno}"
-        message = f"cannot be imported: {type(error).__name__}: {error} ({place})"
-        raise SpaceError([spec.issue("objective", message)]) from error
 
 
 def check_objective(spec: Spec) -> None:
@@ -445,11 +366,6 @@ def _unread(spec: Spec) -> list[Issue]:
         for name in spec.parameters
         if (outer := name.split(".")[0]) in read - given
     ]
-
-
-def is_seed(name: str) -> bool:
-    """Whether a parameter of this name is a training's seed, which each trial is to have of its own."""
-    return SEED.fullmatch(snake(name)) is not None
 
 
 def _same_seed(spec: Spec) -> list[Issue]:

@@ -14,8 +14,9 @@ from ...storage import database, studies
 from ...storage.files import CHECKPOINT, passing_folder
 from ..engine.driver import Driver
 from ..engine.running import Assignment
-from ..sampling.optuna_samplers import make_pruner
+from ..engine.watcher import SearchView
 from ..scheduling import places_of
+from ..scheduling.pruners import make_pruner
 
 MOST = 1000  # trials of a rehearsal
 LATEST = 10  # proposals, by which later ones are judged
@@ -45,9 +46,9 @@ class Rehearsal:
 class _Nobody:
     """A watcher that says nothing."""
 
-    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None: ...
+    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None: ...
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...spaces import Spec
-from ..backends.resources import gibibytes, this_machine
+from ..backends.resources import this_machine
 from ..engine.confirmation_size import SHARE, Wish
-from ..formatting import counted, duration, option
+from ..formatting import counted, duration, gibibytes, option
 from ..scheduling import promotes
 from .measure import Measured, Probe
 from .memory import Expected

@@ -36,7 +36,7 @@ from ..engine.costs import COST
 from ..engine.guardian import TEMPORARY
 from ..engine.lifecycle import OWN_ATTRS
 from ..errors import SearchError
-from ..operations.run import StudyResult, open_study
+from ..results.study import StudyResult, open_study
 
 MARK = "HPSEARCH_KILL_TEST"  # in the environment of a search: all that it starts has it too
 POLL_SECONDS = 0.005  # between two looks at a search that is to be killed

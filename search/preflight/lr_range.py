@@ -12,8 +12,8 @@ from ...objectives.catalog import trainer_config, trainers
 from ...objectives.guides import preset_values
 from ...spaces import Range, SpaceError, Spec, with_log_range
 from ...spaces.document import text_of
+from ...storage.files import write
 from ..errors import SearchError, UsageError
-from ..trials.export import write
 from .checks import check_objective
 
 if TYPE_CHECKING:

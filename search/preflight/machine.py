@@ -22,8 +22,9 @@ from packaging.requirements import Requirement
 from ...spaces.settings import Execution
 from ...storage import checks
 from ...storage.database import sqlite_file
-from ..backends.resources import gibibytes, machine_memory, share, this_machine, visible_gpus
+from ..backends.resources import machine_memory, share, this_machine, visible_gpus
 from ..errors import SearchError, UsageError
+from ..formatting import gibibytes
 
 if TYPE_CHECKING:
     from ...spaces import Spec

@@ -30,8 +30,8 @@ from ..backends.worker.channel import Message
 from ..backends.worker.process import Limits, Worker, environment
 from ..engine.costs import Attempt, Cost
 from ..errors import SearchError
-from ..sampling.optuna_samplers import derived_seed
 from ..sampling.unit_cube import Cube
+from ..trials.seeds import derived_seed
 from .dry_run import Rehearsal, rehearse
 
 SECONDS = 60.0  # that a measurement takes at most

@@ -28,9 +28,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...objectives.catalog import footprint, trainer_config
 from ...spaces import SpaceError, Spec
-from ..backends.resources import Room, Share, gibibytes, room_for
+from ..backends.resources import Room, Share, room_for
 from ..backends.worker.process import environment
 from ..errors import SearchError, UsageError
+from ..formatting import gibibytes
 from ..trials.advice import advice_for
 from ..trials.configuration import config_of, has_config
 

@@ -15,7 +15,7 @@ from ...spaces import SpaceError, Spec
 from ..backends.resources import share, this_machine
 from ..backends.worker.process import environment
 from ..errors import SearchError
-from ..sampling.optuna_samplers import derived_seed
+from ..trials.seeds import derived_seed
 
 STEPS = 8  # of each trial's optimizer
 LENGTH = (

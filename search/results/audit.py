@@ -13,8 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from optuna.trial import FrozenTrial, TrialState
 
-from ..scheduling import FEWEST_AUDITED
+from ...spaces import Spec
+from ...spaces.stopping import Rungs
+from ...storage.states import AUDITED, audited_at
+from ..scheduling import FEWEST_AUDITED, places_of
+from ..scheduling.observed import value_at
+from ..trials.selection import searched
 from .confirmation import LEVEL
 
 
@@ -92,3 +98,23 @@ def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     if any(np.ptp(side) == 0 for side in ranks):
         return None
     return float(np.corrcoef(ranks)[0, 1])
+
+
+def audit_outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Audited | None:
+    """What the audit of a study tells; None where none of its trials was in it."""
+    stopping, sign = spec.early_stopping, 1 if spec.goal == "minimize" else -1
+    own = searched(trials)
+    if not isinstance(stopping, Rungs) or not any(AUDITED in trial.user_attrs for trial in own):
+        return None
+    ends = {t.number: sign * t.value for t in own if t.state == TrialState.COMPLETE and t.value is not None}
+    through = [t.number for t in own if audited_at(t) is None and "baseline" not in t.user_attrs]
+    stopped = [
+        ends.get(t.number, math.inf)
+        for t in own
+        if audited_at(t) is not None and (t.number in ends or any(t.constraints.values()))
+    ]
+    rungs = []
+    for step in places_of(spec):
+        there = [(value_at(t, step), ends[t.number]) for t in own if t.number in ends]
+        rungs.append((step, [(sign * value, end) for value, end in there if value is not None]))
+    return audited(stopped, [ends[n] for n in through if n in ends], stopping.eta, rungs)

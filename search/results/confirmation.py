@@ -28,6 +28,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from optuna.trial import FrozenTrial
+
+from ...spaces import Spec
+from ..trials.selection import best_of, confirming_values
 
 LEVEL = 0.95  # of every interval
 
@@ -153,3 +157,20 @@ def _errors(table: np.ndarray) -> tuple[_Error, _Error]:
     mean_freedom = 1 / (of_seeds**2 / (seeds - 1) + (1 - of_seeds) ** 2 / freedom)
     mean = _Error(math.sqrt(both / count / seeds), mean_freedom)
     return mean, _Error(math.sqrt(2 * ms_noise / seeds), freedom)
+
+
+def confirmation_outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Confirmed | None:
+    """What the trainings that confirm say; None where there are too few yet."""
+    values = confirming_values(trials)
+    baseline = next((n for n in values if "baseline" in trials[n].user_attrs), None)
+    if not values.keys() - {baseline} or not any(all(map(math.isfinite, row)) for row in values.values()):
+        return None
+    before = {number: trials[number].value or 0.0 for number in values}
+    return confirmed(values, before, baseline=baseline, minimize=spec.goal == "minimize")
+
+
+def overlooked(spec: Spec, trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """The best trial of the search, where it is not among those that were compared; None where it is."""
+    compared = confirming_values(trials)
+    best = best_of(spec, trials, 1)
+    return best[0] if compared and best and best[0].number not in compared else None

@@ -10,8 +10,9 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
-from ..operations.run import StudyResult
-from ..sampling.view import RungView, compared
+from ..sampling.view import RungView
+from ..scheduling.observed import compared
+from .study import StudyResult
 
 FEWEST = 10  # trials: PED-ANOVA asks what tells the best tenth from the others
 STEADY = 50  # trials: Optuna advises five in the best tenth

@@ -11,10 +11,10 @@ from optuna.trial import FrozenTrial
 
 from ...objectives.catalog import interval_of
 from ...spaces import Choice, End, Limits, Range, Spec, describe, is_ordered, line, widened
-from ..operations.run import StudyResult
 from ..sampling.unit_cube import Axis, Cube
-from ..sampling.view import compared
+from ..scheduling.observed import compared
 from ..trials.configuration import config_of, has_config
+from .study import StudyResult
 
 FEWEST = 10  # trials that compare, of those that have the parameter
 SHARE = 0.1  # of them that are the best

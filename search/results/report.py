@@ -2,58 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
 
-from optuna.trial import FrozenTrial, TrialState
-
-from ...spaces import Choice, Derived, Parameter, Range, Spec, describe
+from ...spaces import Choice, Derived, Parameter, Range, describe
 from ...storage.files import driver_running, trial_folder
-from ...storage.states import EVENTS, confirms, seconds_of, state_of, trained_to
-from ...storage.studies import ELAPSED, PAUSED, trial_of
-from ..engine.budget import spent_on
-from ..engine.confirmation import at_target, searched, unusable
-from ..engine.confirmation_size import Wish
-from ..engine.lifecycle import OWN_ATTRS
-from ..formatting import option
-from ..operations.run import StudyResult
+from ...storage.states import EVENTS, state_of
+from ...storage.studies import PAUSED, trial_of
 from ..sampling.tried import Untried, tried
 from ..scheduling import brackets_of
 from ..scheduling.standings import bracket_of, rung_results, stopping_in_words
 from ..trials.advice import advice_after
-from ..trials.configuration import config_of
-from .audit import Audited
-from .confirmation import Confirmed
+from ..trials.selection import searched
 from .importance import Importance, importances_of
+from .next_steps import consumed_in, elapsed_in, extension, is_over
 from .ranges import Edge, edges_of
-
-ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
-Amount = TypeVar("Amount", int, float)
-
-
-@dataclass(frozen=True)
-class TrialRow:
-    """A trial in a list."""
-
-    number: int
-    state: str
-    value: float | None
-    baseline: bool
-    confirms: int | None  # the trial whose configuration it trains again
-    last_step: int | None  # that it reported
-    trained: int | None  # the step that it had come to by then: reports may come late
-    seconds: float | None  # that it trained, in all its attempts
-    started: str | None
-    ended: str | None
-    why: str | None  # it ended early, in few words
-    reason: str | None  # the same as a whole sentence
-    params: dict[str, Any]  # searched, constant and derived by name; empty while it only waits
-    metrics: dict[str, float]
+from .sentences import against, audit_of, confirmation
+from .study import StudyResult
+from .trials import Ending, TrialRow, endings, trial_row
 
 
 @dataclass(frozen=True)
@@ -107,16 +74,6 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Ending:
-    """Trials that ended early, and alike."""
-
-    why: str
-    state: str
-    trials: list[int]
-    example: str  # the whole reason of the last one
-
-
-@dataclass(frozen=True)
 class StudyReport:
     """A study as a whole."""
 
@@ -157,7 +114,7 @@ def study_report(result: StudyResult) -> StudyReport:
     last = spec.early_stopping.max
     importances, trust = importances_of(result)
     edges = {edge.name: edge for edge in edges_of(result).found}
-    budget, elapsed = spec.budget, _elapsed(result)
+    budget, elapsed = spec.budget, elapsed_in(result)
     return StudyReport(
         name=result.name,
         objective=spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command),
@@ -178,9 +135,9 @@ def study_report(result: StudyResult) -> StudyReport:
         confirming=len(trials) - len(searched(trials)),
         trials=Spent(ended, budget.trials),
         seconds=Spent(elapsed, budget.time),
-        consumed=Spent(_consumed(result), budget.samples),
+        consumed=Spent(consumed_in(result), budget.samples),
         exhausted=Untried(spec).exhausted(tried(searched(trials))),
-        extension=extension(result) if _is_over(spec, trials, elapsed) else [],
+        extension=extension(result) if is_over(spec, trials, elapsed) else [],
         without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),
         best=None if best is None else trial_row(spec, best),
         baseline=None if baseline is None else trial_row(spec, baseline),
@@ -190,175 +147,6 @@ def study_report(result: StudyResult) -> StudyReport:
         importance=trust,
         endings=endings(spec, trials),
     )
-
-
-def confirmation(result: StudyResult) -> list[str]:
-    """What training the best again told, in lines."""
-    best, confirmed, trials = result.best_trial, result.confirmed, result.study.get_trials(deepcopy=False)
-    out = [
-        f"trial {number} {_became(trial)} when it was trained again"
-        for number, trial in unusable(trials).items()
-    ]
-    failed: dict[int, list[str]] = {}  # errors of the trainings that were to confirm a trial
-    for trial in trials:
-        if (number := confirms(trial)) is not None and trial.state == TrialState.FAIL:
-            failed.setdefault(number, []).append(trial.user_attrs.get("error", "by another program"))
-    if best is None or confirmed is None:
-        told = [_failures([error for errors in failed.values() for error in errors])] if failed else []
-        return [f"not confirmed, {line}" for line in told + out]
-    out += [f"trial {n} is not among those compared: {_failures(errors)}" for n, errors in failed.items()]
-    value, off = confirmed.value, confirmed.optimism
-    was = f"{abs(off):.3g} too {'good' if off > 0 else 'bad'}" if off else "no better and no worse"
-    lines = [
-        f"trained again with {confirmed.seeds} new seeds: expect {value.value:.6g} "
-        f"({value.low:.6g} to {value.high:.6g}); its value in the search, {best.value:.6g}, "
-        f"was {was}"
-    ]
-    if confirmed.seedless:
-        lines.append(
-            "no seed changed a value: a training has no chance in it, or takes no seed from trial.seed "
-            "(a script: HPSEARCH_SEED)"
-        )
-    if confirmed.ties:
-        others = ", ".join(map(str, confirmed.ties))
-        lines.append(f"a tie with trial{'s' if len(confirmed.ties) > 1 else ''} {others}")
-    later = result.overlooked
-    if later is not None:
-        lines.append(f"trial {later.number} has {later.value:.6g}, which was not confirmed")
-    return lines + out
-
-
-def _failures(errors: Sequence[str]) -> str:
-    return f"{len(errors)} training{'s' * (len(errors) > 1)} failed: {errors[-1]}"
-
-
-def _became(unusable: FrozenTrial) -> str:
-    return "ran out of memory" if unusable.constraints.get("out_of_memory") else "diverged"
-
-
-def audit_of(result: StudyResult) -> list[str]:
-    """What the audit of a study told, in lines; where its space asks for one, also that it drew nobody."""
-    if result.audited is not None:
-        return audit(result.audited)
-    if not result.spec.audit:
-        return []
-    goes_on = any(not trial.state.is_finished() for trial in result.study.get_trials(deepcopy=False))
-    return ["it drew none of the trials that were to stop" + " so far" * goes_on]
-
-
-def audit(found: Audited) -> list[str]:
-    """What the trials told that were to stop and went on, in lines."""
-    stopped = "1 trial that was to stop" if found.ended == 1 else f"{found.ended} trials that were to stop"
-    lost = found.lost
-    if lost is None:
-        told = f"{stopped} went on, beside {found.let_through} let through: too few to say what is lost"
-    else:
-        told = (
-            f"of {stopped}, {lost.count} ended as good as the best one in {found.one_in} of the "
-            f"{found.let_through} let through: {lost.count / lost.of:.0%} lost, "
-            f"{lost.low:.1%} to {lost.high:.1%}"
-        )
-    if found.ended and found.let_through:
-        told += f"; {found.better_than_all or 'none'} better than the best of those"
-    known = [rung for rung in found.rungs if rung.correlation is not None]
-    at = ", ".join(f"{rung.correlation:.2f} at {rung.step:,} ({rung.trials} trials)" for rung in known)
-    ranks = f"rank correlation of rungs with the end: {at}" if at else None
-    return [told, ranks or "rank correlation of rungs with the end: too few trials"]
-
-
-def against(
-    baseline: FrozenTrial | None, best: FrozenTrial, goal: str, confirmed: Confirmed | None = None
-) -> str:
-    """How the best trial compares with the baseline."""
-    assert best.value is not None
-    if confirmed is not None and confirmed.gain is not None:
-        gained = confirmed.gain
-        interval = f"({gained.low:.4g} to {gained.high:.4g})"
-        if gained.low <= 0:
-            return f"no better than the baseline: by {gained.value:.4g} {interval}"
-        return f"better than the baseline by {gained.value:.4g} {interval}"
-    luck = ", and the best trial is not confirmed" if confirmed is None else ""
-    if baseline is None:
-        return f"the space has no baseline to compare with{luck}"
-    state = baseline.state.name.lower()
-    if baseline.value is None or baseline.state != TrialState.COMPLETE:
-        return f"the baseline (trial {baseline.number}) is {state}, so nothing compares{luck}"
-    if baseline.number == best.number:
-        if confirmed is None:
-            return "the baseline itself, which is not confirmed: nothing else that came to its end was better"
-        return "the baseline itself: nothing was better when it was trained again"
-    gain = baseline.value - best.value if goal == "minimize" else best.value - baseline.value
-    than = f"than the baseline ({baseline.value:.6g})"
-    told = f"better {than} by {gain:.4g}" if gain > 0 else f"no better {than}"
-    if confirmed is None:
-        return f"{told}, by values that are not confirmed"
-    return f"{told}, by what the search saw: the baseline was not confirmed"
-
-
-def endings(spec: Spec, trials: Sequence[FrozenTrial]) -> list[Ending]:
-    """The trials that ended early, by why they did: failures first, then the most frequent."""
-    groups: dict[tuple[str, str], list[FrozenTrial]] = {}
-    for trial in trials:
-        if trial.state in ENDED_EARLY:
-            groups.setdefault((trial.state.name.lower(), why_ended(spec, trial)), []).append(trial)
-    found = [
-        Ending(why, state, [t.number for t in alike], alike[-1].user_attrs.get("reason", ""))
-        for (state, why), alike in groups.items()
-    ]
-    return sorted(found, key=lambda ending: (ending.state != "fail", -len(ending.trials)))
-
-
-def why_ended(spec: Spec, trial: FrozenTrial) -> str:
-    """Why a trial ended early, in the few words it shares with those that ended alike."""
-    reason = str(trial.user_attrs.get("reason", "no reason recorded"))
-    if trial.state == TrialState.FAIL:
-        error_class = re.match(r"([A-Za-z_][\w.]*):", reason)
-        return error_class[1] if error_class else reason
-    cause = reason.partition(":")[0]
-    return cause if brackets_of(spec) else re.sub(r"^(pruned by \w+) at .*", r"\1", cause)
-
-
-def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
-    """A trial as a line of a list."""
-    attrs = trial.user_attrs
-    return TrialRow(
-        number=trial.number,
-        state=state_of(trial),
-        value=trial.value,
-        baseline="baseline" in attrs,
-        confirms=confirms(trial),
-        last_step=trial.last_step,
-        trained=None if trial.last_step is None else trained_to(trial),
-        seconds=seconds_of(trial),
-        started=_moment(trial.datetime_start),
-        ended=_moment(trial.datetime_complete),
-        why=why_ended(spec, trial) if trial.state in ENDED_EARLY else None,
-        reason=attrs.get("reason"),
-        params=_params(spec, trial),
-        metrics={
-            name: value
-            for name, value in attrs.items()
-            if name not in OWN_ATTRS and name not in spec.parameters and isinstance(value, int | float)
-        },
-    )
-
-
-def trial_rows(result: StudyResult, *, state: str | None = None, best_first: bool = False) -> list[TrialRow]:
-    """The trials of a study, all or those in one state, by number or the best complete one first.
-
-    Trainings that confirm are no finds of the search: by value they come after its own complete trials.
-    """
-    sign = 1 if result.spec.goal == "minimize" else -1
-    rows = [trial_row(result.spec, trial) for trial in result.study.get_trials(deepcopy=False)]
-    rows = [row for row in rows if state in (None, row.state)]
-    if best_first:  # a pruned trial's value is of another step and does not compare
-        rows.sort(
-            key=lambda row: (
-                *(row.state != "complete", row.confirms is not None, row.value is None),
-                sign * (row.value or 0.0),
-            )
-        )
-    return rows
 
 
 def trial_report(result: StudyResult, number: int) -> TrialReport:
@@ -390,78 +178,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
     )
 
 
-def extension(result: StudyResult) -> list[str]:
-    """The options with which a search that is over goes on: a further target, or twice of each budget."""
-    budget, trials = result.spec.budget, result.study.get_trials(deepcopy=False)
-    if at_target(result.spec, trials) is not None:
-        return ["--target", "VALUE"]
-    found = []
-    if budget.trials is not None:
-        found += ["--trials", str(_doubled(budget.trials, len(searched(trials))))]
-    found += more_time(result)
-    if budget.samples is not None:
-        found += ["--samples", str(_doubled(budget.samples, _consumed(result)))]
-    return found
-
-
-def more_time(result: StudyResult) -> list[str]:
-    """The option that gives a search twice its time; none where that has no limit."""
-    time = result.spec.budget.time
-    return [] if time is None else ["--time", option(_doubled(time, _elapsed(result)))]
-
-
-def more_samples(result: StudyResult) -> list[str]:
-    """The option that gives a search the samples to confirm its winner; none where it has them."""
-    spec, asked = result.spec, Wish.asked(result.spec)
-    samples, last = spec.budget.samples, spec.early_stopping.max
-    if samples is None or last is None or not asked.top:
-        return []
-    needed = max(asked.needs(spec), _consumed(result) + asked.trainings(spec) * last)
-    return ["--samples", str(needed)] if needed > samples else []
-
-
-def _consumed(result: StudyResult) -> int:
-    """The resource that all trials took."""
-    return sum(spent_on(result.spec, trial) for trial in result.study.get_trials(deepcopy=False))
-
-
-def _elapsed(result: StudyResult) -> float:
-    """Seconds searched so far."""
-    return float(result.study.user_attrs.get(ELAPSED, 0.0))
-
-
-def _doubled(budget: Amount, spent: float) -> Amount:
-    """Twice a budget, or as often twice as it takes where more is spent already."""
-    while (budget := 2 * budget) <= spent:
-        pass
-    return budget
-
-
-def _is_over(spec: Spec, trials: Sequence[FrozenTrial], elapsed: float) -> bool:
-    """Whether a search would end at once. By time or samples it ends before the last of them is used."""
-    budget = spec.budget
-    if budget.time is not None and elapsed >= budget.time:
-        return True
-    if not trials or not all(trial.state.is_finished() for trial in trials):
-        return False
-    if budget.time is not None or budget.samples is not None or at_target(spec, trials) is not None:
-        return True
-    return budget.trials is not None and len(searched(trials)) >= budget.trials
-
-
-def _params(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:
-    try:
-        return config_of(spec, trial)
-    except KeyError:  # it waits and has no parameters yet
-        return {}
-
-
 def _kind(parameter: Parameter) -> str:
     if isinstance(parameter, Derived):
         return f"= {parameter.expr}"
     return "searched" if isinstance(parameter, Range | Choice) else "constant"
-
-
-def _moment(moment: datetime | None) -> str | None:
-    """A moment with its time zone; Optuna's are local and naive."""
-    return None if moment is None else moment.astimezone().isoformat(timespec="seconds")

@@ -15,13 +15,13 @@ from ...spaces.stopping import Rungs
 from ...storage.files import driver_running
 from ...storage.states import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
 from ...storage.studies import trial_of
-from ..engine.confirmation import searched
 from ..formatting import counted
-from ..operations.run import StudyResult
 from ..sampling.optuna_samplers import make_sampler
 from ..scheduling import Waiting, promotes
 from ..scheduling.standings import FIXED, SUGGESTED, RungResult, rung_results
 from ..scheduling.study_promotion import promotion_of
+from ..trials.selection import searched
+from .study import StudyResult
 
 # What Optuna's samplers count before they trust their models.
 COUNTED = {"tpe": (TrialState.COMPLETE, TrialState.PRUNED), "gp": (TrialState.COMPLETE,)}

@@ -32,7 +32,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from .optuna_samplers import MANY
+from .distributions import MANY
 
 _GENERATORS = threading.Lock()  # over Python's and numpy's own, which adaptive TPE draws from
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # of all trials: a proposal is not to depend on a clock

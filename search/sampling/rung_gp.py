@@ -29,12 +29,13 @@ from threadpoolctl import ThreadpoolController
 from ...spaces import Choice, Spec
 from ...storage.states import unusable
 from ..scheduling import places_of
+from ..scheduling.observed import decided, value_at
 from ..scheduling.standings import SUGGESTED
+from ..trials.seeds import derived_seed
 from .gaussian_process import Array, GaussianProcess, Indices, log_expected_improvement, standardised
-from .optuna_samplers import AGAIN, ATTEMPTS, WholeSampler, all_refused, derived_seed
 from .tried import Key, Untried, key_of
 from .unit_cube import Cube
-from .view import decided, value_at
+from .whole_sampler import AGAIN, ATTEMPTS, WholeSampler, all_refused
 
 INITIAL = 20  # proposals before the first model
 MODEL_SHARE = 0.85  # of the proposals after that

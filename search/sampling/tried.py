@@ -68,7 +68,7 @@ class Untried:
         return self._is_small and next(self._not_in(taken), None) is None
 
     def _not_in(self, taken: Container[Key]) -> Iterator[dict[str, Any]]:
-        from .optuna_samplers import labelled  # which asks here in turn
+        from .distributions import labelled  # which asks here in turn
 
         space, parameters = self._spec.space, self._spec.parameters
         listed = (labelled(space, parameters, config) for config in space.grid())

@@ -8,22 +8,16 @@ would be without an audit. What it comes to is a result like any other: it may b
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
-from ...spaces.stopping import Rungs
 from ...storage.live import LiveStorage
-from ...storage.states import AUDITED, at_rung, audited_at
-from ..engine.confirmation import searched
-from ..results.audit import Audited, audited
-from ..sampling.optuna_samplers import derived_seed
-from ..sampling.view import value_at
-from . import FEWEST_AUDITED, audited_one_in, expected_cost, expected_saving, places_of
+from ...storage.states import AUDITED, at_rung
+from ..trials.seeds import derived_seed
+from . import FEWEST_AUDITED, audited_one_in, expected_cost, expected_saving
 
 SHARE = 0.03  # of a search's cost, where the space does not say how much
 
@@ -66,23 +60,3 @@ def mark(storage: LiveStorage, trial: FrozenTrial, reason: str) -> None:
     event = f"drawn for the audit, so it goes on to its end; it was to stop: {reason}"
     storage.set_trial_user_attr(trial._trial_id, AUDITED, trial.last_step)
     storage.add_event(trial, event)
-
-
-def outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Audited | None:
-    """What the audit of a study tells; None where none of its trials was in it."""
-    stopping, sign = spec.early_stopping, 1 if spec.goal == "minimize" else -1
-    own = searched(trials)
-    if not isinstance(stopping, Rungs) or not any(AUDITED in trial.user_attrs for trial in own):
-        return None
-    ends = {t.number: sign * t.value for t in own if t.state == TrialState.COMPLETE and t.value is not None}
-    through = [t.number for t in own if audited_at(t) is None and "baseline" not in t.user_attrs]
-    stopped = [
-        ends.get(t.number, math.inf)
-        for t in own
-        if audited_at(t) is not None and (t.number in ends or any(t.constraints.values()))
-    ]
-    rungs = []
-    for step in places_of(spec):
-        there = [(value_at(t, step), ends[t.number]) for t in own if t.number in ends]
-        rungs.append((step, [(sign * value, end) for value, end in there if value is not None]))
-    return audited(stopped, [ends[n] for n in through if n in ends], stopping.eta, rungs)

@@ -15,8 +15,8 @@ from ...spaces import Spec
 from ...spaces.stopping import Rungs
 from ...storage.states import unusable
 from ..formatting import counted
-from ..sampling.view import as_decided
 from . import alike_of, bracket_of_trial, brackets_of, promotes
+from .observed import as_decided
 
 RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
 FIXED = "fixed_params"  # Optuna's attribute for the parameters that a trial was put up with

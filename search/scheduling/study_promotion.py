@@ -18,8 +18,8 @@ from ...spaces.stopping import Rungs
 from ...storage.live import LiveStorage
 from ...storage.states import AT_RUNG, at_rung, audited_at, confirms, unusable
 from ..formatting import counted
-from ..sampling.view import as_decided
 from . import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
+from .observed import as_decided
 from .standings import RUNG, kind_of
 
 GOES_ON, TAKEN_UP = "goes on", "taken up"

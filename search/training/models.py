@@ -12,7 +12,7 @@ from ..trials.document import load_document
 from .run import CONFIG, SUMMARY
 
 if TYPE_CHECKING:
-    from ..operations.run import StudyResult
+    from ..results.study import StudyResult
 
 
 def find_model(
@@ -35,7 +35,7 @@ def find_model(
         return path
     if trial is None and path.is_dir() and (path / CONFIG).is_file():
         return _checkpoints_of_training(path) if checkpoints else _of_training(path)
-    from ..operations.run import open_study
+    from ..results.study import open_study
 
     try:
         study = open_study(run, storage=storage, runs=runs)

@@ -12,7 +12,8 @@ from ...spaces.settings import Execution
 from ..backends.resources import this_machine, threads_on
 from ..backends.worker.channel import Message
 from ..backends.worker.process import TICK_SECONDS, Limits, Worker, environment
-from ..trials.trial import LocalTrial, Report
+from ..trials.reports import Report
+from ..trials.trial import LocalTrial
 
 if TYPE_CHECKING:
     from ..trials.document import Document

@@ -29,11 +29,13 @@ from ...objectives.user.told import changed
 from ...storage.files import file_name
 from ..errors import SearchError, UsageError
 from ..formatting import counted
-from ..trials.document import Document, check, load_document
+from ..trials.document import Document, load_document
+from .checks import check
 
 if TYPE_CHECKING:
     from ...objectives.guides import Ending
-    from ..trials.trial import LocalTrial, Report
+    from ..trials.reports import Report
+    from ..trials.trial import LocalTrial
 
 CONFIG, SUMMARY, LOCK = "config.yaml", "summary.json", ".lock"
 RUNS = Path("trained")
@@ -153,7 +155,8 @@ def _other_files(document: Document) -> Iterator[str]:
 
 def _value(document: Document, trial: LocalTrial) -> float:
     """Run the objective; its failures in words."""
-    from ..trials.trial import as_number, failure_of
+    from ..trials.failures import failure_of
+    from ..trials.trial import as_number
     from .ranks import RanksFailedError, value_of_ranks
 
     try:
@@ -187,7 +190,7 @@ def _value(document: Document, trial: LocalTrial) -> float:
 @contextmanager
 def _room() -> Iterator[None]:
     """Say of files that cannot be written that it is so, and of a full disk that it is one."""
-    from ..trials.trial import is_full
+    from ..trials.failures import is_full
 
     try:
         yield
@@ -212,7 +215,7 @@ def _advice(document: Document, trial: LocalTrial, ended: Ending) -> tuple[str, 
     """The guides' advice after this run and its earlier attempts."""
     from ...objectives.guides import Seen, advice
     from ...storage.files import METRICS
-    from ..trials.trial import look_at
+    from ..trials.reports import look_at
 
     reports = look_at(trial.checkpoint.parent / METRICS)
     seen = Seen(
@@ -232,9 +235,8 @@ def _conclude(
     document: Document, trial: LocalTrial, value: float, seconds: float, left: list[Path], merged: bool
 ) -> Summary:
     """Write the summary; the run is finished when it stands there."""
-    from ...storage.files import METRICS
+    from ...storage.files import METRICS, write
     from ...storage.provenance import versions
-    from ..trials.export import write
 
     folder = trial.checkpoint.parent
     metrics = [METRICS] if (folder / METRICS).exists() else []
@@ -288,7 +290,7 @@ def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> N
 
     A finished run is continued only to merge what was not merged: there is nothing left to train.
     """
-    from ..trials.export import write
+    from ...storage.files import write
     from ..trials.yaml_text import block_of
 
     if force:

@@ -13,7 +13,7 @@ from ...spaces import Spec
 from ...storage.files import METRICS
 from .configuration import config_of, has_config
 from .export import searched_of
-from .trial import Report, look_at
+from .reports import Report, look_at
 
 MOST_IN_A_REASON = 2  # sentences; `hpsearch show --trial` has them all
 ENDINGS: Mapping[str, Ending] = {"diverged": "diverged", "out of memory": "out_of_memory"}

@@ -17,20 +17,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...objectives.base import ObjectiveError
 from ...objectives.catalog import (
     can_share,
     idle_parameters,
     is_built_in,
     known_parameters,
-    metric_problem,
-    missing_file,
-    parameter_problems,
-    sharing_problems,
     training_config,
 )
 from ...objectives.guides import LEARNING, preset_values
-from ...objectives.resolve import check_name
 from ...spaces import Issue, SpaceError, nested
 from ...spaces.document import Places, read, text_of
 from ...spaces.errors import hint
@@ -38,7 +32,6 @@ from ...spaces.presets import from_preset, names_in
 from ...spaces.settings import STRATEGIES, ZERO_STAGE, trackers
 from ...spaces.stopping import LENGTHS, unit_of
 from ..errors import UsageError
-from ..preflight.requirements import missing_strategy, missing_trackers
 
 KEYS = ("objective", "metric", "parameters", "seed", "provenance")
 MORE_KEYS = ("preset", "report_to")  # that no run depends on: a preset's values are among the parameters
@@ -307,33 +300,3 @@ def in_processes(document: Document, processes: int) -> Document:
         raise UsageError(f'--processes: the objective "{document.objective}" trains in one process')
     kept = {name: known for name, known in document.provenance.items() if name != "value"}
     return replace(document, provenance=kept | {"processes_per_trial": processes})
-
-
-def check(document: Document) -> None:
-    """Raise `SpaceError` where the objective does not exist or, built in, refuses parameters.
-
-    So it does where its processes cannot share them, a file that they name is nowhere, or a tracker is not
-    installed.
-    """
-    if lacking := missing_trackers(document.report_to):
-        raise SpaceError(document.places.issue("report_to", told) for told in lacking)
-    if document.processes > 1 and (told := missing_strategy(document.sharing.get("strategy"))):
-        raise SpaceError([document.places.issue("provenance.strategy", told)])
-    if isinstance(document.objective, list):
-        return
-    try:
-        check_name(document.objective)
-    except ObjectiveError as error:
-        raise SpaceError([document.places.issue("objective", str(error))]) from error
-    if told := metric_problem(document.objective, document.metric):
-        raise SpaceError([document.places.issue("metric", told)])
-    values = {"seed": document.seed} | document.parameters
-    problems = parameter_problems(document.objective, values)
-    if document.processes > 1:
-        how = document.sharing.get("strategy", "ddp")
-        problems += sharing_problems(document.objective, values, how)
-    for name, value in document.parameters.items():
-        if told := missing_file(document.objective, name, value):
-            problems.append((name, told))
-    if problems:
-        raise SpaceError(document.issue(name, message) for name, message in problems)

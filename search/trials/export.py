@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +17,8 @@ from ...spaces import Choice, Derived, Range, Spec
 from ...spaces.document import written
 from ...spaces.relations import reads
 from ...storage.states import CONFIRMS_SEED
-from ..sampling.optuna_samplers import derived_seed
 from .configuration import config_of
+from .seeds import derived_seed
 from .yaml_text import block_of
 
 Format = Literal["yaml", "json", "flags"]
@@ -144,22 +143,6 @@ def beyond(content: dict[str, Any], form: Format, folder: Path) -> dict[str, str
         where = ", and no flags" if alone else " too"
         found[file] = f"the trial had a copy of it with these values{where}"
     return found
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all; who may read it stays the same, and a link gives way to it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.part")
-    beside.unlink(missing_ok=True)  # of a process that was killed; or a link, which may lead anywhere
-    try:
-        with beside.open("x", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-        if path.is_file() and not path.is_symlink():
-            shutil.copymode(path, beside)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def _flags(content: dict[str, Any]) -> list[str]:

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import operator
 import os
 import threading
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...objectives.base import NothingReported, ObjectiveError, ScriptError, TrialStopped, as_name, as_step
+from ...objectives.base import TrialStopped, as_name, as_step
 from ...storage.files import CHECKPOINT, METRICS, has_checkpoint, make_folder, opened
+from .reports import Report, recorded
 from .snapshot import Seal
 
-TRACEBACK_LINES = 30
 # What Optuna's trials have beside `suggest_...`.
 OPTUNAS = {"should_prune", "set_user_attr", "user_attrs", "set_system_attr", "study", "distributions"}
-LONGEST_MESSAGE = 500  # letters of it, and of each line of a traceback, that a study keeps
-
-
-@dataclass(frozen=True)
-class Report:
-    """What an objective reported."""
-
-    step: int
-    value: float
-    metrics: dict[str, float]
 
 
 FIXED = {"number", "params", "seed", "checkpoint", "resume_from"}
@@ -197,68 +183,3 @@ def as_number(value: Any, what: str) -> float:
         return float(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{what} {value!r}; it must be a number") from error
-
-
-def failure_of(error: BaseException) -> dict[str, str]:
-    """What the study keeps of an exception. Running out of memory is a kind of its own."""
-    lines = traceback.format_exception(error)
-    tail = "".join(lines).splitlines()[-TRACEBACK_LINES:]
-    name = type(error).__name__
-    message = f"{name}: {error}".strip().rstrip(":")
-    no_memory = isinstance(error, MemoryError) or name == "OutOfMemoryError"
-    no_memory = no_memory or "can't allocate memory" in message  # torch's words on CPU
-    if isinstance(error, ScriptError):
-        kind = "silent" if isinstance(error, NothingReported) else "error"
-        return {"kind": kind, "message": error.message, "traceback": "", "detail": error.detail}
-    if isinstance(error, ObjectiveError):  # our own sentence says it all
-        return {"kind": "error", "message": str(error), "traceback": ""}
-    kind = "memory" if no_memory else "disk" if is_full(error) else "error"
-    first = message.splitlines()[0][:LONGEST_MESSAGE]
-    return {"kind": kind, "message": first, "traceback": "\n".join(line[:LONGEST_MESSAGE] for line in tail)}
-
-
-def is_full(error: BaseException) -> bool:
-    """Whether it says that there is no room on a disk."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def recorded(path: Path) -> list[Report]:
-    """The reports in a trial's file; what is no report, as a kill or a power cut leaves it, is cut off."""
-    return _read(path, cut=True)
-
-
-def look_at(path: Path) -> list[Report]:
-    """The same reports for whoever only reads: the file, which a worker may be writing, stays as it is."""
-    return _read(path, cut=False)
-
-
-def _read(path: Path, *, cut: bool) -> list[Report]:
-    """The whole reports at the beginning of a file, which may be `cut` after them."""
-    reports: list[Report] = []
-    whole = 0
-    try:
-        descriptor = opened(path, os.O_RDWR if cut else os.O_RDONLY)
-    except FileNotFoundError:
-        return []
-    with open(descriptor, "rb") as stream:
-        content = stream.read()
-        for line in content.splitlines(keepends=True):
-            report = _parsed(line)
-            if report is None:
-                break
-            reports.append(report)
-            whole += len(line)
-        if cut and len(content) > whole:
-            os.truncate(descriptor, whole)
-    return reports
-
-
-def _parsed(line: bytes) -> Report | None:
-    if not line.endswith(b"\n"):
-        return None
-    try:
-        record: dict[str, Any] = json.loads(line)
-        step, value = operator.index(record.pop("step")), float(record.pop("value"))
-        return Report(step, value, {name: float(metric) for name, metric in record.items()})
-    except (ValueError, TypeError, KeyError, AttributeError):  # JSON, but no report
-        return None

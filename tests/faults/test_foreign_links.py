@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from hpsearch.search.backends.worker.server import printing_to
 from hpsearch.search.cli.app import app
-from hpsearch.search.trials.export import write
-from hpsearch.search.trials.trial import LocalTrial, look_at, recorded
+from hpsearch.search.trials.reports import look_at, recorded
+from hpsearch.search.trials.trial import LocalTrial
 from hpsearch.storage.connection import DriverConnection
 from hpsearch.storage.files import (
     CHECKPOINT,
@@ -29,6 +29,7 @@ from hpsearch.storage.files import (
     make_folder,
     opened,
     shorten,
+    write,
 )
 from hpsearch.trainer.anew import write_anew
 

@@ -17,7 +17,7 @@ import pytest
 
 from hpsearch.search.backends.worker import process
 from hpsearch.search.errors import SearchError
-from hpsearch.search.trials.trial import recorded
+from hpsearch.search.trials.reports import recorded
 from hpsearch.storage import files
 
 OBJECTIVES = Path(__file__).with_name("objectives.py")

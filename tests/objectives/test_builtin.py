@@ -15,7 +15,8 @@ import torch
 from hpsearch.objectives.base import TrialStopped
 from hpsearch.objectives.catalog import export, known_parameters
 from hpsearch.objectives.gpt import lora, pretrain
-from hpsearch.search.preflight.checks import check_objective, plan_of, warnings
+from hpsearch.search.preflight.checks import check_objective, warnings
+from hpsearch.search.scheduling.plan import plan_of
 from hpsearch.spaces import load
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError

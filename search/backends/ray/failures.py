@@ -8,7 +8,7 @@ from pathlib import Path
 from ray.tune.experiment import Trial
 
 from ...engine.running import Failure
-from ...trials.trial import LONGEST_MESSAGE, TRACEBACK_LINES
+from ...trials.failures import LONGEST_MESSAGE, TRACEBACK_LINES
 
 
 def how_it_ended(trial: Trial) -> Failure:

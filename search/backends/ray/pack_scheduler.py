@@ -18,7 +18,7 @@ from .actor import MESSAGES
 from .schedulers import KeepingScheduler
 
 if TYPE_CHECKING:
-    from .backend import Hooks
+    from .hooks import Hooks
 
 
 class PackScheduler(KeepingScheduler):

@@ -12,7 +12,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 
 if TYPE_CHECKING:
-    from .backend import Hooks
+    from .hooks import Hooks
 
 
 START_SECONDS = 30.0  # for an actor to start, before a trial takes one that others have left

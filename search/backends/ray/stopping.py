@@ -23,9 +23,9 @@ from ray.tune.schedulers import ASHAScheduler, MedianStoppingRule, TrialSchedule
 from ....spaces import Spec
 from ....spaces.stopping import Hyperband, Median, SuccessiveHalving
 from ...errors import UsageError
-from ...sampling.optuna_samplers import hyperband_options, make_pruner
-from ...sampling.view import as_decided
 from ...scheduling import Bracket, brackets_of, promotes
+from ...scheduling.observed import as_decided
+from ...scheduling.pruners import hyperband_options, make_pruner
 from ...scheduling.standings import RUNG, hyperband_bracket
 
 STEP, VALUE = "step", "value"  # what our results call the resource and the metric

@@ -23,7 +23,7 @@ from ....objectives.processes import STRATEGY
 from ....objectives.user.command import signal_name
 from ....storage.files import OUTPUT, shorten
 from ...errors import SearchError, why
-from ..resources import gibibytes
+from ...formatting import gibibytes
 from .channel import Channel, Message, end_session
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 from ....objectives.base import Objective, Trial, TrialStopped
 from ....objectives.catalog import is_built_in
 from ....objectives.processes import meeting, sharing
-from ...trials.trial import failure_of
+from ...trials.failures import failure_of
 from .channel import Channel, Message
 from .process import SILENCE_SECONDS, how_it_ended
 from .server import Server, WorkerTrial, blamed, leave, printing_to

@@ -20,7 +20,9 @@ from ....objectives.catalog import PackedObjective, is_built_in, packed
 from ....objectives.resolve import reports_again, resolve
 from ....objectives.user.output import LOOK_SECONDS
 from ....storage.files import OUTPUT, locked, make_folder, opened
-from ...trials.trial import FolderTrial, Report, as_number, failure_of
+from ...trials.failures import failure_of
+from ...trials.reports import Report
+from ...trials.trial import FolderTrial, as_number
 from .channel import Channel, Message, end_session
 
 RAYS = {"ray.tune", "ray.train", "ray.air"}  # modules by which a function of Ray Tune's reports

@@ -16,9 +16,9 @@ from typing import Any
 from ....objectives.guides import first_range
 from ....spaces import SpaceError, loads
 from ....spaces.checks import BATCH
+from ....spaces.model import TO_FILL
 from ....spaces.stopping import USUAL, Unit, is_length, snake
 from ...errors import UsageError
-from ...preflight.checks import TO_FILL
 from ...trials.yaml_text import one_line, text_of
 from .configs import settings_of_config
 from .fields import Setting, Settings

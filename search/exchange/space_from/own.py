@@ -14,7 +14,7 @@ from pathlib import PurePath
 
 from ....spaces.stopping import snake
 from ....storage.files import CHECKPOINT, CONFIG, METRICS, OUTPUT
-from ...preflight.checks import is_seed
+from ...trials.seeds import is_seed
 from .fields import Setting
 from .origins import Origins, Scope
 from .syntax import called, name_of

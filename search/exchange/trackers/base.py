@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ....spaces.ranges import LARGEST_INTEGER
-from ...trials.trial import Report
+from ...trials.reports import Report
 
 OVER = ("complete", "pruned", "fail")  # states that a run ends in
 PASSING = frozenset({"reason", "error"})  # of what is told about a run, that which a later attempt undoes

@@ -14,9 +14,9 @@ from ....spaces import Spec
 from ....storage.files import METRICS, file_name, trial_folder
 from ....storage.states import AUDITED, CONFIRMS, CONFIRMS_SEED, state_of
 from ....storage.studies import PROVENANCE, folder_in
-from ...engine.driver import Driver, Watcher
+from ...engine.watcher import SearchView, Watcher
 from ...trials.configuration import config_of, has_config
-from ...trials.trial import Report, look_at
+from ...trials.reports import Report, look_at
 from .base import Run
 from .mirror import Mirror
 
@@ -41,13 +41,13 @@ class Tracking:
         started = datetime.fromisoformat(attrs[PROVENANCE]["started"])
         self._group = f"{file_name(self._folder)}-{started:%Y%m%d-%H%M%S}"
 
-    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:
-        self._inner.trial_ended(driver, trial)
+    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None:
+        self._inner.trial_ended(search, trial)
 
-    def tick(self, driver: Driver) -> None:
-        self._show(driver.trials)
+    def tick(self, search: SearchView) -> None:
+        self._show(search.trials)
         self._mirror.tell()
-        self._inner.tick(driver)
+        self._inner.tick(search)
 
     def say(self, message: str) -> None:
         self._inner.say(message)

@@ -17,7 +17,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
 
-from ...trials.export import write
+from ....storage.files import write
 from .base import Run, Tracker, near
 
 HPARAMS = "hparams"  # beside a run's event files, the folder of what its end told

@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from ....objectives.user.command import flat
-from ....storage.files import METRICS
+from ....storage.files import METRICS, write
 from ...trials.document import Document
-from ...trials.export import write
-from ...trials.trial import look_at
+from ...trials.reports import look_at
 from .base import Run
 from .mirror import Mirror
 

@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from ...trials.export import write
+from ....storage.files import write
 from .base import Run, Tracker, near
 
 os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read as it is imported, and by its service

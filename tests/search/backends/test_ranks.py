@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hpsearch.search.sampling.optuna_samplers import derived_seed
+from hpsearch.search.trials.seeds import derived_seed
 from hpsearch.trainer.config.models import PretrainConfig
 from hpsearch.trainer.runs.run import fit
 

@@ -18,9 +18,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search.backends.ray.stopping import TuneHyperband, TunePruner, tune_pruner
 from hpsearch.search.engine.driver import Driver
+from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.errors import UsageError
-from hpsearch.search.sampling.optuna_samplers import make_pruner
 from hpsearch.search.scheduling import brackets_of
+from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.search.scheduling.standings import RUNG, hyperband_bracket
 from hpsearch.spaces import Spec
 from hpsearch.spaces.stopping import METHODS
@@ -395,9 +396,9 @@ def test_what_tune_has_is_tunes(stopping: dict[str, Any], kind: type[BasePruner]
 
 
 class Silence:
-    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None: ...
+    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None:
         raise AssertionError(message)

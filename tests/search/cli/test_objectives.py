@@ -15,7 +15,8 @@ from hpsearch.objectives.base import ObjectiveError
 from hpsearch.objectives.catalog import BUILT_IN, Needs, described
 from hpsearch.search.cli.app import app, exit_code
 from hpsearch.search.preflight import requirements
-from hpsearch.search.preflight.checks import check_objective, load_space
+from hpsearch.search.preflight.checks import check_objective
+from hpsearch.search.preflight.objective import load_space
 from hpsearch.spaces import SpaceError
 from hpsearch.trainer.config.rules import rules
 

@@ -11,7 +11,7 @@ import pytest
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.progress import LineProgress, ending_line, picture, sparkline
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.studies import SPEC, open_live

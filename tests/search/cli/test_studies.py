@@ -23,7 +23,8 @@ from hpsearch.search.cli import screens
 from hpsearch.search.cli.app import app
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.errors import SearchError, UsageError
-from hpsearch.search.results.report import study_report, trial_rows
+from hpsearch.search.results.report import study_report
+from hpsearch.search.results.trials import trial_rows
 from hpsearch.spaces import loads
 from hpsearch.storage import StorageError, files, studies
 

@@ -13,12 +13,13 @@ import pytest
 
 from hpsearch.search.engine import clock as clock_module
 from hpsearch.search.engine import deadline, running
-from hpsearch.search.engine.confirmation import outcome
 from hpsearch.search.engine.driver import Driver
+from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.preflight import simulation as forecast_module
 from hpsearch.search.preflight.simulation import Costs, Training, forecast
-from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.results.confirmation import confirmation_outcome
 from hpsearch.search.scheduling.audit import Draw
+from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
@@ -97,11 +98,11 @@ class Clock:
                 reports = [each for each in reports if each[1] != number]
             heapq.heapify(reports)
 
-    def trial_ended(self, driver: Driver, trial: Any) -> None:
+    def trial_ended(self, search: SearchView, trial: Any) -> None:
         if trial.user_attrs.get("reason", "").startswith("paused at"):
             self.now += self.closing
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None:
         self.said.append(message)
@@ -149,7 +150,7 @@ def test_a_search_ends_on_time_with_a_winner_that_is_confirmed(
     table = clock(2, lambda x: 4.0 if abs(x - 0.3) > 0.1 else 6.0)
     driver = table.search(make_spec(**SPACE | {"early_stopping": stopping}))
     assert 0.95 * TIME <= table.now <= 1.03 * TIME + TICK
-    found = outcome(driver.spec, driver.trials)
+    found = confirmation_outcome(driver.spec, driver.trials)
     assert found is not None and found.seeds >= 2
     assert driver.stop_reason == "the time budget of 600 s is spent, but for the confirmation"
 
@@ -163,7 +164,7 @@ def test_what_has_no_room_is_not_kept_back_nor_said_to_be(
     driver = table.search(
         make_spec(**SPACE | {"early_stopping": stopping, "budget": budget, "confirm": confirm})
     )
-    assert outcome(driver.spec, driver.trials) is None
+    assert confirmation_outcome(driver.spec, driver.trials) is None
     assert driver.stop_reason == "the time budget of 50 s is spent"
     told = {trial.user_attrs.get("reason") for trial in driver.trials}
     assert not any("but for" in (reason or "") for reason in told)
@@ -177,7 +178,7 @@ def test_a_search_ends_on_time_whose_trials_wait_long_for_their_workers(
     table.waits = 3.0
     driver = table.search(make_spec(**SPACE | {"early_stopping": stopping, "budget": {"time": 80.0}}))
     assert 0.95 * 80 <= table.now <= 1.03 * 80 + 0.25
-    found = outcome(driver.spec, driver.trials)
+    found = confirmation_outcome(driver.spec, driver.trials)
     assert found is not None and found.gain is not None
 
 
@@ -194,7 +195,7 @@ def test_a_search_ends_on_time_whose_trials_take_long_to_begin(
     assert 0.9 * seconds <= table.now <= 1.03 * seconds
     own = [t for t in driver.trials if confirms(t) is None and t.state.name == "COMPLETE"]
     assert len(own) >= 2, "the baseline, and one beside it"
-    assert slots * seconds < 60 or outcome(driver.spec, driver.trials) is not None
+    assert slots * seconds < 60 or confirmation_outcome(driver.spec, driver.trials) is not None
     whole = Training(1.5, 0.03, UNITS)
     foreseen = forecast(driver.spec, Costs([whole], whole, slots, 0.0))
     assert foreseen.end == pytest.approx(table.now, rel=0.15)
@@ -242,7 +243,7 @@ def test_a_search_that_was_killed_ends_on_time(
     table.search(spec, until=killed)
     driver = table.search(spec)
     assert 0.95 * TIME <= table.now <= 1.05 * TIME, "of what a killed driver forgets"
-    found = outcome(driver.spec, driver.trials)
+    found = confirmation_outcome(driver.spec, driver.trials)
     assert found is not None and found.seeds >= 2
 
 
@@ -254,7 +255,7 @@ def test_trainings_that_get_slower_end_on_time_all_the_same(
     driver = table.search(make_spec(**SPACE | {"early_stopping": ASHA}))
     assert table.now <= 1.03 * TIME + TICK
     assert all(trial.state.is_finished() for trial in driver.trials)
-    assert outcome(driver.spec, driver.trials) is not None
+    assert confirmation_outcome(driver.spec, driver.trials) is not None
 
 
 @pytest.mark.parametrize(("slow", "confirmed"), [(6.0, 3), (12.0, 1), (20.0, 1)])
@@ -281,7 +282,7 @@ def test_a_confirmation_that_does_not_fit_is_a_smaller_one(
     table = clock(2, lambda x: 4.0 * (slower if x == 0.5 else 1.0) / slower**0.5)
     asked = {"early_stopping": stopping, "budget": {"time": seconds}, "confirm": {"top": 3, "seeds": 3}}
     driver = table.search(make_spec(**SPACE | asked))
-    found = outcome(driver.spec, driver.trials)
+    found = confirmation_outcome(driver.spec, driver.trials)
     assert found is not None and found.gain is not None, "the baseline is among them"
     assert 0.95 * seconds <= table.now <= 1.03 * seconds + TICK
     baseline, other = (Training(0.0, table.seconds(x), UNITS) for x in (0.5, 0.3))
@@ -305,7 +306,7 @@ def test_what_few_trials_leave_of_the_time_confirms_them(
     table = clock(2, lambda x: 4.0)
     asked = {"early_stopping": {"method": "none", "max": UNITS}, "budget": {"trials": trials, "time": TIME}}
     driver = table.search(make_spec(**SPACE | asked))
-    found, whole = outcome(driver.spec, driver.trials), Training(0.0, 4.0, UNITS)
+    found, whole = confirmation_outcome(driver.spec, driver.trials), Training(0.0, 4.0, UNITS)
     foreseen = forecast(driver.spec, Costs([whole], whole, 2, 0.0))
     assert found is not None and found.seeds == foreseen.seeds == 2
     assert foreseen.end == pytest.approx(table.now, rel=0.1) and table.now <= 1.03 * TIME + TICK
@@ -347,7 +348,7 @@ def test_a_search_on_time_has_an_audit(
     assert rest == [driver.stop_reason] * len(rest) and len(rest) <= slots, "who trained when it was over"
     assert sum("audited" in t.user_attrs for t in drawn) >= slots
     assert 0.95 * TIME <= table.now <= 1.03 * TIME + TICK
-    assert outcome(driver.spec, driver.trials) is not None
+    assert confirmation_outcome(driver.spec, driver.trials) is not None
 
 
 def test_no_trial_of_the_audit_goes_on_that_does_not_come_to_its_end(

@@ -23,16 +23,19 @@ from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.run import _conclude, _finished
 from hpsearch.search.cli.screens import next_steps
 from hpsearch.search.engine import clock, lifecycle
-from hpsearch.search.engine.confirmation import chosen, missing, outcome, overlooked
+from hpsearch.search.engine.confirmation import chosen, missing
 from hpsearch.search.engine.confirmation_size import Wish
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Assignment, Failure
+from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.errors import SearchError
-from hpsearch.search.operations.run import open_study
-from hpsearch.search.results.report import confirmation, study_report
-from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.results.confirmation import confirmation_outcome, overlooked
+from hpsearch.search.results.report import study_report
+from hpsearch.search.results.sentences import confirmation
+from hpsearch.search.results.study import open_study
 from hpsearch.search.sampling.view import as_samplers_see_it
 from hpsearch.search.scheduling import expected_cost
+from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.search.scheduling.standings import rung_results
 from hpsearch.search.trials.configuration import config_of
 from hpsearch.search.trials.export import document, render
@@ -56,10 +59,10 @@ class Listener:
         self.ended: list[int] = []
         self.said: list[str] = []
 
-    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None:
+    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None:
         self.ended.append(trial.number)
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None:
         self.said.append(message)
@@ -984,7 +987,7 @@ def test_the_best_train_again_with_the_same_new_seeds(table: Table, make_spec: A
     for assignment, value in zip(again, (0.25, 0.21, 0.9, 0.25, 0.22, 0.9), strict=True):
         driver.complete(assignment.number, value)
     assert driver.ask() is None and driver.finished == 4
-    found = outcome(driver.spec, driver.trials)
+    found = confirmation_outcome(driver.spec, driver.trials)
     assert found is not None and found.winner == 3
     assert found.value.value == pytest.approx(0.215, abs=1e-3)
     assert found.optimism == pytest.approx(0.015, abs=1e-3)
@@ -1032,7 +1035,7 @@ def test_a_search_that_goes_on_confirms_all_with_as_many_seeds(table: Table, mak
     assert driver.ask() is None
     again = [(t.user_attrs["confirms"], t.user_attrs["confirms_seed"]) for t in table.read()[11:]]
     assert again == [(10, 0), (10, 1), (10, 2), (2, 2), (3, 2), (0, 2)]
-    found = outcome(driver.spec, driver.trials)
+    found = confirmation_outcome(driver.spec, driver.trials)
     assert found is not None and found.seeds == 3
     driver = table.driver(make_spec(**CONFIRM | {"budget": {"trials": 5}, "confirm": {"top": 0}}))
     assert driver.ask() is None

@@ -15,13 +15,15 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from hpsearch.search.engine.confirmation import best_of, chosen, missing, searched
+from hpsearch.search.engine.confirmation import chosen, missing
 from hpsearch.search.engine.confirmation_size import Wish
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Failure
 from hpsearch.search.engine.tally import Tally
-from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.sampling.tried import Tried, key_of, tried
+from hpsearch.search.scheduling.pruners import make_pruner
+from hpsearch.search.trials.selection import best_of, searched
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
@@ -35,10 +37,10 @@ RUNGS = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
 class Nobody:
     """A watcher that asks what a line about each trial says, and what a table does."""
 
-    def trial_ended(self, driver: Driver, trial: Any) -> None:
-        assert driver.finished and driver.states and (driver.best is None or driver.best.value is not None)
+    def trial_ended(self, search: SearchView, trial: Any) -> None:
+        assert search.finished and search.states and (search.best is None or search.best.value is not None)
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None: ...
 

@@ -10,7 +10,7 @@ import pytest
 
 from hpsearch.search import run
 from hpsearch.search.errors import SearchError
-from hpsearch.search.preflight.checks import texts_of
+from hpsearch.search.preflight.objective import texts_of
 from hpsearch.storage.studies import SPEC, TEXTS
 
 LINES = "".join(f"line {n} of a small text\n" for n in range(400))

@@ -14,7 +14,8 @@ import pytest
 
 from hpsearch.search.cli.spaces import all_warnings
 from hpsearch.search.preflight import checks
-from hpsearch.search.scheduling import Bracket
+from hpsearch.search.preflight.objective import own_code
+from hpsearch.search.scheduling import Bracket, plan
 from hpsearch.spaces import SpaceError, Spec, loads
 from hpsearch.spaces.document import read
 from hpsearch.trainer.config.models import FINETUNING, LoraConfig, PretrainConfig, TrainConfig
@@ -52,7 +53,7 @@ def found(spec: Spec) -> list[tuple[str, str]]:
 
 
 def test_hyperband_comes_to_what_its_rungs_let_through(make_spec: MakeSpec) -> None:
-    made = checks.plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"trials": 17}))
+    made = plan.plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"trials": 17}))
     assert made.brackets == [Bracket((1, 3), 9 / 17), Bracket((3,), 5 / 17), Bracket((), 3 / 17)]
     assert made.complete == pytest.approx(9 / 9 + 5 / 3 + 3)
     spent = 9 * (1 + 2 / 3 + 6 / 9) + 5 * (3 + 6 / 3) + 3 * 9
@@ -82,19 +83,19 @@ def test_a_rank_above_the_width_of_the_base_is_told(
 
 def test_successive_halving_is_one_bracket_that_may_begin_later(make_spec: MakeSpec) -> None:
     stopping = hyperband(1, 27) | {"method": "asha", "min_early_stopping_rate": 1}
-    made = checks.plan_of(make_spec(early_stopping=stopping, budget={"trials": 9}))
+    made = plan.plan_of(make_spec(early_stopping=stopping, budget={"trials": 9}))
     assert made.brackets == [Bracket((3, 9), 1.0)]
     assert made.complete == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("stopping", [{"method": "none"}, {"method": "median"}])
 def test_no_rungs_no_plan(make_spec: MakeSpec, stopping: dict[str, Any]) -> None:
-    made = checks.plan_of(make_spec(early_stopping=stopping))
+    made = plan.plan_of(make_spec(early_stopping=stopping))
     assert (made.brackets, made.complete, made.saving) == ([], None, None)
 
 
 def test_a_budget_of_time_alone_promises_no_number_of_trials(make_spec: MakeSpec) -> None:
-    made = checks.plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"time": 60}))
+    made = plan.plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"time": 60}))
     assert (made.trials, made.complete) == (None, None)
 
 
@@ -445,13 +446,12 @@ def test_a_search_says_which_code_it_runs(make_spec: MakeSpec, tmp_path: Path, m
     user = getpass.getuser()
     for name in ("mine:train", "mine.py:train"):
         assert (
-            checks.own_code(make_spec(objective=name))
-            == f"each trial runs train() of {tmp_path}/mine.py, as {user}"
+            own_code(make_spec(objective=name)) == f"each trial runs train() of {tmp_path}/mine.py, as {user}"
         )
     command = {"command": ["python", "a b.py", "${args}"]}
     said = f"each trial runs python 'a b.py' '${{args}}' in {tmp_path}, as {user}"
-    assert checks.own_code(make_spec(objective=command)) == said
-    assert checks.own_code(make_spec(**LORA)) is None
+    assert own_code(make_spec(objective=command)) == said
+    assert own_code(make_spec(**LORA)) is None
 
 
 HELPED = {

@@ -15,9 +15,10 @@ from optuna.trial import FrozenTrial
 from hpsearch.search.backends.resources import Room, Share, room_for, share, this_machine
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Failure
+from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.preflight.memory import OWN, SCALE, SURE, Line, Memory, expected_memory
-from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.search.trials.configuration import config_of
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.spaces.samplers import SAMPLERS
@@ -53,9 +54,9 @@ class Listener:
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None: ...
+    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None:
         self.said.append(message)

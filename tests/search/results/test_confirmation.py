@@ -12,8 +12,8 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import create_trial
 from scipy import stats
 
-from hpsearch.search.engine.confirmation import best_of
 from hpsearch.search.results.confirmation import LEVEL, confirmed
+from hpsearch.search.trials.selection import best_of
 from hpsearch.spaces import Spec
 
 VALUES = st.floats(-10, 10, allow_nan=False).map(lambda x: round(x, 3))

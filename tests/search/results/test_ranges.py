@@ -10,7 +10,7 @@ import pytest
 
 from hpsearch.search import StudyResult
 from hpsearch.search.results.ranges import Edge, edges_of
-from hpsearch.search.sampling.optuna_samplers import distributions
+from hpsearch.search.sampling.distributions import distributions
 from hpsearch.spaces import loads
 
 Goal = Literal["minimize", "maximize"]

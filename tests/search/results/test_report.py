@@ -9,7 +9,9 @@ import pytest
 
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.results.confirmation import confirmed
-from hpsearch.search.results.report import against, study_report, trial_report, trial_rows
+from hpsearch.search.results.report import study_report, trial_report
+from hpsearch.search.results.sentences import against
+from hpsearch.search.results.trials import trial_rows
 from hpsearch.storage import StorageError, files, studies
 from hpsearch.storage.states import CONFIRMS
 

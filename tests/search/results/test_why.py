@@ -11,7 +11,7 @@ from hpsearch.search import open_study
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Assignment, Failure
 from hpsearch.search.results.why import Story, story_of
-from hpsearch.search.sampling.optuna_samplers import make_pruner
+from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec
 from hpsearch.storage import StorageError
 from hpsearch.storage.database import open_storage

@@ -16,17 +16,15 @@ from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search.engine.driver import Driver
+from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.errors import SearchError
-from hpsearch.search.sampling.optuna_samplers import (
-    GridSampler,
-    SpaceSampler,
-    derived_seed,
-    distribution,
-    make_pruner,
-    make_sampler,
-    sampler_of,
-    suggest,
-)
+from hpsearch.search.sampling.distributions import distribution, suggest
+from hpsearch.search.sampling.factory import sampler_of
+from hpsearch.search.sampling.grid import GridSampler
+from hpsearch.search.sampling.optuna_samplers import make_sampler
+from hpsearch.search.sampling.space_sampler import SpaceSampler
+from hpsearch.search.scheduling.pruners import make_pruner
+from hpsearch.search.trials.seeds import derived_seed
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.spaces.samplers import SAMPLERS
 from hpsearch.spaces.stopping import METHODS
@@ -65,9 +63,9 @@ DRAWN = [name for name in SAMPLERS if name not in ("grid", "hyperopt-atpe")]
 
 
 class Silence:
-    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None: ...
+    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None:
         raise AssertionError(message)
@@ -239,7 +237,7 @@ def test_a_sampler_that_fails_ends_the_search_with_the_reason(
             raise OverflowError("Range exceeds valid bounds\nand more")
 
     monkeypatch.setattr(
-        "hpsearch.search.sampling.optuna_samplers.make_sampler", lambda spec, seed: Failing(seed)
+        "hpsearch.search.sampling.space_sampler.make_sampler", lambda spec, seed: Failing(seed)
     )
     told = r'^the sampler "random" cannot propose trial 0: OverflowError: Range exceeds valid bounds; another one'
     for _ in range(2):

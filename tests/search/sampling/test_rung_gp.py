@@ -12,7 +12,8 @@ import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
-from hpsearch.search.sampling.optuna_samplers import sampler_of, suggest
+from hpsearch.search.sampling.distributions import suggest
+from hpsearch.search.sampling.factory import sampler_of
 from hpsearch.search.sampling.rung_gp import INITIAL
 from hpsearch.search.scheduling.standings import SUGGESTED
 from hpsearch.spaces import Spec

@@ -12,11 +12,13 @@ from optuna.trial import FrozenTrial
 
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Assignment
-from hpsearch.search.results.report import audit
-from hpsearch.search.sampling.optuna_samplers import make_pruner
-from hpsearch.search.sampling.view import decided
+from hpsearch.search.engine.watcher import SearchView
+from hpsearch.search.results.audit import audit_outcome
+from hpsearch.search.results.sentences import audit
 from hpsearch.search.scheduling import expected_saving
-from hpsearch.search.scheduling.audit import Draw, outcome
+from hpsearch.search.scheduling.audit import Draw
+from hpsearch.search.scheduling.observed import decided
+from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
@@ -28,9 +30,9 @@ TYPES = ("stopping", "promotion")
 
 
 class Silent:
-    def trial_ended(self, driver: Driver, trial: FrozenTrial) -> None: ...
+    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
 
-    def tick(self, driver: Driver) -> None: ...
+    def tick(self, search: SearchView) -> None: ...
 
     def say(self, message: str) -> None: ...
 
@@ -150,7 +152,7 @@ def test_a_search_that_is_killed_at_any_event_audits_the_same(search: Any, kind:
 def test_what_is_told_is_what_the_curves_hold(search: Any, goal: str) -> None:
     one = search("stopping", 0.5, goal=goal, budget={"trials": 60})
     trials = one.run()
-    found = outcome(one.spec, trials)
+    found = audit_outcome(one.spec, trials)
     assert found is not None
     sign = 1 if goal == "minimize" else -1
     ends = [sign * one.value(trial.params["x"], 27) for trial in trials]
@@ -222,7 +224,7 @@ def test_a_trial_that_can_not_be_trained_to_its_end_was_stopped_rightly(search: 
     driver = one.driver()
     number = until_audited(driver)
     driver.report(number, float("nan"), 3, {})
-    found = outcome(one.spec, driver.trials)
+    found = audit_outcome(one.spec, driver.trials)
     assert found is not None
     assert (found.ended, found.lost, found.better_than_all) == (1, None, 0)
     assert not any(decided(driver.trials)[number].constraints), "to samplers it only stopped"

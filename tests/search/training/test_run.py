@@ -21,7 +21,7 @@ from hpsearch.search.cli import main
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.training.run import Summary, train
 from hpsearch.search.trials.document import Document, load_document, override, parse_assignments, with_presets
-from hpsearch.search.trials.trial import Report
+from hpsearch.search.trials.reports import Report
 from hpsearch.trainer.guides.presets import SCENARIOS, weights_of
 
 COUNTING = """\

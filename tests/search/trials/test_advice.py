@@ -16,7 +16,7 @@ from hpsearch.search.cli.app import app
 from hpsearch.search.results.report import study_report, trial_report
 from hpsearch.search.trials.document import load_document
 from hpsearch.search.trials.export import document, render
-from hpsearch.search.trials.trial import look_at, recorded
+from hpsearch.search.trials.reports import look_at, recorded
 from hpsearch.spaces import loads
 from hpsearch.storage.files import METRICS, trial_folder
 

@@ -13,12 +13,12 @@ from ruamel.yaml import YAML
 
 from hpsearch.search import StudyResult, open_study, run
 from hpsearch.search.cli.studies import csv_text
-from hpsearch.search.results.report import trial_rows
-from hpsearch.search.sampling.optuna_samplers import derived_seed
+from hpsearch.search.results.trials import trial_rows
 from hpsearch.search.training.run import train
 from hpsearch.search.trials.configuration import config_of
 from hpsearch.search.trials.document import load_document, override
 from hpsearch.search.trials.export import beyond, document, render
+from hpsearch.search.trials.seeds import derived_seed
 
 OBJECTIVE = """
 def train(trial):

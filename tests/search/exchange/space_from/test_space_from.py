@@ -21,8 +21,8 @@ from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
 from hpsearch.search.exchange.space_from import proposal
 from hpsearch.search.exchange.space_from.shown import goal_of
-from hpsearch.search.operations.run import open_study
 from hpsearch.search.preflight.checks import check_objective
+from hpsearch.search.results.study import open_study
 from hpsearch.spaces import Choice, Constant, Range, SpaceError, Spec, loads
 from hpsearch.spaces.checks import warnings
 

@@ -25,7 +25,7 @@ from hpsearch.search.exchange.trackers.mirror import Mirror, make
 from hpsearch.search.exchange.trackers.tensorboard import events
 from hpsearch.search.preflight import requirements
 from hpsearch.search.preflight.requirements import check_extras
-from hpsearch.search.trials.trial import Report
+from hpsearch.search.trials.reports import Report
 from hpsearch.spaces import SpaceError
 from hpsearch.spaces.settings import TRACKERS
 

@@ -1,0 +1,64 @@
+"""Who is told what happens in a search, and what it may look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from optuna.trial import FrozenTrial
+
+from ...spaces import Spec
+from .running import Running
+
+
+class SearchView(Protocol):
+    """A search that runs, for those who only look at it; `Driver` says what each is."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+    @property
+    def trials(self) -> Sequence[FrozenTrial]: ...
+
+    @property
+    def running(self) -> Mapping[int, Running]: ...
+
+    @property
+    def best(self) -> FrozenTrial | None: ...
+
+    @property
+    def baseline(self) -> FrozenTrial | None: ...
+
+    @property
+    def finished(self) -> int: ...
+
+    @property
+    def states(self) -> Counter[str]: ...
+
+    @property
+    def elapsed(self) -> float: ...
+
+    @property
+    def stop_reason(self) -> str | None: ...
+
+
+class MemoryLimit(Protocol):
+    """What is known of the memory that trials take; `preflight.memory` says how."""
+
+    @property
+    def line(self) -> object: ...
+
+    def learn(self, trials: Sequence[FrozenTrial], /) -> str | None: ...
+
+    def to_json(self) -> Any: ...
+
+
+class Watcher(Protocol):
+    """Is told what happens; shows it to somebody."""
+
+    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
+
+    def tick(self, search: SearchView) -> None: ...
+
+    def say(self, message: str) -> None: ...

@@ -1,0 +1,65 @@
+"""A space's objective: the file that it is in, the texts that it reads, whose code it runs."""
+
+from __future__ import annotations
+
+import shlex
+import traceback
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ...objectives.base import ObjectiveError
+from ...objectives.catalog import fingerprints, known_parameters
+from ...objectives.guides import preset_values
+from ...objectives.resolve import describe, resolve
+from ...spaces import Choice, Constant, SpaceError, Spec, load
+
+
+def load_space(source: str | Path) -> Spec:
+    """The spec of a space file, or of one that ships, with its preset's values; raises `SpaceError`."""
+    return load(source, preset_values)
+
+
+def texts_of(spec: Spec) -> dict[str, str]:
+    """The SHA-256 of each text that trials train on, by its path, as far as it is known."""
+    values: dict[str, list[Any]] = {}
+    for name, parameter in spec.passed.items():
+        if isinstance(parameter, Constant):
+            values[name] = [parameter.value]
+        elif isinstance(parameter, Choice):
+            values[name] = parameter.choices
+    return fingerprints(spec.objective_words, values)
+
+
+def own_code(spec: Spec) -> str | None:
+    """Which code of the user's a search runs, where and as whom, in a sentence; None where it runs none."""
+    folder, user = Path.cwd(), psutil.Process().username()
+    if not isinstance(spec.objective, str):
+        return f"each trial runs {shlex.join(spec.objective.command)} in {folder}, as {user}"
+    if known_parameters(spec.objective) is not None:
+        return None
+    from ...objectives.user.function import find_source
+
+    function = spec.objective.rpartition(":")[2]
+    return f"each trial runs {function}() of {find_source(spec.objective)}, as {user}"
+
+
+def import_objective(spec: Spec) -> None:
+    """Import what the space names, as a worker would; this runs the user's code.
+
+    Raises `SpaceError` where that fails.
+    """
+    if not isinstance(spec.objective, str):
+        return
+    try:
+        resolve(describe(spec.objective), metric=spec.metric)
+    except ObjectiveError as error:
+        raise SpaceError([spec.issue("objective", str(error))]) from error
+    except (Exception, SystemExit) as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{last.filename}:{last.lineno}"
+        if isinstance(error, SyntaxError):
+            place = f"{error.filename}:{error.lineno}"
+        message = f"cannot be imported: {type(error).__name__}: {error} ({place})"
+        raise SpaceError([spec.issue("objective", message)]) from error

@@ -1,0 +1,155 @@
+"""A study as it stands: its trials, its winner, its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.trial import FrozenTrial
+
+from ...spaces import SpaceError, Spec
+from ...storage import StorageError, files, studies
+from ..errors import SearchError
+from ..scheduling.pruners import make_pruner
+from ..trials.configuration import config_of, has_config
+from ..trials.selection import best_of
+from .audit import Audited, audit_outcome
+from .confirmation import Confirmed, confirmation_outcome, overlooked
+
+if TYPE_CHECKING:
+    import pandas
+    from plotly.graph_objects import Figure
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best complete trial."""
+
+    number: int
+    value: float
+    params: dict[str, Any]  # searched, constant and derived values by name
+    folder: Path  # its checkpoint, reports and configuration
+    confirmed: Confirmed | None = None  # what training it again told
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """A study as it stands."""
+
+    name: str
+    study: optuna.Study
+    spec: Spec
+    storage: str = field(repr=False)  # the database's URL, which may hold a password
+    runs: Path  # where the studies of this database keep their files
+    ran: int = 0  # trials that ended in the search that returned this; 0 where it was only opened
+    stop_reason: str | None = None  # why that search ended before its trials were all asked, if it did
+    stopped: bool = False  # by somebody, before its budget was spent: the same search again goes on
+    interrupted: bool = False  # by a signal
+
+    @property
+    def best(self) -> Best:
+        """The winner. Raises `SearchError` while no trial is complete."""
+        trial = self.best_trial
+        if trial is None:
+            raise SearchError(f'no trial of "{self.name}" has run to its end yet, so there is no winner')
+        assert trial.value is not None
+        folder = files.trial_folder(self.runs, self.folder_name, trial.number)
+        return Best(trial.number, trial.value, config_of(self.spec, trial), folder, self.confirmed)
+
+    @property
+    def folder_name(self) -> str:
+        """The name of the study's folder under `runs`."""
+        return studies.folder_in(self.study.user_attrs, self.spec.name)
+
+    @property
+    def best_trial(self) -> FrozenTrial | None:
+        """The winner as Optuna's trial; None while no trial is complete."""
+        confirmed = self.confirmed
+        if confirmed is not None and has_config(self.spec, self._trials[confirmed.winner]):
+            return self._trials[confirmed.winner]
+        return next(iter(best_of(self.spec, self._trials, 1)), None)
+
+    @property
+    def confirmed(self) -> Confirmed | None:
+        """What training the best again told; None where that was not done, or not to an end."""
+        return confirmation_outcome(self.spec, self._trials)
+
+    @property
+    def overlooked(self) -> FrozenTrial | None:
+        """The best of the search, where others were trained again: it came later, or its trainings failed."""
+        return overlooked(self.spec, self._trials)
+
+    @property
+    def audited(self) -> Audited | None:
+        """What came of the trials that were to stop and went on; None where there was none."""
+        return audit_outcome(self.spec, self._trials)
+
+    @property
+    def baseline(self) -> FrozenTrial | None:
+        """The baseline's trial; None where the space has none, or it has not begun."""
+        return next((t for t in self._trials if "baseline" in t.user_attrs), None)
+
+    @property
+    def trials(self) -> pandas.DataFrame:
+        """One row per trial: number, state, value, times, and parameters and attributes under prefixes."""
+        return self.study.trials_dataframe(
+            (
+                "number",
+                "value",
+                "state",
+                "datetime_start",
+                "datetime_complete",
+                "duration",
+                "params",
+                "user_attrs",
+            )
+        )
+
+    @cached_property
+    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+        """Optuna's plotly figures by name; call one to draw it."""
+        from optuna import visualization as plots
+
+        value = self.spec.metric
+        return {
+            "history": lambda: plots.plot_optimization_history(self.study, target_name=value),
+            "curves": lambda: plots.plot_intermediate_values(self.study),
+            "importance": lambda: plots.plot_param_importances(self.study, target_name=value),
+            "parallel": lambda: plots.plot_parallel_coordinate(self.study, target_name=value),
+            "slice": lambda: plots.plot_slice(self.study, target_name=value),
+            "contour": lambda: plots.plot_contour(self.study, target_name=value),
+            "edf": lambda: plots.plot_edf(self.study, target_name=value),
+            "timeline": lambda: plots.plot_timeline(self.study),
+        }
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Versions, commit, backend and start of the study."""
+        found: dict[str, Any] = self.study.user_attrs.get(studies.PROVENANCE, {})
+        return found
+
+    @property
+    def _trials(self) -> list[FrozenTrial]:
+        return self.study.get_trials(deepcopy=False)
+
+
+def open_study(name: str, *, storage: str | None = None, runs: str | Path | None = None) -> StudyResult:
+    """A study that was searched before. Raises `StorageError` where there is none of that name."""
+    found = studies.find_study(name, storage=storage, runs=runs)
+    study = found.study
+    spec = stored_spec(name, study.user_attrs[studies.SPEC])
+    study.pruner = make_pruner(spec)  # Optuna stores none, and only this one knows the brackets
+    study.study_name = spec.name  # the one it was born with, by which the pruner gives out brackets
+    return StudyResult(name, study, spec, found.url, found.runs)
+
+
+def stored_spec(name: str, stored: dict[str, Any]) -> Spec:
+    """The space that a study holds. Raises `StorageError` where it is none."""
+    try:
+        return Spec.from_json(stored)
+    except SpaceError as error:
+        raise StorageError(f'the study "{name}" holds a space that is none: {error.issues[0]}') from error

@@ -1,0 +1,128 @@
+"""The rows of a study's trials, and why they ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from ...spaces import Spec
+from ...storage.states import confirms, seconds_of, state_of, trained_to
+from ..engine.lifecycle import OWN_ATTRS
+from ..scheduling import brackets_of
+from ..trials.configuration import config_of
+from .study import StudyResult
+
+ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """A trial in a list."""
+
+    number: int
+    state: str
+    value: float | None
+    baseline: bool
+    confirms: int | None  # the trial whose configuration it trains again
+    last_step: int | None  # that it reported
+    trained: int | None  # the step that it had come to by then: reports may come late
+    seconds: float | None  # that it trained, in all its attempts
+    started: str | None
+    ended: str | None
+    why: str | None  # it ended early, in few words
+    reason: str | None  # the same as a whole sentence
+    params: dict[str, Any]  # searched, constant and derived by name; empty while it only waits
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Trials that ended early, and alike."""
+
+    why: str
+    state: str
+    trials: list[int]
+    example: str  # the whole reason of the last one
+
+
+def endings(spec: Spec, trials: Sequence[FrozenTrial]) -> list[Ending]:
+    """The trials that ended early, by why they did: failures first, then the most frequent."""
+    groups: dict[tuple[str, str], list[FrozenTrial]] = {}
+    for trial in trials:
+        if trial.state in ENDED_EARLY:
+            groups.setdefault((trial.state.name.lower(), why_ended(spec, trial)), []).append(trial)
+    found = [
+        Ending(why, state, [t.number for t in alike], alike[-1].user_attrs.get("reason", ""))
+        for (state, why), alike in groups.items()
+    ]
+    return sorted(found, key=lambda ending: (ending.state != "fail", -len(ending.trials)))
+
+
+def why_ended(spec: Spec, trial: FrozenTrial) -> str:
+    """Why a trial ended early, in the few words it shares with those that ended alike."""
+    reason = str(trial.user_attrs.get("reason", "no reason recorded"))
+    if trial.state == TrialState.FAIL:
+        error_class = re.match(r"([A-Za-z_][\w.]*):", reason)
+        return error_class[1] if error_class else reason
+    cause = reason.partition(":")[0]
+    return cause if brackets_of(spec) else re.sub(r"^(pruned by \w+) at .*", r"\1", cause)
+
+
+def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
+    """A trial as a line of a list."""
+    attrs = trial.user_attrs
+    return TrialRow(
+        number=trial.number,
+        state=state_of(trial),
+        value=trial.value,
+        baseline="baseline" in attrs,
+        confirms=confirms(trial),
+        last_step=trial.last_step,
+        trained=None if trial.last_step is None else trained_to(trial),
+        seconds=seconds_of(trial),
+        started=_moment(trial.datetime_start),
+        ended=_moment(trial.datetime_complete),
+        why=why_ended(spec, trial) if trial.state in ENDED_EARLY else None,
+        reason=attrs.get("reason"),
+        params=_params(spec, trial),
+        metrics={
+            name: value
+            for name, value in attrs.items()
+            if name not in OWN_ATTRS and name not in spec.parameters and isinstance(value, int | float)
+        },
+    )
+
+
+def trial_rows(result: StudyResult, *, state: str | None = None, best_first: bool = False) -> list[TrialRow]:
+    """The trials of a study, all or those in one state, by number or the best complete one first.
+
+    Trainings that confirm are no finds of the search: by value they come after its own complete trials.
+    """
+    sign = 1 if result.spec.goal == "minimize" else -1
+    rows = [trial_row(result.spec, trial) for trial in result.study.get_trials(deepcopy=False)]
+    rows = [row for row in rows if state in (None, row.state)]
+    if best_first:  # a pruned trial's value is of another step and does not compare
+        rows.sort(
+            key=lambda row: (
+                *(row.state != "complete", row.confirms is not None, row.value is None),
+                sign * (row.value or 0.0),
+            )
+        )
+    return rows
+
+
+def _params(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:
+    try:
+        return config_of(spec, trial)
+    except KeyError:  # it waits and has no parameters yet
+        return {}
+
+
+def _moment(moment: datetime | None) -> str | None:
+    """A moment with its time zone; Optuna's are local and naive."""
+    return None if moment is None else moment.astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,51 @@
+"""Every configuration of a grid, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial
+
+from ...spaces import Spec
+from .distributions import labelled
+from .tried import key_of
+from .whole_sampler import WholeSampler
+
+
+class GridSampler(WholeSampler):
+    """Walks the space's grid in file order, leaving out what the study already has.
+
+    Optuna's own needs a plain product: it knows neither conditions nor constraints, and shuffles on resume.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self._ahead = self._points({})  # the points that may be left; the first of them
+        self._first: dict[str, Any] | None = None
+
+    def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
+        given = self.given(trial)
+        return self.next(study, given) or next(self._points(given), {})
+
+    def next(
+        self, study: optuna.Study, given: Mapping[str, Any] = MappingProxyType({})
+    ) -> dict[str, Any] | None:
+        """The first point of the grid, of those with the given values, that no trial has, as Optuna's labels.
+
+        None where all are taken.
+        """
+        taken = self.tried(study)
+        if given or self._space.limited:  # what is left out now may be let in later
+            return next((labels for labels in self._points(given) if key_of(labels) not in taken), None)
+        if self._first is None or key_of(self._first) in taken:  # what is taken stays so
+            self._first = next((labels for labels in self._ahead if key_of(labels) not in taken), None)
+        return self._first
+
+    def _points(self, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The labels of all points with the given values."""
+        for config in self._space.grid():
+            if all(name in config and config[name] == value for name, value in given.items()):
+                yield labelled(self._space, self._spec.parameters, config)

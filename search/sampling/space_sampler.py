@@ -1,0 +1,145 @@
+"""Optuna's samplers over a space: constraints, priors, and what was tried."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial, TrialState
+
+from ...spaces import Choice, Range, Spec
+from ...spaces.samplers import TPE
+from ..trials.seeds import derived_seed
+from .distributions import MANY, is_conditional
+from .optuna_samplers import make_sampler
+from .tried import Untried, key_of
+from .view import as_samplers_see_it
+from .whole_sampler import AGAIN, ATTEMPTS, WholeSampler, all_refused
+
+MODELLED = 10  # of them by the sampler itself: one that is sure of what is not allowed proposes it again
+
+
+SURE = frozenset({"gp"})  # samplers that always do, whatever their seed, and take seconds
+
+
+# Of the proposals that no model makes: the share drawn around a stated prior, and their spread in ranges.
+_PRIOR_SHARE = {"low": 0.3, "medium": 0.5, "high": 0.7}
+
+
+_PRIOR_SPREAD = {"low": 0.25, "medium": 0.15, "high": 0.08}
+
+
+class SpaceSampler(WholeSampler):
+    """Proposes whole configurations that satisfy the space's conditions and constraints.
+
+    A proposal is made by one of Optuna's samplers, snapped to the space, and thrown away where it violates a
+    constraint, before a trial exists. The inner sampler is built anew for every proposal, seeded from the
+    study's seed and the trial's number: an interrupted search goes on as if it had never stopped.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self._conditional = is_conditional(spec)
+        self._untried = Untried(spec)
+        self._inner = self._make(0)
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        self._inner = self._make(derived_seed(self._spec.search.seed, "sampler", trial.number))
+        self._inner.before_trial(study, trial)
+
+    def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
+        taken, again, known = self.tried(study, trial.number), 0, None
+        given = self.given(trial)
+        modelled = 1 if self._spec.search.sampler in SURE else MODELLED
+        for attempt in range(ATTEMPTS):
+            seed = derived_seed(self._spec.search.seed, "sampler", trial.number, attempt)
+            if attempt >= modelled:
+                self._inner = optuna.samplers.RandomSampler(seed)
+            elif attempt:
+                self._inner = self._make(seed)
+            suggester = self._suggester(study, trial, random.Random(seed), given)
+            labels, broken = self.proposal(suggester, given)
+            if broken is None:
+                if key_of(labels) not in taken:
+                    return labels
+                again, known = again + 1, labels
+                if again > AGAIN:
+                    break
+        if given:
+            return known or labels  # what is wrong with it is told as it begins
+        if left := self._untried.left(taken):
+            return random.Random(seed).choice(left)
+        if known is not None:  # a small space may have no other
+            return known
+        assert broken is not None
+        raise all_refused(broken)
+
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        self._inner.after_trial(study, trial, state, values)
+
+    def _suggester(
+        self, study: optuna.Study, trial: FrozenTrial, rng: random.Random, given: Mapping[str, Any]
+    ) -> Callable[[str, Range | Choice], Any]:
+        """Suggest what is given, and the others from the inner sampler."""
+        study = as_samplers_see_it(study, self._spec, len(self._distributions))
+        relative = self._inner.sample_relative(study, trial, self._relative_space(study, trial))
+
+        def suggest(name: str, parameter: Range | Choice) -> Any:
+            if name in given:
+                return given[name]
+            label: Any = relative.get(name)
+            if name not in relative:
+                label = self._from_prior(parameter, rng)
+                if label is None:
+                    label = self._inner.sample_independent(study, trial, name, self._distributions[name])
+            if isinstance(parameter, Choice):
+                return parameter.value_of(label)
+            return self._space.snap(name, label)
+
+        return suggest
+
+    def _relative_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """What the inner sampler models together.
+
+        TPE would find it by comparing all distributions of all trials; where every trial has every parameter,
+        it is known.
+        """
+        search = self._spec.search
+        if isinstance(search, TPE) and search.multivariate is not False and not self._conditional:
+            space = {name: d for name, d in self._distributions.items() if not d.single()}
+        else:
+            space = self._inner.infer_relative_search_space(study, trial)
+        return {name: _modelled(d) for name, d in space.items()}
+
+    @staticmethod
+    def _from_prior(parameter: Range | Choice, rng: random.Random) -> Any:
+        """A draw near the stated prior, for a stated share of the proposals no model makes; else None."""
+        prior = parameter.prior
+        if prior is None or rng.random() >= _PRIOR_SHARE[prior.confidence]:
+            return None
+        if isinstance(parameter, Choice):
+            return parameter.labels()[parameter.choices.index(prior.at)]
+        log = parameter.log or parameter.factor is not None
+        low, high, at = (math.log(v) if log else float(v) for v in (parameter.min, parameter.max, prior.at))
+        drawn = min(max(rng.gauss(at, _PRIOR_SPREAD[prior.confidence] * (high - low)), low), high)
+        value = min(max(math.exp(drawn) if log else drawn, parameter.min), parameter.max)
+        return round(value) if parameter.is_int else value
+
+    def _make(self, seed: int) -> BaseSampler:
+        return make_sampler(self._spec, seed)
+
+
+def _modelled(distribution: BaseDistribution) -> BaseDistribution:
+    """What a model is told of a distribution: that it is continuous, where it has very many values."""
+    if isinstance(distribution, IntDistribution | FloatDistribution) and distribution.step is not None:
+        low, high = float(distribution.low), float(distribution.high)
+        if (high - low) / distribution.step > MANY:
+            return FloatDistribution(low, high, log=distribution.log)
+    return distribution

@@ -1,0 +1,40 @@
+"""Whether a configuration can be trained here."""
+
+from __future__ import annotations
+
+from ...objectives.base import ObjectiveError
+from ...objectives.catalog import metric_problem, missing_file, parameter_problems, sharing_problems
+from ...objectives.resolve import check_name
+from ...spaces import SpaceError
+from ..preflight.requirements import missing_strategy, missing_trackers
+from ..trials.document import Document
+
+
+def check(document: Document) -> None:
+    """Raise `SpaceError` where the objective does not exist or, built in, refuses parameters.
+
+    So it does where its processes cannot share them, a file that they name is nowhere, or a tracker is not
+    installed.
+    """
+    if lacking := missing_trackers(document.report_to):
+        raise SpaceError(document.places.issue("report_to", told) for told in lacking)
+    if document.processes > 1 and (told := missing_strategy(document.sharing.get("strategy"))):
+        raise SpaceError([document.places.issue("provenance.strategy", told)])
+    if isinstance(document.objective, list):
+        return
+    try:
+        check_name(document.objective)
+    except ObjectiveError as error:
+        raise SpaceError([document.places.issue("objective", str(error))]) from error
+    if told := metric_problem(document.objective, document.metric):
+        raise SpaceError([document.places.issue("metric", told)])
+    values = {"seed": document.seed} | document.parameters
+    problems = parameter_problems(document.objective, values)
+    if document.processes > 1:
+        how = document.sharing.get("strategy", "ddp")
+        problems += sharing_problems(document.objective, values, how)
+    for name, value in document.parameters.items():
+        if told := missing_file(document.objective, name, value):
+            problems.append((name, told))
+    if problems:
+        raise SpaceError(document.issue(name, message) for name, message in problems)

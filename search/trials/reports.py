@@ -1,0 +1,63 @@
+"""Reports of a trial, as its file holds them."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...storage.files import opened
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an objective reported."""
+
+    step: int
+    value: float
+    metrics: dict[str, float]
+
+
+def recorded(path: Path) -> list[Report]:
+    """The reports in a trial's file; what is no report, as a kill or a power cut leaves it, is cut off."""
+    return _read(path, cut=True)
+
+
+def look_at(path: Path) -> list[Report]:
+    """The same reports for whoever only reads: the file, which a worker may be writing, stays as it is."""
+    return _read(path, cut=False)
+
+
+def _read(path: Path, *, cut: bool) -> list[Report]:
+    """The whole reports at the beginning of a file, which may be `cut` after them."""
+    reports: list[Report] = []
+    whole = 0
+    try:
+        descriptor = opened(path, os.O_RDWR if cut else os.O_RDONLY)
+    except FileNotFoundError:
+        return []
+    with open(descriptor, "rb") as stream:
+        content = stream.read()
+        for line in content.splitlines(keepends=True):
+            report = _parsed(line)
+            if report is None:
+                break
+            reports.append(report)
+            whole += len(line)
+        if cut and len(content) > whole:
+            os.truncate(descriptor, whole)
+    return reports
+
+
+def _parsed(line: bytes) -> Report | None:
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record: dict[str, Any] = json.loads(line)
+        step, value = operator.index(record.pop("step")), float(record.pop("value"))
+        return Report(step, value, {name: float(metric) for name, metric in record.items()})
+    except (ValueError, TypeError, KeyError, AttributeError):  # JSON, but no report
+        return None

@@ -1,0 +1,83 @@
+"""Which of a study's trials: those of the search, the best, those that confirm."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+
+from optuna.trial import FrozenTrial, TrialState
+
+from ...spaces import Spec
+from ...storage.states import CONFIRMS_SEED, confirms
+from .configuration import has_config
+
+
+def searched(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials of the search itself."""
+    return [trial for trial in trials if confirms(trial) is None]
+
+
+def best_of(spec: Spec, trials: Iterable[FrozenTrial], count: int) -> list[FrozenTrial]:
+    """So many of the best complete trials of the search, the best first.
+
+    One that another program wrote, and that lacks what the space searches, can be none of them.
+    """
+    sign = 1 if spec.goal == "minimize" else -1
+    complete = {
+        t.number: t for t in searched(trials) if t.state == TrialState.COMPLETE and t.value is not None
+    }
+    while True:
+        best = heapq.nsmallest(count, complete.values(), key=lambda t: (sign * (t.value or 0.0), t.number))
+        foreign = [trial.number for trial in best if not has_config(spec, trial)]
+        if not foreign:
+            return best
+        for number in foreign:
+            del complete[number]
+
+
+def at_target(spec: Spec, trials: Iterable[FrozenTrial]) -> FrozenTrial | None:
+    """The best trial of the search, where it is as good as the budget's target."""
+    target = spec.budget.target
+    best = None if target is None else next(iter(best_of(spec, trials, 1)), None)
+    if target is None or best is None or best.value is None:
+        return None
+    reached = best.value <= target if spec.goal == "minimize" else best.value >= target
+    return best if reached else None
+
+
+def cut_short(trial: FrozenTrial) -> bool:
+    """Whether a training that confirms was ended for want of time: it says nothing, and may be done again."""
+    return trial.state == TrialState.PRUNED and not any(trial.constraints.values())
+
+
+def unusable(trials: Sequence[FrozenTrial]) -> dict[int, FrozenTrial]:
+    """The trials that could not be trained again with every seed, each with a training that tells why."""
+    return {
+        number: trial
+        for trial in trials
+        if (number := confirms(trial)) is not None and any(trial.constraints.values())
+    }
+
+
+def confirming_values(trials: Sequence[FrozenTrial]) -> dict[int, list[float]]:
+    """What each trial that was trained again came to, with the seeds that all had: two at least."""
+    rows: dict[int, dict[int, float]] = {}
+    failed: set[int] = set()
+    for trial in trials:
+        number = confirms(trial)
+        if number is None:
+            continue
+        row, seed = rows.setdefault(number, {}), trial.user_attrs[CONFIRMS_SEED]
+        if trial.state == TrialState.COMPLETE and trial.value is not None:
+            row[seed] = trial.value
+        elif any(trial.constraints.values()):
+            row[seed] = math.inf  # it cannot be trained with every seed
+        elif trial.state.is_finished() and not cut_short(trial):
+            failed.add(number)
+    # One that the time left fewer than two seeds cannot be judged, and keeps none from it.
+    rows = {number: row for number, row in rows.items() if number not in failed and len(row) >= 2}
+    seeds = set.intersection(*(set(row) for row in rows.values())) if rows else set()
+    if len(seeds) < 2:
+        return {}
+    return {number: [row[seed] for seed in sorted(seeds)] for number, row in rows.items()}
