@@ -43,7 +43,8 @@ from optuna.trial import FrozenTrial
 
 from hpsearch.search.preflight.kill_test import LEAVE_SECONDS, Search, all_facts, first_difference, winner
 from hpsearch.search.trials.selection import searched
-from hpsearch.storage.files import driver_lock, study_folder
+from hpsearch.storage.files import study_folder
+from hpsearch.storage.locks import driver_lock
 from hpsearch.storage.states import CONFIRMS_SEED, audited_at, confirms
 
 NAME = "chaos"

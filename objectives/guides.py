@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..trainer.errors import ConfigError
-from ..trainer.guides.advice import Ending, Seen, advise, advise_worse
+from ..trainer.guides.advice import advise, advise_worse
+from ..trainer.guides.evidence import Ending, Seen
 from ..trainer.guides.first_ranges import FirstRange, first_range
 from ..trainer.guides.presets import LEARNING, PRESETS
 from ..trainer.guides.presets import preset_values as values_of

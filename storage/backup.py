@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import StorageError
-from .database import BUSY_SECONDS, check_file, damaged, uri_of
+from .damage import damaged
+from .database import BUSY_SECONDS, check_file, uri_of
 
 PAGES = 2_000  # copied at a time, so that Ctrl-C is heard in between
 

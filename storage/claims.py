@@ -21,7 +21,8 @@ from typing import Self
 
 from . import StorageError
 from .database import uri_of
-from .files import CLAIM, has_trials, locked, opened, study_folder
+from .files import CLAIM, has_trials, opened, study_folder
+from .locks import locked
 
 ID = "hpsearch:id"  # the study's attribute that is its alone, however it is called and wherever it lies
 

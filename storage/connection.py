@@ -21,7 +21,7 @@ import sqlalchemy
 from sqlalchemy import exc
 
 from . import DatabaseUnavailable, Refused, StorageError
-from .database import cause
+from .damage import cause
 
 BUSY_SECONDS = 1.0  # that a write waits for another program's, before the user hears of it
 PAUSE_SECONDS = 1.0  # before the next attempt

@@ -8,15 +8,12 @@ driver and nowhere else: neither the engine nor Optuna's storage has it in its U
 from __future__ import annotations
 
 import os
-import re
-import resource
-import shlex
 import sqlite3
 import tempfile
 import time
 import weakref
-from collections.abc import Container, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Container, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import exc
 
 from . import DatabaseUnavailable, StorageError, UrlError
+from .damage import cause, damaged, give_up, readable, refuse_damage
 from .passwords import hidden
 from .rows import STUDIES, TRIALS, delete_study, drop_leftovers, read_trials
 
@@ -56,13 +54,6 @@ _PATIENCE = {
         "write_timeout": SILENT_SECONDS,
     },
 }
-
-
-# SQLite's kinds of errors: what no waiting mends, and what of that it does all the same. Of a full disk it
-# says that it is full, or has no memory to share.
-_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR")
-_LASTING = (*_DAMAGE, "SQLITE_ERROR")
-_PASSING = ("SQLITE_IOERR_SHM", "SQLITE_IOERR_LOCK", "SQLITE_IOERR_NOMEM", "SQLITE_IOERR_BLOCKED")
 
 
 class WalConnection(sqlite3.Connection):
@@ -188,7 +179,7 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
         # Optuna fills `{SCHEMA_VERSION}` into URLs with str.format, so a brace of the user's is doubled.
         storage = _opened(url.replace("{", "{{").replace("}", "}}"), options, create=create)
     except exc.SQLAlchemyError as error:
-        _refuse_damage(file, error)
+        refuse_damage(file, error)
         if "database is locked" in cause(error):  # SQLite's words
             raise DatabaseUnavailable(cause(error)) from error
         raise StorageError(f"cannot open the database {shown}: {cause(error)}") from error
@@ -200,59 +191,14 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
             f"{optuna.__version__}, which is here: {advice if older else error}"
         ) from error
     except optuna.exceptions.StorageInternalError as error:  # no tables at all
-        _refuse_damage(file, error.__cause__)
+        refuse_damage(file, error.__cause__)
         raise StorageError(
             f"the database {shown} is not one this Optuna can read: {cause(error.__cause__ or error)}"
         ) from error
     if file is not None:
-        sqlalchemy.event.listen(storage.engine, "handle_error", partial(_give_up, file))
+        sqlalchemy.event.listen(storage.engine, "handle_error", partial(give_up, file))
     weakref.finalize(storage, storage.engine.dispose)  # a server would keep its side of the connections
     return storage
-
-
-def _give_up(file: Path, context: sqlalchemy.engine.ExceptionContext) -> None:
-    """Raise `StorageError` where SQLite says what does not pass, in whatever use of the database."""
-    error = context.original_exception
-    if isinstance(error, sqlite3.Error) and _is_of(error, _LASTING) and not _is_of(error, _PASSING):
-        raise StorageError(unusable(file, error)) from error
-
-
-def _refuse_damage(file: Path | None, error: BaseException | None) -> None:
-    """Raise `StorageError` where a file cannot be opened as it is damaged."""
-    original = getattr(error, "orig", None)
-    if file is not None and isinstance(original, sqlite3.Error) and _is_of(original, _DAMAGE):
-        raise StorageError(unusable(file, original)) from error
-
-
-def _is_of(error: sqlite3.Error, kinds: tuple[str, ...]) -> bool:
-    return str(getattr(error, "sqlite_errorname", "")).startswith(kinds)
-
-
-def unusable(file: Path, error: sqlite3.Error) -> str:
-    """That a database cannot be used, why, and how to save what is there."""
-    if not _is_of(error, ("SQLITE_IOERR",)):
-        return damaged(file, str(error))
-    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    writes = _is_of(error, ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_TRUNCATE"))
-    if writes and limit != resource.RLIM_INFINITY:
-        told = f"this shell limits files to {limit:,} bytes (ulimit -f unlimited)"
-    else:
-        told = "hpsearch backup saves what is there, if the disk can be read"
-    return f"the database {file} cannot be read or written: {error}; {told}"
-
-
-def damaged(file: Path, what: str) -> str:
-    """That a database is damaged, and how to save what is there."""
-    words = (
-        ["sqlite3", str(file), ".dump"],
-        ["sed", "s/^ROLLBACK.*/COMMIT;/"],  # it would keep nothing
-        ["sqlite3", f"{file.stem}-saved.db"],
-    )
-    saving = " | ".join(map(shlex.join, words))
-    return (
-        f"the database {file} is damaged: {what}. To save what can be read of it, by SQLite's own program: "
-        f"{saving}"
-    )
 
 
 def _opened(url: str, options: dict[str, Any], *, create: bool) -> optuna.storages.RDBStorage:
@@ -354,8 +300,8 @@ def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
         try:
             _make(file)
         except (OSError, exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-            _refuse_damage(file, error)
-            _refuse_damage(file, error.__cause__)
+            refuse_damage(file, error)
+            refuse_damage(file, error.__cause__)
             why = cause(error.__cause__ or error)
             raise StorageError(f"cannot make the database {file}: {why}") from error
         return
@@ -431,28 +377,3 @@ def _computed(connection: sqlite3.Connection) -> str:
                 if hidden_as:
                     return f'computed column "{column}" of the table "{table}"'
     return ""
-
-
-@contextmanager
-def readable() -> Iterator[None]:
-    """Raise `DatabaseUnavailable` where the database cannot be read or written now."""
-    try:
-        yield
-    except optuna.exceptions.StorageInternalError as error:
-        raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
-    except (exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
-        raise DatabaseUnavailable(cause(error)) from error
-
-
-def cause(error: BaseException) -> str:
-    """What the driver said, on one line."""
-    original = getattr(error, "orig", None) or error
-    arguments: tuple[object, ...] = getattr(original, "args", ())
-    text = str(arguments[1] if len(arguments) == 2 else original).strip()  # PyMySQL's: a number and a text
-    first, *_, last = text.splitlines() * 2
-    line = last if first.endswith(":") else first  # "All failures were:", of a host with several addresses
-    line = re.sub(r"^.*?connection (failed|is bad): ", "", line)
-    line = re.sub(r"^connection to server .* failed: FATAL: +", "", line)
-    if re.match(r'database ".*" does not exist|Unknown database', line):
-        line += "; hpsearch makes the tables in it, not the database"
-    return line

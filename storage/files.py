@@ -11,7 +11,6 @@ runs/<study>/.study                  whose folder it is (`claims.py`)
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -20,8 +19,6 @@ import secrets
 import shutil
 import stat
 import tempfile
-import time
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,9 +28,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
-
-import filelock
-import psutil
 
 from . import StorageError
 
@@ -54,7 +48,6 @@ LONGEST_NAME = 100  # bytes; file systems take 255, an attribute with its artifa
 LONGEST_OUTPUT = 16 << 20  # bytes of what a trial prints, before its middle is cut out
 KEPT_OUTPUT = 1 << 20  # bytes at its beginning and at its end that stay
 REMOVERS = 8  # threads that delete folders side by side
-TIDY_SECONDS = 60.0  # for a guardian to put back what a killed driver left
 _NO_FILE = "it is a pipe, a device or a folder, and no file"
 _LOCK = re.compile(r"\.[0-9a-f]{8}\.(lock|pid)")  # a driver's, on the machine and in the folder it searches
 _ARTIFACTS = {METRICS: "application/jsonl", OUTPUT: "text/plain", CONFIG: "application/json"}
@@ -129,21 +122,6 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if folder.is_symlink():
         raise OSError(errno.ELOOP, "it is a link, which may lead to another's folder", str(folder))
-
-
-def locked(descriptor: int) -> bool:
-    """Hold a lock on an open file that ends with this process; False where another process holds it.
-
-    A file system without locks keeps nobody out.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise
-    return True
 
 
 @contextmanager
@@ -280,113 +258,6 @@ def shorten(output: Path) -> None:
         stream.truncate(KEPT_OUTPUT)
         left_out = size - 2 * KEPT_OUTPUT
         stream.write(b"\n[%d bytes are left out here: the trial printed too much]\n" % left_out + tail)
-
-
-@contextmanager
-def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
-    """Hold the study for one driver. The lock is the operating system's and ends with its process.
-
-    Raises `StorageError` where another driver holds it.
-    """
-    path = _lock_file(url, runs, study)
-    lock = filelock.FileLock(path, timeout=0)
-    owner = _owner_file(path)
-    deadline = time.monotonic() + TIDY_SECONDS
-    while not lock.is_locked:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
-        except filelock.Timeout:
-            pid = _owner(path)
-            if pid is not None and not _lives(pid) and time.monotonic() < deadline:
-                time.sleep(0.1)  # that driver was killed, and somebody is tidying up after it
-                continue
-            raise StorageError(
-                f'another search (process {pid or "unknown"}) is running the study "{study}"; '
-                "wait for it, end it (hpsearch stop), or search under another --name"
-            ) from None
-        except OSError as error:
-            raise StorageError(f"cannot lock the study: {error}") from error
-    try:
-        _write_owner(owner)
-        yield
-    finally:
-        owner.unlink(missing_ok=True)
-        lock.release()  # the empty file stays: deleting it could hand the same lock to two drivers
-
-
-def driver_running(url: str, runs: Path, study: str) -> int | None:
-    """The process that searches the study on this machine now; None where none does."""
-    path = _lock_file(url, runs, study)
-    pid = _owner(path)
-    if pid is None or not _lives(pid):
-        return None
-    try:
-        with filelock.FileLock(path, timeout=0):
-            return None  # the driver was killed and left its number behind
-    except OSError:  # it is held, or cannot be looked at: another user's
-        return pid
-
-
-@contextmanager
-def tidying(url: str, runs: Path, study: str) -> Iterator[bool]:
-    """Hold the study that a killed driver left; whether that could be, and no other driver has it by now."""
-    path = _lock_file(url, runs, study)
-    lock = filelock.FileLock(path, timeout=0)
-    try:
-        lock.acquire()
-    except (filelock.Timeout, OSError):
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        _owner_file(path).unlink(missing_ok=True)
-        lock.release()
-
-
-def _write_owner(path: Path) -> None:
-    """Write this process's number. A link of that name may be anybody's, and is replaced, not followed."""
-    try:
-        path.unlink(missing_ok=True)  # of a driver that was killed
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-        with open(descriptor, "w") as stream:
-            stream.write(str(os.getpid()))
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _owner_file(lock: Path) -> Path:
-    return lock.with_suffix(".pid")
-
-
-def _owner(lock: Path) -> int | None:
-    """The process that holds the lock, or held it when it was killed.
-
-    A driver writes it once it has the lock, and removes it before it lets go.
-    """
-    try:
-        with open(opened(_owner_file(lock), os.O_RDONLY)) as stream:
-            return int(stream.read(20))
-    except (OSError, ValueError):
-        return None
-
-
-def _lives(pid: int) -> bool:
-    """Whether there is such a process; one that nobody has waited for since its end is none."""
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
-
-
-def _lock_file(url: str, runs: Path, study: str) -> Path:
-    from .database import sqlite_file
-
-    name = f"{zlib.crc32(study.encode()):08x}.lock"
-    file = sqlite_file(url)
-    file = file and file.resolve()  # one lock, whichever link the file was reached by
-    return file.with_name(f".{file.name}-{name}") if file else study_folder(runs, study) / f".{name}"
 
 
 class RunsArtifactStore:

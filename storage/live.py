@@ -12,20 +12,19 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 import optuna
 import sqlalchemy
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import exc
 
 from . import DatabaseUnavailable, Refused, StorageError
 from .connection import DriverConnection
-from .database import cause, readable
+from .damage import cause, readable
+from .in_memory import StudyInMemory
 from .rows import (
     STUDIES,
     STUDY_SYSTEM,
@@ -39,7 +38,6 @@ from .rows import (
     write_attrs,
     write_trial,
 )
-from .states import EVENTS
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,6 @@ class Command:
         return cls(stored)
 
 
-REVIVED = "hpsearch:revived"  # how often a trial that had ended was put up again, for caches to notice
 COMMAND = "hpsearch:command:"  # and something unique: the study's attribute that holds one
 
 
@@ -74,7 +71,7 @@ class _Changed(Exception):
     """Others changed the study since we last looked."""
 
 
-class LiveStorage(optuna.storages.InMemoryStorage):
+class LiveStorage(StudyInMemory):
     """One study of a database, held in memory by its only writer.
 
     `born` is the name the study began with, by which samplers and pruners know it however it is called now.
@@ -89,127 +86,28 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         born: str | None = None,
         identity: str | None = None,
     ) -> None:
-        super().__init__()
+        row = database.get_study_id_from_name(name)
+        super().__init__(database.get_study_directions(row), born or name)
         self._database = database
         self.name = name  # in the database
         self._identity = identity
-        self._row = database.get_study_id_from_name(name)  # the study's primary key
+        self._row = row  # the study's primary key
         self._connection = DriverConnection(database.engine, self._row)
         self.largest_step = largest_step(database.engine)
         self._written: dict[int, Written] = {}
-        self._open: set[int] = set()  # numbers of trials that may still change
-        self._changed: set[int] = set()  # numbers of trials that did since the last flush
         self._unsure = False  # whether the last flush was written: its answer was lost
         self._version: int | None = None  # of the file, when it held what we know of the study
-        self.changes = 0  # of trials, so far: what was made of them holds while it stays the same
-        self._last_change: dict[int, int] = {}  # of each trial, by its number; who changed last is the last
         self._news: list[str] = []
         self._refused: dict[int, str] = {}  # trials that are here as the database has them, and why
         self._set_back: set[int] = set()  # those of which the database has not taken their end since
         self._early: list[Command] = []  # asked of this process while it began
         self._study_user: dict[str, Any] = {}  # what the database holds of the study
         self._study_system: dict[str, Any] = {}
-        self._study = self.create_new_study(database.get_study_directions(self._row), born or name)
         try:
             self._load()
         except BaseException:
             self.close()
             raise
-
-    # Optuna's storage interface, where it differs from memory
-
-    def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> int:
-        if self._studies:
-            raise StorageError("a live storage holds one study")
-        return super().create_new_study(directions, study_name)
-
-    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        trial_id = super().create_new_trial(study_id, template_trial)
-        number = self.get_trial_number_from_id(trial_id)
-        self._open.add(number)
-        self._note_change(number)
-        return trial_id
-
-    def _set_trial(self, trial_id: int, trial: FrozenTrial) -> None:
-        super()._set_trial(trial_id, trial)  # all that changes a trial ends here
-        self._note_change(trial.number)
-
-    def _note_change(self, number: int) -> None:
-        self._changed.add(number)
-        self.changes += 1
-        self._last_change.pop(number, None)
-        self._last_change[number] = self.changes
-
-    def set_trial_state_values(
-        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
-    ) -> bool:
-        changed = super().set_trial_state_values(trial_id, state, values)
-        trial = self._get_trial(trial_id)
-        begun, ended = trial.datetime_start, trial.datetime_complete
-        if begun and ended and ended < begun:  # the clock was set back; no trial ends before it begins
-            trial.datetime_complete = begun
-        return changed
-
-    def suspend(self, number: int) -> None:
-        """Put a running trial back among the waiting ones; it keeps its parameters and reports."""
-        trial_id = self.trial_id(number)
-        self.set_trial_state_values(trial_id, TrialState.WAITING)
-        self._expect_waiting()
-
-    def revive(self, number: int, forget: Iterable[str]) -> None:
-        """Let a trial that has ended wait to be tried again, without the user attributes to `forget`."""
-        trial_id = self.trial_id(number)
-        trial = copy.copy(self._get_trial(trial_id))
-        trial.state, trial.values, trial.datetime_complete = TrialState.WAITING, None, None
-        reason = trial.user_attrs.get("reason", "by another program")
-        trial.user_attrs = {k: v for k, v in trial.user_attrs.items() if k not in set(forget)}
-        self._set_trial(trial_id, trial)
-        self.add_event(trial, f"tried again, as was asked; it had failed: {reason}")
-        self._open.add(number)
-        self._expect_waiting()
-        self.set_study_user_attr(self._study, REVIVED, self.attrs.get(REVIVED, 0) + 1)
-
-    def forget(self, number: int, attr: str) -> None:
-        """Remove a user attribute of a trial."""
-        trial_id = self.trial_id(number)
-        trial = copy.copy(self._get_trial(trial_id))
-        trial.user_attrs = {k: v for k, v in trial.user_attrs.items() if k != attr}
-        self._set_trial(trial_id, trial)
-
-    def add_event(self, trial: FrozenTrial, event: str) -> None:
-        """Add to what happened to a trial on its way, in words."""
-        self.set_trial_user_attr(trial._trial_id, EVENTS, [*trial.user_attrs.get(EVENTS, ()), event])
-
-    def _expect_waiting(self) -> None:
-        # Optuna remembers where the first waiting trial stood, and expects none to come before it.
-        self._prev_waiting_trial_number[self._study] = 0
-
-    @property
-    def born(self) -> str:
-        """The name that the study began with."""
-        return self.get_study_name_from_id(self._study)
-
-    def trial_id(self, number: int) -> int:
-        """The key of a trial in memory."""
-        return self.get_trial_id_from_study_id_trial_number(self._study, number)
-
-    @property
-    def trials(self) -> Sequence[FrozenTrial]:
-        """All trials as they are now, in order of number; not to be changed. No copy: it goes with them."""
-        return self._studies[self._study].trials
-
-    def changed_since(self, changes: int) -> list[FrozenTrial]:
-        """The trials that changed after there had been so many changes, so that nobody looks at all again.
-
-        A trial that changes is another object.
-        """
-        latest = reversed(self._last_change.items())
-        return [self.trials[number] for number, _ in takewhile(lambda one: one[1] > changes, latest)]
-
-    @property
-    def attrs(self) -> dict[str, Any]:
-        """The study's user attributes; not to be changed."""
-        return self.get_study_user_attrs(self._study)
 
     # The database
 
@@ -468,14 +366,3 @@ class LiveStorage(optuna.storages.InMemoryStorage):
         write_attrs(connection, STUDY_USER, key, user, self._study_user)
         write_attrs(connection, STUDY_SYSTEM, key, system, self._study_system)
         return user, system
-
-
-def changed_since(study: optuna.Study, changes: int) -> tuple[Sequence[FrozenTrial], int]:
-    """The trials of a study that changed after so many changes, and how many changes there are by now.
-
-    Of a study in another storage all trials, each time.
-    """
-    storage = study._storage
-    if isinstance(storage, LiveStorage):
-        return storage.changed_since(changes), storage.changes
-    return study._get_trials(deepcopy=False), 0

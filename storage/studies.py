@@ -35,7 +35,8 @@ from .attributes import (
 )
 from .claims import ID as ID
 from .claims import Claim, Owner, claim_new
-from .database import open_storage, readable, resolve_url
+from .damage import readable
+from .database import open_storage, resolve_url
 from .files import copied_files, has_files, has_trials, remove_folder, runs_folder, study_folder
 from .live import COMMAND, Command, LiveStorage
 from .rows import STUDIES, STUDY_SYSTEM, STUDY_USER, TRIALS, insert_study, write_attrs

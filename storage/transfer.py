@@ -21,8 +21,10 @@ from sqlalchemy.dialects import mysql
 
 from . import StorageError
 from .claims import ID, claim_new
-from .database import cause, open_storage, sqlite_file
-from .files import copied_files, driver_lock, has_files, study_folder
+from .damage import cause
+from .database import open_storage, sqlite_file
+from .files import copied_files, has_files, study_folder
+from .locks import driver_lock
 from .passwords import hidden
 from .rows import STUDIES, STUDY_USER, TRIALS, belongs, drop_leftovers, study_tables, write_attrs
 from .studies import FOLDER, folder_of, load_study, study_keys

@@ -140,8 +140,8 @@ def _trial(found: Found, number: int) -> FrozenTrial:
 def _told(found: Found, what: str, trial: int | None = None) -> bool:
     """Tell the search that runs the study; False where none does. Raises `SearchError` without an answer."""
     from ...storage.database import sqlite_file
-    from ...storage.files import driver_running
     from ...storage.live import Command
+    from ...storage.locks import driver_running
     from ...storage.studies import command
 
     here = driver_running(found.url, found.runs, found.folder)
@@ -171,9 +171,10 @@ def _nobody(found: Found) -> str:
 def _alone(found: Found, action: Callable[[LiveStorage], None]) -> None:
     """Change a study that nobody searches."""
     from ...storage.attributes import readable_rows
-    from ...storage.database import open_storage, readable
-    from ...storage.files import driver_lock
+    from ...storage.damage import readable
+    from ...storage.database import open_storage
     from ...storage.live import LiveStorage
+    from ...storage.locks import driver_lock
 
     name = found.study.study_name
     with driver_lock(found.url, found.runs, found.folder):

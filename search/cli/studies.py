@@ -38,14 +38,14 @@ def list_studies(
 
     Example: hpsearch list --storage hpsearch.db
     """
-    from ...storage import database, files, studies
+    from ...storage import database, files, locks, studies
     from ...storage.passwords import hidden
 
     url = database.resolve_url(storage)
     summaries = studies.summaries(database.open_storage(url))
     found = [_with_winner(study, storage, runs) if study.confirming else study for study in summaries]
     folder = files.runs_folder(url, runs)
-    searching = {s.name: files.driver_running(url, folder, s.folder) if s.folder else None for s in found}
+    searching = {s.name: locks.driver_running(url, folder, s.folder) if s.folder else None for s in found}
     if as_json:
         common.print_json([asdict(study) | {"searching": searching[study.name]} for study in found])
         return
@@ -247,7 +247,7 @@ def delete(
     """
     if not yes and not _can_ask():
         raise UsageError("there is no terminal to ask at; --yes deletes without asking")
-    from ...storage import DatabaseUnavailable, StorageError, claims, database, files, studies
+    from ...storage import DatabaseUnavailable, StorageError, claims, database, files, locks, studies
 
     url = database.resolve_url(storage)
     opened, folder = database.open_storage(url), files.runs_folder(url, runs)
@@ -269,12 +269,12 @@ def delete(
         keep_files = True
         common.say(f"{place} stays: it is another study's")
     files_too = place.is_dir() and not keep_files
-    with files.driver_lock(url, folder, kept):
+    with locks.driver_lock(url, folder, kept):
         pass  # refused before it asks; not held while it waits for the answer
     if not yes and not typer.confirm(harmless(f"Delete {what}{f' and {place}' * files_too}?"), err=True):
         common.say("nothing was deleted")
         raise typer.Exit(1)
-    with files.driver_lock(url, folder, kept):
+    with locks.driver_lock(url, folder, kept):
         studies.delete_study(opened, study, claim if files_too else None)
     left = files.why_left(place) if files_too else None
     common.say(f"deleted {what}{f' and {place}' * (files_too and left is None)}")

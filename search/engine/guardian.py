@@ -19,7 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from ...storage.files import remove_folder, tidying
+from ...storage.files import remove_folder
+from ...storage.locks import tidying
 
 MARK = "HPSEARCH_SEARCH"  # in the environment of all that a search starts
 TEMPORARY = "hpsearch-"  # and the process, in the names of temporary folders

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...objectives.resolve import describe
 from ...spaces import SpaceError, Spec, differences
-from ...storage import StorageError, database, files, provenance, rows, studies
+from ...storage import StorageError, database, files, locks, provenance, rows, studies
 from ...storage.connection import BUSY_SECONDS, patiently
 from ..backends import make_backend
 from ..engine.driver import Driver
@@ -73,7 +73,7 @@ def run(
     kept = claim.kept
     if kept != name:
         watcher.say(f"the files of this study are in {claim.folder}")
-    with claim, files.driver_lock(url, folder, kept), guarded(url, folder, name, kept=kept):
+    with claim, locks.driver_lock(url, folder, kept), guarded(url, folder, name, kept=kept):
         if not claim.take():
             raise StorageError(f"{claim.folder} was taken by another study; the same command takes another")
         about = _about(spec, backend, worker_backend.threads)

@@ -8,13 +8,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...spaces import Spec
+from ...spaces.stopping import Median, NoStopping, Percentile, Rungs
 from ..backends.resources import this_machine
 from ..engine.confirmation_size import SHARE, Wish
 from ..formatting import counted, duration, gibibytes, option
 from ..scheduling import promotes
 from .measure import Measured, Probe
 from .memory import Expected
-from .simulation import MODEL_AFTER, Costs, Forecast, Training, assumed, forecast
+from .simulated import Costs, Forecast, Training
+from .simulation import MODEL_AFTER, forecast
 
 FEWEST_TRAININGS = 5  # whole ones, that compare anything
 ALONE = "one trial comes to its end, and there is nothing to compare it with"
@@ -231,3 +233,19 @@ def _about_memory(spec: Spec, measured: Measured) -> Iterator[str]:
     if limit is not None and measured.memory > limit * measured.pack:
         taken = gibibytes(measured.memory / measured.pack)
         yield f"a trial took {taken}, above max_memory of {gibibytes(limit)}"
+
+
+def assumed(spec: Spec) -> str:
+    """What is assumed of trials' losses, in a sentence."""
+    stopping = spec.early_stopping
+    match stopping:
+        case Rungs():
+            return f"about one in {stopping.eta} passes a rung, and more of those that a model proposes"
+        case Median():
+            return "half of the trials stop at the first report at which they are compared"
+        case Percentile():
+            stopped = f"{100 - stopping.percentile:g} % of the trials"
+            return f"{stopped} stop at the first report at which they are compared"
+        case NoStopping():
+            return "every trial runs to its end"
+    return f"nobody knows whom {stopping.method} stops, so here every trial runs to its end"

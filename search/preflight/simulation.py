@@ -17,14 +17,14 @@ import statistics
 import time
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from ...spaces import Choice, Spec
 from ...spaces.samplers import CMAES, GP, TPE, HyperoptAnneal, HyperoptATPE, HyperoptTPE, RungGP
-from ...spaces.stopping import Median, NoStopping, Percentile, Rungs
+from ...spaces.stopping import Median, Percentile, Rungs
 from ..engine.confirmation_size import Wish
 from ..engine.costs import span
 from ..engine.deadline import CLOSING, LATE, SPARE
@@ -38,80 +38,13 @@ from ..scheduling import (
     promotes,
 )
 from ..scheduling.audit import Draw
+from .simulated import Costs, Forecast, Move, Reached, Training, reported_at
 
 RUNS = 15
 LONGEST = 3.0  # seconds that all of them may take, after the first
 # Trials that a sampler draws before its model begins.
 MODEL_AFTER = {TPE: 10, GP: 10, RungGP: 20, CMAES: 1, HyperoptTPE: 20, HyperoptATPE: 1, HyperoptAnneal: 1}
 MOST_TRIALS = 1000  # that are simulated; of a longer search the rest goes on alike
-
-
-@dataclass(frozen=True)
-class Training:
-    """What a training of a configuration takes, in seconds: to begin, for each unit; and its units."""
-
-    setup: float
-    per_unit: float
-    units: int
-    every: float = math.inf  # from one report to the next
-    grid: int = 1  # units from one report to the next
-
-    @property
-    def seconds(self) -> float:
-        """To its end."""
-        return self.setup + self.per_unit * self.units
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What a search costs here."""
-
-    trainings: Sequence[Training]  # of random configurations
-    baseline: Training | None
-    slots: int  # trials at a time
-    startup: float  # seconds until the first worker trains
-    leaving: float = 0.0  # seconds from the last training to the end of the command
-    keeps: bool = True  # whether trials leave checkpoints, from which those that paused go on
-    ranked: bool = False  # whether the best trainings come first, for what they cost has to do with it
-    ask: Callable[[int], float] = lambda number: 0.0  # seconds that the proposal of a trial takes
-
-
-@dataclass
-class Reached:
-    """Trials that came to a step."""
-
-    step: int
-    trials: int = 0
-    first: float | None = None  # seconds after the start
-    last: float | None = None
-
-    def add(self, now: float, trials: int = 1) -> None:
-        """One more, or several, which come there now."""
-        self.trials += trials
-        self.first = now if self.first is None else min(self.first, now)
-        self.last = now if self.last is None else max(self.last, now)
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What becomes of a search, in seconds after its start."""
-
-    trials: int  # that begin
-    reached: list[Reached]  # the rungs, and the end of a training
-    search: float  # its end
-    by: str  # what ends it: trials, time or samples
-    audited: int  # trials that go on to their end though they would have stopped
-    auditing: float  # seconds of that after the search; 0 where they go on during it
-    confirms: int  # trainings that confirm the best
-    seeds: int  # with which each of them trains
-    confirmation: float  # seconds of it
-    end: float  # of all
-    ends: tuple[float, float]  # the earliest and the latest of the searches that were simulated
-
-    @property
-    def complete(self) -> int:
-        """Trials that come to their end."""
-        return self.reached[-1].trials
 
 
 def forecast(spec: Spec, costs: Costs, seed: int = 0) -> Forecast:
@@ -125,43 +58,6 @@ def forecast(spec: Spec, costs: Costs, seed: int = 0) -> Forecast:
     longer = max(1.0, middle.trials / MOST_TRIALS)  # than was simulated: luck evens out
     ends = [middle.end + (each.end - middle.end) / math.sqrt(longer) for each in found]
     return replace(middle, ends=(min(ends), max(ends)))
-
-
-def assumed(spec: Spec) -> str:
-    """What is assumed of trials' losses, in a sentence."""
-    stopping = spec.early_stopping
-    match stopping:
-        case Rungs():
-            return f"about one in {stopping.eta} passes a rung, and more of those that a model proposes"
-        case Median():
-            return "half of the trials stop at the first report at which they are compared"
-        case Percentile():
-            stopped = f"{100 - stopping.percentile:g} % of the trials"
-            return f"{stopped} stop at the first report at which they are compared"
-        case NoStopping():
-            return "every trial runs to its end"
-    return f"nobody knows whom {stopping.method} stops, so here every trial runs to its end"
-
-
-def _told(training: Training, step: int) -> int:
-    """When a training tells that it has come to a step: at its next report, or at its end."""
-    return min(math.ceil(step / training.grid) * training.grid, training.units)
-
-
-@dataclass(order=True)
-class _Move:
-    """A trial on its way from one step to another, where it is at a time."""
-
-    at: float
-    number: int
-    begun: int = field(compare=False)
-    step: int = field(compare=False)
-    training: Training = field(compare=False)
-
-    def done(self, now: float) -> float:
-        """The units that it has done by then."""
-        whole = self.step - self.begun
-        return min(max(0.0, whole - (self.at - now) / self.training.per_unit), whole)
 
 
 class _Simulation:
@@ -182,7 +78,7 @@ class _Simulation:
         rungs = {rung for bracket in self._brackets for rung in bracket.rungs}
         steps = sorted(rung for rung in rungs if rung < self._units)
         first = min([*steps, self._units])
-        to_first = (each.setup + each.per_unit * _told(each, first) for each in costs.trainings)
+        to_first = (each.setup + each.per_unit * reported_at(each, first) for each in costs.trainings)
         self._first = statistics.fmean(to_first)  # seconds until a new trial is at its first rung
         self._reached = {step: Reached(step) for step in (*steps, self._units)}
         self._of: dict[int, Training] = {}
@@ -196,7 +92,7 @@ class _Simulation:
         self._kinds: dict[int, tuple[Any, ...]] = {}
         self._complete: list[tuple[float, int]] = []  # losses and numbers
         self._consumed = 0
-        self._heap: list[_Move] = []
+        self._heap: list[Move] = []
         self._now = 0.0
         self._times = 1.0  # as many trials as are simulated
         most = most_trials(spec)
@@ -434,15 +330,17 @@ class _Simulation:
     def _next(self, number: int, at: int) -> int:
         """The next step at which a trial is compared, or its end."""
         training = self._of[number]
-        return next((_told(training, stop) for stop in self._stops(number) if at < stop), training.units)
+        return next(
+            (reported_at(training, stop) for stop in self._stops(number) if at < stop), training.units
+        )
 
     def _go(self, number: int, at: int, now: float) -> None:
         """Let a trial train to the next step at which it is compared, or to its end."""
         training = self._of[number]
         step = self._next(number, at)
-        heapq.heappush(self._heap, _Move(now + training.per_unit * (step - at), number, at, step, training))
+        heapq.heappush(self._heap, Move(now + training.per_unit * (step - at), number, at, step, training))
 
-    def _arrive(self, move: _Move, now: float) -> None:
+    def _arrive(self, move: Move, now: float) -> None:
         ended = move.step >= move.training.units
         self._at[move.number] = move.step
         if move.number not in self._audit:
@@ -456,7 +354,7 @@ class _Simulation:
         elif self._goes_on(move, now):
             self._go(move.number, move.step, now)
 
-    def _goes_on(self, move: _Move, now: float) -> bool:
+    def _goes_on(self, move: Move, now: float) -> bool:
         """Whether a trial passes where it is compared; in a search by promotion others may go first."""
         number, loss = move.number, self._losses[move.number]
         if number in self._audited:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...spaces import Choice, Derived, Parameter, Range, describe
-from ...storage.files import driver_running, trial_folder
+from ...storage.files import trial_folder
+from ...storage.locks import driver_running
 from ...storage.states import EVENTS, state_of
 from ...storage.studies import PAUSED, trial_of
 from ..sampling.tried import Untried, tried

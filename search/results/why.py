@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...spaces import Choice, Range, Spec
 from ...spaces.samplers import GP, TPE
 from ...spaces.stopping import Rungs
-from ...storage.files import driver_running
+from ...storage.locks import driver_running
 from ...storage.states import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
 from ...storage.studies import trial_of
 from ..formatting import counted

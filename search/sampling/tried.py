@@ -11,7 +11,7 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
-from ...storage.live import changed_since
+from ...storage.in_memory import changed_since
 from ...storage.states import confirms
 
 Key = frozenset[tuple[str, Any]]

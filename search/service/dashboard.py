@@ -33,7 +33,7 @@ from optuna.storages import BaseStorage, RDBStorage
 
 from ...storage.database import open_storage
 from ...storage.files import RunsArtifactStore
-from ...storage.live import REVIVED
+from ...storage.in_memory import REVIVED
 from ..errors import SearchError
 
 if TYPE_CHECKING:

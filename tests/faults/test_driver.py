@@ -19,7 +19,7 @@ import pytest
 from optuna.trial import FrozenTrial
 
 from hpsearch.search import open_study
-from hpsearch.storage.files import driver_running
+from hpsearch.storage.locks import driver_running
 from hpsearch.storage.studies import ELAPSED
 
 pytestmark = pytest.mark.slow

@@ -24,13 +24,13 @@ from hpsearch.storage.files import (
     CHECKPOINT,
     METRICS,
     OUTPUT,
-    driver_running,
     drop_checkpoint,
     make_folder,
     opened,
     shorten,
     write,
 )
+from hpsearch.storage.locks import driver_running
 from hpsearch.trainer.anew import write_anew
 
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
@@ -139,7 +139,7 @@ def test_what_is_saved_of_a_deleted_database_takes_a_free_name(
 
 def test_a_pipe_in_place_of_a_drivers_number_is_not_waited_for(tmp_path: Path, others: Path) -> None:
     url = f"sqlite:///{tmp_path}/x.db"
-    from hpsearch.storage.files import _lock_file, _owner_file
+    from hpsearch.storage.locks import _lock_file, _owner_file
 
     put("pipe", _owner_file(_lock_file(url, tmp_path / "runs", "s")), others)
     assert driver_running(url, tmp_path / "runs", "s") is None

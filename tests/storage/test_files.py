@@ -22,7 +22,6 @@ from hpsearch.storage.files import (
     METRICS,
     RunsArtifactStore,
     artifact_attrs,
-    driver_lock,
     drop_checkpoint,
     has_checkpoint,
     is_of_a_checkpoint,
@@ -32,6 +31,7 @@ from hpsearch.storage.files import (
     study_folder,
     trial_folder,
 )
+from hpsearch.storage.locks import driver_lock
 
 # Any text: the loader refuses many of these names, other programs' studies may have them.
 ODD = st.sampled_from(

@@ -19,7 +19,8 @@ from optuna.trial import TrialState, create_trial
 
 from hpsearch.storage import StorageError
 from hpsearch.storage.database import open_storage
-from hpsearch.storage.files import CLAIM, driver_lock, study_folder
+from hpsearch.storage.files import CLAIM, study_folder
+from hpsearch.storage.locks import driver_lock
 from hpsearch.storage.rows import _deletions, study_tables
 from hpsearch.storage.studies import FOLDER, ID, SPEC
 from hpsearch.storage.transfer import Home, transfer

@@ -19,13 +19,11 @@ end of a range alone. This module imports no torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Literal, Protocol
 
-from ..config.models import PASS_TOKENS
 from ..config.training import Training
+from .evidence import Report, RunEvidence, Seen
 
 MOST = 4  # sentences; the guides' first ones help most
 RISE = 0.01  # of the best validation, from which a worse one is no noise of a small text
@@ -33,7 +31,6 @@ BURST = 0.1  # of the best validation, from which a rise is more than a rate tha
 HARDLY = 0.02  # of the first validation: a run that gained less has hardly learned
 WAVER = 0.001  # of a validation: by so much the next may be worse in a run that only learns slowly
 STILL = 0.05  # of a validation, gained in the last quarter of a run: it was not over
-LARGEST = 2**63  # whole number that a parameter may be
 HIGH_RANK = 64  # above which adapters weigh as much as what they adapt
 GROWN = 10.0  # times its first value, from which a gradient's norm is no noise
 
@@ -44,34 +41,6 @@ ROW_LENGTHS = ("max_length", "max_seq_length")
 CLIPS = ("max_grad_norm", "gradient_clip_norm", "grad_clip")
 DROPOUTS = ("lora_dropout", "dropout")
 DEPTHS = ("depth", "num_hidden_layers", "num_layers")
-LENGTHS = ("max_samples", "max_steps", "epochs", "num_epochs", "num_train_epochs")
-
-Ending = Literal["diverged", "out_of_memory", "complete"]
-
-
-class Report(Protocol):
-    """A validation of a run; `metrics` may hold train_loss and grad_norm."""
-
-    @property
-    def step(self) -> int: ...
-    @property
-    def value(self) -> float: ...
-    @property
-    def metrics(self) -> Mapping[str, float]: ...
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What is known of a run that has ended."""
-
-    params: Mapping[str, Any]
-    ended: Ending
-    reports: Sequence[Report] = ()
-    metric: str = "val_loss"
-    unit: str = "samples"
-    maximize: bool = False
-    best: tuple[int, Mapping[str, Any]] | None = None  # the study's best trial, maybe this: number, params
-    searched: Mapping[str, tuple[float, float] | None] = field(default_factory=dict)  # ranges, where numbers
 
 
 def advise(config: type[Training] | None, seen: Seen) -> list[str]:
@@ -80,7 +49,7 @@ def advise(config: type[Training] | None, seen: Seen) -> list[str]:
     `config` is that of a built-in objective, whose defaults count as this run's values. None: only what
     `params` names is known.
     """
-    run = _Run(config, seen)
+    run = RunEvidence(config, seen)
     if seen.ended == "diverged":
         found = list(_diverged(run))
     elif seen.ended == "out_of_memory":
@@ -92,103 +61,13 @@ def advise(config: type[Training] | None, seen: Seen) -> list[str]:
 
 def advise_worse(config: type[Training] | None, seen: Seen) -> list[str]:
     """What `advise` says of a run that ended worse than it had been; none for another."""
-    return _complete(_Run(config, seen), WORSE)[:MOST]
-
-
-class _Run:
-    """A run's values and validations, ready to be asked."""
-
-    def __init__(self, config: type[Training] | None, seen: Seen) -> None:
-        defaults = {entry.name: entry.default for entry in fields(config)} if config else {}
-        self.seen = seen
-        self.needs = config.needs if config else {}
-        self.values = defaults | dict(seen.params)
-        self.sign = -1.0 if seen.maximize else 1.0
-        self.validations = [report for report in seen.reports if math.isfinite(report.value)]
-
-    @property
-    def on_cuda(self) -> bool:
-        """Whether the run says that it was on such a device, or its reports do."""
-        told = any("device_memory_mb" in report.metrics for report in self.seen.reports)
-        return told or self.values.get("device") == "cuda"
-
-    @property
-    def cuts_batches(self) -> bool:
-        """Whether a forward pass takes `PASS_TOKENS` at most, and half of the batch would take as many."""
-        if self.values.get("finetuning_type") != "lora":
-            return False
-        each = (
-            self.number(name) or 1 for name in ("batch_size", "gradient_accumulation_steps", "max_length")
-        )
-        return not self.on_cuda or math.prod(each) >= 2 * PASS_TOKENS["cuda"]
-
-    @property
-    def shortest(self) -> int:
-        """The least length of a row that is worth halving."""
-        return PASS_TOKENS["cuda" if self.on_cuda else "cpu"] + 1 if self.cuts_batches else 32
-
-    def number(self, name: str) -> float | None:
-        """The parameter's value where the run has it, it changes something, and it is a finite number."""
-        if name in self.needs and not self.needs[name].met(self.values):
-            return None
-        return _number(self.values.get(name))
-
-    def first(self, names: Sequence[str]) -> tuple[str, float] | None:
-        """The first of several names that the run knows, and its value."""
-        found = ((name, self.number(name)) for name in names)
-        return next(((name, value) for name, value in found if value is not None), None)
-
-    def length(self) -> tuple[str, float] | None:
-        """What the run's length is called, and the length in the unit of its reports."""
-        for name in LENGTHS:
-            value = self.number(name)
-            if value is not None and (name == f"max_{self.seen.unit}" or self._epochs(name)):
-                return name, value
-        return None
-
-    def _epochs(self, name: str) -> bool:
-        return self.seen.unit == "epochs" and "epochs" in name
-
-    def open(self, name: str, to: float | None = None) -> float | None:
-        """What is left to advise of a number that a guide would change to `to`; None where the search knows.
-
-        A run that diverged or had no memory needs another value, whatever the search says.
-        """
-        value = self.number(name)
-        if name not in self.seen.searched or value is None or to is None or self.seen.ended != "complete":
-            return to
-        best = None if self.seen.best is None else _number(self.seen.best[1].get(name))
-        if best is not None and best != value:
-            return None if (best > value) != (to > value) else min(best, to) if to > value else max(best, to)
-        span = self.seen.searched[name]
-        if span is None:
-            return None if best is not None else to
-        end = span[1] if to > value else span[0]
-        if value >= end if to > value else value <= end:
-            return to  # where the search has not been
-        if best is not None:
-            return None
-        return min(to, end) if to > value else max(to, end)
-
-    def is_open(self, name: str, to: Sequence[Any]) -> bool:
-        """The same of a choice that would become one of these: the best trial's, where that is known."""
-        if name not in self.seen.searched or self.seen.best is None or self.seen.ended != "complete":
-            return True
-        return self.seen.best[1].get(name) in to
-
-    def best_rate(self, name: str) -> tuple[int, float] | None:
-        """The best trial's number and learning rate."""
-        if self.seen.best is None:
-            return None
-        trial, params = self.seen.best
-        value = _number(params.get(name))
-        return None if value is None or value <= 0 else (trial, value)
+    return _complete(RunEvidence(config, seen), WORSE)[:MOST]
 
 
 # A loss that was no number
 
 
-def _diverged(run: _Run) -> Iterator[str]:
+def _diverged(run: RunEvidence) -> Iterator[str]:
     grown = _grown_norm(run)
     if grown is not None:
         yield from _clip(run, grown)
@@ -200,7 +79,7 @@ def _diverged(run: _Run) -> Iterator[str]:
     yield from _let_it_fall(run)
 
 
-def _grown_norm(run: _Run) -> tuple[float, float] | None:
+def _grown_norm(run: RunEvidence) -> tuple[float, float] | None:
     """The gradient's norm at first and at its largest, where it grew."""
     norms = [report.metrics.get("grad_norm", math.nan) for report in run.seen.reports]
     norms = [norm for norm in norms if not math.isnan(norm)]
@@ -209,7 +88,7 @@ def _grown_norm(run: _Run) -> tuple[float, float] | None:
     return norms[0], max(norms)
 
 
-def _clip(run: _Run, grown: tuple[float, float] | None) -> Iterator[str]:
+def _clip(run: RunEvidence, grown: tuple[float, float] | None) -> Iterator[str]:
     clip = run.first(CLIPS)
     if clip is None:
         return
@@ -223,7 +102,7 @@ def _clip(run: _Run, grown: tuple[float, float] | None) -> Iterator[str]:
         yield f"{told}lower {name} from {_plain(limit)} to 1"
 
 
-def _lower_rate(run: _Run) -> Iterator[str]:
+def _lower_rate(run: RunEvidence) -> Iterator[str]:
     rate = run.first(RATES)
     if rate is None or rate[1] <= 0:
         return
@@ -237,7 +116,7 @@ def _lower_rate(run: _Run) -> Iterator[str]:
         yield f"{name} {_plain(value)} is {times} ({_plain(best[1])} in trial {best[0]}): lower it"
 
 
-def _warm_up(run: _Run) -> Iterator[str]:
+def _warm_up(run: RunEvidence) -> Iterator[str]:
     """The start is what a warm-up steadies, so it is for runs that diverge in their first half.
 
     One cycle begins low without.
@@ -253,17 +132,17 @@ def _warm_up(run: _Run) -> Iterator[str]:
         yield f"raise warmup_ratio from {_plain(ratio)} to {_plain(longer)}"
 
 
-def _in_first_half(run: _Run) -> bool:
+def _in_first_half(run: RunEvidence) -> bool:
     length = run.length()
     return length is None or not run.seen.reports or _turn(run) <= length[1] / 2
 
 
-def _turn(run: _Run) -> int:
+def _turn(run: RunEvidence) -> int:
     """Where it went wrong: at the last report of a run that diverged, and after the best of another."""
     return run.seen.reports[-1].step if run.seen.ended == "diverged" else _best(run).step
 
 
-def _weaken_adapters(run: _Run) -> Iterator[str]:
+def _weaken_adapters(run: RunEvidence) -> Iterator[str]:
     alpha, ratio, rank = (run.number(name) for name in ("lora_alpha", "alpha_over_r", "lora_r"))
     if run.open("lora_alpha", 0) is None or run.open("alpha_over_r", 4) is None:
         return
@@ -274,7 +153,7 @@ def _weaken_adapters(run: _Run) -> Iterator[str]:
         yield f"lora_alpha {_plain(alpha)} is {times} times lora_r {_plain(rank)}: 2 to 4 times is usual"
 
 
-def _let_it_fall(run: _Run) -> Iterator[str]:
+def _let_it_fall(run: RunEvidence) -> Iterator[str]:
     length = run.length()
     if not run.is_open("lr_scheduler", ("linear", "cosine")):
         return
@@ -286,7 +165,7 @@ def _let_it_fall(run: _Run) -> Iterator[str]:
 # Out of memory
 
 
-def _out_of_memory(run: _Run) -> Iterator[str]:
+def _out_of_memory(run: RunEvidence) -> Iterator[str]:
     yield from _smaller_batches(run)
     rank = run.number("lora_r")
     if rank is not None and rank > HIGH_RANK:
@@ -303,7 +182,7 @@ def _out_of_memory(run: _Run) -> Iterator[str]:
     yield from _smaller_model(run, "a smaller model")
 
 
-def _smaller_batches(run: _Run) -> Iterator[str]:
+def _smaller_batches(run: RunEvidence) -> Iterator[str]:
     batch = run.first(BATCHES)
     if batch is None or batch[1] < 2 or run.cuts_batches:
         return
@@ -319,7 +198,7 @@ def _smaller_batches(run: _Run) -> Iterator[str]:
     yield f"{halved} {and_more}: {same} with half the activations"
 
 
-def _smaller_model(run: _Run, why: str) -> Iterator[str]:
+def _smaller_model(run: RunEvidence, why: str) -> Iterator[str]:
     depth = run.first(DEPTHS)
     if depth is None or depth[1] < 2:
         return
@@ -332,7 +211,7 @@ def _smaller_model(run: _Run, why: str) -> Iterator[str]:
 # A run that came to its end
 
 
-def _complete(run: _Run, kinds: Sequence[Kind]) -> list[str]:
+def _complete(run: RunEvidence, kinds: Sequence[Kind]) -> list[str]:
     """What the curve says, at the head of the first sentence."""
     for tell, remedies in kinds:
         seen = tell(run)
@@ -346,7 +225,7 @@ def _told(seen: str, remedies: Iterator[str]) -> list[str]:
     return [f"{seen}: {found[0]}", *found[1:]] if found else []
 
 
-def _overfitted(run: _Run) -> str | None:
+def _overfitted(run: RunEvidence) -> str | None:
     """The last two validations worse than the best, for one may be noise, while the training loss fell.
 
     Not to be told without that loss.
@@ -359,7 +238,7 @@ def _overfitted(run: _Run) -> str | None:
     return f"{_from_best(run)} while train_loss fell from {_said(before)} to {_said(after)}"
 
 
-def _burst(run: _Run) -> str | None:
+def _burst(run: RunEvidence) -> str | None:
     """The last two validations far worse than the best, and the training loss no better."""
     if len(run.validations) < 3 or not _is_worse(run, BURST):
         return None
@@ -369,13 +248,13 @@ def _burst(run: _Run) -> str | None:
     return f"{_from_best(run)} and train_loss from {_said(before)} to {_said(after)}"
 
 
-def _is_worse(run: _Run, share: float) -> bool:
+def _is_worse(run: RunEvidence, share: float) -> bool:
     """Whether the last two validations are worse than the best, by more than a share of it."""
     best = _best(run).value
     return all(run.sign * (report.value - best) > share * abs(best) for report in run.validations[-2:])
 
 
-def _train_losses(run: _Run) -> tuple[float, float]:
+def _train_losses(run: RunEvidence) -> tuple[float, float]:
     """That of the best validation, and that of the last."""
     before, after = (
         report.metrics.get("train_loss", math.nan) for report in (_best(run), run.validations[-1])
@@ -383,11 +262,11 @@ def _train_losses(run: _Run) -> tuple[float, float]:
     return before, after
 
 
-def _from_best(run: _Run) -> str:
+def _from_best(run: RunEvidence) -> str:
     return _course(run, _best(run), run.validations[-1], "rose", "fell")
 
 
-def _against_overfitting(run: _Run) -> Iterator[str]:
+def _against_overfitting(run: RunEvidence) -> Iterator[str]:
     best, length = _best(run), run.length()
     patience = run.number("early_stopping_patience")
     if not patience and length is not None and best.step < length[1] and run.open(length[0], best.step):
@@ -406,13 +285,13 @@ def _against_overfitting(run: _Run) -> Iterator[str]:
     yield from _smaller_model(run, "less to overfit with")
 
 
-def _changed(run: _Run, name: str, value: float, to: float) -> Iterator[str]:
+def _changed(run: RunEvidence, name: str, value: float, to: float) -> Iterator[str]:
     """That a number should be another, as far as a search leaves that open."""
     if (left := run.open(name, to)) is not None:
         yield f"{'raise' if to > value else 'lower'} {name} from {_plain(value)} to {_plain(left)}"
 
 
-def _hardly_learned(run: _Run) -> str | None:
+def _hardly_learned(run: RunEvidence) -> str | None:
     """A small gain, and never a worse validation: steps that were too short rather than too long."""
     curve = run.validations
     if len(curve) < 3:
@@ -427,7 +306,7 @@ def _hardly_learned(run: _Run) -> str | None:
     return _course(run, curve[0], curve[-1], "rose only", "fell only")
 
 
-def _against_slowness(run: _Run) -> Iterator[str]:
+def _against_slowness(run: RunEvidence) -> Iterator[str]:
     rate = run.first(RATES)
     if rate is not None and rate[1] > 0:
         name, value = rate
@@ -441,7 +320,7 @@ def _against_slowness(run: _Run) -> Iterator[str]:
     yield from _more_rank(run)
 
 
-def _still_learning(run: _Run) -> str | None:
+def _still_learning(run: RunEvidence) -> str | None:
     """A gain in the last quarter that is too large for a run that is over."""
     curve = run.validations
     if len(curve) < 4:
@@ -452,42 +331,37 @@ def _still_learning(run: _Run) -> str | None:
     return _course(run, before, last, "still rose", "still fell")
 
 
-def _against_an_early_end(run: _Run) -> Iterator[str]:
+def _against_an_early_end(run: RunEvidence) -> Iterator[str]:
     length, last = run.length(), run.validations[-1]
     if length is not None and last.step >= length[1]:
         yield from _changed(run, *length, 2 * length[1])
     yield from _more_rank(run)
 
 
-def _more_rank(run: _Run) -> Iterator[str]:
+def _more_rank(run: RunEvidence) -> Iterator[str]:
     rank = run.number("lora_r")
     if rank is not None and 0 < rank < 8:
         yield from _changed(run, "lora_r", rank, 8)
 
 
-Kind = tuple[Callable[[_Run], str | None], Callable[[_Run], Iterator[str]]]  # what tells it, and what helps
+Kind = tuple[
+    Callable[[RunEvidence], str | None], Callable[[RunEvidence], Iterator[str]]
+]  # what tells it, and what helps
 WORSE: list[Kind] = [(_overfitted, _against_overfitting), (_burst, _diverged)]
 SLOW: list[Kind] = [(_hardly_learned, _against_slowness), (_still_learning, _against_an_early_end)]
 
 
-def _best(run: _Run) -> Report:
+def _best(run: RunEvidence) -> Report:
     return min(run.validations, key=lambda report: run.sign * report.value)
 
 
-def _course(run: _Run, before: Report, after: Report, up: str, down: str) -> str:
+def _course(run: RunEvidence, before: Report, after: Report, up: str, down: str) -> str:
     """`val_loss rose from 1.31 at 1,200 to 1.4 at 1,800 samples`."""
     verb = up if after.value > before.value else down
     return (
         f"{run.seen.metric} {verb} from {_said(before.value, 5)} at {before.step:,} "
         f"to {_said(after.value, 5)} at {after.step:,} {run.seen.unit}"
     )
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    fine = abs(value) < LARGEST if isinstance(value, int) else math.isfinite(value)
-    return value if fine else None
 
 
 def _plain(value: float) -> str:

@@ -19,7 +19,8 @@ from ....objectives.base import Objective, TrialStopped
 from ....objectives.catalog import PackedObjective, is_built_in, packed
 from ....objectives.resolve import reports_again, resolve
 from ....objectives.user.output import LOOK_SECONDS
-from ....storage.files import OUTPUT, locked, make_folder, opened
+from ....storage.files import OUTPUT, make_folder, opened
+from ....storage.locks import locked
 from ...trials.failures import failure_of
 from ...trials.reports import Report
 from ...trials.trial import FolderTrial, as_number

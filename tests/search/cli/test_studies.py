@@ -26,7 +26,7 @@ from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.results.report import study_report
 from hpsearch.search.results.trials import trial_rows
 from hpsearch.spaces import loads
-from hpsearch.storage import StorageError, files, studies
+from hpsearch.storage import StorageError, files, locks, studies
 
 COMMAND = [sys.executable, "-c", "from hpsearch.search.cli import main; main()"]
 OBJECTIVE = """
@@ -381,7 +381,7 @@ def test_stop_asks_the_driver(copied: Path, monkeypatch: pytest.MonkeyPatch) -> 
     url, runs = f"sqlite:///{copied}", copied.parent / "runs"
     assert 'no search of "curves" is running' in call(copied, "stop", "curves").stderr
     monkeypatch.setattr(studies, "ANSWER_SECONDS", 0.2)
-    with files.driver_lock(url, runs, "curves"):
+    with locks.driver_lock(url, runs, "curves"):
         with pytest.raises(
             SearchError, match=rf"process {os.getpid()} searches the study but does not answer"
         ):
@@ -418,10 +418,10 @@ def test_a_trial_that_ended_by_itself_was_not_killed(
 
 def test_a_killed_driver_is_not_running(copied: Path) -> None:
     url, runs = f"sqlite:///{copied}", copied.parent / "runs"
-    with files.driver_lock(url, runs, "curves"):
+    with locks.driver_lock(url, runs, "curves"):
         (note,) = copied.parent.glob(".*.pid")
     note.write_text(str(os.getpid()))  # as a driver leaves it that is killed
-    assert files.driver_running(url, runs, "curves") is None
+    assert locks.driver_running(url, runs, "curves") is None
 
 
 def test_delete_asks_first_and_takes_the_files_along(copied: Path) -> None:
@@ -458,7 +458,7 @@ def test_files_of_a_copied_study_go_with_the_last_that_has_them(copied: Path) ->
 
 def test_delete_is_refused_while_a_driver_runs(copied: Path) -> None:
     with (
-        files.driver_lock(f"sqlite:///{copied}", copied.parent / "runs", "curves"),
+        locks.driver_lock(f"sqlite:///{copied}", copied.parent / "runs", "curves"),
         pytest.raises(StorageError, match=r"end it \(hpsearch stop\)"),
     ):
         call(copied, "delete", "curves", "--yes")

@@ -16,7 +16,8 @@ from hpsearch.search.engine import deadline, running
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.preflight import simulation as forecast_module
-from hpsearch.search.preflight.simulation import Costs, Training, forecast
+from hpsearch.search.preflight.simulated import Costs, Training
+from hpsearch.search.preflight.simulation import forecast
 from hpsearch.search.results.confirmation import confirmation_outcome
 from hpsearch.search.scheduling.audit import Draw
 from hpsearch.search.scheduling.pruners import make_pruner

@@ -12,7 +12,7 @@ import pytest
 
 from hpsearch.search.engine.guardian import MARK, TEMPORARY, end_processes, put_back
 from hpsearch.storage.database import open_storage
-from hpsearch.storage.files import driver_lock
+from hpsearch.storage.locks import driver_lock
 
 
 @pytest.fixture

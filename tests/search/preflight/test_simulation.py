@@ -15,17 +15,10 @@ from hpsearch.search.backends.resources import Share
 from hpsearch.search.engine.costs import Cost
 from hpsearch.search.engine.deadline import LATE
 from hpsearch.search.preflight.dry_run import Rehearsal
-from hpsearch.search.preflight.forecast import outlook
+from hpsearch.search.preflight.forecast import assumed, outlook
 from hpsearch.search.preflight.measure import Measured, Probe
-from hpsearch.search.preflight.simulation import (
-    MOST_TRIALS,
-    RUNS,
-    Costs,
-    Training,
-    _Simulation,
-    assumed,
-    forecast,
-)
+from hpsearch.search.preflight.simulated import Costs, Training
+from hpsearch.search.preflight.simulation import MOST_TRIALS, RUNS, _Simulation, forecast
 from hpsearch.spaces import Spec
 
 SMALL: dict[str, Any] = {

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.config.rules import known_parameters
 from hpsearch.trainer.guides import advice
-from hpsearch.trainer.guides.advice import Ending, Seen, advise
+from hpsearch.trainer.guides.advice import advise
+from hpsearch.trainer.guides.evidence import Ending, Seen
 
 
 class Report(NamedTuple):
