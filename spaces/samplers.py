@@ -5,7 +5,7 @@ Options that are not given stay None and mean the default of the library that ru
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Tag, model_validator
 
@@ -15,6 +15,8 @@ from .model import Model, NotNegative, Positive, Share, members, named, refuse
 class Sampler(Model):
     """What every sampler takes."""
 
+    model_after: ClassVar[int | None] = None  # trials that it draws before its model begins, if it has one
+
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds every random draw of the search."""
 
@@ -22,6 +24,7 @@ class Sampler(Model):
 class TPE(Sampler):
     """Tree-structured Parzen estimator: the default, good at every kind of space."""
 
+    model_after: ClassVar[int | None] = 10
     sampler: Literal["tpe"] = "tpe"
     n_startup_trials: NotNegative | None = None
     """Random trials before the model is used."""
@@ -50,6 +53,7 @@ class Random(Sampler):
 class GP(Sampler):
     """Gaussian process: strong on few, mostly numeric parameters and small budgets."""
 
+    model_after: ClassVar[int | None] = 10
     sampler: Literal["gp"]
     n_startup_trials: NotNegative | None = None
     """Random trials before the model is used."""
@@ -60,12 +64,14 @@ class GP(Sampler):
 class RungGP(Sampler):
     """A Gaussian process for each rung, and a quasi-random sequence: learns from trials that stop early."""
 
+    model_after: ClassVar[int | None] = 20
     sampler: Literal["rung_gp"]
 
 
 class CMAES(Sampler):
     """Covariance matrix adaptation: numeric parameters only, larger budgets."""
 
+    model_after: ClassVar[int | None] = 1
     sampler: Literal["cmaes"]
     n_startup_trials: NotNegative | None = None
     """Random trials before the model is used."""
@@ -121,6 +127,7 @@ class NSGAII(Sampler):
 class HyperoptTPE(Sampler):
     """Hyperopt's tree-structured Parzen estimator: models each parameter alone. Needs hpsearch[hyperopt]."""
 
+    model_after: ClassVar[int | None] = 20
     sampler: Literal["hyperopt-tpe"]
     n_startup_jobs: NotNegative | None = None
     """Random trials before the model is used."""
@@ -135,12 +142,14 @@ class HyperoptTPE(Sampler):
 class HyperoptATPE(Sampler):
     """Hyperopt's adaptive TPE, whose options models of its own choose. Needs hpsearch[atpe]."""
 
+    model_after: ClassVar[int | None] = 1
     sampler: Literal["hyperopt-atpe"]
 
 
 class HyperoptAnneal(Sampler):
     """Hyperopt's annealing: draws closer and closer to the best trials. Needs hpsearch[hyperopt]."""
 
+    model_after: ClassVar[int | None] = 1
     sampler: Literal["hyperopt-anneal"]
     avg_best_idx: Annotated[float, Field(ge=1)] | None = None
     """Mean rank of the trials that are drawn around; 1 is the best alone."""

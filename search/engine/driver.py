@@ -4,8 +4,9 @@ A backend asks (`ask`), delivers (`report`, `complete`, `fail`, `suspend`) and o
 answer rests on is in the database before it is given. The driver runs in one thread of one process and is
 the study's only writer.
 
-Here are the decisions. What then becomes of a trial is in `lives`, what is left of the time and the budget in
-`timing` and `spending`, who waits at a rung in `promoting`, what other processes want in `others`.
+Here is what becomes of a report. Which trial trains next is in `queue`, what then becomes of it in
+`lifecycle`, what is left of the time and the budget in `deadline` and `budget`, what other processes want in
+`commands`.
 """
 
 from __future__ import annotations
@@ -22,24 +23,20 @@ from optuna.trial import FrozenTrial
 from ...spaces import Spec
 from ...storage.files import OUTPUT, drop_checkpoint, has_checkpoint
 from ...storage.live import LiveStorage
-from ...storage.states import AUDITED, CONFIRMS, STARTED_OVER, confirms, has_told
+from ...storage.states import AUDITED, CONFIRMS, STARTED_OVER, has_told
 from ...storage.studies import MEMORY
 from ..formatting import counted
 from ..sampling.factory import sampler_of
-from ..sampling.grid import GridSampler
-from ..sampling.tried import Untried
-from ..sampling.whole_sampler import WholeSampler
-from ..scheduling.audit import mark
 from ..scheduling.standings import pruning_reason
 from ..scheduling.study_promotion import Promoting
-from ..trials.retries import REFUSED
+from ..trials.retries import failed_alike
 from .budget import Spending, spent_on
 from .clock import Clock
 from .commands import Others
-from .confirmation import attrs_of
 from .costs import Pace
 from .deadline import LEAVING, Timing
-from .lifecycle import Lives, Unusable
+from .lifecycle import Lives
+from .queue import TrialQueue
 from .running import Assignment, Failure, Running
 from .watcher import MemoryLimit, Watcher
 
@@ -91,10 +88,11 @@ class Driver:
         self._timing = Timing(spec, self._pace, self._clock, self._lives, leaving)
         self._spending = Spending(spec, self._lives, self._pace, self._timing)
         self._others = Others(self, storage, self._lives)
-        self._untried = Untried(spec)
+        self._queue = TrialQueue(
+            spec, self.study, storage, self._lives, self._promoting, self._timing, self._spending, self.say
+        )
         self._remarked: set[str] = set()  # kinds of remarks that were said
         self._learned = 0  # changes of trials, from which is known what memory they took
-        self._exhausted = False  # whether it was said that all were tried
         self._stop: str | None = None  # why no more trials are asked
         self.fatal: str | None = None  # why the search failed
         if memory is not None and memory.line is not None:
@@ -168,9 +166,9 @@ class Driver:
         self._learn_memory()
         while not self.paused and not self.stopped:
             left = self._left()
-            waiting = next((t for t in self._lives.tally.waiting if self._goes_on(t, left)), None)
-            all_asked = waiting is None and self._all_asked()
-            promoted = self._promoted(left, all_asked)
+            waiting = self._queue.waiting(left)
+            all_asked = waiting is None and self._queue.all_asked()
+            promoted = self._queue.promoted(left, all_asked)
             begins = self._timing.begins(None, 0) <= left and not all_asked
             if waiting is None and promoted is None and not begins:
                 searching = any(each.confirms is None for each in self.running.values())
@@ -178,12 +176,12 @@ class Driver:
                     return None
                 if self._stop is None and not all_asked:
                     self.stop(self._spending.time_is_spent())
-                if self._audit_paused():  # beside those of the search, which end at their next reports
+                if self._queue.audit_paused():  # beside those of the search, which end at their next reports
                     continue
-                if searching or not self._confirm():
+                if searching or not self._queue.confirm(ended_early=self._stop is not None):
                     return None
                 continue
-            running = self._next(waiting, promoted)
+            running = self._queue.begin(waiting, promoted)
             if running is None:
                 continue
             self._pace.slots = max(self._pace.slots, len(self.running))
@@ -284,7 +282,9 @@ class Driver:
             drop_checkpoint(self._lives.folder(number))
             self.suspend(number)
         elif failure.kind == "silent" and not any(map(has_told, self.trials)):
-            self._lives.fail(running, failure.message, self._whole_reason(failure, number))
+            self._lives.fail(
+                running, failure.message, failure.whole_reason(self._lives.folder(number) / OUTPUT)
+            )
             self.fatal = f"trial {number}: {self.trials[number].user_attrs['reason']}"
             self.request_stop(self.fatal)
         elif failure.kind == "memory":
@@ -296,15 +296,10 @@ class Driver:
         else:
             if failure.traceback:
                 running.trial.set_user_attr("traceback", failure.traceback)
-            self._lives.fail(running, failure.message, self._whole_reason(failure, number))
+            self._lives.fail(
+                running, failure.message, failure.whole_reason(self._lives.folder(number) / OUTPUT)
+            )
             self._check_same_failures()
-
-    def _whole_reason(self, failure: Failure, number: int) -> str:
-        """Why a trial has failed, with what a script printed of it, and where the rest of that is."""
-        output = self._lives.folder(number) / OUTPUT
-        told = [failure.message, failure.detail, f"its output is in {output}" if output.exists() else ""]
-        printed = failure.detail or failure.kind == "silent"
-        return "; ".join(filter(None, told)) if printed else failure.message
 
     def remark(self, number: int, kind: str, text: str) -> None:
         """Somebody noticed something about a trial; whoever watches hears the first of each kind."""
@@ -392,105 +387,9 @@ class Driver:
             self._clock.resume()
             self.say("resumed")
 
-    # Who is next
-
-    def _next(self, waiting: FrozenTrial | None, promoted: int | None) -> Running | None:
-        """Begin a trial: the first that waits, or else one from a rung, or a new one.
-
-        None where that one ended instead.
-        """
-        confirmed = None if waiting is None else confirms(waiting)
-        late = confirmed is not None and self._timing.comes_late(confirmed)
-        try:
-            if waiting is not None and late:
-                self._lives.prune_unheard(waiting.number)
-            elif waiting is not None and waiting.datetime_start is not None:  # it has begun before
-                return self._lives.take_up(waiting)
-            elif waiting is not None:
-                return self._lives.begin(waiting)
-            elif promoted is not None and not has_checkpoint(self._lives.folder(promoted)):
-                self._lives.prune_waiting([promoted], "paused, and its checkpoint is gone")
-            elif promoted is not None:
-                return self._lives.take_up(self.trials[promoted], promoted=True)
-            else:
-                return self._lives.begin()
-        except Unusable as error:
-            self._lives.fail(error.running, str(error), f"{REFUSED}{error}")
-        return None
-
-    def _all_asked(self) -> bool:
-        budget, sampler = self.spec.budget, self.study.sampler
-        if budget.trials is not None and self._lives.tally.searched >= budget.trials:
-            return True
-        if isinstance(sampler, GridSampler):
-            return sampler.next(self.study) is None
-        assert isinstance(sampler, WholeSampler)
-        if not self._untried.exhausted(sampler.tried(self.study)):
-            return False
-        if not self._exhausted:
-            self._exhausted = True
-            self.say("every configuration of the space has been tried")
-        return True
-
-    def _goes_on(self, waiting: FrozenTrial, left: float) -> bool:
-        """Whether a trial that waits may go on, where those of the search have so many seconds left.
-
-        The baseline does in any case where nobody else has come to the end: a search ends with a winner.
-        """
-        attrs = waiting.user_attrs
-        if CONFIRMS in attrs or ("baseline" in attrs and self.best is None):
-            return True
-        if AUDITED in attrs:  # it tells nothing before its end
-            return self._spending.has_time_to_audit(waiting.number)
-        return self._rest(waiting.number) <= left
-
-    def _promoted(self, left: float, all_asked: bool) -> int | None:
-        """The trial that waits at a rung and goes on now; trials have so many seconds left.
-
-        By the rules few come to their end, and of a short search none. At last those go on too that are
-        better than all that did: the winner is to be one of the best.
-        """
-        if self._promoting is None or self._stop is not None:
-            return None
-        found, unbeaten = self._promoting.next(), self._promoting.unbeaten()
-        if found is None and all_asked:
-            found = None if self.running else unbeaten
-        elif unbeaten not in (None, found) and self._spending.is_last_chance(unbeaten, found, left):
-            found = unbeaten
-        return found if found is not None and self._rest(found) <= left else None
-
     def _left(self) -> float:
         """Seconds that trials of the search may still take; none where it asks for no more."""
         return self._spending.time_left() if self._stop is None else -math.inf
-
-    def _rest(self, number: int) -> float:
-        """Seconds until a trial that goes on from where it is brings anything."""
-        return self._timing.begins(number, self._lives.step_of(number))
-
-    def _audit_paused(self) -> bool:
-        """Let go on who still waits at a rung and is drawn, where the search is over; whether anybody is."""
-        audit = self._spending.audit
-        drawn = [
-            t for t in self._lives.tally.open if audit.waits(t) and self._spending.has_time_to_audit(t.number)
-        ]
-        for trial in drawn:
-            assert self._promoting is not None
-            reason = self._promoting.why_not(trial.number)
-            self._promoting.leave(trial)
-            self._audits(trial.number, reason)
-            self._storage.suspend(trial.number)
-        if drawn:
-            self.say(f"the search is over; {len(drawn)} of its paused trials go on, for the audit")
-        return bool(drawn)
-
-    def _confirm(self) -> bool:
-        """Put up the next trainings that confirm the best, the search being over; whether there are any."""
-        found, told = self._spending.next_round(ended_early=self._stop is not None)
-        for trial, seed in found:
-            self.study.enqueue_trial(trial.params, user_attrs=attrs_of(trial, seed))
-        if told and (found or not self.running):
-            self.say(told)
-        return bool(found)
 
     # Whether a trial ends, or waits
 
@@ -512,7 +411,7 @@ class Driver:
         if not prunes:
             return None
         reason = pruning_reason(self.study, self.spec, running.number, step)
-        return None if self._audits(running.number, reason) else reason
+        return None if self._queue.audits(running.number, reason) else reason
 
     def _pause_trial(self, running: Running) -> str | None:
         """Let a trial wait at its rung, with its checkpoint, and end those that wait in vain.
@@ -524,7 +423,7 @@ class Driver:
         if not has_checkpoint(self._lives.folder(number)):
             reason = self._promoting.why_not(number, "stopped") + "; it left no checkpoint to go on from"
             self._promoting.leave(self.trials[number])
-            if self._audits(number, reason):
+            if self._queue.audits(number, reason):
                 return None
             self._lives.prune(running, reason)
             return reason
@@ -532,13 +431,6 @@ class Driver:
         audit = self._spending.audit
         self._lives.prune_waiting(each for each in self._promoting.hopeless() if each not in audit)
         return told
-
-    def _audits(self, number: int, reason: str) -> bool:
-        """Whether a trial that is to stop for a reason is in the audit, and so goes on."""
-        audited = number in self._spending.audit
-        if audited:
-            mark(self._storage, self.trials[number], reason)
-        return audited
 
     # Whether the search is over
 
@@ -550,14 +442,6 @@ class Driver:
         states = self._lives.tally.states
         if states["fail"] < SAME_FAILURES or states["complete"] or states["pruned"]:
             return
-        first, last = (next(filter(_has_ended, trials)) for trials in (self.trials, reversed(self.trials)))
-        error = first.user_attrs.get("error")
-        ended = filter(_has_ended, self.trials)
-        if error is None or any(trial.user_attrs.get("error") != error for trial in ended):
-            return
-        self.fatal = f"the first {states['fail']} trials all failed alike: {last.user_attrs['reason']}"
-        self.request_stop(self.fatal)
-
-
-def _has_ended(trial: FrozenTrial) -> bool:
-    return trial.state.is_finished()
+        if (last := failed_alike(self.trials)) is not None:
+            self.fatal = f"the first {states['fail']} trials all failed alike: {last.user_attrs['reason']}"
+            self.request_stop(self.fatal)

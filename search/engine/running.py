@@ -36,6 +36,12 @@ class Failure:
     traceback: str = ""  # its tail
     detail: str = ""  # what a script printed last; failures with the same message are alike whatever this is
 
+    def whole_reason(self, output: Path) -> str:
+        """Why a trial has failed, with what a script printed of it, and where the rest of that is."""
+        told = [self.message, self.detail, f"its output is in {output}" if output.exists() else ""]
+        printed = self.detail or self.kind == "silent"
+        return "; ".join(filter(None, told)) if printed else self.message
+
 
 @dataclass
 class Running:

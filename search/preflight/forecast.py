@@ -16,7 +16,7 @@ from ..scheduling import promotes
 from .measure import Measured, Probe
 from .memory import Expected
 from .simulated import Costs, Forecast, Training
-from .simulation import MODEL_AFTER, forecast
+from .simulation import forecast
 
 FEWEST_TRAININGS = 5  # whole ones, that compare anything
 ALONE = "one trial comes to its end, and there is nothing to compare it with"
@@ -193,7 +193,7 @@ def _runs_out(spec: Spec, found: Forecast) -> bool:
 def _about_trials(spec: Spec, costs: Costs, found: Forecast) -> Iterator[str]:
     asked = (getattr(spec.search, name, None) for name in ("n_startup_trials", "n_startup_jobs"))
     first = next((count for count in asked if count is not None), None)
-    first = MODEL_AFTER.get(type(spec.search), 0) if first is None else first
+    first = (spec.search.model_after or 0) if first is None else first
     if _runs_out(spec, found):
         if found.trials != spec.budget.trials:
             yield f"the space has only {found.trials} configurations; the search ends with the last"

@@ -23,7 +23,6 @@ from itertools import islice
 from typing import Any
 
 from ...spaces import Choice, Spec
-from ...spaces.samplers import CMAES, GP, TPE, HyperoptAnneal, HyperoptATPE, HyperoptTPE, RungGP
 from ...spaces.stopping import Median, Percentile, Rungs
 from ..engine.confirmation_size import Wish
 from ..engine.costs import span
@@ -42,8 +41,6 @@ from .simulated import Costs, Forecast, Move, Reached, Training, reported_at
 
 RUNS = 15
 LONGEST = 3.0  # seconds that all of them may take, after the first
-# Trials that a sampler draws before its model begins.
-MODEL_AFTER = {TPE: 10, GP: 10, RungGP: 20, CMAES: 1, HyperoptTPE: 20, HyperoptATPE: 1, HyperoptAnneal: 1}
 MOST_TRIALS = 1000  # that are simulated; of a longer search the rest goes on alike
 
 
@@ -72,7 +69,7 @@ class _Simulation:
         self._eta = stopping.eta if isinstance(stopping, Rungs) else 1
         self._promotion = Promotion(self._brackets, self._eta, spec.budget.trials) if promotes(spec) else None
         self._ranked: dict[tuple[int, int], list[float]] = defaultdict(list)
-        self._model_after = MODEL_AFTER.get(type(spec.search))
+        self._model_after = spec.search.model_after
         self._whole = statistics.fmean(each.seconds for each in costs.trainings)
         self._units = max(each.units for each in costs.trainings)
         rungs = {rung for bracket in self._brackets for rung in bracket.rungs}

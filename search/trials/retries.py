@@ -24,6 +24,14 @@ def failed_in_words(trials: Sequence[FrozenTrial]) -> str | None:
     return f"{len(failed)} trial{'s' * (len(failed) > 1)} failed ({numbers}): {why}"
 
 
+def failed_alike(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """The last of those that have ended, where all of them failed of the same error; None where not."""
+    ended = [trial for trial in trials if trial.state.is_finished()]
+    errors = [trial.user_attrs.get("error") for trial in ended]
+    alike = ended and errors[0] is not None and all(error == errors[0] for error in errors)
+    return ended[-1] if alike else None
+
+
 def worth_retrying(trials: Sequence[FrozenTrial]) -> bool:
     """Whether one of these failed that may do better another time."""
     failed = [trial for trial in trials if trial.state == TrialState.FAIL]
