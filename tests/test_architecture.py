@@ -118,9 +118,11 @@ def test_rooms_import_one_way() -> None:
         f"{path}: {'.'.join(name)}"
         for path in modules().values()
         for name in imports(path)
-        if name[0] == "hpsearch"
-        and len(name) > 1
-        and name[1] not in {path.parts[0], *MAY_IMPORT[path.parts[0]]}
+        if (
+            name[0] == "hpsearch"
+            and len(name) > 1
+            and name[1] not in {path.parts[0], *MAY_IMPORT[path.parts[0]]}
+        )
         or name[0] in KEPT_FROM[path.parts[0]]
         or (name[0] == "ray" and path.parts[:3] != ("search", "backends", "ray"))
         # It takes seconds to load, and loads scikit-learn.
