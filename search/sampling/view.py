@@ -5,7 +5,8 @@ pruned all end up in one model with the values that they had at different rungs,
 sees one rung only, the highest with enough observations, as BOHB does (Falkner et al. 2018, section 3.2):
 whoever has reached it counts as complete there, with its value at it.
 
-A trial that the audit lets go on (`scheduling.audit`) is to samplers and rungs one that ended where it was to.
+A trial that the audit lets go on (`scheduling.audit`) is to samplers and rungs one that ended where it was
+to.
 """
 
 from __future__ import annotations

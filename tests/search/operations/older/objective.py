@@ -9,7 +9,7 @@ from typing import Any
 def train(trial: Any) -> float:
     file = trial.checkpoint / "state.json"
     done = json.loads(file.read_text())["step"] if trial.resume_from else 0
-    if trial.number == 8 and "KILL" in os.environ:  # as the study began: see README.md
+    if trial.number == 8 and "KILL" in os.environ:  # as the kept study was made
         os.kill(os.getppid(), signal.SIGKILL)
     x, rate, kind = trial.params["x"], trial.params["rate"], trial.params["kind"]
     noise = (trial.seed % 1000) / 1e5
