@@ -16,6 +16,7 @@ test: .venv/dev.stamp  ## run all tests
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 types: .venv/dev.stamp
 	$(BIN)/mypy

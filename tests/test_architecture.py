@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -174,3 +175,17 @@ def test_the_package_imports_itself_relatively() -> None:
                 names.append(node.module or "")
             absolute += [f"{path}: {n}" for n in names if n.split(".")[0] in {"hpsearch", *MAY_IMPORT}]
     assert absolute == []
+
+
+def test_what_documents_name_is_there() -> None:
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    named = {
+        name
+        for document in documents
+        if document.name != "CHANGELOG.md"  # which tells of what was
+        for name in re.findall(
+            r"`((?:search|spaces|objectives|trainer|storage|tests|docs)/[\w/.-]+)`", document.read_text()
+        )
+    }
+    assert len(named) > 50
+    assert {name for name in named if not (ROOT / name).exists()} == set()

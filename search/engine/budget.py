@@ -173,5 +173,5 @@ def spent_on(spec: Spec, trial: FrozenTrial) -> int:
 
 def _but_for(confirming: int, auditing: int) -> str:
     """What is kept back of a budget that is spent."""
-    whats = [*["the confirmation"] * bool(confirming), *["the audit"] * bool(auditing)]
-    return f", but for {' and '.join(whats)}" if whats else ""
+    reserved_for = [*["the confirmation"] * bool(confirming), *["the audit"] * bool(auditing)]
+    return f", but for {' and '.join(reserved_for)}" if reserved_for else ""
