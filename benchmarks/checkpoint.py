@@ -11,8 +11,8 @@ time). On the CPU with one thread, in the environment of a worker. The checkpoin
 |---|---|
 | without | wall seconds of the trial without checkpoints |
 | more wall, more CPU | what checkpoints add to the trial's seconds, in percent: noisy on a busy machine |
-| a save | milliseconds in `Run.save` for one checkpoint; and of these, waiting for the disk |
-| share | of the trial's wall seconds, the seconds in `Run.save`, in percent |
+| a save | milliseconds in `GptRun.save` for one checkpoint; and of these, waiting for the disk |
+| share | of the trial's wall seconds, the seconds in `GptRun.save`, in percent |
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def trial(space: str, params: dict[str, Any], folder: Path | None) -> Cost:
     """Train once, with checkpoints in `folder` or, where it is None, without any."""
     from hpsearch.trainer.checkpoint import CHECKPOINT, Disk
     from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
-    from hpsearch.trainer.runs.run import Run, fit
+    from hpsearch.trainer.runs.run import GptRun, fit
 
     kind = LoraConfig if space == "lora" else PretrainConfig
     config = kind.from_params({"device": "cpu"} | params)
     saving, syncing = Stopwatch(), Stopwatch()
-    with saving.on(Run, "save"), syncing.on(Disk, "wait"):
+    with saving.on(GptRun, "save"), syncing.on(Disk, "wait"):
         wall, cpu = time.perf_counter(), time.process_time()
         fit(config, on_report=lambda report: None, checkpoint=folder)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

@@ -1,6 +1,6 @@
 """LoRA as people train it with Hugging Face's libraries: the peers of `trainer.py`.
 
-Both train the same function as a `Run` of ours, from the same weights on the same windows:
+Both train the same function as a `GptRun` of ours, from the same weights on the same windows:
 `tests/trainer/test_parity.py` compares the losses, step by step. Needs transformers, peft and accelerate.
 """
 
@@ -16,12 +16,12 @@ from torch import Tensor
 
 from hpsearch.objectives.hf_lora.base import LINEARS, gpt2
 from hpsearch.trainer.config.models import LoraConfig
-from hpsearch.trainer.runs.run import Run
+from hpsearch.trainer.runs.run import GptRun
 
 TABLE = 512  # steps whose windows lie ready for Trainer, which then begins again
 
 
-def peft_model(run: Run, activation: str = "gelu") -> Any:
+def peft_model(run: GptRun, activation: str = "gelu") -> Any:
     """GPT-2 of transformers with adapters of peft, which computes what the model of `run` does.
 
     GPT-2 comes with the tanh form of GELU (`gelu_new`), which is slower.
@@ -57,7 +57,7 @@ def linears_of(model: Any) -> dict[tuple[int, str], Any]:
 class Loop:
     """The plain loop that people write over a model of peft, with torch's fused AdamW."""
 
-    def __init__(self, run: Run, activation: str = "gelu", precision: str = "fp32") -> None:
+    def __init__(self, run: GptRun, activation: str = "gelu", precision: str = "fp32") -> None:
         config = run.config
         self.run, self.steps = run, 0
         self.model = peft_model(run, activation)
@@ -79,7 +79,7 @@ class Loop:
         return loss.detach()
 
 
-def windows(run: Run, step: int) -> Tensor:
+def windows(run: GptRun, step: int) -> Tensor:
     """uint8 [rows, length + 1]: what `run` trains on in that step."""
     return run.windows(run.places(step))
 
@@ -97,7 +97,7 @@ def batch(windows: Tensor) -> dict[str, Tensor]:
 class Text(torch.utils.data.Dataset[dict[str, Tensor]]):
     """The windows of the first `TABLE` steps of a run, in their order."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: GptRun) -> None:
         self.rows = torch.cat([windows(run, step) for step in range(TABLE)]).cpu()
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ class Watch(transformers.TrainerCallback):  # type: ignore[misc]
 
 
 def trainer(
-    run: Run, over: Callable[[], bool], folder: str, *, activation: str = "gelu", **options: Any
+    run: GptRun, over: Callable[[], bool], folder: str, *, activation: str = "gelu", **options: Any
 ) -> Any:
     """Hugging Face's Trainer with its own optimizer, data loader and callbacks; it saves and logs nothing."""
     config = run.config

@@ -29,7 +29,7 @@ from hpsearch.objectives.resolve import describe
 from hpsearch.search.backends.base import setup_of
 from hpsearch.search.backends.resources import Room
 from hpsearch.search.backends.worker.process import Limits, Worker, environment
-from hpsearch.search.preflight.memory import Memory
+from hpsearch.search.preflight.memory import MemoryModel
 from hpsearch.spaces import Spec, load, loads
 from hpsearch.spaces.settings import Execution
 
@@ -100,7 +100,7 @@ def shortened(config: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def table(spec: Spec, trials: int, steps: int, seed: int) -> None:
-    memory = Memory(spec, Room(LIMIT, "host", ""))
+    memory = MemoryModel(spec, Room(LIMIT, "host", ""))
     began = time.monotonic()
     memory.line = memory.measured(1)
     took = time.monotonic() - began

@@ -49,7 +49,7 @@ import psutil
 
 if TYPE_CHECKING:
     from hpsearch.trainer.config.models import LoraConfig
-    from hpsearch.trainer.runs.run import Run
+    from hpsearch.trainer.runs.run import GptRun
 
 EXTRA = ("transformers", "peft", "accelerate")
 STEPS = 1_000_000  # the length of a run: more than anyone waits for
@@ -143,10 +143,10 @@ class Turns:
 
 def ours(work: Work, turns: Turns) -> None:
     """One trial, as a worker trains it."""
-    from hpsearch.trainer.runs.run import Run
+    from hpsearch.trainer.runs.run import GptRun
 
     (config,) = work.configs
-    run = Run(config)
+    run = GptRun(config)
     for steps in turns:
         for _ in range(steps):
             run.train()
@@ -155,12 +155,12 @@ def ours(work: Work, turns: Turns) -> None:
 def compiled(work: Work, turns: Turns) -> None:
     """One trial with compiled blocks, of which nothing is found that another process has compiled."""
     from hpsearch.trainer.model.compiled import clock
-    from hpsearch.trainer.runs.run import Run
+    from hpsearch.trainer.runs.run import GptRun
 
     (config,) = work.configs
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
-        run = Run(dataclasses.replace(config, torch_compile=True))
+        run = GptRun(dataclasses.replace(config, torch_compile=True))
         for steps in turns:
             for _ in range(steps):
                 run.train()
@@ -170,10 +170,10 @@ def compiled(work: Work, turns: Turns) -> None:
 def pack(work: Work, turns: Turns) -> None:
     """Trials trained at once."""
     from hpsearch.trainer.packs.factory import new_pack
-    from hpsearch.trainer.runs.run import Run
+    from hpsearch.trainer.runs.run import GptRun
 
     together = new_pack(work.configs[0])
-    runs = [Run(config, together) for config in work.configs]
+    runs = [GptRun(config, together) for config in work.configs]
     together.set(runs)
     for _ in range(together.slow_ticks):
         together.tick()
@@ -196,12 +196,12 @@ def optuna_threads(work: Work, turns: Turns) -> None:
     """Optuna's own way to run trials at the same time: threads of one process."""
     import optuna
 
-    from hpsearch.trainer.runs.run import Run
+    from hpsearch.trainer.runs.run import GptRun
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    idle: queue.SimpleQueue[Run] = queue.SimpleQueue()
+    idle: queue.SimpleQueue[GptRun] = queue.SimpleQueue()
     for config in work.configs:
-        idle.put(Run(config))
+        idle.put(GptRun(config))
     study = optuna.create_study()
     for steps in turns:
 
@@ -218,10 +218,10 @@ def optuna_threads(work: Work, turns: Turns) -> None:
 def plain_loop(work: Work, turns: Turns) -> None:
     from huggingface import Loop
 
-    from hpsearch.trainer.runs.run import Run
+    from hpsearch.trainer.runs.run import GptRun
 
     (config,) = work.configs
-    loop = Loop(Run(config), work.activation, work.precision)
+    loop = Loop(GptRun(config), work.activation, work.precision)
     for steps in turns:
         for _ in range(steps):
             loop.train()
@@ -230,7 +230,7 @@ def plain_loop(work: Work, turns: Turns) -> None:
 def trainer(work: Work, turns: Turns) -> None:
     import huggingface
 
-    from hpsearch.trainer.runs.run import Run
+    from hpsearch.trainer.runs.run import GptRun
 
     (config,) = work.configs
     left: int | None = None
@@ -246,7 +246,7 @@ def trainer(work: Work, turns: Turns) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         made = huggingface.trainer(
-            Run(config), over, folder, activation=work.activation, bf16=work.precision == "bf16"
+            GptRun(config), over, folder, activation=work.activation, bf16=work.precision == "bf16"
         )
         left = next(turns)
         made.train()
@@ -296,10 +296,10 @@ def saving(save: Callable[[Path], Path], train: Callable[[], Any], turns: Turns)
 
 def our_checkpoint(work: Work, turns: Turns) -> None:
     from hpsearch.trainer.checkpoint import CHECKPOINT
-    from hpsearch.trainer.runs.run import Run
+    from hpsearch.trainer.runs.run import GptRun
 
     (config,) = work.configs
-    run = Run(config)
+    run = GptRun(config)
 
     def save(folder: Path) -> Path:
         run.save(folder)
@@ -312,10 +312,10 @@ def torch_save(work: Work, turns: Turns) -> None:
     import torch
     from huggingface import Loop
 
-    from hpsearch.trainer.runs.run import Run
+    from hpsearch.trainer.runs.run import GptRun
 
     (config,) = work.configs
-    loop = Loop(Run(config))
+    loop = Loop(GptRun(config))
 
     def save(folder: Path) -> Path:
         state = {"model": loop.model.state_dict(), "optimizer": loop.optimizer.state_dict()}
@@ -329,10 +329,10 @@ def profiled(work: Work, turns: Turns) -> None:
     """Where the time of a step goes: for each part of it the median of each of its kernels, added up."""
     from torch.profiler import ProfilerActivity, profile
 
-    from hpsearch.trainer.runs.run import Run
+    from hpsearch.trainer.runs.run import GptRun
 
     (config,) = work.configs
-    run = Run(config)
+    run = GptRun(config)
     for steps in turns:
         with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as found:
             for _ in range(steps):

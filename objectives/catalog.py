@@ -22,7 +22,7 @@ from .errors import trainer_errors
 if TYPE_CHECKING:
     from ..trainer.config.models import TrainConfig
     from ..trainer.config.rules import Parameters
-    from ..trainer.config.training import Training
+    from ..trainer.config.training import TrainingConfig
 
 
 class ObjectiveModule(Protocol):
@@ -208,12 +208,12 @@ def config_class(objective: str | Sequence[str]) -> type[Parameters] | None:
     return _module(objective).Config
 
 
-def training_config(objective: str | Sequence[str]) -> type[Training] | None:
+def training_config(objective: str | Sequence[str]) -> type[TrainingConfig] | None:
     """The same of an objective that trains by hpsearch's own loop, whatever the model; None for others."""
-    from ..trainer.config.training import Training
+    from ..trainer.config.training import TrainingConfig
 
     found = config_class(objective)
-    return found if found is not None and issubclass(found, Training) else None
+    return found if found is not None and issubclass(found, TrainingConfig) else None
 
 
 def trainer_config(objective: str | Sequence[str]) -> type[TrainConfig] | None:

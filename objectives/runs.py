@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from ..trainer.config.models import TrainConfig
 from ..trainer.errors import TrainerError
 from ..trainer.ranks import ALONE, Ranks, joined
-from ..trainer.runs.base import FitResult, Report, course
-from ..trainer.runs.run import Run, fit
-from ..trainer.runs.together import Together
+from ..trainer.runs.base import FitResult, Report, drive
+from ..trainer.runs.run import GptRun, fit
+from ..trainer.runs.together import PackedRuns
 from .base import ObjectiveError, Trial
 from .errors import trainer_errors
 from .processes import STRATEGY, ZERO_STAGE
@@ -53,8 +53,8 @@ class Packed:
     ) -> None:
         self._config = config
         self._within = within
-        self._trials: dict[Run, Trial] = {}
-        self._together = Together(lambda run: within(self._trials[run]))
+        self._trials: dict[GptRun, Trial] = {}
+        self._together = PackedRuns(lambda run: within(self._trials[run]))
 
     @property
     def busy(self) -> bool:
@@ -66,7 +66,7 @@ class Packed:
         with trainer_errors(), self._within(trial):
             run = self._together.new_run(self._config.of(trial))
         self._trials[run] = trial
-        steps = course(
+        steps = drive(
             run, on_report=reporter(trial), checkpoint=trial.checkpoint, resume_from=trial.resume_from
         )
         self._together.join(run, steps)

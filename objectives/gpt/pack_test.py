@@ -24,9 +24,9 @@ from torch import Tensor
 
 from ...trainer.config.models import LoraConfig
 from ...trainer.errors import TrainerError
-from ...trainer.runs.base import FitResult, course
-from ...trainer.runs.run import Run, fit
-from ...trainer.runs.together import Together
+from ...trainer.runs.base import FitResult, drive
+from ...trainer.runs.run import GptRun, fit
+from ...trainer.runs.together import PackedRuns
 
 TOLERANCE = {"cpu": 1e-6}  # of numbers up to 1, and relative above
 ELSEWHERE = 1e-4  # on devices whose kernels choose another way for another shape
@@ -71,16 +71,16 @@ def compare(configs: Sequence[LoraConfig], on_run: Callable[[int], None]) -> lis
 
 def train_together(configs: Sequence[LoraConfig], nudge: float = 0.0) -> tuple[list[FitResult], list[int]]:
     """The runs as a worker trains them, each begun a tick after the one before; how many others each met."""
-    together, runs = Together(), list[Run]()
-    results: dict[Run, FitResult] = {}
-    others: dict[Run, int] = {}
+    together, runs = PackedRuns(), list[GptRun]()
+    results: dict[GptRun, FitResult] = {}
+    others: dict[GptRun, int] = {}
     while len(runs) < len(configs) or together.busy:
         if len(runs) < len(configs):
             run = together.new_run(configs[len(runs)])
             # What is zero stays zero: of the slightest gradient Adam makes a whole first step.
             start = {name: tensor + nudge * (tensor != 0) for name, tensor in run.weights().items()}
             run.load_weights(start)
-            together.join(run, course(run, on_report=lambda report: None))
+            together.join(run, drive(run, on_report=lambda report: None))
             runs.append(run)
         for run in runs:
             if run in run.pack.runs:

@@ -15,14 +15,14 @@ from ...trainer.config.training import (
     OUTSIDE,
     SPLIT_NEED,
     Adapters,
-    Training,
+    TrainingConfig,
 )
 
 TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Adapters, Training):
+class Config(Adapters, TrainingConfig):
     """What is trained on what; how, is said as for `lora`."""
 
     objective: ClassVar[str] = "hf_lora"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ...spaces import Spec
     from .base import Backend
 
-_BACKENDS = {"optuna": "local:OptunaBackend", "ray": "ray.backend:RayBackend"}  # in this package
+_BACKENDS = {"optuna": "local:LocalBackend", "ray": "ray.backend:RayBackend"}  # in this package
 NAMES = tuple(_BACKENDS)
 
 

@@ -20,7 +20,7 @@ from .worker.channel import Message
 from .worker.process import TICK_SECONDS, Limits, Worker, environment
 
 
-class OptunaBackend:
+class LocalBackend:
     """Runs trials in `execution.workers` persistent processes on this machine, `execution.pack` in each."""
 
     leaving = LEAVING

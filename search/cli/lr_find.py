@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ...objectives.range_test import Point
-    from ..preflight.lr_range import Found
+    from ..preflight.lr_range import LrRangeResult
 HEIGHT = 14  # lines of the curve
 WIDEST = 120  # characters of it
 
@@ -94,7 +94,7 @@ def _progress(steps: int) -> Iterator[Callable[[Point], None]]:
         yield on_point
 
 
-def _show(found: Found, space: str, html: Path | None, write: bool) -> None:
+def _show(found: LrRangeResult, space: str, html: Path | None, write: bool) -> None:
     from rich.text import Text
 
     from ...spaces import log_range
@@ -128,7 +128,7 @@ def _show(found: Found, space: str, html: Path | None, write: bool) -> None:
     common.tell(f"wrote {line} into {space}" if write else f"for the space file: {line}")
 
 
-def _curve(console: Console, found: Found) -> None:
+def _curve(console: Console, found: LrRangeResult) -> None:
     from ..preflight.lr_range import top_of
     from .chart import log_chart
 
@@ -149,7 +149,7 @@ def _curve(console: Console, found: Found) -> None:
         console.print(said + "\n", style="dim")
 
 
-def _no_fall(found: Found, low: float, high: float) -> str:
+def _no_fall(found: LrRangeResult, low: float, high: float) -> str:
     if len(found.test.points) < 3:
         return f"the loss was no finite number after {len(found.test.points)} steps; try a lower --min"
     return (

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ..preflight.forecast import Outlook
-    from ..preflight.memory import Expected
+    from ..preflight.forecast import SearchForecast
+    from ..preflight.memory import MemoryForecast
 
 
 def register(app: typer.Typer) -> None:
@@ -121,7 +121,7 @@ def _progress(seconds: float) -> Iterator[Callable[[int], None]]:
         )
 
 
-def plan_screen(found: Outlook) -> Group:
+def plan_screen(found: SearchForecast) -> Group:
     """What a search will do: costs, rungs, the end, and what of it is not sensible."""
     from rich.console import Group, RenderableType
     from rich.padding import Padding
@@ -161,7 +161,7 @@ def plan_screen(found: Outlook) -> Group:
     return Group(*parts)
 
 
-def _costs(found: Outlook) -> list[tuple[str, str | Text]]:
+def _costs(found: SearchForecast) -> list[tuple[str, str | Text]]:
     from ..formatting import duration, gibibytes
 
     measured = found.measured
@@ -191,7 +191,7 @@ def _costs(found: Outlook) -> list[tuple[str, str | Text]]:
     return rows
 
 
-def _expected(memory: Expected) -> str:
+def _expected(memory: MemoryForecast) -> str:
     """What trials will take of memory, from the least to the largest, and how many fit."""
     from ..formatting import gibibytes
 
@@ -204,7 +204,7 @@ def _expected(memory: Expected) -> str:
     return told
 
 
-def _rungs(found: Outlook) -> Table:
+def _rungs(found: SearchForecast) -> Table:
     from rich.table import Table
 
     from ..formatting import duration

@@ -153,13 +153,13 @@ def _may_confirm(result: StudyResult) -> bool:
     """Whether somebody could be confirmed in a search that is over, which was not asked or had no room."""
     from optuna.trial import TrialState
 
-    from ..engine.confirmation_size import Wish
+    from ..engine.confirmation_size import ConfirmationSize
     from ..results.next_steps import more_samples, more_time
     from ..trials.selection import searched
 
     own = searched(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     others = any("baseline" not in trial.user_attrs for trial in own)
-    wished = Wish.asked(result.spec).top > 0
+    wished = ConfirmationSize.asked(result.spec).top > 0
     if result.stopped or not others or not wished:
         return False
     return result.spec.confirm.top is None or bool(more_time(result) or more_samples(result))
@@ -189,11 +189,11 @@ def _finished(result: StudyResult) -> str:
     from optuna.trial import TrialState
 
     from ..results.next_steps import extension
-    from ..sampling.tried import Untried, tried
+    from ..sampling.tried import UntriedConfigs, tried
     from ..trials.selection import searched
 
     own = searched(result.study.get_trials(deepcopy=False))
-    if result.stop_reason is None and Untried(result.spec).exhausted(tried(own)):
+    if result.stop_reason is None and UntriedConfigs(result.spec).exhausted(tried(own)):
         return f'the study "{result.name}" is finished: every configuration of its space has been tried'
     spent = result.stop_reason or f"all {len(own)} trials have run"
     waiting = sum(trial.state == TrialState.WAITING for trial in own)

@@ -13,10 +13,10 @@ from rich.text import Text
 from ...storage.studies import StudySummary
 from ..formatting import counted, duration
 from ..results.ranges import FEWEST as FEWEST_FOR_EDGES
-from ..results.ranges import Edges
+from ..results.ranges import NarrowRanges
 from ..results.report import Spent, StudyReport, TrialReport
 from ..results.trials import Ending, TrialRow
-from ..results.why import Story, tried
+from ..results.why import TrialHistory, tried
 from ..trials.advice import ENDINGS
 from ..trials.retries import MOST_NAMED, is_refused
 from .common import about_password, brief, command, tell, text
@@ -165,7 +165,7 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
     return Group(*parts)
 
 
-def story_screen(story: Story) -> Group:
+def story_screen(story: TrialHistory) -> Group:
     """Why a trial is what it is, in the order of its life."""
     head = Text.assemble(
         (f"{story.study} trial {story.number}", "bold"), "  ", (story.state, STYLES.get(story.state, ""))
@@ -182,7 +182,7 @@ def story_screen(story: Story) -> Group:
     return Group(head, "", grid(rows))
 
 
-def edges_screen(edges: Edges, options: Sequence[str]) -> Group:
+def edges_screen(edges: NarrowRanges, options: Sequence[str]) -> Group:
     """The parameters whose best values press against an end, and wider ones to try."""
     where = "complete trials" if edges.step is None else f"trials at {counted(edges.step, edges.resource)}"
     compared = f"{edges.compared} {where}"

@@ -16,23 +16,23 @@ from ...spaces import Spec
 from ...storage.states import trained_to
 from ..formatting import counted
 from ..scheduling import expected_cost
-from ..scheduling.audit import Draw
+from ..scheduling.audit import AuditSample
 from ..trials.selection import at_target, cut_short, searched
-from .confirmation_size import Wish
-from .costs import Pace
-from .deadline import Timing, Todo
-from .lifecycle import Lives
+from .confirmation_size import ConfirmationSize
+from .costs import TrialCosts
+from .deadline import Deadline, Todo
+from .lifecycle import TrialLifecycle
 
 
-class Spending:
+class BudgetTracker:
     """The budget of one search."""
 
-    def __init__(self, spec: Spec, lives: Lives, pace: Pace, timing: Timing) -> None:
+    def __init__(self, spec: Spec, lives: TrialLifecycle, pace: TrialCosts, timing: Deadline) -> None:
         self._spec = spec
         self._lives = lives
         self._pace = pace
         self._timing = timing
-        self._confirms: Wish | None = None  # who is confirmed, once that has begun
+        self._confirms: ConfirmationSize | None = None  # who is confirmed, once that has begun
         self.consumed = sum(spent_on(spec, t) for t in lives.trials)  # counted on: every report asks for it
 
     @property
@@ -55,7 +55,7 @@ class Spending:
         return None
 
     @property
-    def audit(self) -> Draw:
+    def audit(self) -> AuditSample:
         """Which trials are not stopped: none of a search whose time has too little room for that."""
         time = self._spec.budget.time
         return self._lives.tally.draw.within(None if time is None else self._pace.trainings_in(time))
@@ -122,7 +122,7 @@ class Spending:
         """How many trainings that confirm there are by now."""
         return sum(not cut_short(trial) for trial in self._lives.tally.confirming)
 
-    def _affordable(self, wish: Wish) -> Wish:
+    def _affordable(self, wish: ConfirmationSize) -> ConfirmationSize:
         """As many of the best as the resource has room for: a search that was extended may find several."""
         last, samples = self._spec.early_stopping.max or 0, self._spec.budget.samples
         if samples is None:
@@ -135,17 +135,17 @@ class Spending:
             wish = replace(wish, top=wish.top - 1)
         return wish
 
-    def _wish(self) -> Wish:
+    def _wish(self) -> ConfirmationSize:
         """Who is to be confirmed, as far as the budget allows."""
         if self._confirms is not None:
             return self._confirms
         cost, seconds = self._expected_cost, self._spec.budget.time
         if self._at_target() is not None:  # a search that ends early has cost no more than it did
-            return Wish.of(self._spec, self._cost if cost is None else min(cost, self._cost))
+            return ConfirmationSize.of(self._spec, self._cost if cost is None else min(cost, self._cost))
         time = None if seconds is None else self._pace.trainings_in(seconds)
         if cost is None and time is None:
             cost = self._cost
-        return Wish.of(self._spec, cost, time, None if time is None else self._timing.price)
+        return ConfirmationSize.of(self._spec, cost, time, None if time is None else self._timing.price)
 
     @property
     def _cost(self) -> float:

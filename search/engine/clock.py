@@ -13,7 +13,7 @@ STOP_SECONDS = 30.0  # that running trials have for one more report when the sea
 BACK_SECONDS = 2.0  # that the machine's clock may be set back without a word
 
 
-class Clock:
+class SearchClock:
     """The time of one search, by a clock that is never set back."""
 
     def __init__(self, study: optuna.Study, begun: float | None) -> None:

@@ -11,7 +11,7 @@ from ...storage.live import Command, LiveStorage
 from ...storage.states import at_rung
 
 if TYPE_CHECKING:
-    from .lifecycle import Lives
+    from .lifecycle import TrialLifecycle
 
 KILLED = "killed by hpsearch kill"
 OF_A_FAILURE = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without
@@ -29,10 +29,10 @@ class Controls(Protocol):
     def resume(self) -> None: ...
 
 
-class Others:
+class CommandInbox:
     """The other processes around one search."""
 
-    def __init__(self, driver: Controls, storage: LiveStorage, lives: Lives) -> None:
+    def __init__(self, driver: Controls, storage: LiveStorage, lives: TrialLifecycle) -> None:
         self._driver = driver
         self._storage = storage
         self._lives = lives

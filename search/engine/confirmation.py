@@ -15,10 +15,10 @@ from optuna.trial import FrozenTrial, TrialState
 from ...spaces import Spec
 from ...storage.states import CONFIRMS, CONFIRMS_SEED, confirms
 from ..trials.selection import best_of, confirming_values, cut_short, searched
-from .confirmation_size import Wish
+from .confirmation_size import ConfirmationSize
 
 
-def chosen(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+def chosen(spec: Spec, wish: ConfirmationSize, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """Who is to be confirmed, by what is known now: the best, those that were confirmed before, the baseline.
 
     A search that was extended may confirm with more seeds than before: all that compare have the same. Once
@@ -36,7 +36,7 @@ def chosen(spec: Spec, wish: Wish, trials: Sequence[FrozenTrial]) -> list[Frozen
     return [*best, *(t for t in own if t.number in before), *baseline]
 
 
-def _under_way(wish: Wish, trials: Sequence[FrozenTrial]) -> set[int]:
+def _under_way(wish: ConfirmationSize, trials: Sequence[FrozenTrial]) -> set[int]:
     """Who trains again since the search ended, where some of them have not all their seeds yet."""
     last = max((trial.number for trial in searched(trials)), default=-1)
     again = [(number, t) for t in trials if (number := confirms(t)) is not None]
@@ -46,7 +46,7 @@ def _under_way(wish: Wish, trials: Sequence[FrozenTrial]) -> set[int]:
 
 
 def missing(
-    few: Sequence[FrozenTrial], wish: Wish, trials: Sequence[FrozenTrial]
+    few: Sequence[FrozenTrial], wish: ConfirmationSize, trials: Sequence[FrozenTrial]
 ) -> list[tuple[FrozenTrial, int]]:
     """What is still to be put up of the few that are chosen: a trial and the number of the seed.
 

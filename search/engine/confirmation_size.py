@@ -14,7 +14,7 @@ LEAST_SEEDS = 2  # with which each of the best trains again: one alone says noth
 
 
 @dataclass(frozen=True)
-class Wish:
+class ConfirmationSize:
     """How many of the best are trained again, and how often."""
 
     top: int
@@ -26,8 +26,8 @@ class Wish:
         spec: Spec,
         cost: float | None,
         time: float | None = None,
-        price: Callable[[Wish], float] | None = None,
-    ) -> Wish:
+        price: Callable[[ConfirmationSize], float] | None = None,
+    ) -> ConfirmationSize:
         """What a space asks for, or what suits a search that costs so many whole trainings.
 
         `time`: as many as its time has room for; what its trials leave of that is the confirmation's too.
@@ -49,12 +49,12 @@ class Wish:
         return cls(0, 0)
 
     @classmethod
-    def asked(cls, spec: Spec, choice: tuple[int, int] = CHOICES[0]) -> Wish:
+    def asked(cls, spec: Spec, choice: tuple[int, int] = CHOICES[0]) -> ConfirmationSize:
         """What a space asks for; a choice, or the most that is chosen, where it leaves that open."""
         (top, seeds), asked = choice, spec.confirm
         return cls(top if asked.top is None else asked.top, seeds if asked.seeds is None else asked.seeds)
 
-    def within(self, spec: Spec) -> Wish:
+    def within(self, spec: Spec) -> ConfirmationSize:
         """As much of it as the samples have room for."""
         return next(wish for wish in self.shrinking if wish.needs(spec) <= (spec.budget.samples or 0))
 
@@ -70,7 +70,7 @@ class Wish:
         return (self.top + (spec.baseline is not None)) * self.seeds if self.top else 0
 
     @property
-    def shrinking(self) -> list[Wish]:
+    def shrinking(self) -> list[ConfirmationSize]:
         """It, and what may be done in less time: fewer seeds, then fewer trials, at last nothing."""
-        fewer = [Wish(top, min(self.seeds, LEAST_SEEDS)) for top in range(self.top, -1, -1)]
+        fewer = [ConfirmationSize(top, min(self.seeds, LEAST_SEEDS)) for top in range(self.top, -1, -1)]
         return fewer if self == fewer[0] else [self, *fewer]

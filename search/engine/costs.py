@@ -103,7 +103,7 @@ class _Typical:
     whole: float | None  # seconds of a whole training in the hands of a worker; None where nothing tells
 
 
-class Pace:
+class TrialCosts:
     """What the trials of a search cost. Begins with what the study knows."""
 
     def __init__(self, units: int | None, trials: Iterable[FrozenTrial], slots: int = 1) -> None:

@@ -19,11 +19,11 @@ from ...spaces import Spec
 from ...storage.states import CONFIRMS_SEED, confirms
 from ..scheduling import places_of
 from ..trials.selection import cut_short
-from .clock import Clock
-from .confirmation_size import LEAST_SEEDS, Wish
-from .costs import Pace
-from .lifecycle import Lives
-from .running import Running
+from .clock import SearchClock
+from .confirmation_size import LEAST_SEEDS, ConfirmationSize
+from .costs import TrialCosts
+from .lifecycle import TrialLifecycle
+from .running import RunningTrial
 
 CLOSING = 0.003  # seconds that it takes to end one that waits at a rung
 LATE = 1.03  # of the time: no training goes on for longer
@@ -35,10 +35,12 @@ PATIENCE = 0.01  # of the time, that a trial may be silent for once the search i
 Todo = list[tuple[FrozenTrial, int]]
 
 
-class Timing:
+class Deadline:
     """The time of one search, of which trials of the search get what those that confirm the best leave."""
 
-    def __init__(self, spec: Spec, pace: Pace, clock: Clock, lives: Lives, leaving: float) -> None:
+    def __init__(
+        self, spec: Spec, pace: TrialCosts, clock: SearchClock, lives: TrialLifecycle, leaving: float
+    ) -> None:
         self._spec = spec
         self._pace = pace
         self._clock = clock
@@ -47,7 +49,7 @@ class Timing:
         time = spec.budget.time
         self._time = math.inf if time is None else time - leaving * min(1.0, time / SHORT)
 
-    def learn(self, running: Running, units: int | None = None) -> None:
+    def learn(self, running: RunningTrial, units: int | None = None) -> None:
         """Remember what a training costs; one that confirms says it of the configuration's trial too.
 
         A whole training of it has so many units, where it has run to its end.
@@ -60,7 +62,7 @@ class Timing:
             for number in {running.number, whose}:
                 self._pace.learn(number, cost, units)
 
-    def left(self, wish: Wish, audited: Iterable[int] = ()) -> float:
+    def left(self, wish: ConfirmationSize, audited: Iterable[int] = ()) -> float:
         """Seconds that trials of the search may still take; negative where there are none.
 
         `audited`: trials that then go on to their end, before the best are confirmed. What confirms them is
@@ -69,11 +71,11 @@ class Timing:
         """
         return self._end - self._clock.elapsed - self._kept(wish, list(audited))[1]
 
-    def fitting(self, wish: Wish, audited: Sequence[int] = ()) -> Wish:
+    def fitting(self, wish: ConfirmationSize, audited: Sequence[int] = ()) -> ConfirmationSize:
         """As much of a confirmation as the time is kept back for; all of it once that has begun."""
         return self._kept(wish, audited)[0]
 
-    def _kept(self, wish: Wish, audited: Sequence[int]) -> tuple[Wish, float]:
+    def _kept(self, wish: ConfirmationSize, audited: Sequence[int]) -> tuple[ConfirmationSize, float]:
         """The confirmation that time is kept back for, and the seconds for it and for the audit."""
         if self._lives.tally.confirming:
             return wish, self._reserve(wish, audited)
@@ -84,7 +86,7 @@ class Timing:
                 break
         return each, reserve
 
-    def price(self, wish: Wish) -> float:
+    def price(self, wish: ConfirmationSize) -> float:
         """What a confirmation costs, in whole trainings such as the search has seen.
 
         The best may cost more than others or less, and the baseline too.
@@ -107,7 +109,7 @@ class Timing:
         """
         return self._pace.seconds_until(number, step, self._rung(step))
 
-    def comes_to_its_end(self, number: int, wish: Wish) -> bool:
+    def comes_to_its_end(self, number: int, wish: ConfirmationSize) -> bool:
         """Whether a trial that goes on from where it is has come to its end before it is in the way."""
         return self._rest(number) <= self.left(wish) + PATIENCE * self._time
 
@@ -134,7 +136,7 @@ class Timing:
         """Whether there is no time left for a training that confirms a trial."""
         return self._is_late(self._pace.seconds_of(confirmed))
 
-    def in_the_way(self, wish: Wish) -> list[int]:
+    def in_the_way(self, wish: ConfirmationSize) -> list[int]:
         """Trials that run and would keep a search from ending on time that asks for no more.
 
         The baseline comes to its end where nobody else did: a search ends with a winner. One at its last step
@@ -150,7 +152,7 @@ class Timing:
             and not (needs_winner and "baseline" in running.trial.user_attrs)
         ]
 
-    def next_round(self, wish: Wish, *, more: bool) -> tuple[Todo, str | None]:
+    def next_round(self, wish: ConfirmationSize, *, more: bool) -> tuple[Todo, str | None]:
         """The trainings that confirm the best with the next seed, and what to tell the user.
 
         `more`: whether the time is to be used up, by more seeds than were wished for.
@@ -183,7 +185,7 @@ class Timing:
             del others[-1]
         return []
 
-    def _one_more_of(self, numbers: set[int], wish: Wish) -> Todo:
+    def _one_more_of(self, numbers: set[int], wish: ConfirmationSize) -> Todo:
         """A further seed of each, where the space leaves it open how many and there is time for it."""
         again = self._lives.tally.confirming
         seeds = [trial.user_attrs[CONFIRMS_SEED] for trial in again if not cut_short(trial)]
@@ -196,7 +198,7 @@ class Timing:
                 return found if self._clock.elapsed + self._seconds(found) <= self._end else []
         return []
 
-    def _reserve(self, wish: Wish, audited: Sequence[int]) -> float:
+    def _reserve(self, wish: ConfirmationSize, audited: Sequence[int]) -> float:
         """Seconds until the audit and the confirmation would be done, if they began now."""
         busy = self._busy
         put_up = [t for t in self._lives.tally.confirming if not t.state.is_finished()]
@@ -205,7 +207,7 @@ class Timing:
         rests = [self._rest(number) for number in audited]
         return self._pace.span([*rests, *waiting, *self._unknown(wish), *seconds], busy)
 
-    def _unknown(self, wish: Wish) -> list[float]:
+    def _unknown(self, wish: ConfirmationSize) -> list[float]:
         """Seconds of the trainings that confirm whose trials have not come to their end yet.
 
         One of the best is meant where there is none, and the baseline.
@@ -216,7 +218,7 @@ class Timing:
             found.append(self._pace.seconds_of(baseline.number))
         return found * wish.seeds
 
-    def _missing(self, wish: Wish) -> Todo:
+    def _missing(self, wish: ConfirmationSize) -> Todo:
         """What is still to be put up, of each seed the longest first: so they end soonest.
 
         Without a limit of time the best come first, as what the clock tells is not to change a search.
@@ -243,7 +245,7 @@ class Timing:
         """Seconds until there is somebody to be confirmed, and the baseline to compare it with."""
         baseline = self._baseline
         rest = 0.0 if baseline is None or baseline.state.is_finished() else self._rest(baseline.number)
-        somebody = self._lives.chosen(Wish(1, 1))
+        somebody = self._lives.chosen(ConfirmationSize(1, 1))
         return max(rest, 0.0 if somebody else self._pace.whole or 0.0)
 
     def _rest(self, number: int) -> float:

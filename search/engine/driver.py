@@ -28,16 +28,16 @@ from ...storage.studies import MEMORY
 from ..formatting import counted
 from ..sampling.factory import sampler_of
 from ..scheduling.standings import pruning_reason
-from ..scheduling.study_promotion import Promoting
+from ..scheduling.study_promotion import StudyPromotion
 from ..trials.retries import failed_alike
-from .budget import Spending, spent_on
-from .clock import Clock
-from .commands import Others
-from .costs import Pace
-from .deadline import LEAVING, Timing
-from .lifecycle import Lives
+from .budget import BudgetTracker, spent_on
+from .clock import SearchClock
+from .commands import CommandInbox
+from .costs import TrialCosts
+from .deadline import LEAVING, Deadline
+from .lifecycle import TrialLifecycle
 from .queue import TrialQueue
-from .running import Assignment, Failure, Running
+from .running import Assignment, Failure, RunningTrial
 from .watcher import MemoryLimit, Watcher
 
 ENDED_AT_ONCE = 32  # paused trials, between two looks at the workers
@@ -71,9 +71,9 @@ class Driver:
         self.study = optuna.load_study(
             study_name=spec.name, storage=storage, sampler=sampler_of(spec), pruner=pruner
         )
-        self._clock = Clock(self.study, begun)
-        self._promoting = Promoting.of(spec, storage)
-        self._lives = Lives(
+        self._clock = SearchClock(self.study, begun)
+        self._promoting = StudyPromotion.of(spec, storage)
+        self._lives = TrialLifecycle(
             spec,
             self.study,
             storage,
@@ -84,10 +84,10 @@ class Driver:
             on_end=lambda trial: watcher.trial_ended(self, trial),
         )
         self.running = self._lives.running
-        self._pace = Pace(spec.early_stopping.max, self.trials, slots)
-        self._timing = Timing(spec, self._pace, self._clock, self._lives, leaving)
-        self._spending = Spending(spec, self._lives, self._pace, self._timing)
-        self._others = Others(self, storage, self._lives)
+        self._pace = TrialCosts(spec.early_stopping.max, self.trials, slots)
+        self._timing = Deadline(spec, self._pace, self._clock, self._lives, leaving)
+        self._spending = BudgetTracker(spec, self._lives, self._pace, self._timing)
+        self._others = CommandInbox(self, storage, self._lives)
         self._queue = TrialQueue(
             spec, self.study, storage, self._lives, self._promoting, self._timing, self._spending, self.say
         )
@@ -393,7 +393,7 @@ class Driver:
 
     # Whether a trial ends, or waits
 
-    def _ending(self, running: Running, step: int) -> str | None:
+    def _ending(self, running: RunningTrial, step: int) -> str | None:
         """Why a trial ends at this report, if it does."""
         attrs = self.trials[running.number].user_attrs
         if CONFIRMS in attrs or AUDITED in attrs:
@@ -413,7 +413,7 @@ class Driver:
         reason = pruning_reason(self.study, self.spec, running.number, step)
         return None if self._queue.audits(running.number, reason) else reason
 
-    def _pause_trial(self, running: Running) -> str | None:
+    def _pause_trial(self, running: RunningTrial) -> str | None:
         """Let a trial wait at its rung, with its checkpoint, and end those that wait in vain.
 
         None where it goes on.

@@ -48,15 +48,15 @@ from ...storage.studies import PROVENANCE, folder_in
 from ..errors import SearchError
 from ..sampling.distributions import in_words, labelled, put_up_with, suggest
 from ..scheduling.standings import FIXED
-from ..scheduling.study_promotion import Promoting
+from ..scheduling.study_promotion import StudyPromotion
 from ..trials.advice import when_worse, with_advice
 from ..trials.export import document, render, seed_of
 from ..trials.reports import recorded
-from .clock import Clock
+from .clock import SearchClock
 from .confirmation import chosen, missing
-from .confirmation_size import Wish
+from .confirmation_size import ConfirmationSize
 from .costs import COST
-from .running import Assignment, Running
+from .running import Assignment, RunningTrial
 from .tally import Tally
 
 OWN_ATTRS = frozenset(
@@ -67,12 +67,12 @@ OWN_ATTRS = frozenset(
 class Unusable(Exception):
     """A trial that another program put up has parameters that the space has no place for."""
 
-    def __init__(self, running: Running, what: str) -> None:
+    def __init__(self, running: RunningTrial, what: str) -> None:
         super().__init__(what)
         self.running = running
 
 
-class Lives:
+class TrialLifecycle:
     """The trials of one study, those that run above all."""
 
     def __init__(
@@ -82,8 +82,8 @@ class Lives:
         storage: LiveStorage,
         *,
         runs: Path,
-        clock: Clock,
-        promoting: Promoting | None,
+        clock: SearchClock,
+        promoting: StudyPromotion | None,
         say: Callable[[str], None],
         on_end: Callable[[FrozenTrial], None],
     ) -> None:
@@ -97,9 +97,11 @@ class Lives:
         self._promoting = promoting
         self._say = say
         self._on_end = on_end
-        self._chosen: tuple[int, dict[Wish, list[FrozenTrial]]] | None = None  # as of so many changes
+        self._chosen: tuple[int, dict[ConfirmationSize, list[FrozenTrial]]] | None = (
+            None  # as of so many changes
+        )
         self.tally = Tally(spec, storage)
-        self.running: dict[int, Running] = {}
+        self.running: dict[int, RunningTrial] = {}
         self.dropped: list[int] = []  # trials that ended while their workers do not know
 
     @property
@@ -112,7 +114,7 @@ class Lives:
         """The best complete trial of the search."""
         return next(iter(self.tally.best(1)), None)
 
-    def chosen(self, wish: Wish) -> list[FrozenTrial]:
+    def chosen(self, wish: ConfirmationSize) -> list[FrozenTrial]:
         """Who is to be confirmed: looked for once, where a report asks several times."""
         changes = self._storage.changes
         if self._chosen is None or self._chosen[0] != changes:
@@ -122,7 +124,7 @@ class Lives:
             known[wish] = chosen(self._spec, wish, self.tally.to_confirm(wish.top))
         return known[wish]
 
-    def missing(self, wish: Wish) -> list[tuple[FrozenTrial, int]]:
+    def missing(self, wish: ConfirmationSize) -> list[tuple[FrozenTrial, int]]:
         """What is still to be put up to confirm the best: a trial and the number of the seed."""
         return missing(self.chosen(wish), wish, self.tally.confirming)
 
@@ -178,7 +180,7 @@ class Lives:
             labels = labelled(self._spec.space, self._spec.parameters, baseline)
             self._study.enqueue_trial(labels, user_attrs={"baseline": True})
 
-    def begin(self, put_up: FrozenTrial | None = None) -> Running:
+    def begin(self, put_up: FrozenTrial | None = None) -> RunningTrial:
         """A new trial, or one that was put up and has not begun. Raises `Unusable`."""
         # As `Study.ask` does it, which would take whoever waits first, one that is not to go on as well.
         self._study._thread_local.cached_all_trials = None
@@ -192,14 +194,14 @@ class Lives:
             remove_folder(folder)
         return self._configured(trial_id)
 
-    def take_up(self, waiting: FrozenTrial, *, promoted: bool = False) -> Running:
+    def take_up(self, waiting: FrozenTrial, *, promoted: bool = False) -> RunningTrial:
         """Go on with a trial of an earlier search or attempt, in place: same number, parameters, reports."""
         if self._promoting is not None and at_rung(waiting):
             self._promoting.leave(waiting, promoted=promoted)
         self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
         return self._gone_on(self._configured(waiting._trial_id), waiting)
 
-    def assignment(self, running: Running) -> Assignment:
+    def assignment(self, running: RunningTrial) -> Assignment:
         """What the worker of a trial is to be told."""
         return Assignment(
             number=running.number,
@@ -209,7 +211,7 @@ class Lives:
             reported=running.reported,
         )
 
-    def _configured(self, trial_id: int) -> Running:
+    def _configured(self, trial_id: int) -> RunningTrial:
         """The trial with its whole configuration, as far as it has none yet, in the study and its folder."""
         space = self._spec.space
         try:
@@ -222,7 +224,7 @@ class Lives:
                 raise ValueError(in_words(misfits))
         except ValueError as error:  # another program put it up, with what is none of the space
             trial = optuna.Trial(self._study, trial_id)
-            raise Unusable(self._runs_now(Running(trial, {})), str(error)) from error
+            raise Unusable(self._runs_now(RunningTrial(trial, {})), str(error)) from error
         except SearchError:  # nothing satisfies the constraints: it waits for other ones
             self._storage.suspend(self._storage.get_trial(trial_id).number)
             raise
@@ -240,7 +242,7 @@ class Lives:
             write(path, render(content, "json"))
         except OSError as error:
             raise SearchError(f"cannot write {path}: {error.strerror}; the same command goes on") from error
-        return self._runs_now(Running(trial, config))
+        return self._runs_now(RunningTrial(trial, config))
 
     def _checked_labels(self, trial_id: int) -> dict[str, Any]:
         """What another program put a trial up with; raises `ValueError` where that is none of the space."""
@@ -254,7 +256,7 @@ class Lives:
             self._storage.set_trial_system_attr(trial_id, FIXED, spelled)
         return labels
 
-    def _gone_on(self, running: Running, waiting: FrozenTrial) -> Running:
+    def _gone_on(self, running: RunningTrial, waiting: FrozenTrial) -> RunningTrial:
         """With what earlier attempts came to."""
         folder = self.folder(waiting.number)
         running.reported = waiting.last_step or 0
@@ -266,7 +268,7 @@ class Lives:
                 running.metrics.update(report.metrics)
         return running
 
-    def _runs_now(self, running: Running) -> Running:
+    def _runs_now(self, running: RunningTrial) -> RunningTrial:
         self.running[running.number] = running
         self._clock.counts = True
         return running
@@ -298,7 +300,7 @@ class Lives:
         """How many trials wait at rungs."""
         return 0 if self._promoting is None else self._promoting.paused
 
-    def pause(self, running: Running) -> str:
+    def pause(self, running: RunningTrial) -> str:
         """Let a trial wait at its rung, with its checkpoint; how it stands there."""
         assert self._promoting is not None
         told = self._promoting.pause(self.trials[running.number])
@@ -306,7 +308,7 @@ class Lives:
         self.flush()
         return told
 
-    def _let_go(self, running: Running) -> None:
+    def _let_go(self, running: RunningTrial) -> None:
         """A trial runs no more. What it costs is noted in the study, for the searches that go on with it."""
         del self.running[running.number]
         cost = running.attempt.cost
@@ -320,16 +322,16 @@ class Lives:
 
     # Ending
 
-    def complete(self, running: Running, value: float) -> None:
+    def complete(self, running: RunningTrial, value: float) -> None:
         """End a trial with its value."""
         told = when_worse(self._spec, running.config, self.folder(running.number), self.best)
         self._write_ended([self._ended(running, TrialState.COMPLETE, told, value)])
 
-    def prune(self, running: Running, reason: str) -> None:
+    def prune(self, running: RunningTrial, reason: str) -> None:
         """End a trial for a reason of the search's."""
         self._write_ended([self._ended(running, TrialState.PRUNED, reason)])
 
-    def prune_unusable(self, running: Running, constraint: Ending, reason: str) -> str:
+    def prune_unusable(self, running: RunningTrial, constraint: Ending, reason: str) -> str:
         """End a trial whose configuration cannot be trained; samplers learn to keep away from it.
 
         Optuna ranks infeasible trials last. Its dashboard reads only the older list of constraints.
@@ -353,7 +355,7 @@ class Lives:
             why, trial = reason or self._promoting.why_not(number), self.trials[number]
             self._promoting.leave(trial)
             # None of what may be hundreds is configured again.
-            running = Running(
+            running = RunningTrial(
                 optuna.Trial(self._study, trial._trial_id), dict.fromkeys(self._spec.parameters)
             )
             running = self._gone_on(self._runs_now(running), trial)
@@ -364,7 +366,7 @@ class Lives:
         """End those that wait at rungs, or so many of them."""
         self.prune_waiting([trial.number for trial in self.tally.open if at_rung(trial)][:most])
 
-    def fail(self, running: Running, error: str, reason: str | None = None) -> None:
+    def fail(self, running: RunningTrial, error: str, reason: str | None = None) -> None:
         """End a trial for an error; the reason is that, where no other is given."""
         running.trial.set_user_attr("error", error)
         self._write_ended([self._ended(running, TrialState.FAIL, reason or error)])
@@ -375,7 +377,7 @@ class Lives:
         ended = self._ended(running, theirs.state, "ended by another program", theirs.value)
         self._write_ended([ended])
 
-    def take_away(self, number: int) -> Running:
+    def take_away(self, number: int) -> RunningTrial:
         """A trial that is to end without a word of its own, from its worker or from among those that wait."""
         if number not in self.running:
             return self.take_up(self.trials[number])
@@ -383,7 +385,7 @@ class Lives:
         return self.running[number]
 
     def _ended(
-        self, running: Running, state: TrialState, reason: str | None, value: float | None = None
+        self, running: RunningTrial, state: TrialState, reason: str | None, value: float | None = None
     ) -> FrozenTrial:
         """The trial, ended in memory."""
         trial = running.trial
@@ -425,7 +427,7 @@ class Lives:
 
         As if there were not the trial `but`, where that is asked.
         """
-        keep, confirms = self._spec.execution.keep, Wish.asked(self._spec).top
+        keep, confirms = self._spec.execution.keep, ConfirmationSize.asked(self._spec).top
         best = self.tally.best(keep, but=but)
         if keep and confirms:
             best += self.tally.best(confirms, baseline=False, but=but)

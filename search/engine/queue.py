@@ -13,16 +13,16 @@ from ...storage.files import has_checkpoint
 from ...storage.live import LiveStorage
 from ...storage.states import AUDITED, CONFIRMS, confirms
 from ..sampling.grid import GridSampler
-from ..sampling.tried import Untried
+from ..sampling.tried import UntriedConfigs
 from ..sampling.whole_sampler import WholeSampler
 from ..scheduling.audit import mark
-from ..scheduling.study_promotion import Promoting
+from ..scheduling.study_promotion import StudyPromotion
 from ..trials.retries import REFUSED
-from .budget import Spending
+from .budget import BudgetTracker
 from .confirmation import attrs_of
-from .deadline import Timing
-from .lifecycle import Lives, Unusable
-from .running import Running
+from .deadline import Deadline
+from .lifecycle import TrialLifecycle, Unusable
+from .running import RunningTrial
 
 
 class TrialQueue:
@@ -33,10 +33,10 @@ class TrialQueue:
         spec: Spec,
         study: optuna.Study,
         storage: LiveStorage,
-        lives: Lives,
-        promoting: Promoting | None,
-        timing: Timing,
-        spending: Spending,
+        lives: TrialLifecycle,
+        promoting: StudyPromotion | None,
+        timing: Deadline,
+        spending: BudgetTracker,
         say: Callable[[str], None],
     ) -> None:
         self._spec = spec
@@ -47,14 +47,14 @@ class TrialQueue:
         self._timing = timing
         self._spending = spending
         self._say = say
-        self._untried = Untried(spec)
+        self._untried = UntriedConfigs(spec)
         self._exhausted = False  # whether it was said that all were tried
 
     def waiting(self, left: float) -> FrozenTrial | None:
         """The first trial that waits and may go on; those of the search have so many seconds left."""
         return next((t for t in self._lives.tally.waiting if self._may_go_on(t, left)), None)
 
-    def begin(self, waiting: FrozenTrial | None, promoted: int | None) -> Running | None:
+    def begin(self, waiting: FrozenTrial | None, promoted: int | None) -> RunningTrial | None:
         """Begin a trial: the first that waits, or else one from a rung, or a new one.
 
         None where that one ended instead.

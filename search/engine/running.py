@@ -44,7 +44,7 @@ class Failure:
 
 
 @dataclass
-class Running:
+class RunningTrial:
     """A trial that runs."""
 
     trial: optuna.Trial

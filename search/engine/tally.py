@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...spaces import Spec
 from ...storage.live import LiveStorage
 from ...storage.states import at_rung, audited_at, confirms, state_of, trained_to
-from ..scheduling.audit import Draw
+from ..scheduling.audit import AuditSample
 from ..trials.configuration import has_config
 
 
@@ -28,7 +28,7 @@ class Tally:
     def __init__(self, spec: Spec, storage: LiveStorage) -> None:
         self._spec = spec
         self._storage = storage
-        self.draw = Draw.of(spec)  # of the audit, as far as no time makes it smaller
+        self.draw = AuditSample.of(spec)  # of the audit, as far as no time makes it smaller
         self._sign = 1 if spec.goal == "minimize" else -1
         self._changes = 0  # of the storage, that are counted here
         self._counted: dict[int, _Part] = {}  # of each trial; it itself is not what it was: Optuna changes it
@@ -119,7 +119,7 @@ class Tally:
         few.update(confirms(self._storage.trials[number]) or 0 for number in self._confirming)
         return [self._storage.trials[number] for number in sorted(few)]
 
-    def unfinished_audit(self, draw: Draw) -> list[int]:
+    def unfinished_audit(self, draw: AuditSample) -> list[int]:
         """Those that were to stop, or wait at a rung until the search is over, and go on to their end.
 
         `draw`: that of the audit, or none of it where it has too little room.
@@ -127,7 +127,7 @@ class Tally:
         self._follow()
         return sorted(self._audited.unfinished | (self._drawn.unfinished if draw.every else set()))
 
-    def kept_for_audit(self, draw: Draw) -> int:
+    def kept_for_audit(self, draw: AuditSample) -> int:
         """What is kept back for the trials of the audit, which take it to their end.
 
         From their first reports on, and for good: what one leaves that ends before is not spent by others, or

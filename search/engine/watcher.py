@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
-from .running import Running
+from .running import RunningTrial
 
 
 class SearchView(Protocol):
@@ -22,7 +22,7 @@ class SearchView(Protocol):
     def trials(self) -> Sequence[FrozenTrial]: ...
 
     @property
-    def running(self) -> Mapping[int, Running]: ...
+    def running(self) -> Mapping[int, RunningTrial]: ...
 
     @property
     def best(self) -> FrozenTrial | None: ...

@@ -19,9 +19,9 @@ from ..engine.driver import Driver
 from ..engine.guardian import guarded
 from ..engine.watcher import Watcher
 from ..errors import SearchError, UsageError
-from ..exchange.trackers.study import Tracking
+from ..exchange.trackers.study import StudyTracking
 from ..preflight import checks
-from ..preflight.memory import Memory
+from ..preflight.memory import MemoryModel
 from ..preflight.objective import load_space, own_code, texts_of
 from ..preflight.requirements import check_extras
 from ..results.commands import command, finding
@@ -87,7 +87,7 @@ def run(
             _refuse_other_texts(spec, live.attrs.get(studies.TEXTS, {}), about[studies.TEXTS])
             if memory is not None:
                 spec = spec.limited(memory.problem)
-            tracking = Tracking(watcher, spec, live.attrs, folder) if spec.report_to else None
+            tracking = StudyTracking(watcher, spec, live.attrs, folder) if spec.report_to else None
             driver = Driver(
                 spec,
                 live,
@@ -135,9 +135,9 @@ def _about(spec: Spec, backend: str, threads: int) -> dict[str, Any]:
     }
 
 
-def _memory(spec: Spec, backend: Backend, attrs: Mapping[str, Any], watcher: Watcher) -> Memory | None:
+def _memory(spec: Spec, backend: Backend, attrs: Mapping[str, Any], watcher: Watcher) -> MemoryModel | None:
     """What is known of the trials' memory; measured where that matters, and checked."""
-    memory = Memory.of(spec, backend.room, attrs.get(studies.MEMORY))
+    memory = MemoryModel.of(spec, backend.room, attrs.get(studies.MEMORY))
     if memory is None:
         return None
     failed = memory.measure(backend.threads, watcher.say)

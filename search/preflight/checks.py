@@ -26,7 +26,7 @@ from ...spaces import Choice, Constant, Derived, Issue, SpaceError, Spec
 from ...spaces.expressions import Expression
 from ...spaces.model import TO_FILL
 from ...spaces.stopping import Rungs
-from ..engine.confirmation_size import Wish
+from ..engine.confirmation_size import ConfirmationSize
 from ..scheduling import FEWEST_AUDITED, audited_one_in, brackets_of
 from ..scheduling.plan import MOST_BRACKETS, Plan, plan_of
 from ..trials.seeds import is_seed
@@ -256,7 +256,7 @@ def warnings(spec: Spec) -> list[Issue]:
                 f"{larger}{FEWEST_AUDITED * drawn} trials instead of {plan.trials}",
             )
         )
-    asked = Wish.asked(spec)
+    asked = ConfirmationSize.asked(spec)
     wish, needs = asked.within(spec), asked.needs(spec)
     if spec.confirm.top is not None and wish != asked:
         enough = f"{wish.top} x {wish.seeds}" if wish.top else "none"

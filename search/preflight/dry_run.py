@@ -23,7 +23,7 @@ LATEST = 10  # proposals, by which later ones are judged
 
 
 @dataclass
-class Rehearsal:
+class DryRun:
     """Seconds that the driver takes."""
 
     begin: float = 0.0  # before the first proposal
@@ -53,12 +53,12 @@ class _Nobody:
     def say(self, message: str) -> None: ...
 
 
-def rehearse(spec: Spec, slots: int, seconds: float) -> Rehearsal:
+def dry_run(spec: Spec, slots: int, seconds: float) -> DryRun:
     """Search for so long at most, with so many trials at a time."""
     studies.quiet_optuna()
     trials = min(MOST, spec.budget.trials or MOST)
     spec = spec.override(budget={"trials": trials, "time": None, "samples": None}, confirm={"top": 0})
-    found, began = Rehearsal(), time.monotonic()
+    found, began = DryRun(), time.monotonic()
     with passing_folder("hpsearch-plan-") as folder:
         opened = database.open_storage(f"sqlite:///{folder / 'rehearsal.db'}", create=True)
         attrs = {studies.SPEC: spec.to_json()}
@@ -70,7 +70,7 @@ def rehearse(spec: Spec, slots: int, seconds: float) -> Rehearsal:
     return found
 
 
-def _search(driver: Driver, slots: int, until: float, found: Rehearsal) -> None:
+def _search(driver: Driver, slots: int, until: float, found: DryRun) -> None:
     rng, running = random.Random(0), list[Assignment]()
     while time.monotonic() < until:
         while len(running) < slots:
@@ -88,7 +88,7 @@ def _search(driver: Driver, slots: int, until: float, found: Rehearsal) -> None:
         _train(driver, running.pop(0), rng, found)
 
 
-def _train(driver: Driver, given: Assignment, rng: random.Random, found: Rehearsal) -> None:
+def _train(driver: Driver, given: Assignment, rng: random.Random, found: DryRun) -> None:
     for step in [*places_of(driver.spec), driver.spec.early_stopping.max or 1]:
         if step > given.reported:
             before = time.perf_counter()

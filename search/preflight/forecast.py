@@ -10,12 +10,12 @@ from typing import Any
 from ...spaces import Spec
 from ...spaces.stopping import Median, NoStopping, Percentile, Rungs
 from ..backends.resources import this_machine
-from ..engine.confirmation_size import SHARE, Wish
+from ..engine.confirmation_size import SHARE, ConfirmationSize
 from ..formatting import counted, duration, gibibytes, option
 from ..scheduling import promotes
 from .measure import Measured, Probe
-from .memory import Expected
-from .simulated import Costs, Forecast, Training
+from .memory import MemoryForecast
+from .simulated import SearchCosts, SimulatedSearch, TrainingCost
 from .simulation import forecast
 
 FEWEST_TRAININGS = 5  # whole ones, that compare anything
@@ -24,15 +24,17 @@ SLOW_START = 0.2  # of a search, that its workers may take to start
 
 
 @dataclass(frozen=True)
-class Outlook:
+class SearchForecast:
     """What a measurement and a simulation told."""
 
     spec: Spec
     measured: Measured
-    forecast: Forecast
+    forecast: SimulatedSearch
     assumed: str  # of the trials' losses
     remarks: list[str]  # what is not sensible, and what would be
-    expected: Expected | None = None  # of the memory of its trials; None where nobody knows it beforehand
+    expected: MemoryForecast | None = (
+        None  # of the memory of its trials; None where nobody knows it beforehand
+    )
 
     @property
     def memory(self) -> int | None:
@@ -78,7 +80,9 @@ class Outlook:
         }
 
 
-def outlook(spec: Spec, measured: Measured, before: float = 0.0, expected: Expected | None = None) -> Outlook:
+def outlook(
+    spec: Spec, measured: Measured, before: float = 0.0, expected: MemoryForecast | None = None
+) -> SearchForecast:
     """The future of a search; `before`: seconds that its command takes before it starts a worker."""
     costs = costs_of(measured, before)
     silent = all(probe.first in (None, spec.early_stopping.max) for probe in measured.known)
@@ -88,10 +92,10 @@ def outlook(spec: Spec, measured: Measured, before: float = 0.0, expected: Expec
     if silent and spec.early_stopping.method != "none":
         told = "the objective reports nothing before its end, so early stopping has nothing to judge by"
         remarks.insert(0, told)
-    return Outlook(spec, measured, found, assumed(ahead) + _of_the_best(costs), remarks, expected)
+    return SearchForecast(spec, measured, found, assumed(ahead) + _of_the_best(costs), remarks, expected)
 
 
-def _of_the_best(costs: Costs) -> str:
+def _of_the_best(costs: SearchCosts) -> str:
     """What is assumed of the costs of better trials; nothing where they have nothing to do with it."""
     if not costs.ranked:
         return ""
@@ -104,21 +108,21 @@ def _of_the_best(costs: Costs) -> str:
     return f", and better trials take {most}, as those did that looked better in the measurement"
 
 
-def costs_of(measured: Measured, before: float) -> Costs:
+def costs_of(measured: Measured, before: float) -> SearchCosts:
     """What a measurement says of a search."""
 
-    def training(probe: Probe) -> Training:
+    def training(probe: Probe) -> TrainingCost:
         assert probe.cost is not None
         units = measured.length(probe)
         if units == 0:  # it never reports
-            return Training(probe.cost.setup, 0.0, 1)
+            return TrainingCost(probe.cost.setup, 0.0, 1)
         every = probe.every or probe.cost.seconds(units)
         slower = 1 + measured.driver.report / every  # for each report waits for the driver
-        return Training(probe.cost.setup, probe.cost.per_unit * slower, units, every, probe.grid)
+        return TrainingCost(probe.cost.setup, probe.cost.per_unit * slower, units, every, probe.grid)
 
     baseline, ranked = measured.baseline, measured.ranked
     drawn = [probe for probe in measured.probes if probe.cost is not None]
-    return Costs(
+    return SearchCosts(
         trainings=[training(probe) for probe in ranked or drawn or measured.known],
         baseline=None if baseline is None or baseline.cost is None else training(baseline),
         slots=measured.slots,
@@ -130,7 +134,7 @@ def costs_of(measured: Measured, before: float) -> Costs:
     )
 
 
-def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> Iterator[str]:
+def _remarks(spec: Spec, measured: Measured, costs: SearchCosts, found: SimulatedSearch) -> Iterator[str]:
     budget, whole = spec.budget, statistics.fmean(measured.wholes)
     fit = costs.slots * max(0.0, (budget.time or 0) - costs.startup) / whole
     enough = FEWEST_TRAININGS * whole / costs.slots + costs.startup
@@ -180,17 +184,17 @@ def _remarks(spec: Spec, measured: Measured, costs: Costs, found: Forecast) -> I
 
 def _sensible_samples(spec: Spec, whole: int) -> int:
     """For a search that compares a few trials, and the confirmation that it asks for; more than it has."""
-    confirming = 0 if spec.confirm.top is None else Wish.asked(spec).trainings(spec)
+    confirming = 0 if spec.confirm.top is None else ConfirmationSize.asked(spec).trainings(spec)
     sensible, given = (2 * FEWEST_TRAININGS + confirming) * whole, spec.budget.samples or 0
     return sensible if sensible > given else 2 * given
 
 
-def _runs_out(spec: Spec, found: Forecast) -> bool:
+def _runs_out(spec: Spec, found: SimulatedSearch) -> bool:
     """Whether a search tries every configuration of its space."""
     return found.trials == spec.space.few()
 
 
-def _about_trials(spec: Spec, costs: Costs, found: Forecast) -> Iterator[str]:
+def _about_trials(spec: Spec, costs: SearchCosts, found: SimulatedSearch) -> Iterator[str]:
     asked = (getattr(spec.search, name, None) for name in ("n_startup_trials", "n_startup_jobs"))
     first = next((count for count in asked if count is not None), None)
     first = (spec.search.model_after or 0) if first is None else first
@@ -209,7 +213,7 @@ def _about_trials(spec: Spec, costs: Costs, found: Forecast) -> Iterator[str]:
         yield ALONE
 
 
-def _about_confirmation(spec: Spec, found: Forecast) -> Iterator[str]:
+def _about_confirmation(spec: Spec, found: SimulatedSearch) -> Iterator[str]:
     asked = spec.confirm.top is not None
     if asked and found.seeds and found.confirmation > SHARE * found.end * 1.1:
         yield (

@@ -39,7 +39,7 @@ NOT_TOLD = (
 
 
 @dataclass(frozen=True)
-class Found:
+class LrRangeResult:
     """A test of a space, and the range it proposes."""
 
     space: str
@@ -64,7 +64,9 @@ class Found:
         }
 
 
-def lr_find(spec: Spec, *, low: float, high: float, steps: int, on_point: Callable[[Point], None]) -> Found:
+def lr_find(
+    spec: Spec, *, low: float, high: float, steps: int, on_point: Callable[[Point], None]
+) -> LrRangeResult:
     """Test a space's baseline, or its middle where it has none, from one learning rate to another.
 
     Raises `SpaceError` where its objective is not built in.
@@ -83,13 +85,13 @@ def lr_find(spec: Spec, *, low: float, high: float, steps: int, on_point: Callab
     test = range_test(objective, params, low=low, high=high, steps=steps, on_point=on_point)
     told = {name: value for name, value in params.items() if name not in NOT_TOLD}
     if test.proposal is None:
-        return Found(spec.name, told, test, None, ())
+        return LrRangeResult(spec.name, told, test, None, ())
     found = _down(test.proposal.low), float(f"{test.proposal.high:.0e}")
     if found[0] >= found[1]:  # by rounding, where the test went no further than to the next digit
         found = found[0], _up(test.proposal.high)
     held = {name: value for name, value in held_to(spec).items() if not found[0] <= value <= found[1]}
     low, high = min([found[0], *map(_down, held.values())]), max([found[1], *map(_up, held.values())])
-    return Found(spec.name, told, test, (low, high), tuple(held))
+    return LrRangeResult(spec.name, told, test, (low, high), tuple(held))
 
 
 def held_to(spec: Spec) -> dict[str, float]:
@@ -123,14 +125,14 @@ def write_range(file: str, low: float, high: float) -> None:
         raise SearchError(f"cannot write {file}: {error.strerror}") from error
 
 
-def top_of(found: Found) -> float:
+def top_of(found: LrRangeResult) -> float:
     """The highest loss worth drawing: as far above the first as the lowest is below. It diverges beyond."""
     losses = [point.smoothed for point in found.test.points]
     fall = losses[0] - min(losses)
     return min(max(losses), losses[0] + max(fall, 0.05 * losses[0]))
 
 
-def page(found: Found) -> str:
+def page(found: LrRangeResult) -> str:
     """The curve as a page of HTML that needs nothing else."""
     import html
 
@@ -140,7 +142,7 @@ def page(found: Found) -> str:
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{plot}</body></html>\n'
 
 
-def _figure(found: Found) -> Figure:
+def _figure(found: LrRangeResult) -> Figure:
     from plotly.graph_objects import Figure, Scatter
 
     points, proposal = found.test.points, found.test.proposal

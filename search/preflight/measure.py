@@ -30,9 +30,9 @@ from ..backends.worker.channel import Message
 from ..backends.worker.process import Limits, Worker, environment
 from ..engine.costs import Attempt, Cost
 from ..errors import SearchError
-from ..sampling.unit_cube import Cube
+from ..sampling.unit_cube import UnitCube
 from ..trials.seeds import derived_seed
-from .dry_run import Rehearsal, rehearse
+from .dry_run import DryRun, dry_run
 
 SECONDS = 60.0  # that a measurement takes at most
 REHEARSAL = 0.2  # of them, at most, to see what the driver costs
@@ -72,7 +72,7 @@ class Measured:
     pack: int  # trials in each worker
     share: Share
     seconds: float  # that it took
-    driver: Rehearsal  # what the search itself costs
+    driver: DryRun  # what the search itself costs
     keeps: bool = True  # whether trials were seen to leave checkpoints with their reports
 
     @property
@@ -172,7 +172,7 @@ def measure(
     with passing_folder("hpsearch-plan-") as folder:
         bench = _Bench(spec, objective, mine, pack, folder, began + (1 - REHEARSAL) * seconds)
         probes = bench.run(on_probe)
-    driver = rehearse(spec, mine.workers * pack, REHEARSAL * seconds)
+    driver = dry_run(spec, mine.workers * pack, REHEARSAL * seconds)
     baseline = probes.pop(0) if spec.baseline is not None and probes else None
     found = Measured(
         baseline=baseline,
@@ -372,7 +372,7 @@ def _configs(spec: Spec) -> Iterator[dict[str, Any]]:
     baseline = spec.space.baseline()
     if baseline is not None:
         yield baseline
-    cube = Cube(spec.space)
+    cube = UnitCube(spec.space)
     if not cube.dimensions:
         yield from [spec.space.resolve(cube.suggester(np.empty(0)))] * FEWEST
         return

@@ -47,7 +47,7 @@ OUT_OF_MEMORY = "out_of_memory"  # the constraint of a trial that was
 
 
 @dataclass(frozen=True)
-class Line:
+class MemoryLine:
     """What a process takes beside what is counted of its configuration."""
 
     own: float = OWN  # bytes
@@ -59,7 +59,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Expected:
+class MemoryForecast:
     """What trials of a space will take of memory, in bytes."""
 
     least: float
@@ -70,14 +70,14 @@ class Expected:
     measured: bool  # on this machine
 
 
-class Memory:
+class MemoryModel:
     """The memory of a study's trials, whose objective is built in: of another nobody knows it beforehand."""
 
     def __init__(self, spec: Spec, room: Room | None, kept: Mapping[str, float] | None = None) -> None:
         """`spec` has no limit yet; `kept` is what an earlier search of the study measured."""
         self._spec = spec
         self._room = room
-        self.line = None if kept is None else Line(**kept)
+        self.line = None if kept is None else MemoryLine(**kept)
         self._too_much = math.inf  # counted: so large a configuration ran out of memory
         self._over: dict[int, int] = {}  # what is counted of trials that ran out of memory
         self._uncounted: list[FrozenTrial] = []  # complete trials, of which that matters once one has
@@ -90,7 +90,7 @@ class Memory:
         self._drawn = sorted(known, key=lambda config: self._counted(config) or 0)
 
     @classmethod
-    def of(cls, spec: Spec, room: Room | None, kept: Mapping[str, float] | None = None) -> Memory | None:
+    def of(cls, spec: Spec, room: Room | None, kept: Mapping[str, float] | None = None) -> MemoryModel | None:
         """The memory of a study's trials; None where nobody knows it beforehand, as of several processes."""
         if trainer_config(spec.objective_words) is None or spec.execution.processes_per_trial > 1:
             return None
@@ -130,7 +130,7 @@ class Memory:
             return f"what trials take of memory cannot be measured ({error}); none is left out for it"
         return None
 
-    def measured(self, threads: int, seconds: float = SECONDS) -> Line:
+    def measured(self, threads: int, seconds: float = SECONDS) -> MemoryLine:
         """What the least of the space and the largest that may fit tell, trained with so many threads.
 
         Raises `SearchError` where the least cannot be trained in so many seconds.
@@ -168,11 +168,11 @@ class Memory:
             f"{gibibytes(found.largest)} of memory; {self._room.told}"
         )
 
-    def expected(self) -> Expected:
+    def expected(self) -> MemoryForecast:
         """What the space's trials will take."""
         baseline = self._spec.space.baseline()
         fitting = [config for config in self._drawn if self.problem(config) is None]
-        return Expected(
+        return MemoryForecast(
             least=self.peak(self._drawn[0]) or 0.0,
             baseline=None if baseline is None else self.peak(baseline),
             largest=self.peak(self._drawn[-1]) or 0.0,
@@ -209,8 +209,8 @@ class Memory:
         return None if self.line is None else asdict(self.line)
 
     @property
-    def _line(self) -> Line:
-        return self.line or Line()
+    def _line(self) -> MemoryLine:
+        return self.line or MemoryLine()
 
     def _counted(self, config: Mapping[str, Any]) -> int | None:
         cuda = self._room is not None and self._room.kind == "device"
@@ -242,12 +242,12 @@ class Memory:
         return self._counted(config) or 0, json.loads(done.stdout)[kind]
 
 
-def expected_memory(spec: Spec, share: Share, seconds: float = 2 * SECONDS) -> Expected | None:
+def expected_memory(spec: Spec, share: Share, seconds: float = 2 * SECONDS) -> MemoryForecast | None:
     """What a search's trials will take of memory here, measured; None where nobody knows it beforehand.
 
-    Raises as `Memory.check` where the search would not begin.
+    Raises as `MemoryModel.check` where the search would not begin.
     """
-    memory = Memory.of(spec, room_for(spec.execution, share))
+    memory = MemoryModel.of(spec, room_for(spec.execution, share))
     if memory is None:
         return None
     with suppress(SearchError):  # of a text that is not there; then it is what others take
@@ -256,8 +256,8 @@ def expected_memory(spec: Spec, share: Share, seconds: float = 2 * SECONDS) -> E
     return memory.expected()
 
 
-def _through(points: Sequence[tuple[int, float]]) -> Line:
+def _through(points: Sequence[tuple[int, float]]) -> MemoryLine:
     """The line through two points, or one point."""
     (counted, took), (other, more) = points[0], points[-1]
     scale = (more - took) / (other - counted) if other > counted else SCALE
-    return Line(took - scale * counted, scale)
+    return MemoryLine(took - scale * counted, scale)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingCost:
     """What a training of a configuration takes, in seconds: to begin, for each unit; and its units."""
 
     setup: float
@@ -24,11 +24,11 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Costs:
+class SearchCosts:
     """What a search costs here."""
 
-    trainings: Sequence[Training]  # of random configurations
-    baseline: Training | None
+    trainings: Sequence[TrainingCost]  # of random configurations
+    baseline: TrainingCost | None
     slots: int  # trials at a time
     startup: float  # seconds until the first worker trains
     leaving: float = 0.0  # seconds from the last training to the end of the command
@@ -54,7 +54,7 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class SimulatedSearch:
     """What becomes of a search, in seconds after its start."""
 
     trials: int  # that begin
@@ -75,7 +75,7 @@ class Forecast:
         return self.reached[-1].trials
 
 
-def reported_at(training: Training, step: int) -> int:
+def reported_at(training: TrainingCost, step: int) -> int:
     """When a training tells that it has come to a step: at its next report, or at its end."""
     return min(math.ceil(step / training.grid) * training.grid, training.units)
 
@@ -88,7 +88,7 @@ class Move:
     number: int
     begun: int = field(compare=False)
     step: int = field(compare=False)
-    training: Training = field(compare=False)
+    training: TrainingCost = field(compare=False)
 
     def done(self, now: float) -> float:
         """The units that it has done by then."""

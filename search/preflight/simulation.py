@@ -24,11 +24,11 @@ from typing import Any
 
 from ...spaces import Choice, Spec
 from ...spaces.stopping import Median, Percentile, Rungs
-from ..engine.confirmation_size import Wish
+from ..engine.confirmation_size import ConfirmationSize
 from ..engine.costs import span
 from ..engine.deadline import CLOSING, LATE, SPARE
 from ..scheduling import (
-    Promotion,
+    PromotionRule,
     alike_of,
     bracket_of_trial,
     brackets_of,
@@ -36,15 +36,15 @@ from ..scheduling import (
     most_trials,
     promotes,
 )
-from ..scheduling.audit import Draw
-from .simulated import Costs, Forecast, Move, Reached, Training, reported_at
+from ..scheduling.audit import AuditSample
+from .simulated import Move, Reached, SearchCosts, SimulatedSearch, TrainingCost, reported_at
 
 RUNS = 15
 LONGEST = 3.0  # seconds that all of them may take, after the first
 MOST_TRIALS = 1000  # that are simulated; of a longer search the rest goes on alike
 
 
-def forecast(spec: Spec, costs: Costs, seed: int = 0) -> Forecast:
+def forecast(spec: Spec, costs: SearchCosts, seed: int = 0) -> SimulatedSearch:
     """The search in the middle of several."""
     began, found = time.monotonic(), []
     for run in range(RUNS):
@@ -60,14 +60,16 @@ def forecast(spec: Spec, costs: Costs, seed: int = 0) -> Forecast:
 class _Simulation:
     """A search as it may go."""
 
-    def __init__(self, spec: Spec, costs: Costs, rng: random.Random) -> None:
+    def __init__(self, spec: Spec, costs: SearchCosts, rng: random.Random) -> None:
         self._spec = spec
         self._costs = costs
         self._rng = rng
         self._brackets = brackets_of(spec)
         stopping = spec.early_stopping
         self._eta = stopping.eta if isinstance(stopping, Rungs) else 1
-        self._promotion = Promotion(self._brackets, self._eta, spec.budget.trials) if promotes(spec) else None
+        self._promotion = (
+            PromotionRule(self._brackets, self._eta, spec.budget.trials) if promotes(spec) else None
+        )
         self._ranked: dict[tuple[int, int], list[float]] = defaultdict(list)
         self._model_after = spec.search.model_after
         self._whole = statistics.fmean(each.seconds for each in costs.trainings)
@@ -78,10 +80,10 @@ class _Simulation:
         to_first = (each.setup + each.per_unit * reported_at(each, first) for each in costs.trainings)
         self._first = statistics.fmean(to_first)  # seconds until a new trial is at its first rung
         self._reached = {step: Reached(step) for step in (*steps, self._units)}
-        self._of: dict[int, Training] = {}
+        self._of: dict[int, TrainingCost] = {}
         self._at: dict[int, int] = {}  # the units that a trial had when it was last compared
         self._losses: dict[int, float] = {}
-        self._audit = Draw.of(spec).within(self._trainings_in_time)
+        self._audit = AuditSample.of(spec).within(self._trainings_in_time)
         self._audited: set[int] = set()  # who was to stop and went on
         self._paused: set[int] = set()  # who is in the audit and waits for the end of the search
         alike = (spec.parameters[name] for name in alike_of(spec))
@@ -96,12 +98,12 @@ class _Simulation:
         self._asked = math.inf if most is None else most
         self._most = min(self._asked, MOST_TRIALS)
         self._samples = spec.budget.samples
-        self._wish = Wish.of(spec, expected_cost(spec), self._trainings_in_time)
+        self._wish = ConfirmationSize.of(spec, expected_cost(spec), self._trainings_in_time)
         self._limit = math.inf if spec.budget.time is None else spec.budget.time
         if self._samples is not None:
             self._samples -= self._wish.trainings(spec) * self._units
 
-    def run(self) -> Forecast:
+    def run(self) -> SimulatedSearch:
         """From its start to its end."""
         now, by = self._costs.startup, "trials"
         while True:
@@ -158,18 +160,18 @@ class _Simulation:
         room = left - before if before else left + (LATE - 1) * self._limit
         return self._confirmation(self._fitting(room))
 
-    def _fitting(self, seconds: float) -> Wish:
+    def _fitting(self, seconds: float) -> ConfirmationSize:
         """As much of the confirmation as takes so long at most."""
         for wish in self._wish.shrinking:
             if self._confirmation(wish) <= seconds:
                 break
         return wish
 
-    def _confirmation(self, wish: Wish) -> float:
+    def _confirmation(self, wish: ConfirmationSize) -> float:
         """Seconds that it takes to confirm so many, so often."""
         return span(self._again(wish) * wish.seeds, self._costs.slots)
 
-    def _again(self, wish: Wish) -> list[float]:
+    def _again(self, wish: ConfirmationSize) -> list[float]:
         """Seconds of a training of each that is confirmed, the longest first.
 
         One is meant of whom nothing is known where none has come to its end yet.
@@ -235,7 +237,7 @@ class _Simulation:
         self._go(number, 0, self._now + self._of[number].setup)
         return True
 
-    def _drawn(self) -> tuple[float, Training]:
+    def _drawn(self) -> tuple[float, TrainingCost]:
         """A loss, from 0 to 1, and a training of such a configuration."""
         trainings, loss = self._costs.trainings, self._rng.random()
         index = int(loss * len(trainings)) if self._costs.ranked else self._rng.randrange(len(trainings))
@@ -423,18 +425,18 @@ class _Simulation:
         seconds = self._spec.budget.time
         return None if seconds is None else self._costs.slots * seconds / self._whole
 
-    def _confirmed(self, ended: float, *, more: bool) -> Wish:
+    def _confirmed(self, ended: float, *, more: bool) -> ConfirmationSize:
         """Who trains again, and how often, in a search that has ended; `more` where its time is used up."""
         wish = self._fitting(LATE * self._limit - self._closing * self._times - ended)
         if not self._best(1):
-            return Wish(0, 0)
+            return ConfirmationSize(0, 0)
         if wish.top and more and self._spec.confirm.seeds is None:
             limit = self._limit - self._closing * self._times
             while ended + self._confirmation(further := replace(wish, seeds=wish.seeds + 1)) <= limit:
                 wish = further
         return wish
 
-    def _concluded(self, now: float, by: str, auditing: float) -> Forecast:
+    def _concluded(self, now: float, by: str, auditing: float) -> SimulatedSearch:
         ended = now + auditing
         wish = self._confirmed(ended, more=by == "time")
         again, confirmation = self._again(wish), self._confirmation(wish)
@@ -444,6 +446,6 @@ class _Simulation:
         )
         end = ended + confirmation + self._closing * self._times + self._costs.leaving
         confirms, seeds = len(again) * wish.seeds, wish.seeds if again else 0
-        return Forecast(
+        return SimulatedSearch(
             trials, reached, now, by, audited, auditing, confirms, seeds, confirmation, end, (end, end)
         )

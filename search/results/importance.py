@@ -10,7 +10,7 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
-from ..sampling.view import RungView
+from ..sampling.view import StudyAtRung
 from ..scheduling.observed import compared
 from .study import StudyResult
 
@@ -77,4 +77,4 @@ def _bootstrap(
 
 
 def _shares(study: optuna.Study, trials: list[FrozenTrial]) -> dict[str, float]:
-    return optuna.importance.get_param_importances(RungView(study, lambda: trials))
+    return optuna.importance.get_param_importances(StudyAtRung(study, lambda: trials))

@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial
 from ...spaces import Spec
 from ...storage.studies import ELAPSED
 from ..engine.budget import spent_on
-from ..engine.confirmation_size import Wish
+from ..engine.confirmation_size import ConfirmationSize
 from ..formatting import option
 from ..trials.selection import at_target, searched
 from .study import StudyResult
@@ -40,7 +40,7 @@ def more_time(result: StudyResult) -> list[str]:
 
 def more_samples(result: StudyResult) -> list[str]:
     """The option that gives a search the samples to confirm its winner; none where it has them."""
-    spec, asked = result.spec, Wish.asked(result.spec)
+    spec, asked = result.spec, ConfirmationSize.asked(result.spec)
     samples, last = spec.budget.samples, spec.early_stopping.max
     if samples is None or last is None or not asked.top:
         return []

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 
 from ...objectives.catalog import interval_of
 from ...spaces import Choice, End, Limits, Range, Spec, describe, is_ordered, line, widened
-from ..sampling.unit_cube import Axis, Cube
+from ..sampling.unit_cube import UnitAxis, UnitCube
 from ..scheduling.observed import compared
 from ..trials.configuration import config_of, has_config
 from .study import StudyResult
@@ -26,7 +26,7 @@ BY_CHANCE = 0.05  # at most, that the values of trials at an end of so few are a
 
 
 @dataclass(frozen=True)
-class Edge:
+class NarrowRange:
     """A parameter whose best values lie at an end."""
 
     name: str
@@ -39,17 +39,17 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Edges:
+class NarrowRanges:
     """What a study says about the ends of its ranges."""
 
     study: str
     compared: int  # trials that were compared
     step: int | None  # and where; None at their ends
     resource: str
-    found: list[Edge]
+    found: list[NarrowRange]
 
 
-def edges_of(result: StudyResult) -> Edges:
+def edges_of(result: StudyResult) -> NarrowRanges:
     """Where the best values of a study press against an end."""
     spec = result.spec
     sign = 1 if spec.goal == "minimize" else -1
@@ -61,10 +61,10 @@ def edges_of(result: StudyResult) -> Edges:
         edge = None if winner is None else _edge(spec, name, ranked, winner)
         if edge is not None:
             found.append(edge)
-    return Edges(result.name, len(ranked), step, spec.resource, found)
+    return NarrowRanges(result.name, len(ranked), step, spec.resource, found)
 
 
-def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial) -> Edge | None:
+def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial) -> NarrowRange | None:
     parameter = spec.space.searched_parameter(name)
     if isinstance(parameter, Choice) and not is_ordered(parameter):
         return None
@@ -86,12 +86,14 @@ def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial)
     wider = widened(parameter, end, Limits(interval) if interval else None)
     if wider is None or not _is_allowed(spec, name, wider, best):
         return None
-    return Edge(name, describe(parameter), end, ends.count(end), len(best), winners == end, line(name, wider))
+    return NarrowRange(
+        name, describe(parameter), end, ends.count(end), len(best), winners == end, line(name, wider)
+    )
 
 
 def _is_allowed(spec: Spec, name: str, wider: Range | Choice, best: Sequence[FrozenTrial]) -> bool:
     """Whether the constraints let any of the best go beyond the end, all else as it is."""
-    parameter, cube, axis = spec.space.searched_parameter(name), Cube(spec.space), Axis(wider)
+    parameter, cube, axis = spec.space.searched_parameter(name), UnitCube(spec.space), UnitAxis(wider)
     values = (axis.value(place / LOOKED_AT) for place in range(LOOKED_AT + 1))
     beyond = [value for value in values if not _has(parameter, value)]
 
@@ -130,5 +132,5 @@ def _end(parameter: Range | Choice, value: Any) -> End | None:
     if isinstance(parameter, Choice):
         least, largest = min(parameter.choices), max(parameter.choices)
         return "lower" if value == least else "upper" if value == largest else None
-    place = Axis(parameter).coordinate(value)
+    place = UnitAxis(parameter).coordinate(value)
     return "lower" if place <= OUTERMOST else "upper" if place >= 1 - OUTERMOST else None

@@ -11,14 +11,14 @@ from ...storage.files import trial_folder
 from ...storage.locks import driver_running
 from ...storage.states import EVENTS, state_of
 from ...storage.studies import PAUSED, trial_of
-from ..sampling.tried import Untried, tried
+from ..sampling.tried import UntriedConfigs, tried
 from ..scheduling import brackets_of
 from ..scheduling.standings import bracket_of, rung_results, stopping_in_words
 from ..trials.advice import advice_after
 from ..trials.selection import searched
 from .importance import Importance, importances_of
 from .next_steps import consumed_in, elapsed_in, extension, is_over
-from .ranges import Edge, edges_of
+from .ranges import NarrowRange, edges_of
 from .sentences import against, audit_of, confirmation
 from .study import StudyResult
 from .trials import Ending, TrialRow, endings, trial_row
@@ -62,7 +62,7 @@ class ParameterReport:
 
     name: str
     values: str  # in words
-    edge: Edge | None  # where its best values press against an end
+    edge: NarrowRange | None  # where its best values press against an end
     importance: Importance | None  # the share of the difference between good and bad trials
 
 
@@ -137,7 +137,7 @@ def study_report(result: StudyResult) -> StudyReport:
         trials=Spent(ended, budget.trials),
         seconds=Spent(elapsed, budget.time),
         consumed=Spent(consumed_in(result), budget.samples),
-        exhausted=Untried(spec).exhausted(tried(searched(trials))),
+        exhausted=UntriedConfigs(spec).exhausted(tried(searched(trials))),
         extension=extension(result) if is_over(spec, trials, elapsed) else [],
         without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),
         best=None if best is None else trial_row(spec, best),

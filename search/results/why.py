@@ -28,7 +28,7 @@ COUNTED = {"tpe": (TrialState.COMPLETE, TrialState.PRUNED), "gp": (TrialState.CO
 
 
 @dataclass(frozen=True)
-class Story:
+class TrialHistory:
     """The life of a trial, in lines; none where there is nothing to tell."""
 
     study: str
@@ -42,11 +42,11 @@ class Story:
     end: str | None  # why it ended
 
 
-def story_of(result: StudyResult, number: int) -> Story:
+def story_of(result: StudyResult, number: int) -> TrialHistory:
     """Why a trial is what it is. Raises `StorageError` where there is none of that number."""
     spec, trials = result.spec, result.study.get_trials(deepcopy=False)
     trial = trial_of(result.study, number)
-    return Story(
+    return TrialHistory(
         study=result.name,
         number=number,
         state=state_of(trial),

@@ -29,12 +29,12 @@ from threadpoolctl import ThreadpoolController
 from ...spaces import Choice, Spec
 from ...storage.states import unusable
 from ..scheduling import places_of
-from ..scheduling.observed import decided, value_at
+from ..scheduling.observed import value_at, without_audit
 from ..scheduling.standings import SUGGESTED
 from ..trials.seeds import derived_seed
 from .gaussian_process import Array, GaussianProcess, Indices, log_expected_improvement, standardised
-from .tried import Key, Untried, key_of
-from .unit_cube import Cube
+from .tried import Key, UntriedConfigs, key_of
+from .unit_cube import UnitCube
 from .whole_sampler import AGAIN, ATTEMPTS, WholeSampler, all_refused
 
 INITIAL = 20  # proposals before the first model
@@ -54,13 +54,13 @@ class RungGPSampler(WholeSampler):
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
-        self._cube = Cube(spec.space)
-        self._untried = Untried(spec)
+        self._cube = UnitCube(spec.space)
+        self._untried = UntriedConfigs(spec)
         last = spec.early_stopping.max  # all rungs are below it
         self._places = places_of(spec) + ([] if last is None else [last])  # none where only ends compare
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
-        others = decided(study._get_trials(deepcopy=False))  # of all brackets
+        others = without_audit(study._get_trials(deepcopy=False))  # of all brackets
         trials = [t for t in others if t.params and t.number != trial.number]
         rng = np.random.default_rng(derived_seed(self._spec.search.seed, "sampler", trial.number))
         number = len(trials)

@@ -17,8 +17,8 @@ from ...spaces.samplers import TPE
 from ..trials.seeds import derived_seed
 from .distributions import MANY, is_conditional
 from .optuna_samplers import make_sampler
-from .tried import Untried, key_of
-from .view import as_samplers_see_it
+from .tried import UntriedConfigs, key_of
+from .view import study_for_samplers
 from .whole_sampler import AGAIN, ATTEMPTS, WholeSampler, all_refused
 
 MODELLED = 10  # of them by the sampler itself: one that is sure of what is not allowed proposes it again
@@ -45,7 +45,7 @@ class SpaceSampler(WholeSampler):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         self._conditional = is_conditional(spec)
-        self._untried = Untried(spec)
+        self._untried = UntriedConfigs(spec)
         self._inner = self._make(0)
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
@@ -88,7 +88,7 @@ class SpaceSampler(WholeSampler):
         self, study: optuna.Study, trial: FrozenTrial, rng: random.Random, given: Mapping[str, Any]
     ) -> Callable[[str, Range | Choice], Any]:
         """Suggest what is given, and the others from the inner sampler."""
-        study = as_samplers_see_it(study, self._spec, len(self._distributions))
+        study = study_for_samplers(study, self._spec, len(self._distributions))
         relative = self._inner.sample_relative(study, trial, self._relative_space(study, trial))
 
         def suggest(name: str, parameter: Range | Choice) -> Any:

@@ -27,7 +27,7 @@ def tried(trials: Iterable[FrozenTrial]) -> set[Key]:
     return {key_of(trial.params) for trial in trials if trial.params}
 
 
-class Tried(Container[Key]):
+class TriedConfigs(Container[Key]):
     """The configurations of a study's own trials, known once: only what has changed since is looked at."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Tried(Container[Key]):
         return isinstance(key, frozenset) and self._counts[key] > own
 
 
-class Untried:
+class UntriedConfigs:
     """What is left of a small space."""
 
     def __init__(self, spec: Spec) -> None:

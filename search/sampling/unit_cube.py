@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from .gaussian_process import Array, Indices  # with SciPy's optimizers, which a cube does not need
 
 
-class Cube:
+class UnitCube:
     """A coordinate for each searched parameter, 0.5 where a configuration does not have it."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
         parameters = [space.searched_parameter(name) for name in space.searched]
         self._axes = {
-            name: Axis(p, i) for i, (name, p) in enumerate(zip(space.searched, parameters, strict=True))
+            name: UnitAxis(p, i) for i, (name, p) in enumerate(zip(space.searched, parameters, strict=True))
         }
         self.dimensions = len(parameters)
         self.unordered = np.array([isinstance(p, Choice) and not is_ordered(p) for p in parameters], bool)
@@ -69,7 +69,7 @@ class Cube:
         return np.stack(columns, 1), np.array(owner, np.intp)
 
 
-class Axis:
+class UnitAxis:
     """A parameter's values as coordinates from 0 to 1; in logs where these are searched."""
 
     def __init__(self, parameter: Range | Choice, index: int = 0) -> None:

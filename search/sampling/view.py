@@ -22,10 +22,10 @@ from optuna.trial import FrozenTrial, TrialState
 from ...spaces import Spec
 from ...storage.states import unusable
 from ..scheduling import places_of, promotes
-from ..scheduling.observed import completed_at, decided, value_at
+from ..scheduling.observed import completed_at, value_at, without_audit
 
 
-class RungView(optuna.Study):
+class StudyAtRung(optuna.Study):
     """A study whose trials are what they were at a rung. Only samplers look at it."""
 
     def __init__(self, study: optuna.Study, trials: Callable[[], list[FrozenTrial]]) -> None:
@@ -57,17 +57,19 @@ class RungView(optuna.Study):
         return [trial for trial in found if pruner._get_bracket_id(self, trial) == bracket]
 
 
-def as_samplers_see_it(study: optuna.Study, spec: Spec, dimensions: int) -> RungView:
+def study_for_samplers(study: optuna.Study, spec: Spec, dimensions: int) -> StudyAtRung:
     """The study as the search knows it; where trials pause, as it looks at its best rung."""
     if promotes(spec):
-        return RungView(study, lambda: at_best_rung(study, spec, enough=dimensions + 2))
+        return StudyAtRung(study, lambda: at_best_rung(study, spec, enough=dimensions + 2))
     # As Optuna's samplers get them.
-    return RungView(study, lambda: [_avoided(t) for t in decided(study._get_trials(False, use_cache=True))])
+    return StudyAtRung(
+        study, lambda: [_avoided(t) for t in without_audit(study._get_trials(False, use_cache=True))]
+    )
 
 
 def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> list[FrozenTrial]:
     """The trials at the highest rung that at least `enough` have reached; else at the lowest."""
-    trials = decided(study.get_trials(deepcopy=False))
+    trials = without_audit(study.get_trials(deepcopy=False))
     trainable = [trial for trial in trials if not unusable(trial)]  # others may have looked good at a rung
     assert spec.early_stopping.max is not None
     seen: list[FrozenTrial] = []

@@ -17,7 +17,7 @@ from ..errors import SearchError
 from ..scheduling.standings import FIXED
 from ..trials.seeds import derived_seed
 from .distributions import distributions, label_of, labelled
-from .tried import Key, Tried
+from .tried import Key, TriedConfigs
 
 ATTEMPTS = 1000  # refused proposals before the search gives up
 
@@ -40,7 +40,7 @@ class WholeSampler(BaseSampler):
         self._spec = spec
         self._space: Space = spec.space
         self._distributions = distributions(self._space)
-        self._tried = Tried()
+        self._tried = TriedConfigs()
 
     def tried(self, study: optuna.Study, but: int | None = None) -> Container[Key]:
         """The configurations that the study has tried by now, but for that of a trial, of all brackets."""

@@ -1,6 +1,6 @@
 """When trials are compared, and which go on."""
 
-from .promotion import Promotion, Standing, Waiting
+from .promotion import PromotionRule, Standing, Waiting
 from .rungs import (
     FEWEST_AUDITED,
     Bracket,
@@ -20,7 +20,7 @@ from .rungs import (
 __all__ = [
     "FEWEST_AUDITED",
     "Bracket",
-    "Promotion",
+    "PromotionRule",
     "Standing",
     "Waiting",
     "alike_of",

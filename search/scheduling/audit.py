@@ -23,7 +23,7 @@ SHARE = 0.03  # of a search's cost, where the space does not say how much
 
 
 @dataclass(frozen=True)
-class Draw:
+class AuditSample:
     """Which trials are not stopped: of every so many one, drawn from the seed."""
 
     seed: int

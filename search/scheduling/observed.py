@@ -30,7 +30,7 @@ def compared(spec: Spec, trials: list[FrozenTrial], enough: int) -> tuple[int | 
     return step, found
 
 
-def decided(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+def without_audit(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     """The trials of the search itself, as the search knows them."""
     return [as_decided(trial) for trial in searched(trials)]
 

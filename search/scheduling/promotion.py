@@ -86,7 +86,7 @@ class _Rung:
         }
 
 
-class Promotion:
+class PromotionRule:
     """The rungs of a study and who is at each. Losses: lower is better."""
 
     def __init__(self, brackets: Sequence[Bracket], eta: int, most: int | None = None) -> None:

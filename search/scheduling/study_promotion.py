@@ -18,14 +18,14 @@ from ...spaces.stopping import Rungs
 from ...storage.live import LiveStorage
 from ...storage.states import AT_RUNG, at_rung, audited_at, confirms, unusable
 from ..formatting import counted
-from . import Promotion, alike_of, bracket_of_trial, brackets_of, promotes
+from . import PromotionRule, alike_of, bracket_of_trial, brackets_of, promotes
 from .observed import as_decided
 from .standings import RUNG, kind_of
 
 GOES_ON, TAKEN_UP = "goes on", "taken up"
 
 
-class Promoting:
+class StudyPromotion:
     """Who pauses, who waits, and who goes on."""
 
     @classmethod
@@ -142,7 +142,7 @@ def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> Promotion:
     """The rungs of a study whose trials pause, and who is at each."""
     stopping, brackets, alike = spec.early_stopping, brackets_of(spec), alike_of(spec)
     assert isinstance(stopping, Rungs)
-    promotion = Promotion(brackets, stopping.eta, spec.budget.trials)
+    promotion = PromotionRule(brackets, stopping.eta, spec.budget.trials)
     for number, trial in enumerate(map(as_decided, trials)):
         if _is_apart(trial):
             continue
@@ -159,7 +159,7 @@ def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> Promotion:
     return promotion
 
 
-def _take_in_end(promotion: Promotion, trial: FrozenTrial) -> None:
+def _take_in_end(promotion: PromotionRule, trial: FrozenTrial) -> None:
     if _is_apart(trial):
         return
     if unusable(trial):

@@ -113,10 +113,10 @@ def train(
         _prepare(where, document, merge=merge, force=force)
         for told in _other_files(document):
             say(told)
-        from ..exchange.trackers.training import Tracked
+        from ..exchange.trackers.training import RunTracking
         from ..trials.trial import LocalTrial  # not before the threads are set: it loads numpy
 
-        with Tracked(document, where, say) as tracked:
+        with RunTracking(document, where, say) as tracked:
 
             def reported(report: Report) -> None:
                 on_report(report)

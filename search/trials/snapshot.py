@@ -17,7 +17,7 @@ from ...storage.files import CHECKPOINT, SEALED
 Stamp = tuple[int, int, int]  # of a file: time of change, size, inode
 
 
-class Seal:
+class CheckpointSnapshot:
     """The copy of a trial's checkpoint, in the trial's folder."""
 
     def __init__(self, folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ...objectives.base import TrialStopped, as_name, as_step
 from ...storage.files import CHECKPOINT, METRICS, has_checkpoint, make_folder, opened
 from .reports import Report, recorded
-from .snapshot import Seal
+from .snapshot import CheckpointSnapshot
 
 # What Optuna's trials have beside `suggest_...`.
 OPTUNAS = {"should_prune", "set_user_attr", "user_attrs", "set_system_attr", "study", "distributions"}
@@ -35,7 +35,7 @@ class FolderTrial(ABC):
         self.params = params
         self.seed = seed
         self.checkpoint = folder / CHECKPOINT
-        self._seal = Seal(folder) if sealed else None
+        self._seal = CheckpointSnapshot(folder) if sealed else None
         if self._seal is not None:
             self._seal.restore()
         self.resume_from = self.checkpoint if has_checkpoint(folder) else None

@@ -21,10 +21,10 @@ import torch.distributed as dist
 
 from hpsearch.objectives.catalog import training_config
 from hpsearch.objectives.processes import meeting
-from hpsearch.trainer.config.training import Training
+from hpsearch.trainer.config.training import TrainingConfig
 from hpsearch.trainer.ranks import ALONE, Group, Ranks, joined
 from hpsearch.trainer.runs.base import BaseRun, Report, train_to_end
-from hpsearch.trainer.runs.run import Run
+from hpsearch.trainer.runs.run import GptRun
 
 Asked = list[dict[str, Any]]
 MODELS: weakref.WeakSet[Any] = (
@@ -52,7 +52,7 @@ def in_processes(count: int, asked: Asked) -> list[list[list[float]]]:
     return found
 
 
-def in_one(config: Training, folder: Path | None = None) -> list[list[float]]:
+def in_one(config: TrainingConfig, folder: Path | None = None) -> list[list[float]]:
     told: list[list[float]] = []
 
     def listen(report: Report) -> None:
@@ -67,7 +67,7 @@ def new_run(config: Any, ranks: Ranks = ALONE) -> BaseRun:
         from hpsearch.objectives.hf_lora.run import HfRun
 
         return HfRun(config, ranks)
-    return Run(config, ranks=ranks)
+    return GptRun(config, ranks=ranks)
 
 
 def told_of(report: Report) -> list[float]:
@@ -99,7 +99,7 @@ def trained(asked: dict[str, Any]) -> list[list[float]]:
     folder = Path(asked["folder"]) if "folder" in asked else None
     config = kind.from_params(asked["params"])
     run: Any = new_run(config, group)
-    MODELS.add(run.pack.model if isinstance(run, Run) else run.model)
+    MODELS.add(run.pack.model if isinstance(run, GptRun) else run.model)
     with suppress(Stopped):
         train_to_end(run, on_report=listen, checkpoint=folder, resume_from=folder)
     return told

@@ -32,7 +32,7 @@ from hpsearch.trainer.model.base_file import load_base
 from hpsearch.trainer.model.gpt import GPT
 from hpsearch.trainer.output.export import export, load_model
 from hpsearch.trainer.runs.base import Report
-from hpsearch.trainer.runs.run import Run, fit
+from hpsearch.trainer.runs.run import GptRun, fit
 
 SHAPE = {"width": 8, "depth": 1, "heads": 2, "max_length": 16}
 ROOM = 256 << 20  # bytes that a file of a few kilobytes may cost, whatever it says of itself
@@ -306,7 +306,7 @@ def test_a_checkpoint_that_says_other_things_is_refused(
     save(tmp_path / "run", parts, state | changes)
     told = f"no checkpoint of a run: {min(changes)} missing or of another kind$"
     refused(lambda: export(tmp_path / "run", tmp_path / "out"), told)
-    refused(lambda: Run(tiny_lora).resume(tmp_path / "run"), told)
+    refused(lambda: GptRun(tiny_lora).resume(tmp_path / "run"), told)
 
 
 @pytest.mark.parametrize("part", ["weights", "optimizer", "best"])
@@ -319,7 +319,7 @@ def test_a_checkpoint_of_other_tensors_is_not_gone_on_from(
     name = max(parts[part])
     parts[part][name] = torch.zeros(3, 5)
     save(tmp_path, parts, state)
-    refused(lambda: Run(config).resume(tmp_path), rf"{re.escape(name)} is \[3, 5\] where ")
+    refused(lambda: GptRun(config).resume(tmp_path), rf"{re.escape(name)} is \[3, 5\] where ")
 
 
 def test_tensors_that_are_no_part_of_a_checkpoint_are_told(tmp_path: Path) -> None:

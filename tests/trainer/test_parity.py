@@ -20,7 +20,7 @@ from hpsearch.trainer.config.shape import Shape
 from hpsearch.trainer.model.gpt import GPT, Block, loss_sum
 from hpsearch.trainer.packs.lora_pack import LoraPack
 from hpsearch.trainer.runs.base import Report
-from hpsearch.trainer.runs.run import Run, fit
+from hpsearch.trainer.runs.run import GptRun, fit
 
 # Gradients in float64.
 
@@ -145,7 +145,7 @@ def configuration(**params: Any) -> LoraConfig:
 )
 def test_the_losses_are_those_of_peft(huggingface: Any, params: dict[str, Any]) -> None:
     config = configuration(**params)
-    loop = huggingface.Loop(Run(config))
+    loop = huggingface.Loop(GptRun(config))
     theirs = [loop.train().item() for _ in range(STEPS)]
     assert losses(config) == pytest.approx(theirs, abs=1e-5)
 
@@ -154,7 +154,7 @@ def test_the_losses_are_those_of_peft(huggingface: Any, params: dict[str, Any]) 
 @peer
 def test_the_losses_are_those_of_trainer(huggingface: Any, tmp_path: Path) -> None:
     config = configuration()
-    made = huggingface.trainer(Run(config), lambda: False, str(tmp_path), logging_steps=1)
+    made = huggingface.trainer(GptRun(config), lambda: False, str(tmp_path), logging_steps=1)
     made.train()
     theirs = [entry["loss"] for entry in made.state.log_history if "loss" in entry]
     assert losses(config) == pytest.approx(theirs, abs=1e-5)

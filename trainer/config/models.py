@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from .rules import Need, Rule, one_of, optional, real, switch, text, whole
-from .training import ADAM, DROPOUT, NEEDS, SIZE, Adapters, Training
+from .training import ADAM, DROPOUT, NEEDS, SIZE, Adapters, TrainingConfig
 
 TARGETS = ("qkv", "out", "up", "down")
 FINETUNING = ("lora", "full", "linear")
@@ -56,7 +56,7 @@ _LORA_NEEDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(Training):
+class TrainConfig(TrainingConfig):
     """What every training of hpsearch's own model knows."""
 
     eval_samples: int = whole(32, "[1, inf)", "validation sequences, the same ones every time")

@@ -77,7 +77,7 @@ NEEDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(Parameters):
+class TrainingConfig(Parameters):
     """What every training knows, of whatever model. Exactly one of its `LENGTHS` is given: the resource."""
 
     needs: ClassVar[Mapping[str, Need]] = NEEDS

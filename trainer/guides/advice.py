@@ -22,8 +22,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from ..config.training import Training
-from .evidence import Report, RunEvidence, Seen
+from ..config.training import TrainingConfig
+from .evidence import RunEvidence, Seen, Validation
 
 MOST = 4  # sentences; the guides' first ones help most
 RISE = 0.01  # of the best validation, from which a worse one is no noise of a small text
@@ -43,7 +43,7 @@ DROPOUTS = ("lora_dropout", "dropout")
 DEPTHS = ("depth", "num_hidden_layers", "num_layers")
 
 
-def advise(config: type[Training] | None, seen: Seen) -> list[str]:
+def advise(config: type[TrainingConfig] | None, seen: Seen) -> list[str]:
     """At most `MOST` sentences, what helps most first; none where nothing fits.
 
     `config` is that of a built-in objective, whose defaults count as this run's values. None: only what
@@ -59,7 +59,7 @@ def advise(config: type[Training] | None, seen: Seen) -> list[str]:
     return found[:MOST]
 
 
-def advise_worse(config: type[Training] | None, seen: Seen) -> list[str]:
+def advise_worse(config: type[TrainingConfig] | None, seen: Seen) -> list[str]:
     """What `advise` says of a run that ended worse than it had been; none for another."""
     return _complete(RunEvidence(config, seen), WORSE)[:MOST]
 
@@ -351,11 +351,11 @@ WORSE: list[Kind] = [(_overfitted, _against_overfitting), (_burst, _diverged)]
 SLOW: list[Kind] = [(_hardly_learned, _against_slowness), (_still_learning, _against_an_early_end)]
 
 
-def _best(run: RunEvidence) -> Report:
+def _best(run: RunEvidence) -> Validation:
     return min(run.validations, key=lambda report: run.sign * report.value)
 
 
-def _course(run: RunEvidence, before: Report, after: Report, up: str, down: str) -> str:
+def _course(run: RunEvidence, before: Validation, after: Validation, up: str, down: str) -> str:
     """`val_loss rose from 1.31 at 1,200 to 1.4 at 1,800 samples`."""
     verb = up if after.value > before.value else down
     return (

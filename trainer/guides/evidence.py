@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
 from ..config.models import PASS_TOKENS
-from ..config.training import Training
+from ..config.training import TrainingConfig
 
 LARGEST = 2**63  # whole number that a parameter may be
 
@@ -19,7 +19,7 @@ LENGTHS = ("max_samples", "max_steps", "epochs", "num_epochs", "num_train_epochs
 Ending = Literal["diverged", "out_of_memory", "complete"]
 
 
-class Report(Protocol):
+class Validation(Protocol):
     """A validation of a run; `metrics` may hold train_loss and grad_norm."""
 
     @property
@@ -36,7 +36,7 @@ class Seen:
 
     params: Mapping[str, Any]
     ended: Ending
-    reports: Sequence[Report] = ()
+    reports: Sequence[Validation] = ()
     metric: str = "val_loss"
     unit: str = "samples"
     maximize: bool = False
@@ -47,7 +47,7 @@ class Seen:
 class RunEvidence:
     """A run's values and validations, ready to be asked."""
 
-    def __init__(self, config: type[Training] | None, seen: Seen) -> None:
+    def __init__(self, config: type[TrainingConfig] | None, seen: Seen) -> None:
         defaults = {entry.name: entry.default for entry in fields(config)} if config else {}
         self.seen = seen
         self.needs = config.needs if config else {}

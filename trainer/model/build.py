@@ -9,13 +9,13 @@ import torch
 
 from ..config.models import LoraConfig, PretrainConfig, TrainConfig
 from ..config.shape import Shape
-from ..config.training import Training
+from ..config.training import TrainingConfig
 from ..errors import ConfigError
 from ..seeds import seed_of
 from .base_file import Base, load_base
 from .gpt import GPT
 
-Config = TypeVar("Config", bound=Training)
+Config = TypeVar("Config", bound=TrainingConfig)
 
 
 def base_model(base: Base, generator: torch.Generator | None = None) -> GPT:

@@ -22,7 +22,7 @@ from functools import cache
 
 import torch
 
-from ..config.training import Training
+from ..config.training import TrainingConfig
 from ..errors import ConfigError
 from ..notices import say
 from .optimizers import Norm, Tensors
@@ -51,7 +51,7 @@ class Numerics:
     deterministic: bool
 
     @classmethod
-    def of(cls, config: Training, device: torch.device) -> Numerics:
+    def of(cls, config: TrainingConfig, device: torch.device) -> Numerics:
         """Raises `ConfigError` where the device has not what the configuration asks for."""
         precision, able = config.precision, precisions(device)
         if precision == "auto":

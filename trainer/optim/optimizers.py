@@ -37,14 +37,14 @@ from torch.optim._adafactor import adafactor
 from torch.optim._muon import DEFAULT_A, DEFAULT_B, DEFAULT_C, DEFAULT_NS_STEPS, EPS, muon
 from torch.optim.sgd import sgd
 
-from ..config.training import Training
+from ..config.training import TrainingConfig
 
 Tensors = dict[str, Tensor]
 Norm = Callable[[Iterable[Tensor]], Tensor]  # of all gradients together: a scalar
 ByLayer = Callable[[Tensors], Tensors]  # views of a run's tensors, one for each layer's; names of parameters
 
 
-def groups_of(config: Training, trained: Mapping[str, Tensor]) -> list[tuple[float, float, list[str]]]:
+def groups_of(config: TrainingConfig, trained: Mapping[str, Tensor]) -> list[tuple[float, float, list[str]]]:
     """The tensors that step alike: weight decay, what the learning rate is multiplied with, their names."""
     alike: dict[tuple[float, float], list[str]] = {}
     for name, tensor in trained.items():
@@ -82,7 +82,7 @@ class Optimizer(ABC):
 
     def __init__(
         self,
-        config: Training,
+        config: TrainingConfig,
         trained: Mapping[str, Tensor],
         by_layer: ByLayer = dict,
         norm_of: Norm = torch.nn.utils.get_total_norm,
@@ -281,7 +281,7 @@ _KINDS: dict[str, type[Optimizer]] = {
 
 
 def new_optimizer(
-    config: Training,
+    config: TrainingConfig,
     trained: Tensors,
     by_layer: ByLayer,
     norm_of: Norm = torch.nn.utils.get_total_norm,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..config.training import Training
+from ..config.training import TrainingConfig
 
 History = Sequence[tuple[int, float]]  # validations so far: optimizer steps done, value
 
 
-def lr_factor(config: Training, progress: float, history: History = ()) -> float:
+def lr_factor(config: TrainingConfig, progress: float, history: History = ()) -> float:
     """The learning rate at `progress` (0 to 1 of the run) as a share of its peak.
 
     It rises linearly from 0 over the first part w of the run (`warmup_ratio` or `warmup_steps`) to where the
@@ -72,7 +72,7 @@ def lr_factor(config: Training, progress: float, history: History = ()) -> float
     return floor + (1.0 - floor) * fall
 
 
-def learning_rate(config: Training, step: int, history: History = ()) -> float:
+def learning_rate(config: TrainingConfig, step: int, history: History = ()) -> float:
     """The learning rate of optimizer step `step` (from 0), taken at the middle of the step.
 
     In the middle, no step is wasted on a rate of zero, at either end, and a run of the same samples in larger
@@ -82,7 +82,7 @@ def learning_rate(config: Training, step: int, history: History = ()) -> float:
     return config.learning_rate * lr_factor(config, (step + 0.5) / config.total_steps, history)
 
 
-def _warmup(config: Training) -> float:
+def _warmup(config: TrainingConfig) -> float:
     """The share of the run in which the rate rises from 0."""
     return config.warmup_ratio or min(1.0, config.warmup_steps / config.total_steps)
 
@@ -97,14 +97,14 @@ def _decay(kind: str, u: float) -> float:
     return 1.0 - (math.sqrt(u) if kind == "1-sqrt" else u)
 
 
-def _timescale(config: Training) -> float:
+def _timescale(config: TrainingConfig) -> float:
     warmup = _warmup(config)
     if config.lr_timescale is not None:
         return config.lr_timescale
     return warmup / (1.0 - warmup) if 0.0 < warmup < 1.0 else 0.1
 
 
-def _drops(config: Training, progress: float, history: History) -> int:
+def _drops(config: TrainingConfig, progress: float, history: History) -> int:
     """How often the rate has dropped until `progress`: as ReduceLROnPlateau counts, `mode="min"`, `"abs"`.
 
     A NaN is no gain. What the warm-up's validations do not gain is not counted: the rate was still rising.
@@ -123,7 +123,7 @@ def _drops(config: Training, progress: float, history: History) -> int:
     return drops
 
 
-def report_due(config: Training, step: int) -> int | None:
+def report_due(config: TrainingConfig, step: int) -> int | None:
     """The place of the report that is due after `step` optimizer steps, in the run's unit; or None.
 
     Reports stand on a grid, the multiples of `eval_interval` and the end. A step that crosses several points
@@ -133,7 +133,7 @@ def report_due(config: Training, step: int) -> int | None:
     return reached if reached > before else None
 
 
-def _grid_point(config: Training, step: int) -> int:
+def _grid_point(config: TrainingConfig, step: int) -> int:
     if step >= config.total_steps:
         return config.length
     done = config.place_after(step)

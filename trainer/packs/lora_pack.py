@@ -15,7 +15,7 @@ from ..model.build import base_model, base_of, start_of
 from ..model.lora import Lora
 from ..ranks import ALONE, Ranks
 from .pack import Pack
-from .passes import PackedRun
+from .passes import RunInPack
 
 
 class LoraPack(Pack):
@@ -36,7 +36,7 @@ class LoraPack(Pack):
         return {name: tensor.to(self.device) for name, tensor in adapters.items()}
 
     @torch.no_grad()
-    def set(self, runs: Sequence[PackedRun]) -> None:
+    def set(self, runs: Sequence[RunInPack]) -> None:
         super().set(sorted(runs, key=lambda run: _lora(run.config).padded_rank))
         self._stacks, self._place = [], []
         for rank, group in itertools.groupby(self.runs, key=lambda run: _lora(run.config).padded_rank):

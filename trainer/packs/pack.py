@@ -32,14 +32,14 @@ from ..model.gpt import GPT, Block, loss_sum
 from ..optim.numerics import Numerics
 from ..optim.optimizers import Stepper, new_optimizer
 from ..ranks import ALONE, Ranks, Share
-from .passes import PackedRun, Pass
+from .passes import Pass, RunInPack
 from .recordings import MOST, Recordings
 
 
 class SomeFailedError(Exception):
     """Some runs of a pack could not take in what a tick computed; the others have, and go on."""
 
-    def __init__(self, errors: Mapping[PackedRun, Exception]) -> None:
+    def __init__(self, errors: Mapping[RunInPack, Exception]) -> None:
         super().__init__(*errors.values())
         self.errors = errors
 
@@ -55,14 +55,14 @@ class Pack:
         self.ranks = ranks
         self.device = torch.device(config.device)
         self.numerics = Numerics.of(config, self.device)
-        self.runs: list[PackedRun] = []
+        self.runs: list[RunInPack] = []
         self._share: Share | None = None  # of the pass at hand, where other processes have its other rows
 
     def start(self, config: TrainConfig) -> Tensors:
         """The tensors that a run trains, as they are at its beginning."""
         raise NotImplementedError
 
-    def set(self, runs: Sequence[PackedRun]) -> None:
+    def set(self, runs: Sequence[RunInPack]) -> None:
         """Train these from now on."""
         self.runs = list(runs)
         self._recordings: Recordings | None = None
@@ -141,7 +141,7 @@ class Pack:
             places = self._places[:, :rows].copy_(places, non_blocking=True)
             counts = self._counts[:, :rows].copy_(counts, non_blocking=True)
             rates = self._rates.copy_(torch.tensor([each.rate for each in passes]), non_blocking=True)
-        failed: dict[PackedRun, Exception] = {}
+        failed: dict[RunInPack, Exception] = {}
         self._share = passes[0].share  # runs that share a pack share no pass with other processes
 
         def compute() -> None:
@@ -163,7 +163,7 @@ class Pack:
         places: Tensor,
         counts: Tensor,
         rates: Tensor | None,
-        failed: dict[PackedRun, Exception],
+        failed: dict[RunInPack, Exception],
     ) -> None:
         """All that a tick asks the device for; of several runs, those that failed to learn are put down."""
         windows = [run.windows(mine) for run, mine in zip(self.runs, places, strict=True)]
@@ -198,7 +198,7 @@ class Pack:
             torch.cuda.synchronize(self.device)
 
     @torch.inference_mode()
-    def evaluate(self, run: PackedRun) -> float:
+    def evaluate(self, run: RunInPack) -> float:
         """The loss in nats a token over the windows that the run is validated on, without dropout."""
         parts = torch.split(run.held, run.config.rows_per_look)
 
@@ -254,7 +254,7 @@ def token_losses(logits: Tensor, targets: Tensor, runs: int, smoothing: Tensor |
     return each.lerp(alike, smoothing[:, None])
 
 
-def recordable(run: PackedRun) -> bool:
+def recordable(run: RunInPack) -> bool:
     """Whether what a tick asks the device for is the same each time, and waits for nothing.
 
     In fp16 it waits for the norm of the gradients; torch's compiler and blocks that are computed twice do

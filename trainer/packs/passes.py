@@ -33,7 +33,7 @@ class Pass:
     share: Share | None  # which rows of the pass these are, where other processes have the others
 
 
-class PackedRun(Protocol):
+class RunInPack(Protocol):
     """A run as the pack that it trains in sees it: it gives the next pass, and takes in what came of it."""
 
     config: TrainConfig

@@ -14,7 +14,7 @@ from ..model.build import base_model, base_of, new_model
 from ..model.gpt import Dropout
 from ..ranks import ALONE, Ranks
 from .pack import Pack
-from .passes import PackedRun
+from .passes import RunInPack
 
 
 class WholeModel(Pack):
@@ -38,7 +38,7 @@ class WholeModel(Pack):
             weights = {"head.weight": self.model.head.weight.requires_grad_()}
         return weights
 
-    def set(self, runs: Sequence[PackedRun]) -> None:
+    def set(self, runs: Sequence[RunInPack]) -> None:
         assert len(runs) <= 1, "a whole model is one run's"
         for run in runs:
             run.generator = self.model.generator

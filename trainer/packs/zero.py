@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..checkpoint import Tensors
-from ..config.training import Training
+from ..config.training import TrainingConfig
 from ..errors import ConfigError
 from ..optim.numerics import Numerics
 from ..optim.optimizers import Optimizer, groups_of, new_optimizer
@@ -43,7 +43,7 @@ class Zero:
     recordable = False
 
     def __init__(
-        self, config: Training, ranks: Ranks, numerics: Numerics, module: nn.Module, trained: Tensors
+        self, config: TrainingConfig, ranks: Ranks, numerics: Numerics, module: nn.Module, trained: Tensors
     ) -> None:
         """Share out `module`, whose parameters `trained` are; brings to the device what is not there yet."""
         deepspeed = _deepspeed(numerics.device)
@@ -170,7 +170,7 @@ class Zero:
 class _Parts(torch.optim.Optimizer):
     """Steps the flat parts that DeepSpeed puts in the place of a run's tensors, as `config` says."""
 
-    def __init__(self, config: Training, trained: Tensors) -> None:
+    def __init__(self, config: TrainingConfig, trained: Tensors) -> None:
         self._config = config
         self._steppers: dict[Tensor, Optimizer] = {}
         groups = [
@@ -218,7 +218,7 @@ class _Autocast(nn.Module):
             return self.module(*args, **named)
 
 
-def _settings(config: Training, stage: int) -> dict[str, Any]:
+def _settings(config: TrainingConfig, stage: int) -> dict[str, Any]:
     """What DeepSpeed is told, in its own words."""
     return {
         "train_micro_batch_size_per_gpu": 1,  # it counts nothing by them

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from .. import checkpoint as files
-from ..config.training import Training
+from ..config.training import TrainingConfig
 from ..errors import CheckpointError
 from ..memory import peak_memory
 from ..optim.numerics import LossScale
@@ -77,8 +77,8 @@ def train_to_end(
     checkpoint: Path | None = None,
     resume_from: Path | None = None,
 ) -> FitResult:
-    """Train a run to its end: `course` with its steps."""
-    steps = course(run, on_report=on_report, checkpoint=checkpoint, resume_from=resume_from)
+    """Train a run to its end: `drive` with its steps."""
+    steps = drive(run, on_report=on_report, checkpoint=checkpoint, resume_from=resume_from)
     with closing(run):
         while True:
             try:
@@ -89,7 +89,7 @@ def train_to_end(
             run.train()
 
 
-def course(
+def drive(
     run: BaseRun,
     *,
     on_report: Callable[[Report], None],
@@ -126,11 +126,11 @@ class BaseRun(ABC):
     several processes, each has such a run, and counts its part of `loss_total`.
     """
 
-    config: Training
+    config: TrainingConfig
 
     def __init__(
         self,
-        config: Training,
+        config: TrainingConfig,
         device: torch.device,
         trained: files.Tensors,
         optimizer: Stepper,

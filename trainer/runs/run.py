@@ -45,11 +45,11 @@ def fit(
 
     Raises `ConfigError`, `DataError` or `CheckpointError` before anything is trained.
     """
-    run = Run(config, ranks=ranks)
+    run = GptRun(config, ranks=ranks)
     return train_to_end(run, on_report=on_report, checkpoint=checkpoint, resume_from=resume_from)
 
 
-class Run(BaseRun):
+class GptRun(BaseRun):
     """A training of hpsearch's own model: what its passes compute from, and how they become steps.
 
     By itself it is a pack of one; `pack` is the one to train in with others.

@@ -24,41 +24,41 @@ from ..model.compiled import clock
 from ..packs.factory import new_pack, pack_key
 from ..packs.pack import Pack, SomeFailedError
 from .base import FitResult
-from .run import Run
+from .run import GptRun
 
 Course = Generator[None, None, FitResult]
 Outcome = FitResult | BaseException
 
 
-class Together:
+class PackedRuns:
     """The runs and their packs. `within` surrounds what a run does by itself, as in a report."""
 
     def __init__(
-        self, within: Callable[[Run], AbstractContextManager[None]] = lambda run: nullcontext()
+        self, within: Callable[[GptRun], AbstractContextManager[None]] = lambda run: nullcontext()
     ) -> None:
         self._within = within
-        self._courses: dict[Run, Course] = {}
+        self._courses: dict[GptRun, Course] = {}
         # Each as long as there is a run in it: on an accelerator it has the base for itself.
         self._packs: WeakValueDictionary[object, Pack] = WeakValueDictionary()
-        self._over: list[tuple[Run, Outcome]] = []
+        self._over: list[tuple[GptRun, Outcome]] = []
 
     @property
     def busy(self) -> bool:
         """Whether there is a run that has not ended, or whose end `advance` has not told."""
         return bool(self._courses or self._over)
 
-    def new_run(self, config: TrainConfig) -> Run:
-        """A run that trains in a pack of those here. Raises as `Run` does."""
+    def new_run(self, config: TrainConfig) -> GptRun:
+        """A run that trains in a pack of those here. Raises as `GptRun` does."""
         config = on_device(config)
         key = pack_key(config)
         if key is None:
-            return Run(config)
+            return GptRun(config)
         pack = self._packs.get(key)
         if pack is None:
             pack = self._packs[key] = new_pack(config)
-        return Run(config, pack)
+        return GptRun(config, pack)
 
-    def join(self, run: Run, course: Course) -> None:
+    def join(self, run: GptRun, course: Course) -> None:
         """Let a run take part, from its first report on where it is resumed.
 
         Where there is no room for it, it ends with that, and those that are there go on without it.
@@ -75,14 +75,14 @@ class Together:
             self._over.append((run, error))
             run.pack.set(others)
 
-    def leave(self, run: Run) -> None:
+    def leave(self, run: GptRun) -> None:
         """Take a run out before its end is told."""
         if run in self._courses:
             self._courses.pop(run).close()
         self._over = [(other, outcome) for other, outcome in self._over if other is not run]
         self._set_apart([run])
 
-    def advance(self) -> list[tuple[Run, Outcome]]:
+    def advance(self) -> list[tuple[GptRun, Outcome]]:
         """A tick of every pack; the runs that ended with it, or with what they did by themselves."""
         for pack in {id(run.pack): run.pack for run in self._courses}.values():
             steps = {run: run.step for run in _runs(pack)}
@@ -102,7 +102,7 @@ class Together:
         over, self._over = self._over, []
         return over
 
-    def _follow(self, run: Run) -> None:
+    def _follow(self, run: GptRun) -> None:
         """Let the run do what is due before its next step."""
         try:
             with self._within(run):
@@ -116,17 +116,17 @@ class Together:
         del self._courses[run]
         self._over.append((run, outcome))
 
-    def _set_apart(self, gone: list[Run]) -> None:
+    def _set_apart(self, gone: list[GptRun]) -> None:
         for run in gone:
             if run in run.pack.runs:
                 run.pack.set([other for other in run.pack.runs if other is not run])
 
 
-def _runs(pack: Pack) -> list[Run]:
-    return cast(list[Run], pack.runs)  # a pack sees less of them
+def _runs(pack: Pack) -> list[GptRun]:
+    return cast(list[GptRun], pack.runs)  # a pack sees less of them
 
 
-def _waited_for(pack: Pack) -> dict[Run, BaseException]:
+def _waited_for(pack: Pack) -> dict[GptRun, BaseException]:
     """Wait for the device; what it fails at now was asked for all runs together."""
     try:
         pack.wait()
@@ -135,7 +135,7 @@ def _waited_for(pack: Pack) -> dict[Run, BaseException]:
     return {}
 
 
-def _tick(pack: Pack) -> list[tuple[Run, BaseException]]:
+def _tick(pack: Pack) -> list[tuple[GptRun, BaseException]]:
     """A tick of a pack; the runs that it failed for.
 
     What fails together is tried one by one: memory that is short for all may do for each, and what is wrong

@@ -24,7 +24,7 @@ from ..memory import host_peak
 from ..model.build import on_device
 from ..packs.factory import new_pack, pack_key
 from ..packs.pack import Pack
-from ..runs.run import Run
+from ..runs.run import GptRun
 
 SECONDS = 60.0  # that a measurement takes at most, before the round that it is in
 ROUNDS = 3
@@ -44,7 +44,7 @@ def measure(configs: Sequence[LoraConfig], sizes: Sequence[int]) -> dict[str, An
             continue
         if key not in packs:
             packs[key] = new_pack(config)
-        runs.append(Run(config, packs[key]))
+        runs.append(GptRun(config, packs[key]))
     began = time.monotonic()
     found: dict[int, list[float]] = {size: [] for size in sorted(sizes)}
     peaks: dict[str, float] = {}
@@ -62,7 +62,7 @@ def measure(configs: Sequence[LoraConfig], sizes: Sequence[int]) -> dict[str, An
     return {"seconds": seconds, "memory_mb": peaks}
 
 
-def _groups(runs: Sequence[Run], size: int) -> list[list[Run]]:
+def _groups(runs: Sequence[GptRun], size: int) -> list[list[GptRun]]:
     """The packs that a worker with so many trials would make of them, if they came in this order."""
     groups = []
     for first in range(0, len(runs), size):
@@ -71,7 +71,7 @@ def _groups(runs: Sequence[Run], size: int) -> list[list[Run]]:
     return groups
 
 
-def _seconds(runs: list[Run]) -> float:
+def _seconds(runs: list[GptRun]) -> float:
     pack = runs[0].pack
     pack.set(runs)
     for _ in range(pack.slow_ticks):

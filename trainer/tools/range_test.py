@@ -29,7 +29,7 @@ import numpy as np
 
 from ..config.models import TrainConfig
 from ..config.training import LENGTHS
-from ..runs.run import Run
+from ..runs.run import GptRun
 
 SMOOTHING = 0.8  # share of the past; with the batches' own part taken out, so little is enough, and lags less
 DIVERGED = 2.0  # times the best loss; a model that knows nothing has ln 256, so fastai's 4 might never come
@@ -83,7 +83,7 @@ def range_test(
     length: dict[str, int | None] = dict.fromkeys(LENGTHS) | {"max_steps": steps}
     flat = {"lr_scheduler": "constant", "warmup_ratio": 0.0, "warmup_steps": 0}
     plain = dataclasses.replace(config, **flat, **length)  # type: ignore[arg-type]   # each its own type
-    run, untrained = Run(plain), Run(plain)
+    run, untrained = GptRun(plain), GptRun(plain)
     rates = np.geomspace(low, high, steps).tolist()
     losses, hardness = [], []
     points: list[Point] = []
@@ -99,7 +99,7 @@ def range_test(
     return _conclude(losses, hardness, rates, diverged=False)
 
 
-def loss_of_step(run: Run, rate: float) -> float:
+def loss_of_step(run: GptRun, rate: float) -> float:
     """Train one step at a rate; the loss of its batch before the step, in nats a token."""
     run.config = dataclasses.replace(run.config, learning_rate=rate)  # its schedule is constant
     run.loss_total.zero_()

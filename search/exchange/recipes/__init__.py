@@ -19,7 +19,7 @@ from ...trials.yaml_text import one_line, text_of
 from . import axolotl, llamafactory, trl
 from .names import OF_PEFT
 from .recipe import Recipe, recipe_of
-from .sheet import Sheet
+from .sheet import ConfigWriter
 
 __all__ = ["FRAMEWORKS", "PEFT", "Written", "for_framework"]
 
@@ -30,7 +30,9 @@ class Framework:
 
     title: str
     command: str  # that reads the file
-    fill: Callable[[Sheet, str], None]  # writes the recipe into a sheet, with the folder of the results
+    fill: Callable[
+        [ConfigWriter, str], None
+    ]  # writes the recipe into a sheet, with the folder of the results
 
 
 FRAMEWORKS = {
@@ -65,7 +67,7 @@ def for_framework(name: str, content: dict[str, Any], file: Path | None, folder:
     if name == PEFT:
         return _for_peft(recipe)
     framework = FRAMEWORKS[name]
-    sheet = Sheet(framework.title, recipe)
+    sheet = ConfigWriter(framework.title, recipe)
     provenance = content["provenance"]
     framework.fill(sheet, f"trained/{provenance['study']}-{provenance['trial']}")
     sheet.close()

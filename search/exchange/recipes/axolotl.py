@@ -8,7 +8,7 @@ from ...trials.yaml_text import text_of
 from .keys import OPTIMIZER, adapters, keep_best, kind, model, tabs, warmup
 from .names import OF_ALL, OF_TRL_AND_AXOLOTL
 from .recipe import ALL_LINEAR, EVERY_ANSWER
-from .sheet import Sheet
+from .sheet import ConfigWriter
 
 KEYS = {
     "per_device_train_batch_size": "micro_batch_size",
@@ -33,7 +33,7 @@ KEYS = {
 }
 
 
-def fill(sheet: Sheet, output_dir: str) -> None:
+def fill(sheet: ConfigWriter, output_dir: str) -> None:
     """Write the recipe in Axolotl's keys."""
     recipe = sheet.recipe
     sheet.section("The model and its data")
@@ -83,7 +83,7 @@ def fill(sheet: Sheet, output_dir: str) -> None:
     sheet.put("output_dir", output_dir)
 
 
-def _type_of_records(sheet: Sheet) -> dict[str, Any]:
+def _type_of_records(sheet: ConfigWriter) -> dict[str, Any]:
     """How Axolotl reads a record of these fields; empty where the trial names none."""
     if sheet.take("last_answer"):
         sheet.recipe.lose("messages", "the last answer", EVERY_ANSWER)

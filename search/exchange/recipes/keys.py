@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from .names import SAME
 from .recipe import Recipe
-from .sheet import Sheet
+from .sheet import ConfigWriter
 
 MODEL = "a model's folder, or its name on the Hub"
 OPTIMIZER = (
@@ -29,7 +29,7 @@ OF_THE_TRAINER = (  # what transformers.TrainingArguments calls as a recipe does
 )
 
 
-def model(sheet: Sheet, key: str, revision: str) -> None:
+def model(sheet: ConfigWriter, key: str, revision: str) -> None:
     """The base model, or the place for it."""
     if sheet.recipe.values.get("task") == "causal_lm":
         sheet.take("task")
@@ -40,7 +40,7 @@ def model(sheet: Sheet, key: str, revision: str) -> None:
         sheet.place(key, "MODEL", MODEL)
 
 
-def adapters(sheet: Sheet) -> bool:
+def adapters(sheet: ConfigWriter) -> bool:
     """Whether there are adapters; then their section begins."""
     adapts = sheet.recipe.adapts
     kind = sheet.take("finetuning_type")
@@ -57,7 +57,7 @@ def warmup_steps(recipe: Recipe) -> int:
     return int(recipe.values.get("warmup_steps") or math.ceil(ratio * (recipe.steps or 0)))
 
 
-def warmup(sheet: Sheet, *, share: str) -> None:
+def warmup(sheet: ConfigWriter, *, share: str) -> None:
     """In steps, where these are known; a share of the training else, by the name that `share` says.
 
     The newest transformers have no `warmup_ratio`: a `warmup_steps` below 1 is one there.
@@ -74,20 +74,20 @@ def warmup(sheet: Sheet, *, share: str) -> None:
             recipe.remarks[share] = "a share of the training, in transformers 5"
 
 
-def known_optimizer(sheet: Sheet) -> None:
+def known_optimizer(sheet: ConfigWriter) -> None:
     """Leave out an optimizer that Hugging Face's Trainer does not have."""
     if sheet.recipe.values.get("optim") == "muon":
         sheet.lose("optim", f"{sheet.title} has none of this name; it trains with AdamW")
 
 
-def known_schedule(sheet: Sheet) -> None:
+def known_schedule(sheet: ConfigWriter) -> None:
     """Leave out a schedule that Hugging Face's Trainer does not have."""
     if sheet.recipe.values.get("lr_scheduler_type") == "one_cycle":
         for name in ("lr_scheduler_type", "lr_scheduler_kwargs"):
             sheet.lose(name, "Hugging Face's Trainer has none like it")
 
 
-def keep_best(sheet: Sheet, asked: bool = False) -> None:
+def keep_best(sheet: ConfigWriter, asked: bool = False) -> None:
     """The best model at the end needs checkpoints where it is validated."""
     best = sheet.take("load_best_model_at_end")
     if not best and not asked:

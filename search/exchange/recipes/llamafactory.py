@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from .keys import OF_THE_TRAINER, adapters, keep_best, known_schedule, model, warmup, warmup_steps
 from .recipe import ALL_LINEAR, Recipe
-from .sheet import Sheet
+from .sheet import ConfigWriter
 
 
-def fill(sheet: Sheet, output_dir: str) -> None:
+def fill(sheet: ConfigWriter, output_dir: str) -> None:
     """Write the recipe in LLaMA-Factory's keys."""
     recipe = sheet.recipe
     sheet.section("The model and its data")

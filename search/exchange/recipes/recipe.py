@@ -124,7 +124,7 @@ def recipe_of(
             f"none of the trial's parameters ({', '.join(given) or 'there are none'}) has a name that "
             "Hugging Face knows, such as learning_rate, per_device_train_batch_size or lora_r"
         )
-    _fill(recipe, _Left(recipe, left), ours=known is not None)
+    _fill(recipe, _Remaining(recipe, left), ours=known is not None)
     file = recipe.values.get("train_file", "")
     of_texts = ".txt" in PurePath(file).suffixes or "text_field" in recipe.asked
     if objective == "hf_lora" and of_texts and recipe.values.get("task", "causal_lm") == "causal_lm":
@@ -177,7 +177,7 @@ def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-class _Left:
+class _Remaining:
     """The trial's parameters that nobody has taken yet, by their names in a recipe."""
 
     def __init__(self, recipe: Recipe, entries: dict[str, tuple[str, Any]]) -> None:
@@ -195,7 +195,7 @@ class _Left:
                 yield name, path, value
 
 
-def _fill(recipe: Recipe, left: _Left, *, ours: bool) -> None:
+def _fill(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
     values = recipe.values
     values["finetuning_type"] = left.take("finetuning_type")
     ratio = left.take("alpha_over_r")
@@ -257,7 +257,7 @@ def _targets(recipe: Recipe, *, ours: bool) -> None:
         recipe.values["target_modules"] = list(names)
 
 
-def _length(recipe: Recipe, left: _Left, *, ours: bool) -> None:
+def _length(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
     values = recipe.values
     rows = (left.take("per_device_train_batch_size") or 0, left.take("gradient_accumulation_steps"))
     values["per_device_train_batch_size"], values["gradient_accumulation_steps"] = rows[0] or None, rows[1]
@@ -299,7 +299,7 @@ def _precision(recipe: Recipe, precision: str | None) -> None:
         recipe.lose("precision", precision)
 
 
-def _optimizer(recipe: Recipe, left: _Left, *, ours: bool) -> None:
+def _optimizer(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
     name = left.take("optim")
     recipe.values["optim"] = OPTIMIZERS.get(name, name)
     if not ours:
@@ -321,7 +321,7 @@ def _optimizer(recipe: Recipe, left: _Left, *, ours: bool) -> None:
             recipe.values.setdefault(default, None)
 
 
-def _schedule(recipe: Recipe, left: _Left, *, ours: bool) -> None:
+def _schedule(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
     """The schedule; a user's own means what its names say, one of ours what `schedules` makes of it."""
     values = recipe.values
     name = left.take("lr_scheduler_type")

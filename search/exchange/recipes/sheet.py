@@ -11,7 +11,7 @@ from .recipe import Recipe
 
 
 @dataclass
-class Sheet:
+class ConfigWriter:
     """What stands in a file, in its order. Whatever of the recipe is not put into it counts as lost."""
 
     title: str  # of the framework

@@ -17,10 +17,10 @@ from .keys import (
 )
 from .names import OF_TRL
 from .recipe import EVERY_ANSWER
-from .sheet import Sheet
+from .sheet import ConfigWriter
 
 
-def fill(sheet: Sheet, output_dir: str) -> None:
+def fill(sheet: ConfigWriter, output_dir: str) -> None:
     """Write the recipe in TRL's keys."""
     recipe = sheet.recipe
     sheet.section("The model and its data")
@@ -66,7 +66,7 @@ def fill(sheet: Sheet, output_dir: str) -> None:
     sheet.put("output_dir", output_dir)
 
 
-def _targets(sheet: Sheet, targets: str | list[str]) -> None:
+def _targets(sheet: ConfigWriter, targets: str | list[str]) -> None:
     """A list of one name is a pattern for TRL, which has to fit a layer's whole path."""
     if isinstance(targets, str):
         sheet.put("lora_target_modules", [targets])

@@ -33,7 +33,7 @@ def make(name: str, root: Path, group: str) -> Tracker:
     raise AssertionError(f"the loader let the tracker {name!r} pass")
 
 
-class Mirror:
+class TrackerThread:
     """Shows runs to trackers.
 
     Whatever a tracker raises, it alone is left, and that is said once. `close` waits until all is written.

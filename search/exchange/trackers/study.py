@@ -18,12 +18,12 @@ from ...engine.watcher import SearchView, Watcher
 from ...trials.configuration import config_of, has_config
 from ...trials.reports import Report, look_at
 from .base import Run
-from .mirror import Mirror
+from .mirror import TrackerThread
 
 TOLD = ("reason", "error", "retries", "baseline", CONFIRMS, CONFIRMS_SEED, AUDITED)  # attributes of a trial
 
 
-class Tracking:
+class StudyTracking:
     """A watcher that shows the trials to trackers, and passes everything on to another watcher.
 
     It looks when the study has been written. What was written to a tracker is found there, so a search that
@@ -58,9 +58,9 @@ class Tracking:
         self._mirror.close()
 
     @cached_property
-    def _mirror(self) -> Mirror:
+    def _mirror(self) -> TrackerThread:
         """Made when there is something to show: a search that cannot begin starts no thread."""
-        return Mirror(self._spec.report_to, self._runs.parent, self._group, self._inner.say)
+        return TrackerThread(self._spec.report_to, self._runs.parent, self._group, self._inner.say)
 
     def _show(self, trials: Sequence[FrozenTrial]) -> None:
         for trial in trials:

@@ -13,13 +13,13 @@ from ....storage.files import METRICS, write
 from ...trials.document import Document
 from ...trials.reports import look_at
 from .base import Run
-from .mirror import Mirror
+from .mirror import TrackerThread
 
 BEGAN = ".tracked"  # in the folder of a run: since when, by which it is known when it goes on
 GROUP = "trained"
 
 
-class Tracked:
+class RunTracking:
     """Shows a training while it goes on, where its document names trackers; as failed where it raises.
 
     One that is interrupted stays open in the trackers, and the same command goes on with it there.
@@ -30,11 +30,11 @@ class Tracked:
         self._folder = folder
         self._state, self._reason = "running", ""
         self._value: float | None = None
-        self._mirror: Mirror | None = None
+        self._mirror: TrackerThread | None = None
         self._began = datetime.now(UTC)
         if document.report_to:
             self._began = _began(folder / BEGAN)
-            self._mirror = Mirror(document.report_to, folder.absolute().parent, GROUP, say)
+            self._mirror = TrackerThread(document.report_to, folder.absolute().parent, GROUP, say)
 
     def __enter__(self) -> Self:
         self.show()

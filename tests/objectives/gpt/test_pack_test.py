@@ -11,7 +11,7 @@ import pytest
 from hpsearch.objectives.gpt.pack_test import Compared, _compared, compare
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.packs.lora_pack import LoraPack
-from hpsearch.trainer.runs.run import Run, fit
+from hpsearch.trainer.runs.run import GptRun, fit
 
 SMALL: dict[str, Any] = {
     "learning_rate": 3e-3,
@@ -42,7 +42,7 @@ def scaled_in_company(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """Let packs of several runs compute with another strength of their adapters."""
     right = LoraPack.set
 
-    def wrong(self: LoraPack, runs: Sequence[Run]) -> None:
+    def wrong(self: LoraPack, runs: Sequence[GptRun]) -> None:
         right(self, runs)
         if len(runs) > 1:
             self._scale *= factor

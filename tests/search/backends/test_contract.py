@@ -21,7 +21,7 @@ from hpsearch.search.backends.worker import process
 from hpsearch.search.engine import clock
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
-from hpsearch.search.scheduling.audit import Draw
+from hpsearch.search.scheduling.audit import AuditSample
 from hpsearch.storage import StorageError
 
 HYPERBAND = {"method": "hyperband", "min": 1, "max": 9, "eta": 3}
@@ -105,7 +105,7 @@ def test_who_is_in_the_audit_goes_on_to_its_end_and_no_step_is_trained_twice(ben
     result = bench.search(spec.override(execution=TWO_WORKERS))
     trials = bench.trials()
     audited = {t.number: t.user_attrs["audited"] for t in trials if "audited" in t.user_attrs}
-    assert audited and set(audited) <= {n for n in range(9) if n in Draw.of(spec)}
+    assert audited and set(audited) <= {n for n in range(9) if n in AuditSample.of(spec)}
     assert result.audited.ended == len(audited)
     for trial in trials:
         trained = [note["step"] for note in bench.notes(trial.number) if "step" in note]

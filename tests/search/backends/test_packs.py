@@ -311,7 +311,7 @@ def test_a_gpu_has_room_for_larger_packs(bench: Any, monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def unforeseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody knows beforehand what trials take of memory, or none of these would begin."""
-    monkeypatch.setattr("hpsearch.search.preflight.memory.Memory.of", lambda *args: None)
+    monkeypatch.setattr("hpsearch.search.preflight.memory.MemoryModel.of", lambda *args: None)
 
 
 @pytest.mark.usefixtures("unforeseen")

@@ -15,7 +15,7 @@ from hpsearch.objectives.range_test import Point, Proposal, RangeTest
 from hpsearch.search.cli import main
 from hpsearch.search.cli.chart import log_chart
 from hpsearch.search.errors import SearchError
-from hpsearch.search.preflight.lr_range import Found, page, top_of, write_range
+from hpsearch.search.preflight.lr_range import LrRangeResult, page, top_of, write_range
 from hpsearch.spaces import load
 
 SPACE = """\
@@ -210,7 +210,9 @@ def test_no_fall_is_a_failure_and_writes_nothing(cli: Cli) -> None:
 
 LOSSES = [2.0, 2.0, 1.5, 1.0, 9.0]
 POINTS = tuple(Point(step, 10.0 ** (step - 4), loss, loss) for step, loss in enumerate(LOSSES))
-FOUND = Found("a <b>", {}, RangeTest(POINTS, True, Proposal(1e-3, 1e-3, 1e-2, 1e-4, 0.1)), (1e-4, 0.1), ())
+FOUND = LrRangeResult(
+    "a <b>", {}, RangeTest(POINTS, True, Proposal(1e-3, 1e-3, 1e-2, 1e-4, 0.1)), (1e-4, 0.1), ()
+)
 
 
 def test_what_diverged_is_cut_off() -> None:

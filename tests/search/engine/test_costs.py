@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState
 
-from hpsearch.search.engine.costs import COST, WAITS, Attempt, Cost, Pace, span
+from hpsearch.search.engine.costs import COST, WAITS, Attempt, Cost, TrialCosts, span
 
 SECONDS = st.floats(0, 100)
 
@@ -74,7 +74,7 @@ def test_a_search_that_goes_on_knows_what_its_study_knows() -> None:
         trial(2, Cost(0.0, 2.0, seen=1), TrialState.PRUNED, 1),
         trial(3, None, TrialState.PRUNED, 1),
     ]
-    pace = Pace(10, trials, slots=2)
+    pace = TrialCosts(10, trials, slots=2)
     assert (pace.seconds_of(0), pace.seconds_of(1)) == (6.0, 16.0)
     assert pace.seconds_of(2) == 11.0, "of what one report tells others say how much it is to begin"
     assert pace.seconds_of(3) == pace.whole == 11.0
@@ -85,7 +85,7 @@ def test_a_search_that_goes_on_knows_what_its_study_knows() -> None:
 
 
 def test_a_slot_whose_worker_has_not_started_takes_no_training() -> None:
-    pace = Pace(10, [], slots=4)
+    pace = TrialCosts(10, [], slots=4)
     assert pace.span([1.0] * 4) == 1.0
     pace.trains(1)
     assert pace.span([1.0] * 4) == 4.0
@@ -95,7 +95,7 @@ def test_a_slot_whose_worker_has_not_started_takes_no_training() -> None:
 
 
 def test_what_one_report_tells_is_an_upper_bound_until_others_say_what_it_takes_to_begin() -> None:
-    pace = Pace(27, [])
+    pace = TrialCosts(27, [])
     pace.learn(1, Cost(0.0, 1.75, seen=1))
     assert pace.whole == 27 * 1.75
     pace.learn(0, Cost(1.5, 0.5))
@@ -109,13 +109,15 @@ def test_what_one_report_tells_is_an_upper_bound_until_others_say_what_it_takes_
 
 def test_without_a_known_end_only_trials_that_came_to_theirs_tell() -> None:
     trials = [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 4), trial(1, Cost(1, 7), TrialState.PRUNED, 4)]
-    assert Pace(None, trials).whole == 3.0
-    assert Pace(None, []).whole is None
-    assert Pace(None, [trial(0, Cost(2.0, 0.0), TrialState.COMPLETE, 0)]).whole == 2.0, "without a report"
+    assert TrialCosts(None, trials).whole == 3.0
+    assert TrialCosts(None, []).whole is None
+    assert TrialCosts(None, [trial(0, Cost(2.0, 0.0), TrialState.COMPLETE, 0)]).whole == 2.0, (
+        "without a report"
+    )
 
 
 def test_a_training_takes_its_wait_for_a_worker_too() -> None:
-    pace = Pace(10, [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10)], slots=2)
+    pace = TrialCosts(10, [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10)], slots=2)
     pace.waited(1, 9.0)
     pace.waited(2, 8.0)
     for number in (3, 4, 5, 6):
@@ -132,9 +134,9 @@ def test_a_training_takes_its_wait_for_a_worker_too() -> None:
 
 
 def test_one_trial_that_waited_long_says_nothing_of_others() -> None:
-    pace = Pace(10, [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10)])
+    pace = TrialCosts(10, [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10)])
     pace.waited(1, 9.0)
     pace.waited(2, 60.0)
     assert (pace.wait, pace.whole) == (0.0, 6.0)
-    assert Pace(10, []).whole is None, "nobody has told of a training"
-    assert Pace(10, []).seconds_until(None, 0, None) == 0.0
+    assert TrialCosts(10, []).whole is None, "nobody has told of a training"
+    assert TrialCosts(10, []).seconds_until(None, 0, None) == 0.0

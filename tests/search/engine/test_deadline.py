@@ -16,10 +16,10 @@ from hpsearch.search.engine import deadline, running
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.preflight import simulation as forecast_module
-from hpsearch.search.preflight.simulated import Costs, Training
+from hpsearch.search.preflight.simulated import SearchCosts, TrainingCost
 from hpsearch.search.preflight.simulation import forecast
 from hpsearch.search.results.confirmation import confirmation_outcome
-from hpsearch.search.scheduling.audit import Draw
+from hpsearch.search.scheduling.audit import AuditSample
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
@@ -197,8 +197,8 @@ def test_a_search_ends_on_time_whose_trials_take_long_to_begin(
     own = [t for t in driver.trials if confirms(t) is None and t.state.name == "COMPLETE"]
     assert len(own) >= 2, "the baseline, and one beside it"
     assert slots * seconds < 60 or confirmation_outcome(driver.spec, driver.trials) is not None
-    whole = Training(1.5, 0.03, UNITS)
-    foreseen = forecast(driver.spec, Costs([whole], whole, slots, 0.0))
+    whole = TrainingCost(1.5, 0.03, UNITS)
+    foreseen = forecast(driver.spec, SearchCosts([whole], whole, slots, 0.0))
     assert foreseen.end == pytest.approx(table.now, rel=0.15)
     assert foreseen.trials == pytest.approx(len([t for t in driver.trials if confirms(t) is None]), rel=0.3)
 
@@ -229,8 +229,8 @@ def test_a_search_ends_on_time_whose_many_paused_trials_take_long_to_end(
     driver = table.search(make_spec(**SPACE | asked))
     assert 0.9 * TIME <= table.now <= 1.03 * TIME  # some end beside what confirms the best
     assert sum(t.user_attrs.get("reason", "").startswith("paused at") for t in driver.trials) > 80
-    whole = Training(0.0, 4.0, UNITS)
-    foreseen = forecast(driver.spec, Costs([whole], whole, 2, 0.0))
+    whole = TrainingCost(0.0, 4.0, UNITS)
+    foreseen = forecast(driver.spec, SearchCosts([whole], whole, 2, 0.0))
     assert foreseen.end == pytest.approx(table.now, rel=0.1)
 
 
@@ -286,8 +286,8 @@ def test_a_confirmation_that_does_not_fit_is_a_smaller_one(
     found = confirmation_outcome(driver.spec, driver.trials)
     assert found is not None and found.gain is not None, "the baseline is among them"
     assert 0.95 * seconds <= table.now <= 1.03 * seconds + TICK
-    baseline, other = (Training(0.0, table.seconds(x), UNITS) for x in (0.5, 0.3))
-    foreseen = forecast(driver.spec, Costs([other], baseline, 2, 0.0))
+    baseline, other = (TrainingCost(0.0, table.seconds(x), UNITS) for x in (0.5, 0.3))
+    foreseen = forecast(driver.spec, SearchCosts([other], baseline, 2, 0.0))
     assert foreseen.end == pytest.approx(table.now, rel=0.05) and foreseen.seeds >= 2
 
 
@@ -307,8 +307,8 @@ def test_what_few_trials_leave_of_the_time_confirms_them(
     table = clock(2, lambda x: 4.0)
     asked = {"early_stopping": {"method": "none", "max": UNITS}, "budget": {"trials": trials, "time": TIME}}
     driver = table.search(make_spec(**SPACE | asked))
-    found, whole = confirmation_outcome(driver.spec, driver.trials), Training(0.0, 4.0, UNITS)
-    foreseen = forecast(driver.spec, Costs([whole], whole, 2, 0.0))
+    found, whole = confirmation_outcome(driver.spec, driver.trials), TrainingCost(0.0, 4.0, UNITS)
+    foreseen = forecast(driver.spec, SearchCosts([whole], whole, 2, 0.0))
     assert found is not None and found.seeds == foreseen.seeds == 2
     assert foreseen.end == pytest.approx(table.now, rel=0.1) and table.now <= 1.03 * TIME + TICK
     assert driver.stop_reason is None, "all trials have run"
@@ -343,7 +343,7 @@ def test_a_search_on_time_has_an_audit(
     table = clock(slots, lambda x: 4.0)
     asked = {"early_stopping": stopping, "audit": 0.1, "confirm": {"top": 2, "seeds": 2}}
     driver = table.search(make_spec(**SPACE | asked))
-    drawn = [t for t in driver.trials if t.number in Draw.of(driver.spec) and t.last_step is not None]
+    drawn = [t for t in driver.trials if t.number in AuditSample.of(driver.spec) and t.last_step is not None]
     drawn = [t for t in drawn if confirms(t) is None and "baseline" not in t.user_attrs]
     rest = [t.user_attrs["reason"] for t in drawn if t.state.name != "COMPLETE"]
     assert rest == [driver.stop_reason] * len(rest) and len(rest) <= slots, "who trained when it was over"
@@ -402,7 +402,7 @@ def test_a_search_with_an_audit_goes_as_foreseen(
     driver = table.search(
         make_spec(**SPACE | asked | {"confirm": {"top": 0}, "search": {"sampler": "random"}})
     )
-    whole = Training(0.0, 4.0, UNITS)
-    found = forecast(driver.spec, Costs([whole], whole, 2, 0.0))
+    whole = TrainingCost(0.0, 4.0, UNITS)
+    found = forecast(driver.spec, SearchCosts([whole], whole, 2, 0.0))
     assert found.end == pytest.approx(table.now, rel=0.1)
     assert found.complete == pytest.approx(sum(t.state.name == "COMPLETE" for t in driver.trials), rel=0.25)

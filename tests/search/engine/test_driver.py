@@ -24,7 +24,7 @@ from hpsearch.search.cli.run import _conclude, _finished
 from hpsearch.search.cli.screens import next_steps
 from hpsearch.search.engine import clock, lifecycle
 from hpsearch.search.engine.confirmation import chosen, missing
-from hpsearch.search.engine.confirmation_size import Wish
+from hpsearch.search.engine.confirmation_size import ConfirmationSize
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Assignment, Failure
 from hpsearch.search.engine.watcher import SearchView
@@ -33,7 +33,7 @@ from hpsearch.search.results.confirmation import confirmation_outcome, overlooke
 from hpsearch.search.results.report import study_report
 from hpsearch.search.results.sentences import confirmation
 from hpsearch.search.results.study import open_study
-from hpsearch.search.sampling.view import as_samplers_see_it
+from hpsearch.search.sampling.view import study_for_samplers
 from hpsearch.search.scheduling import expected_cost
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.search.scheduling.standings import rung_results
@@ -1051,7 +1051,7 @@ def test_a_confirmation_neither_stops_early_nor_teaches(table: Table, make_spec:
     given = asked(driver)
     assert table.read()[given.number].user_attrs["confirms"] == 1
     assert driver.report(given.number, 0.5, 1, {}) is None
-    seen = as_samplers_see_it(driver.study, driver.spec, 1)
+    seen = study_for_samplers(driver.study, driver.spec, 1)
     assert [t.number for t in seen.get_trials()] == [0, 1, 2]
 
 
@@ -1063,9 +1063,9 @@ def test_a_confirmation_that_nobody_asked_for_takes_a_third_of_the_search(
     make_spec: Any, trials: int, baseline: Any, wish: tuple[int, int]
 ) -> None:
     spec = make_spec(budget={"trials": trials}, baseline=baseline, confirm={})
-    assert Wish.of(spec, expected_cost(spec) or 0) == Wish(*wish)
-    assert Wish.of(spec.override(confirm={"top": 0}), 100.0).trainings(spec) == 0
-    assert Wish.of(spec.override(confirm={"top": 5}), 1.0) == Wish(5, 3)
+    assert ConfirmationSize.of(spec, expected_cost(spec) or 0) == ConfirmationSize(*wish)
+    assert ConfirmationSize.of(spec.override(confirm={"top": 0}), 100.0).trainings(spec) == 0
+    assert ConfirmationSize.of(spec.override(confirm={"top": 5}), 1.0) == ConfirmationSize(5, 3)
 
 
 @pytest.mark.parametrize(
@@ -1078,13 +1078,13 @@ def test_a_confirmation_that_the_samples_have_no_room_for_is_a_smaller_one(
     """Beside the baseline, after a whole training of each; the search has what it does not need."""
     fields = {"budget": {"samples": samples}, "baseline": {"x": 0.5}, "confirm": {"top": 3, "seeds": 3}}
     spec = make_spec(**fields, early_stopping={"method": "none", "max": 9}, search={"sampler": "random"})
-    assert Wish.of(spec, None) == Wish(*wish)
+    assert ConfirmationSize.of(spec, None) == ConfirmationSize(*wish)
     driver = table.driver(spec)
     while (given := driver.ask()) is not None:
         driver.report(given.number, given.params["x"], 9, {})
         driver.complete(given.number, given.params["x"])
     confirming = [trial for trial in table.read() if "confirms" in trial.user_attrs]
-    assert len(confirming) == Wish(*wish).trainings(spec)
+    assert len(confirming) == ConfirmationSize(*wish).trainings(spec)
     assert samples - 9 < driver.consumed < samples + 9, "all of it is used"
 
 
@@ -1115,11 +1115,13 @@ def test_a_confirmation_may_have_what_trials_leave_of_the_time(
 ) -> None:
     """Of a time of so many whole trainings eight trials leave the rest, and a third of it is enough."""
     spec = make_spec(budget={"trials": 8, "time": 60.0}, confirm={})
-    assert Wish.of(spec, 8.0, time) == Wish(*wish)
+    assert ConfirmationSize.of(spec, 8.0, time) == ConfirmationSize(*wish)
     both = make_spec(
         budget={"samples": 72, "time": 60.0}, confirm={}, early_stopping={"method": "none", "max": 9}
     )
-    assert Wish.of(both, 8.0, time) == Wish(0, 0), "the trainings that confirm are counted there"
+    assert ConfirmationSize.of(both, 8.0, time) == ConfirmationSize(0, 0), (
+        "the trainings that confirm are counted there"
+    )
 
 
 @pytest.mark.parametrize(("time", "wish"), [(7.0, (0, 0)), (8.0, (2, 2)), (18.0, (3, 2)), (27.0, (3, 3))])
@@ -1127,14 +1129,14 @@ def test_a_search_that_only_its_time_ends_gives_up_to_half_of_it_to_the_least_co
     make_spec: Any, time: float, wish: tuple[int, int]
 ) -> None:
     spec = make_spec(budget={"time": 60.0}, confirm={})
-    assert Wish.of(spec, None, time) == Wish(*wish)
-    cheaper = Wish.of(spec, None, time, lambda asked: 0.4 * asked.trainings(spec))
+    assert ConfirmationSize.of(spec, None, time) == ConfirmationSize(*wish)
+    cheaper = ConfirmationSize.of(spec, None, time, lambda asked: 0.4 * asked.trainings(spec))
     assert cheaper.top == (2 if time < 7.5 else 3)
 
 
 def test_who_trains_again_keeps_that_place(make_spec: Any) -> None:
     """A trial of the audit that ends better meanwhile has its turn when they have all their seeds."""
-    spec, study, wish = make_spec(), optuna.create_study(), Wish(2, 2)
+    spec, study, wish = make_spec(), optuna.create_study(), ConfirmationSize(2, 2)
 
     def end(value: float, **attrs: int) -> None:
         study.add_trial(
@@ -1174,7 +1176,7 @@ def test_what_a_confirmation_costs_is_what_the_best_do(table: Table, make_spec: 
     for value, seconds in ((0.5, 10.0), (0.1, 1.0), (0.9, 10.0), (0.2, 1.0), (0.8, 10.0)):
         given = asked(driver)
         driver.complete(given.number, value, seconds)
-    assert driver._spending._wish() == Wish(3, 2), "24 seconds, where all alike would take 80"
+    assert driver._spending._wish() == ConfirmationSize(3, 2), "24 seconds, where all alike would take 80"
 
 
 def test_a_search_that_reached_its_target_confirms_no_more_than_it_cost(table: Table, make_spec: Any) -> None:

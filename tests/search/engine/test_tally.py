@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from optuna.trial import TrialState
 
 from hpsearch.search.engine.confirmation import chosen, missing
-from hpsearch.search.engine.confirmation_size import Wish
+from hpsearch.search.engine.confirmation_size import ConfirmationSize
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Failure
 from hpsearch.search.engine.tally import Tally
 from hpsearch.search.engine.watcher import SearchView
-from hpsearch.search.sampling.tried import Tried, key_of, tried
+from hpsearch.search.sampling.tried import TriedConfigs, key_of, tried
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.search.trials.selection import best_of, searched
 from hpsearch.spaces import Spec
@@ -80,7 +80,7 @@ def check(driver: Driver) -> None:
             assert tally.best(count, but=but) == best_of(spec, (t for t in trials if t.number != but), count)
         others = [t for t in trials if "baseline" not in t.user_attrs]
         assert tally.best(3, baseline=False) == best_of(spec, others, 3)
-        for wish in (Wish(0, 0), Wish(1, 2), Wish(3, 3)):
+        for wish in (ConfirmationSize(0, 0), ConfirmationSize(1, 2), ConfirmationSize(3, 3)):
             few = chosen(spec, wish, tally.to_confirm(wish.top))
             assert few == chosen(spec, wish, trials)
             assert missing(few, wish, tally.confirming) == missing(few, wish, trials)
@@ -168,7 +168,7 @@ def test_what_was_tried_is_what_all_trials_have(
     make_driver: Callable[..., Driver], make_spec: Callable[..., Spec]
 ) -> None:
     driver = make_driver(make_spec(parameters=X | {"y": {"choices": ["a", "b"]}}, budget={"trials": 9}))
-    known = Tried()
+    known = TriedConfigs()
     for _ in range(5):
         given = driver.ask()
         assert given is not None

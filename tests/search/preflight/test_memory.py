@@ -17,7 +17,7 @@ from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Failure
 from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.errors import SearchError, UsageError
-from hpsearch.search.preflight.memory import OWN, SCALE, SURE, Line, Memory, expected_memory
+from hpsearch.search.preflight.memory import OWN, SCALE, SURE, MemoryLine, MemoryModel, expected_memory
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.search.trials.configuration import config_of
 from hpsearch.spaces import SpaceError, Spec
@@ -70,7 +70,7 @@ class Table:
         self.listener = Listener()
         self._opened: list[optuna.storages.RDBStorage] = []
 
-    def driver(self, spec: Spec, memory: Memory) -> Driver:
+    def driver(self, spec: Spec, memory: MemoryModel) -> Driver:
         storage = open_storage(f"sqlite:///{self.folder / 'a.db'}", create=True)
         self._opened.append(storage)
         live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
@@ -102,7 +102,7 @@ def models(make_spec: Any) -> Spec:
     return found
 
 
-def peaks(memory: Memory, spec: Spec, trials: Sequence[FrozenTrial]) -> list[float]:
+def peaks(memory: MemoryModel, spec: Spec, trials: Sequence[FrozenTrial]) -> list[float]:
     return [memory.peak(config_of(spec, trial)) or 0.0 for trial in trials]
 
 
@@ -111,7 +111,7 @@ def test_no_sampler_proposes_what_does_not_fit(table: Table, models: Spec, sampl
     search = {"sampler": sampler, "seed": 3}
     parameters: dict[str, Any] = {"batch_size": {"min": 1, "max": 64}} if sampler == "cmaes" else {}
     spec = models.override(search=search, budget={"trials": 14}, parameters=parameters)
-    memory = Memory(spec, room(370), MEASURED)
+    memory = MemoryModel(spec, room(370), MEASURED)
     driver = table.driver(spec, memory)
     while (given := driver.ask()) is not None:
         driver.complete(given.number, given.params["width"])
@@ -124,7 +124,7 @@ def test_no_sampler_proposes_what_does_not_fit(table: Table, models: Spec, sampl
 
 def test_a_grid_is_as_long_as_what_fits(models: Spec) -> None:
     spec = models.override(search={"sampler": "grid"})
-    memory = Memory(spec, room(370), MEASURED)
+    memory = MemoryModel(spec, room(370), MEASURED)
     fitting = [config for config in spec.space.grid() if memory.problem(config) is None]
     limited = spec.limited(memory.problem).space
     assert (list(limited.grid()), limited.grid_size()) == (fitting, len(fitting))
@@ -133,8 +133,8 @@ def test_a_grid_is_as_long_as_what_fits(models: Spec) -> None:
 
 
 def test_a_space_far_below_its_limit_is_not_measured(models: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Memory, "measured", None)
-    memory = Memory(models, room(1e6))
+    monkeypatch.setattr(MemoryModel, "measured", None)
+    memory = MemoryModel(models, room(1e6))
     said: list[str] = []
     assert memory.measure(1, said.append) is None and not said
     assert (memory.line, memory.told(), memory.to_json()) == (None, None, None)
@@ -146,23 +146,23 @@ def test_what_does_not_fit_is_told_and_refused(models: Spec) -> None:
     assert re.fullmatch(
         r"\d\d% of the space does not fit and is left out: it takes up to \S+ [MG]iB of memory; "
         "a trial may take so much",
-        Memory(models, room(370), MEASURED).told() or "",
+        MemoryModel(models, room(370), MEASURED).told() or "",
     )
     with pytest.raises(UsageError, match="no configuration of the space fits: the least may come to take 31"):
-        Memory(models, room(200), MEASURED).check(begins=False)
+        MemoryModel(models, room(200), MEASURED).check(begins=False)
     large = models.override(baseline={"batch_size": 64, "width": 256, "depth": 6})
-    Memory(large, room(430), MEASURED).check(begins=False)
+    MemoryModel(large, room(430), MEASURED).check(begins=False)
     with pytest.raises(
         SpaceError, match=r"may come to take .* a trial may take so much; halve batch_size"
     ) as caught:
-        Memory(large, room(430), MEASURED).check(begins=True)
+        MemoryModel(large, room(430), MEASURED).check(begins=True)
     assert [issue.path for issue in caught.value.issues] == ["baseline"]
 
 
 @pytest.mark.parametrize("changes", [{"objective": "file.py:f"}, {"objective": {"command": ["true"]}}])
 def test_of_an_objective_of_the_users_nothing_is_known(models: Spec, changes: dict[str, Any]) -> None:
-    assert Memory.of(models, room(1)) is not None
-    assert Memory.of(models.override(**changes), room(1)) is None
+    assert MemoryModel.of(models, room(1)) is not None
+    assert MemoryModel.of(models.override(**changes), room(1)) is None
 
 
 def program(folder: Path, commands: str) -> str:
@@ -177,7 +177,7 @@ def test_a_measurement_that_fails_leaves_nothing_out(
     models: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", program(tmp_path, "echo DataError: no such file >&2; exit 1"))
-    memory = Memory(models, room(400))
+    memory = MemoryModel(models, room(400))
     told = "what trials take of memory cannot be measured (DataError: no such file); none is left out for it"
     said: list[str] = []
     assert memory.measure(1, said.append) == told
@@ -189,7 +189,7 @@ def test_a_measurement_takes_a_part_of_the_time_of_a_search(
     models: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", program(tmp_path, "exec sleep 60"))
-    memory = Memory(models.override(budget={"time": 2}), room(400))
+    memory = MemoryModel(models.override(budget={"time": 2}), room(400))
     failed = memory.measure(1, lambda message: None) or ""
     assert "three steps took longer than 0.2 s" in failed
 
@@ -197,10 +197,10 @@ def test_a_measurement_takes_a_part_of_the_time_of_a_search(
 def test_what_ran_out_of_memory_is_left_out_with_all_that_takes_more(table: Table, models: Spec) -> None:
     spec = models.override(search={"sampler": "random", "seed": 1}, budget={"trials": 30})
 
-    def counted(memory: Memory, trials: Sequence[FrozenTrial]) -> list[float]:
+    def counted(memory: MemoryModel, trials: Sequence[FrozenTrial]) -> list[float]:
         return peaks(memory, spec, trials)
 
-    memory = Memory(spec, room(1e6))
+    memory = MemoryModel(spec, room(1e6))
     driver = table.driver(spec, memory)
     over = None
     while (given := driver.ask()) is not None and len(driver.trials) < 20:
@@ -217,7 +217,7 @@ def test_what_ran_out_of_memory_is_left_out_with_all_that_takes_more(table: Tabl
     (said,) = (line for line in table.listener.said if "ran out of memory" in line)
     assert said.startswith(f"trial {over} ran out of memory where it should have taken about ")
 
-    again = Memory(spec, room(1e6))  # which knows nothing but the study
+    again = MemoryModel(spec, room(1e6))  # which knows nothing but the study
     driver = table.driver(spec, again)
     while (given := driver.ask()) is not None:
         driver.complete(given.number, 1.0)
@@ -228,7 +228,7 @@ def test_what_ran_out_of_memory_is_left_out_with_all_that_takes_more(table: Tabl
 
 def test_memory_that_was_short_for_another_reason_teaches_nothing(table: Table, models: Spec) -> None:
     spec = models.override(search={"sampler": "random", "seed": 1})
-    memory = Memory(spec, room(1e6))
+    memory = MemoryModel(spec, room(1e6))
     driver = table.driver(spec, memory)
     first, second = driver.ask(), driver.ask()
     assert first is not None and second is not None
@@ -269,8 +269,8 @@ def test_nothing_is_known_of_a_gpu_that_nobody_describes(monkeypatch: pytest.Mon
 
 
 def test_a_process_takes_what_is_counted_times_a_scale_and_its_own() -> None:
-    assert Line(1.0, 2.0).at(3) == 7.0
-    assert Line() == Line(OWN, SCALE)
+    assert MemoryLine(1.0, 2.0).at(3) == 7.0
+    assert MemoryLine() == MemoryLine(OWN, SCALE)
 
 
 @pytest.mark.any_backend
@@ -283,15 +283,15 @@ def test_a_search_with_too_large_configurations_runs_out_of_memory_nowhere(
     result = bench.run(spec)
     assert bench.states() == ["COMPLETE"] * 4
     kept = result.study.user_attrs[MEMORY]
-    memory = Memory(spec, None, kept)
+    memory = MemoryModel(spec, None, kept)
     assert memory.expected().largest > 600e6
     actual = max(trial.user_attrs["host_memory_mb"] for trial in bench.trials())
     assert max(peaks(memory, spec, bench.trials())) == pytest.approx(actual * 1e6, rel=0.15)
 
-    def twice(self: Memory, threads: int, seconds: float) -> Line:
+    def twice(self: MemoryModel, threads: int, seconds: float) -> MemoryLine:
         raise SearchError("it was measured already")
 
-    monkeypatch.setattr(Memory, "measured", twice)
+    monkeypatch.setattr(MemoryModel, "measured", twice)
     watcher = Listener()
     bench.run(spec.override(budget={"trials": 5}), watcher=watcher)
     assert bench.states() == ["COMPLETE"] * 5

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hpsearch.search.backends.resources import Share
 from hpsearch.search.engine.costs import Cost
 from hpsearch.search.engine.deadline import LATE
-from hpsearch.search.preflight.dry_run import Rehearsal
+from hpsearch.search.preflight.dry_run import DryRun
 from hpsearch.search.preflight.forecast import assumed, outlook
 from hpsearch.search.preflight.measure import Measured, Probe
-from hpsearch.search.preflight.simulated import Costs, Training
+from hpsearch.search.preflight.simulated import SearchCosts, TrainingCost
 from hpsearch.search.preflight.simulation import MOST_TRIALS, RUNS, _Simulation, forecast
 from hpsearch.spaces import Spec
 
@@ -38,9 +38,9 @@ def spec(**fields: Any) -> Spec:
     return Spec.from_json(SMALL | fields)
 
 
-def costs(*seconds: float, slots: int = 1, startup: float = 0.0) -> Costs:
+def costs(*seconds: float, slots: int = 1, startup: float = 0.0) -> SearchCosts:
     """Trainings of 9 units that take so long."""
-    return Costs([Training(0.0, each / 9, 9) for each in seconds], None, slots, startup)
+    return SearchCosts([TrainingCost(0.0, each / 9, 9) for each in seconds], None, slots, startup)
 
 
 @pytest.mark.parametrize(("slots", "end"), [(1, 42.0), (2, 22.0), (4, 12.0)])
@@ -73,7 +73,7 @@ def test_a_small_space_runs_out(constraints: list[str]) -> None:
 def test_the_confirmation_follows_with_the_baseline() -> None:
     confirm = {"top": 2, "seeds": 3}
     own = costs(10.0)
-    own = Costs(own.trainings, Training(0.0, 20.0 / 9, 9), 1, 0.0)
+    own = SearchCosts(own.trainings, TrainingCost(0.0, 20.0 / 9, 9), 1, 0.0)
     found = forecast(spec(budget={"trials": 4}, baseline={"x": 0.5}, confirm=confirm), own)
     assert (found.confirms, found.seeds) == (9, 3)
     assert found.search == pytest.approx(20 + 3 * 10)
@@ -138,7 +138,7 @@ def test_the_same_is_foreseen_again() -> None:
 
 def test_what_the_driver_thinks_is_waited_for() -> None:
     known = costs(10.0)
-    slow = Costs(known.trainings, None, 1, 0.0, ask=lambda number: 2.0)
+    slow = SearchCosts(known.trainings, None, 1, 0.0, ask=lambda number: 2.0)
     assert forecast(spec(budget={"trials": 3}), slow).end == pytest.approx(36.0)
 
 
@@ -169,9 +169,7 @@ def test_a_long_search_goes_on_as_it_began() -> None:
 def test_as_many_trials_as_are_proposed_use_the_time() -> None:
     """The start is no part of what a trial takes."""
     probe = Probe({"x": 0.5}, Cost(0.0, 1 / 9), every=1 / 9, units=9)
-    measured = Measured(
-        None, [probe], 9, 20.0, 0.0, None, 1, Share(2, 1.0, 0.0, None), 10.0, driver=Rehearsal()
-    )
+    measured = Measured(None, [probe], 9, 20.0, 0.0, None, 1, Share(2, 1.0, 0.0, None), 10.0, driver=DryRun())
     few = spec(budget={"trials": 5, "time": 60.0}, early_stopping={"method": "none", "max": 9})
     told = next(remark for remark in outlook(few, measured).remarks if "--trials" in remark)
     more = few.override(budget={"trials": int(told.split("--trials ")[1].split()[0])})
@@ -190,7 +188,7 @@ def test_a_training_that_was_cut_off_is_as_long_as_others_that_came_further(
     cost = Cost(0.0, 0.1)
     cut, other = Probe({}, cost, 0.1, None, last=cut_at), Probe({}, cost, 0.1, ended, last=ended or cut_at)
     measured = Measured(
-        None, [cut, other], 300, 0.0, 0.0, None, 1, Share(2, 1.0, 0.0, None), 10.0, driver=Rehearsal()
+        None, [cut, other], 300, 0.0, 0.0, None, 1, Share(2, 1.0, 0.0, None), 10.0, driver=DryRun()
     )
     assert measured.lengths == [length, ended or 300]
     assert measured.whole(cut) == pytest.approx(0.1 * length)
@@ -202,7 +200,7 @@ def measured_with(losses: list[float], seconds: list[float]) -> Measured:
         Probe({}, Cost(0.0, each / 9), each / 9, None, first=1, last=2, losses={1: 5.0, 2: loss})
         for loss, each in zip(losses, seconds, strict=True)
     ]
-    return Measured(None, probes, 9, 0.0, 0.0, None, 1, Share(1, 1.0, 0.0, None), 10.0, driver=Rehearsal())
+    return Measured(None, probes, 9, 0.0, 0.0, None, 1, Share(1, 1.0, 0.0, None), 10.0, driver=DryRun())
 
 
 @pytest.mark.parametrize(("sign", "more"), [(-1, "longer"), (1, "less time")])
@@ -248,7 +246,7 @@ def test_losses_are_compared_where_all_have_reported() -> None:
 
 @pytest.mark.parametrize("budget", [{"time": 2.0}, {"samples": 3}], ids=lambda budget: next(iter(budget)))
 def test_the_baseline_comes_to_its_end_where_nobody_else_does(budget: dict[str, Any]) -> None:
-    own = Costs([Training(0.0, 1.0, 9)], Training(0.0, 1.0, 9), 2, 0.0)
+    own = SearchCosts([TrainingCost(0.0, 1.0, 9)], TrainingCost(0.0, 1.0, 9), 2, 0.0)
     found = forecast(spec(budget=budget, baseline={"x": 0.5}, early_stopping=ASHA), own)
     assert found.complete == 1 and found.end == pytest.approx(9.0)
     assert forecast(spec(budget=budget, early_stopping=ASHA), own).complete == 0
@@ -277,7 +275,7 @@ def test_the_best_of_those_that_wait_comes_to_its_end(budget: dict[str, Any]) ->
 def test_a_trial_is_compared_when_it_next_reports() -> None:
     """Every trial comes to both rungs with its report at 4 of 9 units, and two of six go on from there."""
     asked = spec(budget={"trials": 6}, early_stopping=ASHA | {"type": "promotion"})
-    sparse = Costs([Training(0.0, 1.0, 9, grid=4)], None, 1, 0.0)
+    sparse = SearchCosts([TrainingCost(0.0, 1.0, 9, grid=4)], None, 1, 0.0)
     found = forecast(asked, sparse)
     assert [each.trials for each in found.reached] == [6, 6, 2]
     assert found.search == pytest.approx(6 * 4 + 2 * 5)

@@ -9,7 +9,7 @@ import optuna
 import pytest
 
 from hpsearch.search import StudyResult
-from hpsearch.search.results.ranges import Edge, edges_of
+from hpsearch.search.results.ranges import NarrowRange, edges_of
 from hpsearch.search.sampling.distributions import distributions
 from hpsearch.spaces import loads
 
@@ -50,7 +50,7 @@ def study(
     return StudyResult("edges", found, spec, "sqlite:///none.db", Path("runs"))
 
 
-def edge_of(parameter: str, values: Sequence[Any], **options: Any) -> Edge | None:
+def edge_of(parameter: str, values: Sequence[Any], **options: Any) -> NarrowRange | None:
     return next(iter(edges_of(study(parameter, values, **options)).found), None)
 
 

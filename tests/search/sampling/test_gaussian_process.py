@@ -19,7 +19,7 @@ from hpsearch.search.sampling.gaussian_process import (
     log_expected_improvement,
     standardised,
 )
-from hpsearch.search.sampling.unit_cube import Cube
+from hpsearch.search.sampling.unit_cube import UnitCube
 
 OWNER = np.array([0, 1, 1, 1, 2], np.intp)  # a range, a choice of three, a range
 
@@ -120,7 +120,7 @@ def test_a_point_is_its_configuration_and_a_configuration_its_point(seed: int) -
     from hpsearch.spaces import Spec
 
     spec = Spec.from_json({"version": 1, "name": "s", "objective": "a:b", "metric": "m", "parameters": SPACE})
-    cube = Cube(spec.space)
+    cube = UnitCube(spec.space)
     config = spec.space.sample(random.Random(seed))
     point = cube.point(config)
     assert ((point >= 0) & (point <= 1)).all()
@@ -136,7 +136,7 @@ def test_a_point_is_its_configuration_and_a_configuration_its_point(seed: int) -
 
 
 def test_values_without_an_order_are_all_as_far_apart_as_the_ends_of_a_range(make_spec: Any) -> None:
-    cube = Cube(make_spec(parameters={"a": ["x", "y", "z"], "b": [4, 8, 16]}).space)
+    cube = UnitCube(make_spec(parameters={"a": ["x", "y", "z"], "b": [4, 8, 16]}).space)
     points = np.array([[u, 0.5] for u in (1 / 6, 0.5, 5 / 6)])
     columns, owner = cube.features(points)
     assert list(owner) == [0, 0, 0, 1]
@@ -170,7 +170,7 @@ def test_a_point_is_the_nearest_value_of_its_range(written: dict[str, Any], at: 
         raw = math.exp(np.interp(at, [0, 1], np.log(ends)))
     else:
         raw = float(np.interp(at, [0, 1], ends))
-    value = spec.space.resolve(Cube(spec.space).suggester(np.array([at])))["x"]
+    value = spec.space.resolve(UnitCube(spec.space).suggester(np.array([at])))["x"]
     nearest = parameter.snap(raw)
     assert type(value) is type(nearest)
     if value != nearest:  # half way between both, as far as floating point tells

@@ -16,8 +16,8 @@ from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.results.audit import audit_outcome
 from hpsearch.search.results.sentences import audit
 from hpsearch.search.scheduling import expected_saving
-from hpsearch.search.scheduling.audit import Draw
-from hpsearch.search.scheduling.observed import decided
+from hpsearch.search.scheduling.audit import AuditSample
+from hpsearch.search.scheduling.observed import without_audit
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.storage.database import open_storage
@@ -121,7 +121,7 @@ def test_an_audit_changes_nothing_of_the_search(search: Any, kind: str, sampler:
     """To samplers and rungs its trials ended where they were to, so all the others are the same."""
     chosen = {"search": {"sampler": sampler, "seed": 1}, "budget": {"trials": trials}}
     with_it, without = search(kind, 0.5, **chosen).run(), search(kind, 0.0, **chosen).run()
-    assert list(map(known, decided(with_it))) == list(map(known, without))
+    assert list(map(known, without_audit(with_it))) == list(map(known, without))
     audited = [trial for trial in with_it if "audited" in trial.user_attrs]
     assert len(audited) >= 3
     for trial in audited:
@@ -132,7 +132,7 @@ def test_an_audit_changes_nothing_of_the_search(search: Any, kind: str, sampler:
         said = rf"drawn for the audit, so it goes on to its end; it was to stop: (pruned|paused) at {at} steps?: .*"
         assert re.fullmatch(said, told)
     stopped = [trial.number for trial in without if trial.state.name == "PRUNED"]
-    draw = Draw.of(search(kind, 0.5, **chosen).spec)
+    draw = AuditSample.of(search(kind, 0.5, **chosen).spec)
     assert [trial.number for trial in audited] == [number for number in stopped if number in draw]
 
 
@@ -227,7 +227,7 @@ def test_a_trial_that_can_not_be_trained_to_its_end_was_stopped_rightly(search: 
     found = audit_outcome(one.spec, driver.trials)
     assert found is not None
     assert (found.ended, found.lost, found.better_than_all) == (1, None, 0)
-    assert not any(decided(driver.trials)[number].constraints), "to samplers it only stopped"
+    assert not any(without_audit(driver.trials)[number].constraints), "to samplers it only stopped"
     assert audit(found)[0].startswith("1 trial that was to stop went on, beside ")
 
 
@@ -235,28 +235,28 @@ def test_one_of_so_many_costs_the_share(make_spec: Any) -> None:
     """Of the space `lora` a trial costs a third and an audited one two thirds more: 3 % are one in 68."""
     stopping = {"method": "hyperband", "min": 120, "max": 1800, "eta": 3}
     spec = make_spec(early_stopping=stopping, audit=0.03, budget={"trials": 60})
-    draw = Draw.of(spec)
+    draw = AuditSample.of(spec)
     assert draw.every == 68
     drawn = [number for number in range(6800) if number in draw]
     assert [number // 68 for number in drawn] == list(range(100)), "one of each"
     assert len({number % 68 for number in drawn}) > 40
-    assert [n in Draw.of(spec.override(search={"seed": 1})) for n in drawn].count(True) < 10
-    assert Draw.of(spec.override(audit=1.0)).every == 3
-    assert Draw.of(spec.override(audit=0.0)).every is None
+    assert [n in AuditSample.of(spec.override(search={"seed": 1})) for n in drawn].count(True) < 10
+    assert AuditSample.of(spec.override(audit=1.0)).every == 3
+    assert AuditSample.of(spec.override(audit=0.0)).every is None
 
 
 def test_left_out_it_is_done_where_it_tells_enough(make_spec: Any) -> None:
     stopping = {"method": "hyperband", "min": 120, "max": 1800, "eta": 3}
     spec = make_spec(early_stopping=stopping, budget={"trials": 339})
-    assert Draw.of(spec).every is None
-    assert Draw.of(spec.override(budget={"trials": 340})).every == 68
-    assert Draw.of(make_spec(budget={"trials": 10_000})).every is None, "nothing stops"
+    assert AuditSample.of(spec).every is None
+    assert AuditSample.of(spec.override(budget={"trials": 340})).every == 68
+    assert AuditSample.of(make_spec(budget={"trials": 10_000})).every is None, "nothing stops"
     timed = spec.override(budget={"trials": None, "time": "8h"})
-    assert Draw.of(timed).every == 68, "whole trainings tell, once there are some"
+    assert AuditSample.of(timed).every == 68, "whole trainings tell, once there are some"
     fewest = 340 * (1 - (expected_saving(spec) or 0.0))
-    assert [Draw.of(timed).within(fewest + more).every for more in (-0.01, 0.01)] == [None, 68]
-    assert Draw.of(timed.override(budget={"trials": 339})).every is None
-    assert Draw.of(timed.override(audit=0.03)).within(1.0).every == 68, "somebody asked for it"
+    assert [AuditSample.of(timed).within(fewest + more).every for more in (-0.01, 0.01)] == [None, 68]
+    assert AuditSample.of(timed.override(budget={"trials": 339})).every is None
+    assert AuditSample.of(timed.override(audit=0.03)).within(1.0).every == 68, "somebody asked for it"
 
 
 def test_an_audit_without_rungs_is_refused(make_spec: Any) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hpsearch.search.scheduling import (
     Bracket,
-    Promotion,
+    PromotionRule,
     Standing,
     bracket_of_trial,
     hyperband_brackets,
@@ -27,7 +27,7 @@ Curve = Callable[[int], float]  # step -> loss
 class Simulated:
     """Workers that train curves under promotion; a step takes a second."""
 
-    promotion: Promotion
+    promotion: PromotionRule
     brackets: list[Bracket]
     last: int
     kind_of: Callable[[int], int] = lambda number: 0
@@ -88,7 +88,7 @@ def simulate(
     kind_of: Callable[[int], int] = lambda n: 0,
 ) -> Simulated:
     brackets = [Bracket(rungs(first, last, eta), 1.0)]
-    found = Simulated(Promotion(brackets, eta), brackets, last, kind_of)
+    found = Simulated(PromotionRule(brackets, eta), brackets, last, kind_of)
     found.run(curves, workers, lambda number: 0)
     return found
 
@@ -122,7 +122,7 @@ def test_one_in_eta_goes_on_and_nobody_waits_who_could(losses: list[float], work
 
 def test_its_first_promotions_are_those_of_the_paper() -> None:
     """Algorithm 2 of Li et al. 2020 with eta 3: figure 1's order, where trials come in no better than before."""
-    promotion = Promotion([Bracket((1, 3, 9), 1.0)], 3)
+    promotion = PromotionRule([Bracket((1, 3, 9), 1.0)], 3)
     order = []
     for number in range(9):
         promotion.report(number, 0, 1, float(number))
@@ -143,7 +143,7 @@ def test_who_gets_better_does_not_send_on_more() -> None:
 
 
 def test_who_came_too_early_is_taken_up_when_others_turn_out_worse() -> None:
-    promotion = Promotion([Bracket((1, 3, 9), 1.0)], 3)
+    promotion = PromotionRule([Bracket((1, 3, 9), 1.0)], 3)
     for number, loss in enumerate([5.0, 6.0]):
         promotion.report(number, 0, 1, loss)
         promotion.pause(number)
@@ -155,7 +155,7 @@ def test_who_came_too_early_is_taken_up_when_others_turn_out_worse() -> None:
 
 
 def test_a_higher_rung_goes_first() -> None:
-    promotion = Promotion([Bracket((1, 3), 1.0)], 2)
+    promotion = PromotionRule([Bracket((1, 3), 1.0)], 2)
     for number, loss in enumerate([1.0, 2.0, 3.0, 4.0]):
         promotion.report(number, 0, 1, loss)
         promotion.pause(number)
@@ -172,7 +172,7 @@ def test_a_higher_rung_goes_first() -> None:
 
 
 def test_a_sparse_grid_of_reports_brings_a_trial_to_several_rungs_at_once() -> None:
-    promotion = Promotion([Bracket((1, 3, 9), 1.0)], 3)
+    promotion = PromotionRule([Bracket((1, 3, 9), 1.0)], 3)
     assert promotion.report(0, 0, 4, 2.0) == [0, 1]
     assert promotion.report(0, 0, 8, 1.0) == []
     assert promotion.report(0, 0, 30, 1.0) == [2]
@@ -181,7 +181,7 @@ def test_a_sparse_grid_of_reports_brings_a_trial_to_several_rungs_at_once() -> N
 @given(LOSSES, st.integers(2, 4), st.data())
 def test_whoever_is_hopeless_is_never_taken_up(losses: list[float], eta: int, data: st.DataObject) -> None:
     places = rungs(1, 27, eta)
-    promotion = Promotion([Bracket(places, 1.0)], eta, most=len(losses))
+    promotion = PromotionRule([Bracket(places, 1.0)], eta, most=len(losses))
     given_up: set[int] = set()
     training: list[int] = []
 
@@ -214,7 +214,7 @@ def test_whoever_is_hopeless_is_never_taken_up(losses: list[float], eta: int, da
 
 def test_as_many_again_are_kept_as_there_are_places() -> None:
     """The two that go on may turn out not to be trainable, and so may the next."""
-    promotion = Promotion([Bracket((1, 3), 1.0)], 3, most=6)
+    promotion = PromotionRule([Bracket((1, 3), 1.0)], 3, most=6)
     for number in range(6):
         promotion.report(number, 0, 1, float(number))
         promotion.pause(number)
@@ -234,7 +234,7 @@ def test_as_many_again_are_kept_as_there_are_places() -> None:
 
 
 def test_who_cannot_be_trained_leaves_its_place_at_all_rungs() -> None:
-    promotion = Promotion([Bracket((1, 3, 9), 1.0)], 3)
+    promotion = PromotionRule([Bracket((1, 3, 9), 1.0)], 3)
     for number in range(9):
         promotion.report(number, 0, 1, float(number))
         promotion.pause(number)
@@ -260,7 +260,7 @@ def test_who_cannot_be_trained_leaves_its_place_at_all_rungs() -> None:
 
 
 def test_who_is_ended_on_its_way_leaves_its_place_and_keeps_its_rank() -> None:
-    promotion = Promotion([Bracket((1, 3), 1.0)], 3)
+    promotion = PromotionRule([Bracket((1, 3), 1.0)], 3)
     for number in range(3):
         promotion.report(number, 0, 1, float(number))
         promotion.pause(number)
@@ -271,7 +271,7 @@ def test_who_is_ended_on_its_way_leaves_its_place_and_keeps_its_rank() -> None:
 
 
 def test_where_nobody_who_went_on_could_be_trained_the_best_that_waits_is_unbeaten() -> None:
-    promotion = Promotion([Bracket((1, 3), 1.0)], 2)
+    promotion = PromotionRule([Bracket((1, 3), 1.0)], 2)
     for number in range(3):
         promotion.report(number, 0, 1, float(number))
         promotion.pause(number)
@@ -292,7 +292,7 @@ def test_every_bracket_of_hyperband_is_filled_by_its_share(workers: int) -> None
         counts[bracket_of_trial(brackets, "lora", number)] += 1
     for bracket, count in zip(brackets, counts, strict=True):
         assert count / 10_000 == pytest.approx(bracket.share, abs=0.02)
-    done = Simulated(Promotion(brackets, 3), brackets, 27)
+    done = Simulated(PromotionRule(brackets, 3), brackets, 27)
     done.run(
         [flat(float(n % 17)) for n in range(120)],
         workers,
@@ -308,7 +308,7 @@ def test_the_best_at_the_last_rung_of_a_bracket_comes_to_its_end(
 ) -> None:
     """Each bracket may have given its few places before its best came."""
     brackets = hyperband_brackets(1, 9, eta)
-    promotion = Promotion(brackets, eta)
+    promotion = PromotionRule(brackets, eta)
     done = Simulated(promotion, brackets, 9)
     bracket_of = functools.partial(bracket_of_trial, brackets, name)
     done.run([flat(float(loss)) for loss in losses], 1, bracket_of)
@@ -347,7 +347,7 @@ def test_no_more_go_on_where_there_are_kinds(losses: list[float], kinds: list[in
 
 
 def test_the_best_of_each_kind_go_first() -> None:
-    promotion = Promotion([Bracket((1, 3), 1.0)], 3)
+    promotion = PromotionRule([Bracket((1, 3), 1.0)], 3)
     for number, (kind, loss) in enumerate([("a", 1.0), ("a", 2.0), ("a", 3.0), ("b", 11.0), ("b", 10.0)]):
         promotion.report(number, 0, 1, loss, kind)
         promotion.pause(number)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpsearch.search.trials.snapshot import Seal
+from hpsearch.search.trials.snapshot import CheckpointSnapshot
 from hpsearch.storage.files import CHECKPOINT, SEALED
 from hpsearch.trainer.checkpoint import kept_models, load_checkpoint, save_checkpoint
 
@@ -28,7 +28,7 @@ def read(folder: Path) -> dict[str, str]:
 
 
 def test_an_attempt_finds_the_checkpoint_of_the_last_report(tmp_path: Path) -> None:
-    seal = Seal(tmp_path)
+    seal = CheckpointSnapshot(tmp_path)
     seal.restore()
     assert read(tmp_path) == {}
     write(tmp_path, step="1", model__weights="a")
@@ -36,20 +36,20 @@ def test_an_attempt_finds_the_checkpoint_of_the_last_report(tmp_path: Path) -> N
     write(tmp_path, step="2", model__weights="")  # and killed while it writes
     (tmp_path / CHECKPOINT / "more").touch()
     for _ in range(2):  # an attempt that is killed at once changes nothing
-        Seal(tmp_path).restore()
+        CheckpointSnapshot(tmp_path).restore()
         assert read(tmp_path) == {"step": "1", "model/weights": "a"}
 
 
 def test_all_that_the_trainer_keeps_comes_back(tmp_path: Path) -> None:
     """It renames its files, so that a name stands for another file at every report."""
-    seal = Seal(tmp_path)
+    seal = CheckpointSnapshot(tmp_path)
     seal.restore()
     for number in range(1, 6):
         weights = {"a": torch.full((9,), float(number))}
         save_checkpoint(tmp_path / CHECKPOINT, weights, {}, {}, {"reported": number}, keep=4)
         if number < 5:  # and killed before the last is reported
             seal.take()
-    Seal(tmp_path).restore()
+    CheckpointSnapshot(tmp_path).restore()
     assert list(kept_models(tmp_path / CHECKPOINT)) == ["1", "2", "3", "4"]
     for place, (path, part) in kept_models(tmp_path / CHECKPOINT).items():
         assert torch.equal(load_checkpoint(path)[0][part]["a"], torch.full((9,), float(place)))
@@ -57,12 +57,12 @@ def test_all_that_the_trainer_keeps_comes_back(tmp_path: Path) -> None:
 
 def test_what_was_not_reported_is_not_gone_on_from(tmp_path: Path) -> None:
     write(tmp_path, step="1")
-    Seal(tmp_path).restore()
+    CheckpointSnapshot(tmp_path).restore()
     assert read(tmp_path) == {}
 
 
 def test_a_file_that_is_written_in_place_does_not_change_the_copy(tmp_path: Path) -> None:
-    seal = Seal(tmp_path)
+    seal = CheckpointSnapshot(tmp_path)
     seal.restore()
     write(tmp_path, step="1", base="b")
     seal.take()
@@ -78,7 +78,7 @@ def test_a_file_that_is_written_in_place_does_not_change_the_copy(tmp_path: Path
 def test_a_kill_at_any_moment_of_a_copy_leaves_one_that_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    seal = Seal(tmp_path)
+    seal = CheckpointSnapshot(tmp_path)
     seal.restore()
     write(tmp_path, step="1", model="a")
     seal.take()
@@ -102,6 +102,6 @@ def test_a_kill_at_any_moment_of_a_copy_leaves_one_that_is_whole(
     with pytest.raises(Killed):
         seal.take()
     monkeypatch.undo()
-    Seal(tmp_path).restore()
+    CheckpointSnapshot(tmp_path).restore()
     assert read(tmp_path) == {"step": "1", "model": "a"}
     assert not list(tmp_path.glob(f"{SEALED}.*"))

@@ -19,7 +19,7 @@ from hpsearch.trainer.config.shape import VOCABULARY
 from hpsearch.trainer.config.training import OPTIMIZERS
 from hpsearch.trainer.guides.footprint import FP32, PARAMETERS, counted, footprint
 from hpsearch.trainer.header import SHIPPED_BASE
-from hpsearch.trainer.runs.run import Run
+from hpsearch.trainer.runs.run import GptRun
 from hpsearch.trainer.tools.peak import STEPS, shortened
 
 STATES = ("adamw", "sgd", "lion", "muon")  # those of adafactor are as small as rows and columns
@@ -62,7 +62,7 @@ def counting(found: dict[int, int], known: set[int]) -> Iterator[None]:
 @pytest.mark.parametrize("kind", ["lora", "lora, dora", "full", "pretrain"])
 def test_what_is_kept_is_what_a_run_keeps(kind: str, optimizer: str) -> None:
     config = config_of(kind, optimizer=optimizer)
-    run = Run(config)
+    run = GptRun(config)
     mine = bytes_of(run.trained) + bytes_of(run.optimizer.tensors())
     if kind.startswith("lora"):  # the base, and the adapters as they are computed with
         mine += bytes_of(run.pack.model.state_dict()) + sum(leaf.nbytes for leaf in run.pack._leaves())
@@ -74,7 +74,7 @@ def test_what_is_kept_is_what_a_run_keeps(kind: str, optimizer: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_pass_keeps_is_what_autograd_keeps(kind: str) -> None:
     config = config_of(kind)
-    run = Run(config)
+    run = GptRun(config)
     weights = [*run.pack.model.parameters(), *run.pack._leaves()]
     found: dict[int, int] = {}
     with counting(found, {tensor.untyped_storage().data_ptr() for tensor in weights}):

@@ -17,7 +17,7 @@ from hpsearch.trainer.header import SHIPPED_BASE
 from hpsearch.trainer.model.base_file import load_base
 from hpsearch.trainer.model.gpt import loss_sum
 from hpsearch.trainer.output.export import load_model
-from hpsearch.trainer.runs.run import Run
+from hpsearch.trainer.runs.run import GptRun
 from hpsearch.trainer.tools.pretrain_base import RECIPE, main
 
 ABOUT: dict[str, Any] = json.loads(SHIPPED_BASE.with_suffix(".json").read_text())
@@ -49,7 +49,7 @@ def test_it_has_the_loss_that_is_told() -> None:
 
 def test_it_reads_english_better_than_chance_and_can_learn() -> None:
     config = LoraConfig(max_steps=1, train_file="english", device="cpu", eval_samples=4)
-    run = Run(config)
+    run = GptRun(config)
     assert 1.0 < run.pack.evaluate(run) < 2.2
 
 

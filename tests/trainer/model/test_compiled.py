@@ -10,7 +10,7 @@ import pytest
 
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.model.compiled import _spent
-from hpsearch.trainer.runs.run import Run
+from hpsearch.trainer.runs.run import GptRun
 
 STEPS = 4
 OF_TORCH = [  # which it hides, or would from its own users
@@ -38,9 +38,9 @@ def own_kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def trained(config: TrainConfig) -> tuple[list[float], Run]:
+def trained(config: TrainConfig) -> tuple[list[float], GptRun]:
     """What each step's loss was, and then the validation's."""
-    run = Run(config)
+    run = GptRun(config)
     losses = []
     for _ in range(STEPS):
         before = run.loss_total.item()

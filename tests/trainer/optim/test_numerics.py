@@ -14,7 +14,7 @@ from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConf
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.model.lora import LoraLinear, Placed
 from hpsearch.trainer.optim.numerics import LossScale, Numerics, _say_if_imitated
-from hpsearch.trainer.runs.run import Run
+from hpsearch.trainer.runs.run import GptRun
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -39,7 +39,7 @@ def test_what_a_device_has_not_is_refused(tiny_lora: LoraConfig, monkeypatch: py
         assert caught.value.problems == [told]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="found 'tf32', but tf32 is for CUDA"):
-        Run(tf32)
+        GptRun(tf32)
     capable_of((7, 5), monkeypatch)
     with pytest.raises(ConfigError, match=r"found 'tf32', but this device \(cuda\) has fp32, fp16$"):
         Numerics.of(tf32, CUDA)
@@ -78,7 +78,7 @@ def test_auto_is_the_fastest_that_loses_no_range(
 def test_matrix_products_are_computed_in_the_precision_and_nothing_is_kept_in_it(
     config: TrainConfig, precision: str, dtype: torch.dtype
 ) -> None:
-    run = Run(dataclasses.replace(config, precision=precision))
+    run = GptRun(dataclasses.replace(config, precision=precision))
     seen: dict[str, set[torch.dtype]] = {}
     for name, module in run.pack.model.named_modules():
         if isinstance(module, LoraLinear | torch.nn.Linear):
@@ -96,7 +96,7 @@ def test_matrix_products_are_computed_in_the_precision_and_nothing_is_kept_in_it
 def test_a_lower_precision_trains_nearly_the_same(config: TrainConfig, precision: str) -> None:
     found = []
     for each in ("fp32", precision):
-        run = Run(dataclasses.replace(config, precision=each, learning_rate=1e-2))
+        run = GptRun(dataclasses.replace(config, precision=each, learning_rate=1e-2))
         for _ in range(12):
             run.train()
         found.append(run.pack.evaluate(run))
@@ -151,7 +151,7 @@ def test_small_gradients_survive_in_fp16(tiny_pretrain: PretrainConfig) -> None:
     """They vanish without the scale: with it, their norm is that of fp32."""
     found = {}
     for precision, start in (("fp32", 1.0), ("fp16", LossScale.START), ("fp16", 2.0**-16)):
-        run = Run(dataclasses.replace(tiny_pretrain, precision=precision))
+        run = GptRun(dataclasses.replace(tiny_pretrain, precision=precision))
         if run.loss_scale:
             run.loss_scale.value = start
         run.train()
@@ -162,7 +162,7 @@ def test_small_gradients_survive_in_fp16(tiny_pretrain: PretrainConfig) -> None:
 
 
 def test_switches_hold_while_a_pack_computes_and_are_put_back(config: TrainConfig) -> None:
-    run = Run(dataclasses.replace(config, deterministic=True))
+    run = GptRun(dataclasses.replace(config, deterministic=True))
     seen: list[bool] = []
 
     def look(*_: Any) -> None:
@@ -179,7 +179,7 @@ def test_switches_hold_while_a_pack_computes_and_are_put_back(config: TrainConfi
     run.pack.evaluate(run)
     assert seen[1:] and all(seen)
     assert not torch.are_deterministic_algorithms_enabled()
-    plain = Run(config)
+    plain = GptRun(config)
     plain.pack.model.norm.register_forward_hook(look)
     plain.train()
     assert not seen[-1]
@@ -214,7 +214,7 @@ def test_deterministic_needs_the_environment_on_cuda(
 def test_a_gpu_computes_in_each(config: TrainConfig, precision: str) -> None:
     found = []
     for each in ("fp32", precision):
-        run = Run(dataclasses.replace(config, precision=each, device="cuda", learning_rate=1e-2))
+        run = GptRun(dataclasses.replace(config, precision=each, device="cuda", learning_rate=1e-2))
         for _ in range(12):
             run.train()
         found.append(run.pack.evaluate(run))

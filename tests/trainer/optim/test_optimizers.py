@@ -19,7 +19,7 @@ from hpsearch.trainer.model.build import new_model
 from hpsearch.trainer.model.gpt import loss_sum
 from hpsearch.trainer.optim.optimizers import AdamW, new_optimizer
 from hpsearch.trainer.optim.schedule import learning_rate
-from hpsearch.trainer.runs.run import Run
+from hpsearch.trainer.runs.run import GptRun
 
 
 def reference(config: PretrainConfig, steps: int) -> dict[str, torch.Tensor]:
@@ -70,7 +70,7 @@ def test_a_run_is_adamw_on_the_whole_batch(
             "warmup_ratio": 0.3,
         }
     )
-    run = Run(config)
+    run = GptRun(config)
     for _ in range(10):
         run.train()
     for name, expected in reference(config, 10).items():
@@ -114,7 +114,7 @@ def test_the_bits_are_those_of_torch(tiny_pretrain: PretrainConfig) -> None:
 def test_lora_plus_is_a_rate_of_its_own_for_b(tiny_lora: LoraConfig) -> None:
     """Adam's first step is the learning rate in each place, whatever the gradient."""
     config = dataclasses.replace(tiny_lora, loraplus_lr_ratio=16.0, weight_decay=0.0, adam_epsilon=1e-30)
-    run = Run(config)
+    run = GptRun(config)
     before = {name: tensor.clone() for name, tensor in run.trained.items()}
     gradients = {name: torch.ones_like(tensor) for name, tensor in run.trained.items()}
     run.optimizer.step(gradients, 1e-3)
@@ -126,7 +126,7 @@ def test_lora_plus_is_a_rate_of_its_own_for_b(tiny_lora: LoraConfig) -> None:
 def test_lora_plus_goes_with_every_optimizer(tiny_lora: LoraConfig, optimizer: str) -> None:
     """Those that step layer by layer know their tensors by other names."""
     config = dataclasses.replace(tiny_lora, optimizer=optimizer, loraplus_lr_ratio=16.0)
-    run = Run(config)
+    run = GptRun(config)
     groups = new_optimizer(config, run.trained, run.pack.named).groups
     ratios = {name: ratio for _, ratio, names in groups for name in names}
     assert ratios == {name: 16.0 if name.endswith("lora_B") else 1.0 for name in ratios}
@@ -162,7 +162,7 @@ def test_the_bits_are_those_of_torch_of_each_layer(
 ) -> None:
     """What a run keeps side by side steps as if each layer's matrices were alone."""
     config = dataclasses.replace(tiny_lora, weight_decay=0.3, **options)
-    run = Run(config)
+    run = GptRun(config)
     theirs = {
         name: torch.nn.Parameter(tensor.clone()) for name, tensor in run.pack.named(run.weights()).items()
     }
@@ -213,7 +213,7 @@ def test_lion_is_its_papers(tiny_pretrain: PretrainConfig, betas: tuple[float, f
 def test_muon_leaves_to_adamw_what_is_no_hidden_matrix(tiny_pretrain: PretrainConfig) -> None:
     found = {}
     for optimizer in ("muon", "adamw"):
-        run = Run(dataclasses.replace(tiny_pretrain, optimizer=optimizer, max_grad_norm=0.0))
+        run = GptRun(dataclasses.replace(tiny_pretrain, optimizer=optimizer, max_grad_norm=0.0))
         run.train()
         found[optimizer] = {name: tensor.clone() for name, tensor in run.pack.named(run.weights()).items()}
     same = {name for name in found["adamw"] if torch.equal(found["adamw"][name], found["muon"][name])}
@@ -228,7 +228,7 @@ def test_matrices_decay_and_gains_do_not_by_any(
     tiny_lora: LoraConfig, tiny_pretrain: PretrainConfig, name: str, kind: str
 ) -> None:
     made: TrainConfig = tiny_lora if kind == "lora" else tiny_pretrain
-    runs = [Run(dataclasses.replace(made, optimizer=name, weight_decay=decay)) for decay in (0.0, 0.5)]
+    runs = [GptRun(dataclasses.replace(made, optimizer=name, weight_decay=decay)) for decay in (0.0, 0.5)]
     for run in runs:
         run.trained["lora_B" if kind == "lora" else "head.weight"].data.fill_(0.1)
         run.optimizer.step({name: torch.ones_like(tensor) for name, tensor in run.trained.items()}, 0.1)
@@ -253,7 +253,7 @@ def test_an_option_of_one_optimizer_is_used(
 ) -> None:
     found = []
     for changed in ({}, options):
-        run = Run(dataclasses.replace(tiny_pretrain, optimizer=optimizer, **changed))
+        run = GptRun(dataclasses.replace(tiny_pretrain, optimizer=optimizer, **changed))
         for _ in range(3):
             run.train()
         found.append(torch.cat([tensor.flatten() for tensor in run.pack.named(run.weights()).values()]))
@@ -268,7 +268,7 @@ def test_each_optimizer_learns(tiny: dict[str, Any], name: str) -> None:
         | {"width": 8, "depth": 1, "heads": 2, "optimizer": name, "learning_rate": rates.get(name, 0.03)}
         | {"max_samples": 400}
     )
-    run = Run(config)
+    run = GptRun(config)
     before = run.pack.evaluate(run)
     for _ in range(100):
         run.train()
@@ -285,7 +285,7 @@ def test_training_loads_no_compiler(tiny_lora: LoraConfig) -> None:
 
 
 def test_lora_trains_its_adapters_alone(tiny_lora: LoraConfig) -> None:
-    run = Run(tiny_lora)
+    run = GptRun(tiny_lora)
     before = {name: tensor.clone() for name, tensor in run.pack.model.state_dict().items()}
     for _ in range(3):
         run.train()

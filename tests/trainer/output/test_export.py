@@ -13,12 +13,12 @@ from hpsearch.trainer.errors import CheckpointError
 from hpsearch.trainer.model.gpt import GPT, loss_sum
 from hpsearch.trainer.output.export import export, load_model
 from hpsearch.trainer.runs.base import Report
-from hpsearch.trainer.runs.run import Run, fit
+from hpsearch.trainer.runs.run import GptRun, fit
 
 
 def evaluate(model: GPT, config: TrainConfig) -> float:
     """The loss in nats a token over the windows that a run of this configuration is validated on."""
-    held = Run(config).held.long()
+    held = GptRun(config).held.long()
     return loss_sum(model, held[:, :-1], held[:, 1:]).item() / held[:, 1:].numel()
 
 
@@ -39,7 +39,7 @@ def test_lora_leaves_an_adapter_and_a_merged_model_of_the_same_loss(
     assert evaluate(load_model(written[0]), tiny_lora) == pytest.approx(result.value, abs=1e-7)
     assert evaluate(load_model(written[2]), tiny_lora) == pytest.approx(result.value, abs=1e-5)
     tensors, _ = read_tensors(written[0])
-    assert set(tensors) == set(Run(tiny_lora).pack.named(result.weights))
+    assert set(tensors) == set(GptRun(tiny_lora).pack.named(result.weights))
     about = json.loads(written[1].read_text())
     assert (about["r"], about["lora_alpha"], about["val_loss"]) == (2, 4.0, result.value)
 
@@ -101,7 +101,7 @@ def test_a_pretrained_model_is_a_base(tiny_pretrain: PretrainConfig, tmp_path: P
         device="cpu",
         eval_samples=4,
     )
-    run = Run(lora)
+    run = GptRun(lora)
     assert run.pack.evaluate(run) == result.value
 
 
@@ -110,7 +110,7 @@ def test_what_a_run_leaves_beside_a_model_is_no_base(tiny_lora: LoraConfig, tmp_
     adapter, _ = export(tmp_path / "run", tmp_path / "out")
     for path in (adapter, tmp_path / "run" / CHECKPOINT):
         with pytest.raises(CheckpointError, match=r"an adapter or a checkpoint, no base; give a model\."):
-            Run(dataclasses.replace(tiny_lora, base=str(path)))
+            GptRun(dataclasses.replace(tiny_lora, base=str(path)))
 
 
 def test_an_adapter_is_refused_where_its_base_has_changed(tiny_lora: LoraConfig, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hpsearch.trainer.output.export import export
 from hpsearch.trainer.packs.factory import new_pack, pack_key
 from hpsearch.trainer.packs.lora_pack import LoraPack
 from hpsearch.trainer.packs.pack import Pack, token_losses
-from hpsearch.trainer.runs.run import Run, fit
+from hpsearch.trainer.runs.run import GptRun, fit
 
 STEPS = 5
 MIXED: list[dict[str, Any]] = [
@@ -49,13 +49,13 @@ def small_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PASS_TOKENS, "cpu", 4 * 16)
 
 
-def state_of(run: Run) -> tuple[float, int, dict[str, Tensor]]:
+def state_of(run: GptRun) -> tuple[float, int, dict[str, Tensor]]:
     held = {name: tensor.clone() for name, tensor in (run.weights() | run.optimizer.tensors()).items()}
     return run.pack.evaluate(run), run.step, held
 
 
 def alone(config: LoraConfig, steps: int = STEPS) -> tuple[float, int, dict[str, Tensor]]:
-    run = Run(config)
+    run = GptRun(config)
     for _ in range(steps):
         run.train()
     return state_of(run)
@@ -68,7 +68,7 @@ def same(left: tuple[float, int, dict[str, Tensor]], right: tuple[float, int, di
         assert torch.equal(left[2][name], right[2][name]), name
 
 
-def train_to(pack: Pack, runs: list[Run], step: int) -> list[tuple[float, int, dict[str, Tensor]]]:
+def train_to(pack: Pack, runs: list[GptRun], step: int) -> list[tuple[float, int, dict[str, Tensor]]]:
     """What each had when it reached `step`; who has leaves."""
     found: dict[int, Any] = {}
     while len(found) < len(runs):
@@ -90,7 +90,7 @@ def test_runs_of_all_kinds_train_together_as_alone(
     assert len({pack_key(config) for config in configs}) == 1
     assert [config.rows_per_step // config.rows_per_pass for config in configs] == [1, 2, 3, 2]
     pack = new_pack(configs[0])
-    runs = [Run(config, pack) for config in configs]
+    runs = [GptRun(config, pack) for config in configs]
     pack.set(runs)
     for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
         same(packed, alone(config))
@@ -100,7 +100,7 @@ def test_runs_of_all_kinds_train_together_as_alone(
 def test_each_run_drops_its_share_and_keeps_the_mean(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0])
     assert isinstance(pack, LoraPack)
-    pack.set([Run(config, pack) for config in configs])
+    pack.set([GptRun(config, pack) for config in configs])
     for run, each in zip(pack.runs, pack._mask(torch.ones(len(configs), 1000, 64)), strict=True):
         assert isinstance(run.config, LoraConfig)
         dropped = run.config.lora_dropout
@@ -116,7 +116,7 @@ def test_each_run_has_an_optimizer_of_its_own(configs: list[LoraConfig], small_p
         dataclasses.replace(base, optimizer="lion", lion_beta1=0.5, lion_beta2=0.5, seed=3),
     ]
     pack = new_pack(base)
-    runs = [Run(config, pack) for config in configs]
+    runs = [GptRun(config, pack) for config in configs]
     pack.set(runs)
     for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
         same(packed, alone(config))
@@ -126,7 +126,7 @@ def test_each_run_smooths_its_labels_its_own_way(configs: list[LoraConfig], smal
     smoothing = [dataclasses.replace(c, label_smoothing_factor=0.1 * (n + 1)) for n, c in enumerate(configs)]
     assert len({pack_key(config) for config in smoothing}) == 1
     pack = new_pack(smoothing[0])
-    runs = [Run(config, pack) for config in smoothing]
+    runs = [GptRun(config, pack) for config in smoothing]
     pack.set(runs)
     for packed, config, plain in zip(train_to(pack, runs, STEPS), smoothing, configs, strict=True):
         same(packed, alone(config))
@@ -160,7 +160,7 @@ def test_runs_train_together_as_alone_in_a_lower_precision(
 ) -> None:
     configs = [dataclasses.replace(config, precision=precision) for config in configs]
     pack = new_pack(configs[0])
-    runs = [Run(config, pack) for config in configs]
+    runs = [GptRun(config, pack) for config in configs]
     pack.set(runs)
     for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
         # Some processors add up products of 16 bits in another order where there are more of them.
@@ -170,7 +170,7 @@ def test_runs_train_together_as_alone_in_a_lower_precision(
 def test_an_overflow_skips_the_step_of_its_run_alone(configs: list[LoraConfig], small_passes: None) -> None:
     configs = [dataclasses.replace(config, precision="fp16") for config in configs]
     pack = new_pack(configs[0])
-    runs = [Run(config, pack) for config in configs]
+    runs = [GptRun(config, pack) for config in configs]
     assert runs[0].loss_scale and runs[1].loss_scale
     runs[0].loss_scale.value = high = 2.0**60
     start = {name: tensor.clone() for name, tensor in state_of(runs[0])[2].items()}
@@ -189,7 +189,7 @@ def test_blocks_computed_twice_have_every_runs_own_dropout_twice(
     configs: list[LoraConfig], small_passes: None
 ) -> None:
     pack = new_pack(configs[0])
-    runs = [Run(dataclasses.replace(config, gradient_checkpointing=True), pack) for config in configs]
+    runs = [GptRun(dataclasses.replace(config, gradient_checkpointing=True), pack) for config in configs]
     pack.set(runs)
     for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
         same(packed, alone(config))  # without it
@@ -197,7 +197,7 @@ def test_blocks_computed_twice_have_every_runs_own_dropout_twice(
 
 def test_runs_come_and_go_in_the_middle_of_a_batch(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0])
-    runs = [Run(config, pack) for config in configs]
+    runs = [GptRun(config, pack) for config in configs]
     pack.set(runs[2:3])
     for _ in range(4):  # it has one pass of its second batch by now
         pack.tick()
@@ -214,7 +214,7 @@ def test_a_loss_that_is_no_number_stays_in_its_run(configs: list[LoraConfig], sm
     configs = configs[:3]
     wild = dataclasses.replace(configs[0], learning_rate=1e30, max_grad_norm=0.0)
     pack = new_pack(wild)
-    runs = [Run(config, pack) for config in [wild, *configs]]
+    runs = [GptRun(config, pack) for config in [wild, *configs]]
     pack.set(runs)
     (value, _, _), *rest = train_to(pack, runs, STEPS)
     assert value != value
@@ -224,7 +224,7 @@ def test_a_loss_that_is_no_number_stays_in_its_run(configs: list[LoraConfig], sm
 
 def test_what_a_rank_is_filled_up_with_stays_zero(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0])
-    runs = [Run(config, pack) for config in (configs[0], configs[2])]  # ranks 2 and 8
+    runs = [GptRun(config, pack) for config in (configs[0], configs[2])]  # ranks 2 and 8
     pack.set(runs)
     for _ in range(STEPS):
         pack.tick()

@@ -19,9 +19,9 @@ from hpsearch.trainer.packs import pack as packs
 from hpsearch.trainer.packs.factory import new_pack, pack_key
 from hpsearch.trainer.packs.pack import Pack
 from hpsearch.trainer.packs.recordings import MOST, Recordings
-from hpsearch.trainer.runs.base import FitResult, course
-from hpsearch.trainer.runs.run import Run, fit
-from hpsearch.trainer.runs.together import Together
+from hpsearch.trainer.runs.base import FitResult, drive
+from hpsearch.trainer.runs.run import GptRun, fit
+from hpsearch.trainer.runs.together import PackedRuns
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 STEPS = 12
@@ -58,9 +58,9 @@ def mixed(config: LoraConfig, **more: Any) -> list[LoraConfig]:
     return [dataclasses.replace(config, **(each | more)) for each in MIXED]
 
 
-def train(pack: Pack, runs: list[Run]) -> list[float]:
+def train(pack: Pack, runs: list[GptRun]) -> list[float]:
     """What each comes to at so many steps; who is there leaves."""
-    found: dict[Run, float] = {}
+    found: dict[GptRun, float] = {}
     pack.set(runs)
     while len(found) < len(runs):
         pack.tick()
@@ -72,13 +72,13 @@ def train(pack: Pack, runs: list[Run]) -> list[float]:
 
 def together(configs: list[LoraConfig]) -> list[float]:
     pack = new_pack(configs[0])
-    return train(pack, [Run(config, pack) for config in configs])
+    return train(pack, [GptRun(config, pack) for config in configs])
 
 
 def learned(configs: list[LoraConfig]) -> list[dict[str, Tensor]]:
     """The adapters that each comes to."""
     pack = new_pack(configs[0])
-    runs = [Run(config, pack) for config in configs]
+    runs = [GptRun(config, pack) for config in configs]
     train(pack, runs)
     return [{name: tensor.clone() for name, tensor in run.weights().items()} for run in runs]
 
@@ -127,7 +127,7 @@ def test_runs_come_and_go(on_cuda: LoraConfig, small_passes: None) -> None:
     configs = mixed(on_cuda)
     alone = [together([config])[0] for config in configs]
     pack = new_pack(configs[0])
-    runs = [Run(config, pack) for config in configs]
+    runs = [GptRun(config, pack) for config in configs]
     for there, ticks in ((runs[2:3], 5), (runs[:3], 4), ([runs[0], runs[3]], 3)):
         pack.set(there)  # the third waits in the middle of a batch, and has its gradient so far
         for _ in range(ticks):
@@ -157,12 +157,12 @@ def test_whole_models_and_what_is_not_recorded(
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=cuda)])
 def test_runs_of_one_pack_after_those_of_another(tiny_lora: LoraConfig, device: str) -> None:
     """The recordings of the first are gone by then, but what the model last computed with is not."""
-    together = Together()
+    together = PackedRuns()
     kinds: list[dict[str, Any]] = [{"lora_dropout": 0.0}, {}, {"use_dora": True}, {"lora_dropout": 0.0}, {}]
     for number, more in enumerate(kinds):
         config = dataclasses.replace(tiny_lora, device=device, seed=number, **more)
         run = together.new_run(config)
-        together.join(run, course(run, on_report=lambda report: None))
+        together.join(run, drive(run, on_report=lambda report: None))
         ended = [outcome for _ in iter(lambda: together.busy, False) for _, outcome in together.advance()]
         del run
         alone = fit(config, on_report=lambda report: None)
@@ -221,10 +221,10 @@ def test_what_cannot_be_recorded_is_computed_as_it_is(
         update(self, names, gradients, rate, decay)
 
     monkeypatch.setattr(AdamW, "update", short)
-    together, outcomes = Together(), list[object]()
+    together, outcomes = PackedRuns(), list[object]()
     for seed in range(count):
         run = together.new_run(dataclasses.replace(tiny_lora, seed=seed))
-        together.join(run, course(run, on_report=lambda report: None))
+        together.join(run, drive(run, on_report=lambda report: None))
     played = Played()
     vars(run.pack)["_recordings"] = played
     while together.busy:
@@ -254,13 +254,13 @@ def test_kinds_beyond_the_most_are_computed_as_they_are() -> None:
 def test_who_may_be_recorded(tiny_lora: LoraConfig, tiny_pretrain: PretrainConfig, optimizer: str) -> None:
     for config in (tiny_lora, tiny_pretrain):
         config = dataclasses.replace(config, optimizer=optimizer)
-        assert packs.recordable(Run(config)) == (optimizer == "adamw")
+        assert packs.recordable(GptRun(config)) == (optimizer == "adamw")
         for never in ({"precision": "fp16"}, {"torch_compile": True}, {"gradient_checkpointing": True}):
-            assert not packs.recordable(Run(dataclasses.replace(config, **never)))
+            assert not packs.recordable(GptRun(dataclasses.replace(config, **never)))
 
 
 def test_a_cpu_records_nothing(tiny_lora: LoraConfig) -> None:
-    pack = Run(tiny_lora).pack
+    pack = GptRun(tiny_lora).pack
     assert pack.slow_ticks == 1
 
 

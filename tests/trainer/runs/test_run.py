@@ -16,7 +16,7 @@ from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.model.build import pick_device
 from hpsearch.trainer.optim.schedule import learning_rate
 from hpsearch.trainer.runs.base import FitResult, Report
-from hpsearch.trainer.runs.run import Run, fit
+from hpsearch.trainer.runs.run import GptRun, fit
 from hpsearch.trainer.seeds import seed_of
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}  # what may differ between two equal runs
@@ -65,7 +65,7 @@ def test_a_report_has_the_mean_of_the_losses_since_the_last_and_the_rate_of_the_
     tiny_pretrain: PretrainConfig,
 ) -> None:
     reports = fit(tiny_pretrain, on_report=silent).reports
-    run, losses, so_far = Run(tiny_pretrain), list[float](), 0.0
+    run, losses, so_far = GptRun(tiny_pretrain), list[float](), 0.0
     for report in reports:
         for _ in range(2):
             run.train()
@@ -107,7 +107,7 @@ def test_at_the_ends_of_what_is_allowed_a_run_stays_finite(
 
 
 def test_every_step_has_dropout_of_its_own_whatever_was_drawn_before(tiny_lora: LoraConfig) -> None:
-    run = Run(dataclasses.replace(tiny_lora, seed=7))
+    run = GptRun(dataclasses.replace(tiny_lora, seed=7))
     seeds = []
     for _ in range(3):
         run.train()
@@ -157,7 +157,7 @@ def test_blocks_computed_twice_keep_less(kind: str) -> None:
 
     def kept(gradient_checkpointing: bool) -> int:
         params = {"max_steps": 4, "device": "cpu", "gradient_checkpointing": gradient_checkpointing}
-        run = Run((LoraConfig if kind == "lora" else PretrainConfig).from_params(params))
+        run = GptRun((LoraConfig if kind == "lora" else PretrainConfig).from_params(params))
         weights = {tensor.untyped_storage().data_ptr() for tensor in run.pack.model.parameters()}
         storages: dict[int, int] = {}
 
@@ -209,7 +209,7 @@ def test_it_can_learn_one_sequence_by_heart(tmp_path: Path) -> None:
 
 
 def test_the_loss_is_a_mean_over_tokens_whatever_the_chunks(tiny_lora: LoraConfig) -> None:
-    run = Run(dataclasses.replace(tiny_lora, eval_samples=37))
+    run = GptRun(dataclasses.replace(tiny_lora, eval_samples=37))
     run.pack.hold(run.config, run.trained)
     logits = run.pack.model.eval()(run.held[:, :-1].long())
     expected = torch.nn.functional.cross_entropy(logits, run.held[:, 1:].long().flatten())
@@ -232,7 +232,7 @@ def test_early_stopping_returns_the_best_value_and_its_weights(tiny_pretrain: Pr
     values = [report.value for report in result.reports]
     assert result.stopped == "early" and len(values) < 50
     assert result.value == min(values) and values.index(min(values)) == len(values) - 3
-    run = Run(config)
+    run = GptRun(config)
     run.load_weights(result.weights)
     assert run.pack.evaluate(run) == result.value
 
@@ -293,7 +293,7 @@ def test_the_field_of_the_text_reaches_the_corpus(tmp_path: Path, tiny: dict[str
     path = tmp_path / "a.jsonl"
     records = ({"text": "t" * 60, "body": f"{number} " + "b" * 60} for number in range(9))
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    run = Run(LoraConfig.from_params(tiny | {"train_file": str(path), "text_field": "body"}))
+    run = GptRun(LoraConfig.from_params(tiny | {"train_file": str(path), "text_field": "body"}))
     assert ord("t") not in run.corpus.train
 
 
@@ -309,7 +309,7 @@ def test_the_rate_falls_where_the_validation_does_not(tiny_lora: LoraConfig) -> 
 
 def test_an_epoch_is_as_many_sequences_as_the_text_holds(tiny_lora: LoraConfig) -> None:
     epochs = dataclasses.replace(tiny_lora, max_samples=None, num_train_epochs=3, eval_every=None)
-    run = Run(epochs)
+    run = GptRun(epochs)
     windows = (len(run.corpus.train) - 1) // 16
     assert run.config.samples_per_epoch == windows and run.config.total_steps == math.ceil(3 * windows / 4)
     short = dataclasses.replace(epochs, samples_per_epoch=10)  # two and a half steps of 4
@@ -329,6 +329,6 @@ def test_the_best_is_kept_where_asked_though_nothing_stops_the_run(tiny_pretrain
     values = [report.value for report in last.reports]
     assert last.value == values[-1] > min(values)
     assert best.stopped == "finished" and best.value == min(values)
-    run = Run(wild)
+    run = GptRun(wild)
     run.load_weights(best.weights)
     assert run.pack.evaluate(run) == best.value

@@ -15,21 +15,21 @@ from hpsearch.trainer.packs.lora_pack import LoraPack
 from hpsearch.trainer.packs.pack import Pack
 from hpsearch.trainer.runs import run as loop
 from hpsearch.trainer.runs import together as together_module
-from hpsearch.trainer.runs.base import FitResult, course
-from hpsearch.trainer.runs.run import Run, fit
-from hpsearch.trainer.runs.together import Outcome, Together
+from hpsearch.trainer.runs.base import FitResult, drive
+from hpsearch.trainer.runs.run import GptRun, fit
+from hpsearch.trainer.runs.together import Outcome, PackedRuns
 
 
 def trained_together(configs: list[LoraConfig], breaks: dict[int, int]) -> list[Outcome]:
     """What becomes of runs of which some, by their place, run out of memory in the step of a number."""
-    together, runs = Together(), list[Run]()
+    together, runs = PackedRuns(), list[GptRun]()
     for place, config in enumerate(configs):
         run = together.new_run(config)
         if place in breaks:
             _break(run, breaks[place])
         runs.append(run)
-        together.join(run, course(run, on_report=lambda report: None))
-    found: dict[Run, Outcome] = {}
+        together.join(run, drive(run, on_report=lambda report: None))
+    found: dict[GptRun, Outcome] = {}
     for _ in range(100):  # more than they need
         for run, outcome in together.advance():
             assert run not in found, "a run ends once"
@@ -37,7 +37,7 @@ def trained_together(configs: list[LoraConfig], breaks: dict[int, int]) -> list[
     return [found[run] for run in runs]
 
 
-def _break(run: Run, number: int) -> None:
+def _break(run: GptRun, number: int) -> None:
     step = run.optimizer.step
 
     def broken(gradients: Tensors, learning_rate: float) -> torch.Tensor:
@@ -96,11 +96,11 @@ def test_a_device_that_fails_while_it_is_waited_for_ends_the_runs_of_its_pack(
 
 
 def test_a_pack_is_kept_as_long_as_a_run_is_in_it(tiny_lora: LoraConfig) -> None:
-    together, packs = Together(), WeakSet[Pack]()
+    together, packs = PackedRuns(), WeakSet[Pack]()
     for seed, dropout in enumerate((0.0, 0.0, 0.1)):
         run = together.new_run(dataclasses.replace(tiny_lora, seed=seed, lora_dropout=dropout))
         packs.add(run.pack)
-        together.join(run, course(run, on_report=lambda report: None))
+        together.join(run, drive(run, on_report=lambda report: None))
     assert len(packs) == 2 and len(run.pack.runs) == 1
     while together.busy:
         together.advance()

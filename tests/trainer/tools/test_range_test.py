@@ -8,7 +8,7 @@ import math
 import pytest
 
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
-from hpsearch.trainer.runs.run import Run
+from hpsearch.trainer.runs.run import GptRun
 from hpsearch.trainer.tools.range_test import (
     NO_RATE,
     Point,
@@ -70,7 +70,7 @@ def test_a_range_has_its_ends_in_order_where_the_fall_is_steepest_when_it_is_nea
 
 def test_a_step_is_trained_at_its_rate(tiny_pretrain: PretrainConfig) -> None:
     config = dataclasses.replace(tiny_pretrain, lr_scheduler="constant")
-    still, moved = Run(config), Run(config)
+    still, moved = GptRun(config), GptRun(config)
     before = {name: tensor.clone() for name, tensor in still.weights().items()}
     assert loss_of_step(still, NO_RATE) == loss_of_step(moved, 1e-2)  # the same batch, before the step
     assert all(tensor.equal(before[name]) for name, tensor in still.weights().items())

@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial
 from hpsearch.objectives.catalog import Needs
 from hpsearch.search.cli import main
 from hpsearch.search.exchange.trackers.base import Run
-from hpsearch.search.exchange.trackers.mirror import Mirror, make
+from hpsearch.search.exchange.trackers.mirror import TrackerThread, make
 from hpsearch.search.exchange.trackers.tensorboard import events
 from hpsearch.search.preflight import requirements
 from hpsearch.search.preflight.requirements import check_extras
@@ -163,7 +163,7 @@ def test_a_tracker_that_fails_is_told_of_once_and_left(tmp_path: Path, read: Any
     (tmp_path / "mlflow.db").write_text("no database")
     (tmp_path / "tensorboard").write_text("no folder")
     said: list[str] = []
-    mirror = Mirror(["tensorboard", "mlflow"], tmp_path, "study-1", said.append)
+    mirror = TrackerThread(["tensorboard", "mlflow"], tmp_path, "study-1", said.append)
     for step in range(1, 4):
         mirror.show("3", partial(run, step))
         mirror.tell()
@@ -184,7 +184,7 @@ def test_the_caller_waits_for_no_tracker(tmp_path: Path, read: Any) -> None:
         assert go_on.wait(60)
         return run(1)
 
-    mirror = Mirror(["tensorboard"], tmp_path, "study-1", said.append)
+    mirror = TrackerThread(["tensorboard"], tmp_path, "study-1", said.append)
     mirror.show("3", slowly)
     assert busy.wait(60)
     for step in range(2, 30):
