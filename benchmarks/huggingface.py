@@ -40,7 +40,7 @@ def peft_model(run: GptRun, activation: str = "gelu") -> Any:
             fan_in_fan_out=True,
         ),
     )
-    begun = run.pack.named(run.trained)
+    begun = run.pack.by_layer(run.trained)
     for (block, name), layer in linears_of(model).items():
         with torch.no_grad():
             layer.lora_A["default"].weight.copy_(begun[f"blocks.{block}.{name}.lora_A"])

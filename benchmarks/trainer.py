@@ -174,7 +174,7 @@ def pack(work: Work, turns: Turns) -> None:
 
     together = new_pack(work.configs[0])
     runs = [GptRun(config, together) for config in work.configs]
-    together.set(runs)
+    together.set_runs(runs)
     for _ in range(together.slow_ticks):
         together.tick()
     for steps in turns:

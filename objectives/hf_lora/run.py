@@ -159,10 +159,10 @@ class HfRun(BaseRun):
         if self.zero:
             self.zero.adopt()
 
-    def whole(self, tensors: Tensors) -> Tensors:
+    def gather(self, tensors: Tensors) -> Tensors:
         return self.zero.whole(tensors) if self.zero else tensors
 
-    def own(self, tensors: Tensors) -> Tensors:
+    def shard(self, tensors: Tensors) -> Tensors:
         return self.zero.own(tensors) if self.zero else tensors
 
     def close(self) -> None:

@@ -36,17 +36,17 @@ class BudgetTracker:
         self.consumed = sum(spent_on(spec, t) for t in lives.trials)  # counted on: every report asks for it
 
     @property
-    def has_begun_to_confirm(self) -> bool:
+    def is_confirming(self) -> bool:
         """Whether it was settled who is confirmed; trials of the search end no more then."""
         return self._confirms is not None
 
-    def over(self) -> str | None:
+    def end_reason(self) -> str | None:
         """Why the search is over; None where it is not."""
         budget = self._spec.budget
-        if budget.time is not None and self.time_left() <= self._timing.patience:
+        if budget.time is not None and self.time_left() <= self._timing.report_grace_seconds:
             return self.time_is_spent()
         if budget.samples is not None and not self._is_confirming():
-            confirming, auditing = self.kept()
+            confirming, auditing = self.reserved_units()
             if self.consumed + confirming + auditing >= budget.samples:
                 spent = f"the budget of {counted(budget.samples, self._spec.resource)} is spent"
                 return spent + _but_for(confirming, auditing)
@@ -64,31 +64,31 @@ class BudgetTracker:
         """Why a search is over that has no time for a further trial."""
         audited = self._lives.tally.unfinished_audit(self.audit)
         spent = f"the time budget of {self._spec.budget.time:g} s is spent"
-        fitting = self._timing.fitting(self._wish(), audited)
+        fitting = self._timing.largest_fitting(self._wish(), audited)
         return spent + _but_for(fitting.trainings(self._spec), len(audited))
 
     def time_left(self) -> float:
         """Seconds that trials of the search may still take; what its end takes is kept back."""
         if self._spec.budget.time is None:
             return math.inf
-        return self._timing.left(self._wish(), self._lives.tally.unfinished_audit(self.audit))
+        return self._timing.seconds_left(self._wish(), self._lives.tally.unfinished_audit(self.audit))
 
     def has_time_to_audit(self, number: int) -> bool:
         """Whether a trial of the audit comes to its end in time; what confirms the winner is kept back."""
         return self._spec.budget.time is None or self._timing.comes_to_its_end(number, self._wish())
 
-    def in_the_way(self) -> list[int]:
+    def overdue_trials(self) -> list[int]:
         """Trials that run and would keep a search from ending on time that asks for no more."""
-        return [] if self._spec.budget.time is None else self._timing.in_the_way(self._wish())
+        return [] if self._spec.budget.time is None else self._timing.overdue_trials(self._wish())
 
-    def kept(self) -> tuple[int, int]:
+    def reserved_units(self) -> tuple[int, int]:
         """The resource that is kept back for the confirmation and for the audit.
 
         Each training that confirms is counted whole, whatever it took: a search that was over stays so. One
         that has confirmed before and goes on may find a new best.
         """
         last, wish, again = self._spec.early_stopping.max or 0, self._wish(), self._lives.tally.confirming
-        further = max(len(self._lives.missing(wish)), wish.seeds if again else 0)
+        further = max(len(self._lives.outstanding_confirmations(wish)), wish.seeds if again else 0)
         trainings = max(wish.trainings(self._spec), self._put_up + further)
         confirming = trainings * last - sum(spent_on(self._spec, trial) for trial in again)
         return max(0, confirming), self._lives.tally.kept_for_audit(self.audit)
@@ -102,11 +102,11 @@ class BudgetTracker:
             return True
         if self._spec.budget.samples is None:
             return False
-        units = self._spec.budget.samples - sum(self.kept()) - self.consumed
+        units = self._spec.budget.samples - sum(self.reserved_units()) - self.consumed
         step, at = self._lives.step_of(number), self._lives.step_of(other)
         last = self._spec.early_stopping.max or 0
         slots = self._pace.slots  # which all spend them meanwhile
-        return units - self._timing.units_of(at) * slots < (last - step) * slots
+        return units - self._timing.units_to_next_rung(at) * slots < (last - step) * slots
 
     def next_round(self, *, ended_early: bool) -> tuple[Todo, str | None]:
         """The next trainings that confirm the best, the search being over, and what to say of them.
@@ -129,7 +129,7 @@ class BudgetTracker:
             return wish
         left = samples - sum(spent_on(self._spec, trial) for trial in searched(self._lives.trials))
         while wish.top:
-            trainings = self._put_up + len(self._lives.missing(wish))
+            trainings = self._put_up + len(self._lives.outstanding_confirmations(wish))
             if trainings <= wish.trainings(self._spec) or trainings * last < left + last:
                 break
             wish = replace(wish, top=wish.top - 1)
@@ -145,7 +145,9 @@ class BudgetTracker:
         time = None if seconds is None else self._pace.trainings_in(seconds)
         if cost is None and time is None:
             cost = self._cost
-        return ConfirmationSize.of(self._spec, cost, time, None if time is None else self._timing.price)
+        return ConfirmationSize.of(
+            self._spec, cost, time, None if time is None else self._timing.cost_in_trainings
+        )
 
     @property
     def _cost(self) -> float:

@@ -49,7 +49,7 @@ class CommandInbox:
         for trial in ended:
             state = trial.state.name.lower()
             self._driver.say(f"trial {trial.number} was ended as {state} by another program")
-            self._lives.follow(trial)
+            self._lives.adopt_foreign_end(trial)
         for news in self._storage.take_news():
             self._driver.say(news)
 
@@ -72,7 +72,7 @@ class CommandInbox:
         """End a trial that runs or was put back, as failed."""
         waiting = [trial.number for trial in self._lives.trials if _has_begun_and_waits(trial)]
         if number in self._lives.running or number in waiting:
-            self._lives.fail(self._lives.take_away(number), KILLED)
+            self._lives.fail(self._lives.detach_from_worker(number), KILLED)
         else:
             self._driver.say(f"trial {number} does not run, so it cannot be killed")
 

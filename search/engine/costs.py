@@ -140,11 +140,11 @@ class TrialCosts:
             self._waits.pop(number, None)
             self._waits[number] = seconds
 
-    def trains(self, trials: int) -> None:
+    def set_busy_slots(self, trials: int) -> None:
         """So many train now: of the slots as many have a worker that is ready."""
         self.seen = max(self.seen or 0, trials)
 
-    def span(self, trainings: Iterable[float], busy: Sequence[float] = ()) -> float:
+    def makespan(self, trainings: Iterable[float], busy: Sequence[float] = ()) -> float:
         """Seconds until trainings that take so long have ended in the slots that have a worker.
 
         `busy`: seconds until some of them are free.
@@ -152,7 +152,7 @@ class TrialCosts:
         return span(trainings, self.slots if self.seen is None else min(self.slots, self.seen), busy)
 
     @property
-    def wait(self) -> float:
+    def queue_seconds(self) -> float:
         """Seconds that a trial takes besides its training: on Ray one or two.
 
         As if two had taken none: one that waited for a new worker is not to end a search.
@@ -161,17 +161,17 @@ class TrialCosts:
         return statistics.median_low([0.0, 0.0, *last])
 
     @property
-    def whole(self) -> float | None:
+    def full_training_seconds(self) -> float | None:
         """Seconds of a whole training; None where nothing tells."""
         whole = self._typical.whole
-        return None if whole is None else whole + self.wait
+        return None if whole is None else whole + self.queue_seconds
 
     def seconds_of(self, number: int) -> float:
         """Of a whole training of a trial's configuration; 0 where nothing tells."""
         units = self._ends.get(number, self._units)
         if units is None or number not in self._costs:
-            return self.whole or 0.0
-        return self._cost_of(number).seconds(units) + self.wait
+            return self.full_training_seconds or 0.0
+        return self._cost_of(number).seconds(units) + self.queue_seconds
 
     def seconds_until(
         self, number: int | None, step: int, until: int | None, *, begins: bool = True
@@ -181,10 +181,10 @@ class TrialCosts:
         `begins`: whether it is still to be given to a worker.
         """
         if self._units is None or not self._costs:
-            return (self.whole or 0.0) if number is None else self.seconds_of(number)
+            return (self.full_training_seconds or 0.0) if number is None else self.seconds_of(number)
         cost = self._cost_of(number) if number in self._costs else self._typical.cost
         units = (self._units if until is None else until) - step
-        return self.wait + cost.seconds(units) if begins else cost.per_unit * units
+        return self.queue_seconds + cost.seconds(units) if begins else cost.per_unit * units
 
     def _cost_of(self, number: int) -> Cost:
         return self._costs[number].split(self._typical.setup)
@@ -214,7 +214,7 @@ class TrialCosts:
 
     def trainings_in(self, seconds: float) -> float | None:
         """How many whole trainings fit into so long; None where nothing tells."""
-        return None if not self.whole else self.slots * seconds / self.whole
+        return None if not self.full_training_seconds else self.slots * seconds / self.full_training_seconds
 
 
 def span(trainings: Iterable[float], slots: int, busy: Sequence[float] = ()) -> float:

@@ -62,7 +62,7 @@ class Deadline:
             for number in {running.number, whose}:
                 self._pace.learn(number, cost, units)
 
-    def left(self, wish: ConfirmationSize, audited: Iterable[int] = ()) -> float:
+    def seconds_left(self, wish: ConfirmationSize, audited: Iterable[int] = ()) -> float:
         """Seconds that trials of the search may still take; negative where there are none.
 
         `audited`: trials that then go on to their end, before the best are confirmed. What confirms them is
@@ -71,7 +71,7 @@ class Deadline:
         """
         return self._end - self._clock.elapsed - self._kept(wish, list(audited))[1]
 
-    def fitting(self, wish: ConfirmationSize, audited: Sequence[int] = ()) -> ConfirmationSize:
+    def largest_fitting(self, wish: ConfirmationSize, audited: Sequence[int] = ()) -> ConfirmationSize:
         """As much of a confirmation as the time is kept back for; all of it once that has begun."""
         return self._kept(wish, audited)[0]
 
@@ -86,15 +86,15 @@ class Deadline:
                 break
         return each, reserve
 
-    def price(self, wish: ConfirmationSize) -> float:
+    def cost_in_trainings(self, wish: ConfirmationSize) -> float:
         """What a confirmation costs, in whole trainings such as the search has seen.
 
         The best may cost more than others or less, and the baseline too.
         """
-        whole = self._pace.whole
+        whole = self._pace.full_training_seconds
         if not whole:
             return wish.trainings(self._spec)
-        few = self._lives.chosen(wish)
+        few = self._lives.confirmation_candidates(wish)
         known = [self._pace.seconds_of(trial.number) for trial in few]
         baseline = self._baseline
         if baseline is not None and baseline.number not in {trial.number for trial in few}:
@@ -102,7 +102,7 @@ class Deadline:
         trials = wish.trainings(self._spec) // wish.seeds  # others that may be among them cost what most do
         return wish.seeds * (sum(known) / whole + max(0, trials - len(known)))
 
-    def begins(self, number: int | None, step: int) -> float:
+    def seconds_to_next_rung(self, number: int | None, step: int) -> float:
         """Seconds until a trial, or a new one, that goes on from a step has brought anything.
 
         That is its next rung: its value there is of use to a search that goes on, though this one ends.
@@ -111,39 +111,39 @@ class Deadline:
 
     def comes_to_its_end(self, number: int, wish: ConfirmationSize) -> bool:
         """Whether a trial that goes on from where it is has come to its end before it is in the way."""
-        return self._rest(number) <= self.left(wish) + PATIENCE * self._time
+        return self._rest(number) <= self.seconds_left(wish) + PATIENCE * self._time
 
     def is_last_chance(self, number: int, other: int | None, left: float) -> bool:
         """Whether so many seconds let a trial come to its end, but not after another has come to its rung.
 
         One that runs would then have to begin once more.
         """
-        after = left - self.begins(other, self._lives.step_of(other))
+        after = left - self.seconds_to_next_rung(other, self._lives.step_of(other))
         again = self._pace.seconds_until(number, self._lives.step_of(number), None)
         return self._rest(number) <= left and after < SPARE * again
 
-    def units_of(self, step: int) -> int:
+    def units_to_next_rung(self, step: int) -> int:
         """The resource from a step to the next rung, or to the end."""
         return (self._rung(step) or self._spec.early_stopping.max or step) - step
 
     @property
-    def patience(self) -> float:
+    def report_grace_seconds(self) -> float:
         """How long a search waits for the next reports of all that run, as far as that is known."""
         found = (each.attempt.every for each in self._lives.running.values())
         return min(max((every for every in found if every is not None), default=0.0), PATIENCE * self._time)
 
-    def comes_late(self, confirmed: int) -> bool:
+    def is_too_late_to_start(self, confirmed: int) -> bool:
         """Whether there is no time left for a training that confirms a trial."""
         return self._is_late(self._pace.seconds_of(confirmed))
 
-    def in_the_way(self, wish: ConfirmationSize) -> list[int]:
+    def overdue_trials(self, wish: ConfirmationSize) -> list[int]:
         """Trials that run and would keep a search from ending on time that asks for no more.
 
         The baseline comes to its end where nobody else did: a search ends with a winner. One at its last step
         has only to return.
         """
         late, last = self._is_late(0.0), self._spec.early_stopping.max or math.inf
-        over = late or self.left(wish) < -PATIENCE * self._time
+        over = late or self.seconds_left(wish) < -PATIENCE * self._time
         needs_winner = self._lives.best is None
         return [
             number
@@ -157,7 +157,7 @@ class Deadline:
 
         `more`: whether the time is to be used up, by more seeds than were wished for.
         """
-        few = self._lives.chosen(wish)
+        few = self._lives.confirmation_candidates(wish)
         todo = self._missing(wish)
         first = self._in_time(few, [(trial, k) for trial, k in todo if k < LEAST_SEEDS])
         if first:
@@ -205,15 +205,15 @@ class Deadline:
         waiting = [self._pace.seconds_of(confirms(t) or 0) for t in put_up[len(busy) :]]
         seconds = [self._pace.seconds_of(trial.number) for trial, _ in self._missing(wish)]
         rests = [self._rest(number) for number in audited]
-        return self._pace.span([*rests, *waiting, *self._unknown(wish), *seconds], busy)
+        return self._pace.makespan([*rests, *waiting, *self._unknown(wish), *seconds], busy)
 
     def _unknown(self, wish: ConfirmationSize) -> list[float]:
         """Seconds of the trainings that confirm whose trials have not come to their end yet.
 
         One of the best is meant where there is none, and the baseline.
         """
-        few, baseline = self._lives.chosen(wish), self._baseline
-        found = [] if few or not wish.top else [self._pace.whole or 0.0]
+        few, baseline = self._lives.confirmation_candidates(wish), self._baseline
+        found = [] if few or not wish.top else [self._pace.full_training_seconds or 0.0]
         if wish.top and baseline is not None and baseline not in few:
             found.append(self._pace.seconds_of(baseline.number))
         return found * wish.seeds
@@ -223,7 +223,7 @@ class Deadline:
 
         Without a limit of time the best come first, as what the clock tells is not to change a search.
         """
-        todo = self._lives.missing(wish)
+        todo = self._lives.outstanding_confirmations(wish)
         if self._time == math.inf:
             return todo
         return sorted(todo, key=lambda each: (each[1], -self._pace.seconds_of(each[0].number)))
@@ -245,8 +245,8 @@ class Deadline:
         """Seconds until there is somebody to be confirmed, and the baseline to compare it with."""
         baseline = self._baseline
         rest = 0.0 if baseline is None or baseline.state.is_finished() else self._rest(baseline.number)
-        somebody = self._lives.chosen(ConfirmationSize(1, 1))
-        return max(rest, 0.0 if somebody else self._pace.whole or 0.0)
+        somebody = self._lives.confirmation_candidates(ConfirmationSize(1, 1))
+        return max(rest, 0.0 if somebody else self._pace.full_training_seconds or 0.0)
 
     def _rest(self, number: int) -> float:
         """Seconds of a trial to its end; one that has reported to us has begun."""
@@ -255,7 +255,7 @@ class Deadline:
         return self._pace.seconds_until(number, self._lives.step_of(number), None, begins=begins)
 
     def _seconds(self, todo: Todo) -> float:
-        return self._pace.span([self._pace.seconds_of(trial.number) for trial, _ in todo], self._busy)
+        return self._pace.makespan([self._pace.seconds_of(trial.number) for trial, _ in todo], self._busy)
 
     @property
     def _busy(self) -> list[float]:

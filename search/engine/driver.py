@@ -97,7 +97,7 @@ class Driver:
         self.fatal: str | None = None  # why the search failed
         if memory is not None and memory.line is not None:
             self.study.set_user_attr(MEMORY, memory.to_json())
-        self._lives.put_back_all()
+        self._lives.requeue_all()
         self._lives.enqueue_baseline()
         self._check_ends()
         self._lives.flush()
@@ -169,7 +169,7 @@ class Driver:
             waiting = self._queue.waiting(left)
             all_asked = waiting is None and self._queue.all_asked()
             promoted = self._queue.promoted(left, all_asked)
-            begins = self._timing.begins(None, 0) <= left and not all_asked
+            begins = self._timing.seconds_to_next_rung(None, 0) <= left and not all_asked
             if waiting is None and promoted is None and not begins:
                 searching = any(each.confirms is None for each in self.running.values())
                 if searching and self._stop is None:
@@ -314,19 +314,19 @@ class Driver:
 
     def suspend(self, number: int) -> None:
         """Put a trial back: it waits, with its reports and checkpoint, for this or a later search."""
-        self._lives.put_back(number)
+        self._lives.requeue(number)
 
     def trains(self, trials: int) -> None:
         """So many trials train now: a backend says so whose workers start as they are needed, and late."""
-        self._pace.trains(trials)
+        self._pace.set_busy_slots(trials)
 
     def tick(self) -> None:
         """Look at the clock and at what other processes ask for; to be called about once a second."""
         self._check_ends()
         if self._stop is not None and not self.stopped:
-            for number in self._spending.in_the_way():
-                self._lives.prune_unheard(number)
-        if self._spending.has_begun_to_confirm:  # meanwhile: their end is of no use to anybody who trains
+            for number in self._spending.overdue_trials():
+                self._lives.end_out_of_time(number)
+        if self._spending.is_confirming:  # meanwhile: their end is of no use to anybody who trains
             self._lives.prune_all_waiting(ENDED_AT_ONCE)
         if (told := self._clock.tick()) is not None:
             self.say(told)
@@ -334,7 +334,7 @@ class Driver:
         self._others.look()
         if self.paused and self._clock.suspends_late:
             for number in list(self.running):
-                self._lives.take_away(number)
+                self._lives.detach_from_worker(number)
                 self.suspend(number)
         self._watcher.tick(self)
 
@@ -349,9 +349,9 @@ class Driver:
             self._lives.prune_all_waiting()
             for trial in self._lives.tally.waiting:
                 if AUDITED in trial.user_attrs:
-                    self._lives.prune_unheard(trial.number)
+                    self._lives.end_out_of_time(trial.number)
                 elif "error" in trial.user_attrs:  # the search was over before it could be tried again
-                    self._lives.fail(self._lives.take_away(trial.number), trial.user_attrs["error"])
+                    self._lives.fail(self._lives.detach_from_worker(trial.number), trial.user_attrs["error"])
 
     def close(self, *, hurried: bool = False) -> None:
         """Put back what is still running and write what is still unwritten.
@@ -429,13 +429,13 @@ class Driver:
             return reason
         told = self._lives.pause(running)
         audit = self._spending.audit
-        self._lives.prune_waiting(each for each in self._promoting.hopeless() if each not in audit)
+        self._lives.prune_waiting(each for each in self._promoting.cannot_be_promoted() if each not in audit)
         return told
 
     # Whether the search is over
 
     def _check_ends(self) -> None:
-        if self._stop is None and (reason := self._spending.over()) is not None:
+        if self._stop is None and (reason := self._spending.end_reason()) is not None:
             self.stop(reason)
 
     def _check_same_failures(self) -> None:

@@ -114,7 +114,7 @@ class TrialLifecycle:
         """The best complete trial of the search."""
         return next(iter(self.tally.best(1)), None)
 
-    def chosen(self, wish: ConfirmationSize) -> list[FrozenTrial]:
+    def confirmation_candidates(self, wish: ConfirmationSize) -> list[FrozenTrial]:
         """Who is to be confirmed: looked for once, where a report asks several times."""
         changes = self._storage.changes
         if self._chosen is None or self._chosen[0] != changes:
@@ -124,9 +124,9 @@ class TrialLifecycle:
             known[wish] = chosen(self._spec, wish, self.tally.to_confirm(wish.top))
         return known[wish]
 
-    def missing(self, wish: ConfirmationSize) -> list[tuple[FrozenTrial, int]]:
+    def outstanding_confirmations(self, wish: ConfirmationSize) -> list[tuple[FrozenTrial, int]]:
         """What is still to be put up to confirm the best: a trial and the number of the seed."""
-        return missing(self.chosen(wish), wish, self.tally.confirming)
+        return missing(self.confirmation_candidates(wish), wish, self.tally.confirming)
 
     def folder(self, number: int) -> Path:
         """Where a trial has its files."""
@@ -146,7 +146,7 @@ class TrialLifecycle:
         except StorageError as error:
             raise SearchError(str(error)) from error
         for number, told in self._storage.take_refused().items():
-            running = self.take_away(number)
+            running = self.detach_from_worker(number)
             running.metrics.clear()  # which may be what it was
             self.fail(running, f"the database does not take what it told: {told}")
 
@@ -159,7 +159,7 @@ class TrialLifecycle:
 
         A `hurried` end does not wait for a database that cannot be written now.
         """
-        self.put_back_all()
+        self.requeue_all()
         self._clock.close()
         try:
             if not hurried:
@@ -194,12 +194,12 @@ class TrialLifecycle:
             remove_folder(folder)
         return self._configured(trial_id)
 
-    def take_up(self, waiting: FrozenTrial, *, promoted: bool = False) -> RunningTrial:
+    def resume(self, waiting: FrozenTrial, *, promoted: bool = False) -> RunningTrial:
         """Go on with a trial of an earlier search or attempt, in place: same number, parameters, reports."""
         if self._promoting is not None and at_rung(waiting):
             self._promoting.leave(waiting, promoted=promoted)
         self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
-        return self._gone_on(self._configured(waiting._trial_id), waiting)
+        return self._restore_progress(self._configured(waiting._trial_id), waiting)
 
     def assignment(self, running: RunningTrial) -> Assignment:
         """What the worker of a trial is to be told."""
@@ -224,7 +224,7 @@ class TrialLifecycle:
                 raise ValueError(in_words(misfits))
         except ValueError as error:  # another program put it up, with what is none of the space
             trial = optuna.Trial(self._study, trial_id)
-            raise Unusable(self._runs_now(RunningTrial(trial, {})), str(error)) from error
+            raise Unusable(self._register(RunningTrial(trial, {})), str(error)) from error
         except SearchError:  # nothing satisfies the constraints: it waits for other ones
             self._storage.suspend(self._storage.get_trial(trial_id).number)
             raise
@@ -242,7 +242,7 @@ class TrialLifecycle:
             write(path, render(content, "json"))
         except OSError as error:
             raise SearchError(f"cannot write {path}: {error.strerror}; the same command goes on") from error
-        return self._runs_now(RunningTrial(trial, config))
+        return self._register(RunningTrial(trial, config))
 
     def _checked_labels(self, trial_id: int) -> dict[str, Any]:
         """What another program put a trial up with; raises `ValueError` where that is none of the space."""
@@ -256,7 +256,7 @@ class TrialLifecycle:
             self._storage.set_trial_system_attr(trial_id, FIXED, spelled)
         return labels
 
-    def _gone_on(self, running: RunningTrial, waiting: FrozenTrial) -> RunningTrial:
+    def _restore_progress(self, running: RunningTrial, waiting: FrozenTrial) -> RunningTrial:
         """With what earlier attempts came to."""
         folder = self.folder(waiting.number)
         running.reported = waiting.last_step or 0
@@ -268,16 +268,16 @@ class TrialLifecycle:
                 running.metrics.update(report.metrics)
         return running
 
-    def _runs_now(self, running: RunningTrial) -> RunningTrial:
+    def _register(self, running: RunningTrial) -> RunningTrial:
         self.running[running.number] = running
         self._clock.counts = True
         return running
 
     # Waiting
 
-    def put_back(self, number: int) -> None:
+    def requeue(self, number: int) -> None:
         """Let a trial wait, with its reports and checkpoint, for this or a later search."""
-        self._let_go(self.running[number])
+        self._unregister(self.running[number])
         self._storage.suspend(number)
         self.flush()
 
@@ -288,7 +288,7 @@ class TrialLifecycle:
         if self._promoting is not None:
             self._promoting.read()  # at a rung they go on, and take places of those that may
 
-    def put_back_all(self) -> None:
+    def requeue_all(self) -> None:
         """Let what runs in the study, while no worker of ours runs it, wait to be taken up again."""
         self.running.clear()
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -304,11 +304,11 @@ class TrialLifecycle:
         """Let a trial wait at its rung, with its checkpoint; how it stands there."""
         assert self._promoting is not None
         told = self._promoting.pause(self.trials[running.number])
-        self._let_go(running)
+        self._unregister(running)
         self.flush()
         return told
 
-    def _let_go(self, running: RunningTrial) -> None:
+    def _unregister(self, running: RunningTrial) -> None:
         """A trial runs no more. What it costs is noted in the study, for the searches that go on with it."""
         del self.running[running.number]
         cost = running.attempt.cost
@@ -343,9 +343,9 @@ class TrialLifecycle:
         self.prune(running, reason)
         return reason
 
-    def prune_unheard(self, number: int) -> None:
+    def end_out_of_time(self, number: int) -> None:
         """End a trial for which there is no time left, though it has not reported."""
-        self.prune(self.take_away(number), "the time is over")
+        self.prune(self.detach_from_worker(number), "the time is over")
 
     def prune_waiting(self, numbers: Iterable[int], reason: str | None = None) -> None:
         """End trials that wait at a rung, in one transaction; by default because they wait in vain."""
@@ -358,7 +358,7 @@ class TrialLifecycle:
             running = RunningTrial(
                 optuna.Trial(self._study, trial._trial_id), dict.fromkeys(self._spec.parameters)
             )
-            running = self._gone_on(self._runs_now(running), trial)
+            running = self._restore_progress(self._register(running), trial)
             ended.append(self._ended(running, TrialState.PRUNED, why))
         self._write_ended(ended)
 
@@ -371,16 +371,16 @@ class TrialLifecycle:
         running.trial.set_user_attr("error", error)
         self._write_ended([self._ended(running, TrialState.FAIL, reason or error)])
 
-    def follow(self, theirs: FrozenTrial) -> None:
+    def adopt_foreign_end(self, theirs: FrozenTrial) -> None:
         """End a trial as another program did."""
-        running = self.take_away(theirs.number)
+        running = self.detach_from_worker(theirs.number)
         ended = self._ended(running, theirs.state, "ended by another program", theirs.value)
         self._write_ended([ended])
 
-    def take_away(self, number: int) -> RunningTrial:
+    def detach_from_worker(self, number: int) -> RunningTrial:
         """A trial that is to end without a word of its own, from its worker or from among those that wait."""
         if number not in self.running:
-            return self.take_up(self.trials[number])
+            return self.resume(self.trials[number])
         self.dropped.append(number)
         return self.running[number]
 
@@ -396,7 +396,7 @@ class TrialLifecycle:
             trial.set_user_attr(f"last_{name}" if taken else name, metric)
         for key, meta in artifact_attrs(self._runs, self._folder_name, trial.number).items():
             self._storage.set_trial_system_attr(trial._trial_id, key, meta)
-        self._let_go(running)
+        self._unregister(running)
         return self._study.tell(trial, value, state=state)
 
     def _write_ended(self, ended: Sequence[FrozenTrial]) -> None:
@@ -419,10 +419,12 @@ class TrialLifecycle:
     def _keep_best_checkpoints(self, ended: FrozenTrial) -> None:
         """Delete the checkpoint of the trial that this end put out of those that are kept, if any."""
         drop_seal(self.folder(ended.number))
-        for number in (self._keeps(but=ended.number) | {ended.number}) - self._keeps():
+        for number in (
+            self._checkpoints_to_keep(but=ended.number) | {ended.number}
+        ) - self._checkpoints_to_keep():
             drop_checkpoint(self.folder(number))
 
-    def _keeps(self, but: int | None = None) -> set[int]:
+    def _checkpoints_to_keep(self, but: int | None = None) -> set[int]:
         """The trials whose checkpoints are kept: the best few, and who may be confirmed the winner.
 
         As if there were not the trial `but`, where that is asked.

@@ -60,18 +60,18 @@ class TrialQueue:
         None where that one ended instead.
         """
         confirmed = None if waiting is None else confirms(waiting)
-        late = confirmed is not None and self._timing.comes_late(confirmed)
+        late = confirmed is not None and self._timing.is_too_late_to_start(confirmed)
         try:
             if waiting is not None and late:
-                self._lives.prune_unheard(waiting.number)
+                self._lives.end_out_of_time(waiting.number)
             elif waiting is not None and waiting.datetime_start is not None:  # it has begun before
-                return self._lives.take_up(waiting)
+                return self._lives.resume(waiting)
             elif waiting is not None:
                 return self._lives.begin(waiting)
             elif promoted is not None and not has_checkpoint(self._lives.folder(promoted)):
                 self._lives.prune_waiting([promoted], "paused, and its checkpoint is gone")
             elif promoted is not None:
-                return self._lives.take_up(self._lives.trials[promoted], promoted=True)
+                return self._lives.resume(self._lives.trials[promoted], promoted=True)
             else:
                 return self._lives.begin()
         except Unusable as error:
@@ -113,7 +113,7 @@ class TrialQueue:
         """
         if self._promoting is None or left == -math.inf:
             return None
-        found, unbeaten = self._promoting.next(), self._promoting.unbeaten()
+        found, unbeaten = self._promoting.next(), self._promoting.leading_waiter()
         if found is None and all_asked:
             found = None if self._lives.running else unbeaten
         elif unbeaten not in (None, found) and self._spending.is_last_chance(unbeaten, found, left):
@@ -122,7 +122,7 @@ class TrialQueue:
 
     def _rest(self, number: int) -> float:
         """Seconds until a trial that goes on from where it is brings anything."""
-        return self._timing.begins(number, self._lives.step_of(number))
+        return self._timing.seconds_to_next_rung(number, self._lives.step_of(number))
 
     def audit_paused(self) -> bool:
         """Let go on who still waits at a rung and is drawn, where the search is over; whether anybody is."""

@@ -261,9 +261,9 @@ class _Simulation:
             return None
         found = self._promotion.next()
         if found is None and len(self._of) >= self._asked:
-            found = None if self._heap else self._promotion.unbeaten()
+            found = None if self._heap else self._promotion.leading_waiter()
         elif self._limit < math.inf or self._samples is not None:
-            unbeaten = self._promotion.unbeaten()
+            unbeaten = self._promotion.leading_waiter()
             if unbeaten is not None and unbeaten != found and self._is_last_chance(unbeaten, found, now):
                 found = unbeaten
         if found is None:
@@ -366,7 +366,7 @@ class _Simulation:
             first = self._promotion.next()
             goes_on = first == number if self._costs.keeps else self._promotion.passes(number)
             if goes_on or (
-                self._promotion.unbeaten() == number and self._has_no_time_to_wait(number, first, now)
+                self._promotion.leading_waiter() == number and self._has_no_time_to_wait(number, first, now)
             ):
                 self._promotion.go_on(number)
                 return True

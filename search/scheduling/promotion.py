@@ -143,7 +143,7 @@ class PromotionRule:
         if number in self._at:
             self._at[number][0].going.discard(number)
 
-    def fall(self, number: int) -> None:
+    def mark_untrainable(self, number: int) -> None:
         """A trial cannot be trained to its end: it ranks last, and takes nobody's place any more."""
         if number not in self._at:
             return
@@ -173,7 +173,7 @@ class PromotionRule:
         standing = self.standing(number)
         return standing.rank <= max(1, standing.reached // self.eta)
 
-    def unbeaten(self) -> int | None:
+    def leading_waiter(self) -> int | None:
         """Who waits at the highest rung that its bracket has come to, and was better there than all of its
         kind that went on from there; None where there is nobody.
 
@@ -192,7 +192,7 @@ class PromotionRule:
         higher = self._rungs[rung.bracket][rung.index + 1 :]
         return rung.trainable().total() > 0 and not any(each.trainable().total() for each in higher)
 
-    def hopeless(self) -> list[int]:
+    def cannot_be_promoted(self) -> list[int]:
         """The paused trials that are not to be taken up any more, however bad all are that still come.
 
         Two are kept for each place that is not yet one's who came to its end: who goes on may turn out not to
@@ -254,7 +254,7 @@ class PromotionRule:
         ranked = rung.ranked[kind]
         return Standing(rung.step, 1 + bisect_left(ranked, (loss, number)), len(ranked))
 
-    def gone(self, number: int) -> tuple[int, int]:
+    def promoted_count(self, number: int) -> tuple[int, int]:
         """How many have gone on from the last rung that a trial has come to, and of how many."""
         rung = self._at[number][0]
         return self._gone(rung), rung.reached

@@ -71,7 +71,9 @@ class StudyPromotion:
         at_its_end = step >= (self._spec.early_stopping.max or math.inf)  # its cost is spent
         first = self._promotion.next()
         goes_on = first == number if can_wait() else self._promotion.passes(number)
-        if not (goes_on or at_its_end or (self._promotion.unbeaten() == number and is_last_chance(first))):
+        if not (
+            goes_on or at_its_end or (self._promotion.leading_waiter() == number and is_last_chance(first))
+        ):
             return True
         self._note(trial, GOES_ON)
         self._promotion.go_on(number)
@@ -91,9 +93,9 @@ class StudyPromotion:
         """The trial to take up; None where none is good enough."""
         return self._promotion.next()
 
-    def unbeaten(self) -> int | None:
+    def leading_waiter(self) -> int | None:
         """Who waits at the last rung of its bracket and was better there than those that went on, if any."""
-        return self._promotion.unbeaten()
+        return self._promotion.leading_waiter()
 
     def leave(self, trial: FrozenTrial, *, promoted: bool = False) -> None:
         """A trial that waited waits no more: it is taken up, or ends."""
@@ -110,15 +112,15 @@ class StudyPromotion:
         if audited_at(trial) is None:  # what comes later of one that was to stop, the search does not see
             _take_in_end(self._promotion, trial)
 
-    def hopeless(self) -> list[int]:
+    def cannot_be_promoted(self) -> list[int]:
         """Those that will never be taken up."""
-        return self._promotion.hopeless()
+        return self._promotion.cannot_be_promoted()
 
     def why_not(self, number: int, came: str = "paused") -> str:
         """Why a trial ends that waited at its rung, or came there and could not wait."""
         trial = self._storage.get_all_trials(0, deepcopy=False)[number]
         step, eta = self._promotion.standing(number).step, self._promotion.eta
-        gone, reached = self._promotion.gone(number)
+        gone, reached = self._promotion.promoted_count(number)
         return (
             f"{came} at {counted(step, self._spec.resource)}: {self._standing(trial)}, "
             f"one in {eta} goes on and {gone} of {reached} have"
@@ -138,7 +140,7 @@ class StudyPromotion:
         return f"{self._promotion.standing(trial.number)}{' with ' if told else ''}{', '.join(told)}"
 
 
-def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> Promotion:
+def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> PromotionRule:
     """The rungs of a study whose trials pause, and who is at each."""
     stopping, brackets, alike = spec.early_stopping, brackets_of(spec), alike_of(spec)
     assert isinstance(stopping, Rungs)
@@ -163,7 +165,7 @@ def _take_in_end(promotion: PromotionRule, trial: FrozenTrial) -> None:
     if _is_apart(trial):
         return
     if unusable(trial):
-        promotion.fall(trial.number)
+        promotion.mark_untrainable(trial.number)
     elif trial.state == TrialState.COMPLETE:
         promotion.complete(trial.number)
     else:

@@ -82,7 +82,9 @@ def test_gradients_of_the_loss_through_an_adapted_model(base_file: Path) -> None
     drawn(pack.model)
     pack.model.requires_grad_(False)
     ids = torch.tensor([[7, 200, 7, 31], [90, 91, 92, 93]])
-    stacks = {name: values(2, 1, tensor.shape[1], seed=3) for name, tensor in pack.start(config).items()}
+    stacks = {
+        name: values(2, 1, tensor.shape[1], seed=3) for name, tensor in pack.init_tensors(config).items()
+    }
 
     def losses(*matrices: Tensor) -> Tensor:
         scale = torch.tensor([0.5, 2.0], dtype=torch.float64)

@@ -55,11 +55,11 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
     weights = parts["best"] or parts["weights"]
     config, pack = _pack_of(checkpoint / CHECKPOINT, state, weights)
     if not isinstance(pack, LoraPack) or not isinstance(config, LoraConfig):
-        pack.hold(config, weights)
+        pack.load_for_eval(config, weights)
         save_model(folder / MODEL, pack.model.state_dict(), pack.model.shape)
         return [folder / MODEL]
     about = _about_adapter(config, state["identity"]) | {"val_loss": _value(config, state)}
-    write_tensors(folder / ADAPTER, pack.named(weights), about)
+    write_tensors(folder / ADAPTER, pack.by_layer(weights), about)
     write_anew(folder / ADAPTER_CONFIG, json.dumps(about, indent=2) + "\n")
     written = [folder / ADAPTER, folder / ADAPTER_CONFIG]
     if merge:
@@ -106,7 +106,7 @@ def load_kept(folder: Path, name: str) -> GPT:
 def _model_of(path: Path, about: dict[str, Any], weights: Tensors, *, by_layer: bool = False) -> GPT:
     """A run's model with some weights of it; `by_layer` with the names that adapters' files have."""
     config, pack = _pack_of(path, about, weights, by_layer=by_layer)
-    pack.hold(config, pack.gathered(weights) if by_layer else weights)
+    pack.load_for_eval(config, pack.stacked(weights) if by_layer else weights)
     return pack.model.eval()
 
 
@@ -151,8 +151,8 @@ def _pack_of(
         raise CheckpointError(
             f"the adapters belong to base {identity.get('base_sha256')}; {base} is {pack.origin}"
         )
-    mine = pack.start(plain)
-    check_alike(path, weights, pack.named(mine) if by_layer else mine)
+    mine = pack.init_tensors(plain)
+    check_alike(path, weights, pack.by_layer(mine) if by_layer else mine)
     return config, pack
 
 

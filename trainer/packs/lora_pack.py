@@ -31,13 +31,13 @@ class LoraPack(Pack):
         self._place: list[tuple[int, int]] = []  # of each run: its stack, and where in it
         self._scale = self._drop = self._keep = torch.empty(0)
 
-    def start(self, config: TrainConfig) -> Tensors:
+    def init_tensors(self, config: TrainConfig) -> Tensors:
         adapters = self.lora.start(_lora(config).lora_r, start_of(config))
         return {name: tensor.to(self.device) for name, tensor in adapters.items()}
 
     @torch.no_grad()
-    def set(self, runs: Sequence[RunInPack]) -> None:
-        super().set(sorted(runs, key=lambda run: _lora(run.config).padded_rank))
+    def set_runs(self, runs: Sequence[RunInPack]) -> None:
+        super().set_runs(sorted(runs, key=lambda run: _lora(run.config).padded_rank))
         self._stacks, self._place = [], []
         for rank, group in itertools.groupby(self.runs, key=lambda run: _lora(run.config).padded_rank):
             alike = list(group)
@@ -63,7 +63,7 @@ class LoraPack(Pack):
         self._keep = (1 / (1 - dropout)).view(-1, 1, 1)
 
     @torch.no_grad()
-    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+    def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
         self.lora.hold(trained, _lora(config).scale)
 
     @torch.no_grad()
@@ -72,10 +72,10 @@ class LoraPack(Pack):
         weights = self.lora.merged(trained, config.scale)
         return self.model.state_dict() | {f"{name}.weight": weight for name, weight in weights.items()}
 
-    def named(self, trained: Tensors) -> Tensors:
+    def by_layer(self, trained: Tensors) -> Tensors:
         return self.lora.named(trained)
 
-    def gathered(self, named: Tensors) -> Tensors:
+    def stacked(self, named: Tensors) -> Tensors:
         return self.lora.gathered(named)
 
     def _forward(self, inputs: Tensor) -> Tensor:

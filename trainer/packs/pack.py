@@ -58,11 +58,11 @@ class Pack:
         self.runs: list[RunInPack] = []
         self._share: Share | None = None  # of the pass at hand, where other processes have its other rows
 
-    def start(self, config: TrainConfig) -> Tensors:
+    def init_tensors(self, config: TrainConfig) -> Tensors:
         """The tensors that a run trains, as they are at its beginning."""
         raise NotImplementedError
 
-    def set(self, runs: Sequence[RunInPack]) -> None:
+    def set_runs(self, runs: Sequence[RunInPack]) -> None:
         """Train these from now on."""
         self.runs = list(runs)
         self._recordings: Recordings | None = None
@@ -83,18 +83,18 @@ class Pack:
 
     def stepper(self, config: TrainConfig, trained: Tensors) -> Stepper:
         """What makes the steps of a run."""
-        return new_optimizer(config, trained, self.named, self.norm)
+        return new_optimizer(config, trained, self.by_layer, self.norm)
 
-    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+    def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
         """Let the model compute what one run has learned, until the next tick."""
         raise NotImplementedError
 
-    def whole(self, tensors: Tensors) -> Tensors:
+    def gather(self, tensors: Tensors) -> Tensors:
         """What a run keeps, as it is in one process."""
         return tensors
 
-    def own(self, tensors: Tensors) -> Tensors:
-        """The inverse of `whole`: what this process keeps of it."""
+    def shard(self, tensors: Tensors) -> Tensors:
+        """The inverse of `gather`: what this process keeps of it."""
         return tensors
 
     def add_up(self, ranks: Ranks, gradient: Tensors) -> None:
@@ -105,12 +105,12 @@ class Pack:
         """The norm of a run's gradients: a scalar on the device."""
         return torch.nn.utils.get_total_norm(gradients)
 
-    def named(self, trained: Tensors) -> Tensors:
+    def by_layer(self, trained: Tensors) -> Tensors:
         """What a run trains, by the names that files give it."""
         return trained
 
-    def gathered(self, named: Tensors) -> Tensors:
-        """The inverse of `named`. Raises `KeyError` where one is missing."""
+    def stacked(self, named: Tensors) -> Tensors:
+        """The inverse of `by_layer`. Raises `KeyError` where one is missing."""
         return named
 
     @property
@@ -203,7 +203,7 @@ class Pack:
         parts = torch.split(run.held, run.config.rows_per_look)
 
         def compute() -> None:
-            self.hold(run.config, run.trained)
+            self.load_for_eval(run.config, run.trained)
             looks = run.ranks.looks(parts)
             losses = [loss_sum(self._logits, *inputs_and_targets(part)) for part in looks]
             run.losses.copy_(run.ranks.together(torch.stack(losses), len(parts)))

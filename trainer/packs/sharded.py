@@ -61,16 +61,16 @@ class ShardedModel(WholeModel):
         self._mesh = mesh_of(self.device, ranks)
         self._parts: dict[str, nn.Parameter] = {}
 
-    def start(self, config: TrainConfig) -> Tensors:
-        names = super().start(config).keys()
+    def init_tensors(self, config: TrainConfig) -> Tensors:
+        names = super().init_tensors(config).keys()
         share_out(self.model, self.model.blocks, self._mesh)
         self._parts = {name: part for name, part in self.model.named_parameters() if name in names}
         return {name: _local(part.data) for name, part in self._parts.items()}
 
-    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+    def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
         """The model has what is trained: the same memory."""
 
-    def whole(self, tensors: Tensors) -> Tensors:
+    def gather(self, tensors: Tensors) -> Tensors:
         """On the CPU of the first process; nothing in the others."""
         found = {}
         for name, tensor in tensors.items():
@@ -84,7 +84,7 @@ class ShardedModel(WholeModel):
                 found[name] = tensor.cpu()
         return found
 
-    def own(self, tensors: Tensors) -> Tensors:
+    def shard(self, tensors: Tensors) -> Tensors:
         found = {}
         for name, tensor in tensors.items():
             if self._like(name, tensor) is not None:
@@ -121,13 +121,13 @@ class ShardedModel(WholeModel):
 class ShardedBase(LoraPack):
     """A pack of one run of adapters."""
 
-    def start(self, config: TrainConfig) -> Tensors:
-        adapters = super().start(config)
+    def init_tensors(self, config: TrainConfig) -> Tensors:
+        adapters = super().init_tensors(config)
         share_out(self.model, self.model.blocks, mesh_of(self.device, self.ranks))
         return adapters
 
     @torch.no_grad()
-    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+    def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
         """The adapters stay beside the base: nobody has all of what they would be merged into."""
         assert isinstance(config, LoraConfig)
         stack = {name: padded(tensor, config.padded_rank) for name, tensor in trained.items()}
@@ -137,8 +137,8 @@ class ShardedBase(LoraPack):
 class ShardedBody(WholeModel):
     """A pack of one run of a head."""
 
-    def start(self, config: TrainConfig) -> Tensors:
-        head = super().start(config)
+    def init_tensors(self, config: TrainConfig) -> Tensors:
+        head = super().init_tensors(config)
         mesh = mesh_of(self.device, self.ranks)
         share_out(self.model, self.model.blocks, mesh, whole=head.values())
         return head

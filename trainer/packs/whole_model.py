@@ -31,18 +31,18 @@ class WholeModel(Pack):
             self.model = new_model(config, self.device)
         self._dropouts = [layer for layer in self.model.modules() if isinstance(layer, Dropout)]
 
-    def start(self, config: TrainConfig) -> Tensors:
+    def init_tensors(self, config: TrainConfig) -> Tensors:
         weights: Tensors = dict(self.model.named_parameters())
         if isinstance(config, LoraConfig) and config.finetuning_type == "linear":
             self.model.requires_grad_(False)
             weights = {"head.weight": self.model.head.weight.requires_grad_()}
         return weights
 
-    def set(self, runs: Sequence[RunInPack]) -> None:
+    def set_runs(self, runs: Sequence[RunInPack]) -> None:
         assert len(runs) <= 1, "a whole model is one run's"
         for run in runs:
             run.generator = self.model.generator
-        super().set(runs)
+        super().set_runs(runs)
 
     def _forward(self, inputs: Tensor) -> Tensor:
         if self.runs[0].ranks.count > 1:
@@ -51,7 +51,7 @@ class WholeModel(Pack):
         return super()._forward(inputs)
 
     @torch.no_grad()
-    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+    def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
         weights = dict(self.model.named_parameters())
         for name, tensor in trained.items():
             if weights[name] is not tensor:

@@ -26,17 +26,17 @@ class _ZeroPack(Pack):
     def stepper(self, config: TrainConfig, trained: Tensors) -> Stepper:
         return self._zero
 
-    def set(self, runs: Sequence[Any]) -> None:
-        super().set(runs)
+    def set_runs(self, runs: Sequence[Any]) -> None:
+        super().set_runs(runs)
         self._zero.adopt()
 
-    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+    def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
         """The model has what is trained: the same memory."""
 
-    def whole(self, tensors: Tensors) -> Tensors:
+    def gather(self, tensors: Tensors) -> Tensors:
         return self._zero.whole(tensors)
 
-    def own(self, tensors: Tensors) -> Tensors:
+    def shard(self, tensors: Tensors) -> Tensors:
         return self._zero.own(tensors)
 
     def close(self) -> None:
@@ -61,8 +61,8 @@ class _ZeroPack(Pack):
 class ZeroModel(_ZeroPack, WholeModel):
     """All of a model, or its head."""
 
-    def start(self, config: TrainConfig) -> Tensors:
-        trained = super().start(config)
+    def init_tensors(self, config: TrainConfig) -> Tensors:
+        trained = super().init_tensors(config)
         self._zero = Zero(config, self.ranks, self.numerics, self.model, trained)
         return self._zero.trained
 
@@ -70,16 +70,16 @@ class ZeroModel(_ZeroPack, WholeModel):
 class ZeroAdapters(_ZeroPack, LoraPack):
     """Adapters of a base."""
 
-    def start(self, config: TrainConfig) -> Tensors:
+    def init_tensors(self, config: TrainConfig) -> Tensors:
         assert isinstance(config, LoraConfig)
-        self._adapted = _Adapted(self.model, self.lora, config, super().start(config))
+        self._adapted = _Adapted(self.model, self.lora, config, super().init_tensors(config))
         trained = dict(self._adapted.adapters)
         self._zero = Zero(config, self.ranks, self.numerics, self._adapted, trained)
         return self._zero.trained
 
-    def set(self, runs: Sequence[Any]) -> None:
+    def set_runs(self, runs: Sequence[Any]) -> None:
         """Unlike other packs of adapters it has no copies of them."""
-        Pack.set(self, runs)
+        Pack.set_runs(self, runs)
         self._set_strengths()
         self._zero.adopt()
 
@@ -87,7 +87,7 @@ class ZeroAdapters(_ZeroPack, LoraPack):
         self._adapted.mask = self._mask if self._dropping else None
         return self._logits(inputs)
 
-    def hold(self, config: TrainConfig, trained: Tensors) -> None:
+    def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
         self._adapted.mask = None
 
     def _changed(self, number: int) -> None:

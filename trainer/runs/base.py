@@ -107,7 +107,7 @@ def drive(
     if resume_from is not None and run.resume(resume_from):
         on_report(run.reports[-1])
     while True:
-        due = run.due
+        due = run.next_report_step
         if due is not None:
             report = run.validate(due)
             if checkpoint is not None:
@@ -170,7 +170,7 @@ class BaseRun(ABC):
         """What makes this run this run beside its configuration: its text, its base."""
 
     @property
-    def due(self) -> int | None:
+    def next_report_step(self) -> int | None:
         """The report that is to be made before the next step, in the run's unit."""
         due = report_due(self.config, self.step)
         return due if due is not None and due > self.reported else None
@@ -246,7 +246,7 @@ class BaseRun(ABC):
             self.seconds,
             self.stopped,
             tuple(self.reports),
-            self.whole(self.weights()),
+            self.gather(self.weights()),
         )
 
     def save(self, folder: Path) -> None:
@@ -256,17 +256,17 @@ class BaseRun(ABC):
         generator: batches and dropout are drawn from these two alone.
         """
         held = self.weights(), self.optimizer.tensors(), self.best_weights
-        weights, optimizer, best = map(self.whole, held)
+        weights, optimizer, best = map(self.gather, held)
         if self.ranks.first:
             keep = self.config.save_total_limit
             files.save_checkpoint(folder, weights, optimizer, best, self.state(), keep=keep)
 
-    def whole(self, tensors: files.Tensors) -> files.Tensors:
+    def gather(self, tensors: files.Tensors) -> files.Tensors:
         """What this process holds of a run, as one process would; of use in the first of them."""
         return tensors
 
-    def own(self, tensors: files.Tensors) -> files.Tensors:
-        """The inverse of `whole`: what this process is to hold of it."""
+    def shard(self, tensors: files.Tensors) -> files.Tensors:
+        """The inverse of `gather`: what this process is to hold of it."""
         return tensors
 
     def close(self) -> None:  # noqa: B027 (most have nothing to give back)
@@ -305,7 +305,7 @@ class BaseRun(ABC):
             raise CheckpointError(
                 f"{folder}: holds the checkpoint of another run ({told}); clear it (hpsearch train: --force)"
             )
-        parts = {part: self.own(tensors) for part, tensors in parts.items()}
+        parts = {part: self.shard(tensors) for part, tensors in parts.items()}
         check_alike(folder, parts["weights"], self.trained)
         check_alike(folder, parts["optimizer"], self.optimizer.tensors())
         check_alike(folder, parts["best"], self.trained if parts["best"] else {})

@@ -41,7 +41,7 @@ def fit(
     resume_from: Path | None = None,
     ranks: Ranks = ALONE,
 ) -> FitResult:
-    """Train one run, alone: `course` with its steps. `ranks` are the processes that do so together.
+    """Train one run, alone: `drive` with its steps. `ranks` are the processes that do so together.
 
     Raises `ConfigError`, `DataError` or `CheckpointError` before anything is trained.
     """
@@ -73,7 +73,7 @@ class GptRun(BaseRun):
             windows = (len(self.corpus.train) - 1) // config.max_length
             config = dataclasses.replace(config, samples_per_epoch=windows)
         self.pack = pack or new_pack(config, ranks)
-        trained = self.pack.start(config)
+        trained = self.pack.init_tensors(config)
         optimizer = self.pack.stepper(config, trained)
         super().__init__(config, device, trained, optimizer, self.pack.numerics.new_loss_scale(), ranks)
         self.tokens = self.corpus.train.to(self.device)
@@ -87,14 +87,14 @@ class GptRun(BaseRun):
         self._passes: list[Pass] = []  # what is left of this step's batch
         self._gradient: files.Tensors = {}  # of the passes of this step so far, where it has several
         if pack is None:
-            self.pack.set([self])
+            self.pack.set_runs([self])
 
     def train(self) -> None:
         """One optimizer step, alone in its pack."""
         began, step = clock(), self.step
         while self.step == step:
             self.pack.tick()
-        if self.due is not None:
+        if self.next_report_step is not None:
             self.pack.wait()
         self.train_seconds += clock() - began
 
@@ -165,13 +165,13 @@ class GptRun(BaseRun):
     def load_weights(self, weights: files.Tensors) -> None:
         """Take over what `weights` gave."""
         super().load_weights(weights)
-        self.pack.set(self.pack.runs)  # whose copies are old now
+        self.pack.set_runs(self.pack.runs)  # whose copies are old now
 
-    def whole(self, tensors: files.Tensors) -> files.Tensors:
-        return self.pack.whole(tensors)
+    def gather(self, tensors: files.Tensors) -> files.Tensors:
+        return self.pack.gather(tensors)
 
-    def own(self, tensors: files.Tensors) -> files.Tensors:
-        return self.pack.own(tensors)
+    def shard(self, tensors: files.Tensors) -> files.Tensors:
+        return self.pack.shard(tensors)
 
     def close(self) -> None:
         self.pack.close()

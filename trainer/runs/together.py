@@ -69,11 +69,11 @@ class PackedRuns:
             return
         others = [other for other in _runs(run.pack) if other is not run]
         try:
-            run.pack.set([*others, run])
+            run.pack.set_runs([*others, run])
         except Exception as error:
             self._courses.pop(run).close()
             self._over.append((run, error))
-            run.pack.set(others)
+            run.pack.set_runs(others)
 
     def leave(self, run: GptRun) -> None:
         """Take a run out before its end is told."""
@@ -88,7 +88,7 @@ class PackedRuns:
             steps = {run: run.step for run in _runs(pack)}
             began = clock()
             failed = dict(_tick(pack))
-            if any(run.due is not None for run in steps):
+            if any(run.next_report_step is not None for run in steps):
                 failed |= _waited_for(pack)  # what the device has still to do takes the time of all its runs
             seconds = clock() - began
             for run, error in failed.items():
@@ -119,7 +119,7 @@ class PackedRuns:
     def _set_apart(self, gone: list[GptRun]) -> None:
         for run in gone:
             if run in run.pack.runs:
-                run.pack.set([other for other in run.pack.runs if other is not run])
+                run.pack.set_runs([other for other in run.pack.runs if other is not run])
 
 
 def _runs(pack: Pack) -> list[GptRun]:
@@ -156,7 +156,7 @@ def _tick(pack: Pack) -> list[tuple[GptRun, BaseException]]:
     for run in runs:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        pack.set([run])
+        pack.set_runs([run])
         failed += _tick(pack)
-    pack.set(runs)
+    pack.set_runs(runs)
     return failed

@@ -73,7 +73,7 @@ def _groups(runs: Sequence[GptRun], size: int) -> list[list[GptRun]]:
 
 def _seconds(runs: list[GptRun]) -> float:
     pack = runs[0].pack
-    pack.set(runs)
+    pack.set_runs(runs)
     for _ in range(pack.slow_ticks):
         pack.tick()
     pack.wait()

@@ -40,14 +40,14 @@ def found(configs: Sequence[LoraConfig] = CONFIGS) -> list[Compared]:
 
 def scaled_in_company(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """Let packs of several runs compute with another strength of their adapters."""
-    right = LoraPack.set
+    right = LoraPack.set_runs
 
     def wrong(self: LoraPack, runs: Sequence[GptRun]) -> None:
         right(self, runs)
         if len(runs) > 1:
             self._scale *= factor
 
-    monkeypatch.setattr(LoraPack, "set", wrong)
+    monkeypatch.setattr(LoraPack, "set_runs", wrong)
 
 
 def test_runs_are_together_what_they_are_alone() -> None:

@@ -354,7 +354,7 @@ def ends_what_runs() -> Callable[[Driver], None]:
     def end(driver: Driver) -> None:
         if driver.running and not ended:
             ended.extend(driver.running)
-            driver._lives.prune_unheard(*ended)
+            driver._lives.end_out_of_time(*ended)
 
     return end
 

@@ -77,7 +77,7 @@ def test_a_search_that_goes_on_knows_what_its_study_knows() -> None:
     pace = TrialCosts(10, trials, slots=2)
     assert (pace.seconds_of(0), pace.seconds_of(1)) == (6.0, 16.0)
     assert pace.seconds_of(2) == 11.0, "of what one report tells others say how much it is to begin"
-    assert pace.seconds_of(3) == pace.whole == 11.0
+    assert pace.seconds_of(3) == pace.full_training_seconds == 11.0
     assert pace.seconds_until(0, 5, None) == 3.5, "it takes its time to begin once more"
     assert pace.seconds_until(0, 5, None, begins=False) == 2.5
     assert pace.seconds_until(None, 0, 5) == 6.0
@@ -86,18 +86,18 @@ def test_a_search_that_goes_on_knows_what_its_study_knows() -> None:
 
 def test_a_slot_whose_worker_has_not_started_takes_no_training() -> None:
     pace = TrialCosts(10, [], slots=4)
-    assert pace.span([1.0] * 4) == 1.0
-    pace.trains(1)
-    assert pace.span([1.0] * 4) == 4.0
-    pace.trains(8)
-    pace.trains(2)
-    assert pace.span([1.0] * 4, busy=[3.0]) == 3.0
+    assert pace.makespan([1.0] * 4) == 1.0
+    pace.set_busy_slots(1)
+    assert pace.makespan([1.0] * 4) == 4.0
+    pace.set_busy_slots(8)
+    pace.set_busy_slots(2)
+    assert pace.makespan([1.0] * 4, busy=[3.0]) == 3.0
 
 
 def test_what_one_report_tells_is_an_upper_bound_until_others_say_what_it_takes_to_begin() -> None:
     pace = TrialCosts(27, [])
     pace.learn(1, Cost(0.0, 1.75, seen=1))
-    assert pace.whole == 27 * 1.75
+    assert pace.full_training_seconds == 27 * 1.75
     pace.learn(0, Cost(1.5, 0.5))
     assert (pace.seconds_of(0), pace.seconds_of(1)) == (1.5 + 27 * 0.5, 1.5 + 27 * 0.25)
     assert pace.seconds_until(None, 0, 1) == 1.5 + 0.375
@@ -109,11 +109,11 @@ def test_what_one_report_tells_is_an_upper_bound_until_others_say_what_it_takes_
 
 def test_without_a_known_end_only_trials_that_came_to_theirs_tell() -> None:
     trials = [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 4), trial(1, Cost(1, 7), TrialState.PRUNED, 4)]
-    assert TrialCosts(None, trials).whole == 3.0
-    assert TrialCosts(None, []).whole is None
-    assert TrialCosts(None, [trial(0, Cost(2.0, 0.0), TrialState.COMPLETE, 0)]).whole == 2.0, (
-        "without a report"
-    )
+    assert TrialCosts(None, trials).full_training_seconds == 3.0
+    assert TrialCosts(None, []).full_training_seconds is None
+    assert (
+        TrialCosts(None, [trial(0, Cost(2.0, 0.0), TrialState.COMPLETE, 0)]).full_training_seconds == 2.0
+    ), "without a report"
 
 
 def test_a_training_takes_its_wait_for_a_worker_too() -> None:
@@ -123,20 +123,20 @@ def test_a_training_takes_its_wait_for_a_worker_too() -> None:
     for number in (3, 4, 5, 6):
         pace.waited(number, 2.0)
     pace.waited(1, 9.5)
-    assert pace.wait == 2.0, "the first of each slot wait for a new worker"
-    assert (pace.whole, pace.seconds_of(0), pace.seconds_of(7)) == (8.0, 8.0, 8.0)
+    assert pace.queue_seconds == 2.0, "the first of each slot wait for a new worker"
+    assert (pace.full_training_seconds, pace.seconds_of(0), pace.seconds_of(7)) == (8.0, 8.0, 8.0)
     assert pace.seconds_until(0, 5, None) == 5.5
     assert pace.trainings_in(16.0) == 4.0
     for number in range(7, 7 + WAITS):
         pace.waited(number, 3.0)
         pace.waited(number, 4.0)
-    assert pace.wait == 4.0, "what a trial told last counts, and what many told before is forgotten"
+    assert pace.queue_seconds == 4.0, "what a trial told last counts, and what many told before is forgotten"
 
 
 def test_one_trial_that_waited_long_says_nothing_of_others() -> None:
     pace = TrialCosts(10, [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10)])
     pace.waited(1, 9.0)
     pace.waited(2, 60.0)
-    assert (pace.wait, pace.whole) == (0.0, 6.0)
-    assert TrialCosts(10, []).whole is None, "nobody has told of a training"
+    assert (pace.queue_seconds, pace.full_training_seconds) == (0.0, 6.0)
+    assert TrialCosts(10, []).full_training_seconds is None, "nobody has told of a training"
     assert TrialCosts(10, []).seconds_until(None, 0, None) == 0.0

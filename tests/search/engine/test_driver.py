@@ -26,6 +26,7 @@ from hpsearch.search.engine import clock, lifecycle
 from hpsearch.search.engine.confirmation import chosen, missing
 from hpsearch.search.engine.confirmation_size import ConfirmationSize
 from hpsearch.search.engine.driver import Driver
+from hpsearch.search.engine.queue import TrialQueue
 from hpsearch.search.engine.running import Assignment, Failure
 from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.errors import SearchError
@@ -1397,7 +1398,7 @@ def test_who_may_not_go_on_is_not_taken_for_a_new_trial(
     given = asked(driver)
     driver.report(given.number, 0.5, 3, {})
     driver.suspend(given.number)
-    monkeypatch.setattr(Driver, "_goes_on", lambda self, waiting, left: waiting.number != given.number)
+    monkeypatch.setattr(TrialQueue, "_may_go_on", lambda self, waiting, left: waiting.number != given.number)
     assert asked(driver).number == 1
     driver.study.enqueue_trial({"x": 0.2})
     driver.study.enqueue_trial({"x": 0.3})
@@ -1419,7 +1420,7 @@ def test_a_promoted_trial_that_does_not_come_to_its_end_leaves_its_place(
             if "over" in kind:
                 driver.fail(number, Failure("checkpoint", "ValueError: no"))
                 assert asked(driver).number == number
-            driver._lives.prune_unheard(number)
+            driver._lives.end_out_of_time(number)
         else:
             driver.fail(number, Failure(kind, "no", ""))
 

@@ -190,7 +190,7 @@ def test_whoever_is_hopeless_is_never_taken_up(losses: list[float], eta: int, da
             assert taken not in given_up
             promotion.go_on(taken)
             training.append(taken)
-        for number in promotion.hopeless():
+        for number in promotion.cannot_be_promoted():
             promotion.end(number)
             given_up.add(number)
 
@@ -218,19 +218,19 @@ def test_as_many_again_are_kept_as_there_are_places() -> None:
     for number in range(6):
         promotion.report(number, 0, 1, float(number))
         promotion.pause(number)
-    assert promotion.hopeless() == [4, 5]
+    assert promotion.cannot_be_promoted() == [4, 5]
     for number in (4, 5):
         promotion.end(number)
     for number in (0, 1):
         promotion.go_on(number)
-        assert promotion.hopeless() == []
-    promotion.fall(0)
-    assert promotion.hopeless() == [] and promotion.next() == 2
+        assert promotion.cannot_be_promoted() == []
+    promotion.mark_untrainable(0)
+    assert promotion.cannot_be_promoted() == [] and promotion.next() == 2
     promotion.go_on(2)
     promotion.complete(1)
-    assert promotion.hopeless() == []
+    assert promotion.cannot_be_promoted() == []
     promotion.complete(2)
-    assert promotion.hopeless() == [3]
+    assert promotion.cannot_be_promoted() == [3]
 
 
 def test_who_cannot_be_trained_leaves_its_place_at_all_rungs() -> None:
@@ -241,16 +241,16 @@ def test_who_cannot_be_trained_leaves_its_place_at_all_rungs() -> None:
     for number in (0, 1, 2):
         assert promotion.next() == number
         promotion.go_on(number)
-    assert promotion.next() is None and promotion.gone(3) == (3, 9)
-    promotion.fall(1)  # on its way
-    assert (promotion.next(), promotion.gone(3)) == (3, (2, 9))
+    assert promotion.next() is None and promotion.promoted_count(3) == (3, 9)
+    promotion.mark_untrainable(1)  # on its way
+    assert (promotion.next(), promotion.promoted_count(3)) == (3, (2, 9))
     promotion.go_on(3)
     for number in (0, 2, 3):
         promotion.report(number, 0, 3, float(number))
         promotion.pause(number)
     assert promotion.next() == 0
     promotion.go_on(0)
-    promotion.fall(0)  # it leaves a place where it went on last, and one where it went on before
+    promotion.mark_untrainable(0)  # it leaves a place where it went on last, and one where it went on before
     assert promotion.next() == 2 and promotion.standing(2) == Standing(3, 1, 3)
     promotion.go_on(2)
     promotion.complete(2)
@@ -278,10 +278,10 @@ def test_where_nobody_who_went_on_could_be_trained_the_best_that_waits_is_unbeat
     promotion.go_on(0)
     promotion.report(0, 0, 3, 0.0)
     promotion.pause(0)
-    assert promotion.unbeaten() == 0
+    assert promotion.leading_waiter() == 0
     promotion.go_on(0)
-    promotion.fall(0)
-    assert promotion.unbeaten() == 1
+    promotion.mark_untrainable(0)
+    assert promotion.leading_waiter() == 1
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -312,7 +312,7 @@ def test_the_best_at_the_last_rung_of_a_bracket_comes_to_its_end(
     done = Simulated(promotion, brackets, 9)
     bracket_of = functools.partial(bracket_of_trial, brackets, name)
     done.run([flat(float(loss)) for loss in losses], 1, bracket_of)
-    while (number := promotion.unbeaten()) is not None:
+    while (number := promotion.leading_waiter()) is not None:
         done.complete.append(number)
         promotion.go_on(number)
         for rung in brackets[bracket_of(number)].rungs:

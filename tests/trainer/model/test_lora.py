@@ -21,7 +21,7 @@ def made(base_file: Path, **params: Any) -> tuple[LoraConfig, LoraPack, dict[str
     given = {"max_steps": 1, "base": str(base_file), "max_length": 16, "device": "cpu"}
     config = LoraConfig.from_params(given | params)
     pack = LoraPack(config)
-    return config, pack, pack.start(config)
+    return config, pack, pack.init_tensors(config)
 
 
 def plain(base_file: Path, state: dict[str, Tensor] | None = None) -> GPT:
@@ -63,13 +63,13 @@ def formula(layer: LoraLinear, x: Tensor, mask: Tensor | None = None) -> Tensor:
 
 def test_it_starts_at_the_base_exactly(base_file: Path) -> None:
     config, pack, adapters = made(base_file)
-    pack.hold(config, adapters)
+    pack.load_for_eval(config, adapters)
     assert torch.equal(pack.model.eval()(IDS), plain(base_file)(IDS))
 
 
 def test_a_start_is_drawn_from_the_seed_within_its_bounds(base_file: Path) -> None:
     config, pack, adapters = made(base_file, lora_r=3, seed=5)
-    named = pack.named(adapters)
+    named = pack.by_layer(adapters)
     assert named["blocks.0.down.lora_A"].shape == (3, 32) and named["blocks.0.down.lora_B"].shape == (3, 8)
     for name, tensor in named.items():
         if name.endswith("lora_A"):
@@ -77,7 +77,7 @@ def test_a_start_is_drawn_from_the_seed_within_its_bounds(base_file: Path) -> No
             assert 0.8 * bound < tensor.abs().max().item() <= bound, name
         else:
             assert not tensor.any(), name
-    again = LoraPack(config).start(config)
+    again = LoraPack(config).init_tensors(config)
     assert torch.equal(again["lora_A"], adapters["lora_A"])
     assert not torch.equal(made(base_file, lora_r=3, seed=6)[2]["lora_A"], adapters["lora_A"])
 
@@ -102,7 +102,7 @@ def test_targets_choose_the_linears(base_file: Path) -> None:
 def test_names_and_back(base_file: Path) -> None:
     _, pack, adapters = made(base_file)
     disturb(adapters)
-    for name, tensor in pack.gathered(pack.named(adapters)).items():
+    for name, tensor in pack.stacked(pack.by_layer(adapters)).items():
         assert torch.equal(tensor, adapters[name])
 
 
@@ -139,7 +139,7 @@ def test_merged_computes_the_same(base_file: Path) -> None:
     before = {name: tensor.clone() for name, tensor in pack.model.state_dict().items()}
     merged = pack.merged(config, adapters)
     assert set(merged) == set(load_base(base_file).weights)
-    pack.hold(config, adapters)
+    pack.load_for_eval(config, adapters)
     computed = pack.model.eval()(IDS)
     assert not torch.allclose(computed, plain(base_file)(IDS), atol=1e-2)
     torch.testing.assert_close(plain(base_file, merged)(IDS), computed, atol=1e-4, rtol=1e-4)
@@ -189,7 +189,7 @@ def test_the_gradient_of_dora_takes_the_length_as_a_constant() -> None:
 
 def test_dora_starts_at_the_base(base_file: Path) -> None:
     config, pack, adapters = made(base_file, use_dora=True)
-    pack.hold(config, adapters)
+    pack.load_for_eval(config, adapters)
     torch.testing.assert_close(pack.model.eval()(IDS), plain(base_file)(IDS), atol=1e-6, rtol=1e-5)
 
 
@@ -200,7 +200,7 @@ def test_what_trains_is_what_is_validated_and_merged(base_file: Path, dora: bool
     stack = {name: padded(tensor, config.padded_rank) for name, tensor in adapters.items()}
     pack.lora.place([stack], torch.tensor([config.scale]))
     trained = pack.model(IDS)
-    pack.hold(config, adapters)
+    pack.load_for_eval(config, adapters)
     torch.testing.assert_close(pack.model.eval()(IDS), trained, atol=1e-4, rtol=1e-4)
     merged = plain(base_file, pack.merged(config, adapters))
     torch.testing.assert_close(merged(IDS), trained, atol=1e-4, rtol=1e-4)
@@ -211,7 +211,7 @@ def test_rslora_scales_by_the_root_of_the_rank(base_file: Path) -> None:
         config, pack, adapters = made(base_file, lora_r=rank, lora_alpha=12.0, use_rslora=True)
         assert config.scale == pytest.approx(12 / rank**0.5)
         disturb(adapters)
-        pack.hold(config, adapters)
+        pack.load_for_eval(config, adapters)
         scaled = pack.model(IDS)
         pack.lora.place([{n: t[None] for n, t in adapters.items()}], torch.tensor([12 / rank**0.5]))
         torch.testing.assert_close(pack.model(IDS), scaled, atol=1e-5, rtol=1e-4)

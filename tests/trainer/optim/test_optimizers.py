@@ -127,7 +127,7 @@ def test_lora_plus_goes_with_every_optimizer(tiny_lora: LoraConfig, optimizer: s
     """Those that step layer by layer know their tensors by other names."""
     config = dataclasses.replace(tiny_lora, optimizer=optimizer, loraplus_lr_ratio=16.0)
     run = GptRun(config)
-    groups = new_optimizer(config, run.trained, run.pack.named).groups
+    groups = new_optimizer(config, run.trained, run.pack.by_layer).groups
     ratios = {name: ratio for _, ratio, names in groups for name in names}
     assert ratios == {name: 16.0 if name.endswith("lora_B") else 1.0 for name in ratios}
     assert set(ratios.values()) == {1.0, 16.0}
@@ -164,7 +164,7 @@ def test_the_bits_are_those_of_torch_of_each_layer(
     config = dataclasses.replace(tiny_lora, weight_decay=0.3, **options)
     run = GptRun(config)
     theirs = {
-        name: torch.nn.Parameter(tensor.clone()) for name, tensor in run.pack.named(run.weights()).items()
+        name: torch.nn.Parameter(tensor.clone()) for name, tensor in run.pack.by_layer(run.weights()).items()
     }
     peer = peer_of(list(theirs.values()), 0.3)
     decoupled = config.optimizer == "sgd"  # torch's own is not
@@ -180,8 +180,8 @@ def test_the_bits_are_those_of_torch_of_each_layer(
             for parameter in theirs.values():
                 parameter.mul_(1 - rate * 0.3 if decoupled else 1.0)
         peer.step()
-        run.optimizer.step(run.pack.gathered(gradients), rate)
-    for name, tensor in run.pack.named(run.weights()).items():
+        run.optimizer.step(run.pack.stacked(gradients), rate)
+    for name, tensor in run.pack.by_layer(run.weights()).items():
         # the norm of all is summed in another order
         torch.testing.assert_close(tensor, theirs[name].detach(), atol=1e-6, rtol=1e-5, msg=name)
 
@@ -215,7 +215,7 @@ def test_muon_leaves_to_adamw_what_is_no_hidden_matrix(tiny_pretrain: PretrainCo
     for optimizer in ("muon", "adamw"):
         run = GptRun(dataclasses.replace(tiny_pretrain, optimizer=optimizer, max_grad_norm=0.0))
         run.train()
-        found[optimizer] = {name: tensor.clone() for name, tensor in run.pack.named(run.weights()).items()}
+        found[optimizer] = {name: tensor.clone() for name, tensor in run.pack.by_layer(run.weights()).items()}
     same = {name for name in found["adamw"] if torch.equal(found["adamw"][name], found["muon"][name])}
     assert same == {"token.weight", "position.weight", "head.weight"} | {
         name for name in found["adamw"] if "norm" in name
@@ -232,7 +232,7 @@ def test_matrices_decay_and_gains_do_not_by_any(
     for run in runs:
         run.trained["lora_B" if kind == "lora" else "head.weight"].data.fill_(0.1)
         run.optimizer.step({name: torch.ones_like(tensor) for name, tensor in run.trained.items()}, 0.1)
-    plain, decayed = (run.pack.named(run.weights()) for run in runs)
+    plain, decayed = (run.pack.by_layer(run.weights()) for run in runs)
     for key, tensor in plain.items():
         assert (tensor.dim() == 1) == torch.equal(tensor, decayed[key]), key
 
@@ -256,7 +256,7 @@ def test_an_option_of_one_optimizer_is_used(
         run = GptRun(dataclasses.replace(tiny_pretrain, optimizer=optimizer, **changed))
         for _ in range(3):
             run.train()
-        found.append(torch.cat([tensor.flatten() for tensor in run.pack.named(run.weights()).values()]))
+        found.append(torch.cat([tensor.flatten() for tensor in run.pack.by_layer(run.weights()).values()]))
     assert not torch.equal(*found)
 
 

@@ -39,7 +39,7 @@ def test_lora_leaves_an_adapter_and_a_merged_model_of_the_same_loss(
     assert evaluate(load_model(written[0]), tiny_lora) == pytest.approx(result.value, abs=1e-7)
     assert evaluate(load_model(written[2]), tiny_lora) == pytest.approx(result.value, abs=1e-5)
     tensors, _ = read_tensors(written[0])
-    assert set(tensors) == set(GptRun(tiny_lora).pack.named(result.weights))
+    assert set(tensors) == set(GptRun(tiny_lora).pack.by_layer(result.weights))
     about = json.loads(written[1].read_text())
     assert (about["r"], about["lora_alpha"], about["val_loss"]) == (2, 4.0, result.value)
 

@@ -76,7 +76,7 @@ def train_to(pack: Pack, runs: list[GptRun], step: int) -> list[tuple[float, int
         arrived = [n for n, run in enumerate(runs) if run.step == step and n not in found]
         found |= {n: state_of(runs[n]) for n in arrived}
         if arrived:
-            pack.set([run for n, run in enumerate(runs) if n not in found])
+            pack.set_runs([run for n, run in enumerate(runs) if n not in found])
     return [found[n] for n in range(len(runs))]
 
 
@@ -91,7 +91,7 @@ def test_runs_of_all_kinds_train_together_as_alone(
     assert [config.rows_per_step // config.rows_per_pass for config in configs] == [1, 2, 3, 2]
     pack = new_pack(configs[0])
     runs = [GptRun(config, pack) for config in configs]
-    pack.set(runs)
+    pack.set_runs(runs)
     for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
         same(packed, alone(config))
 
@@ -100,7 +100,7 @@ def test_runs_of_all_kinds_train_together_as_alone(
 def test_each_run_drops_its_share_and_keeps_the_mean(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0])
     assert isinstance(pack, LoraPack)
-    pack.set([GptRun(config, pack) for config in configs])
+    pack.set_runs([GptRun(config, pack) for config in configs])
     for run, each in zip(pack.runs, pack._mask(torch.ones(len(configs), 1000, 64)), strict=True):
         assert isinstance(run.config, LoraConfig)
         dropped = run.config.lora_dropout
@@ -117,7 +117,7 @@ def test_each_run_has_an_optimizer_of_its_own(configs: list[LoraConfig], small_p
     ]
     pack = new_pack(base)
     runs = [GptRun(config, pack) for config in configs]
-    pack.set(runs)
+    pack.set_runs(runs)
     for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
         same(packed, alone(config))
 
@@ -127,7 +127,7 @@ def test_each_run_smooths_its_labels_its_own_way(configs: list[LoraConfig], smal
     assert len({pack_key(config) for config in smoothing}) == 1
     pack = new_pack(smoothing[0])
     runs = [GptRun(config, pack) for config in smoothing]
-    pack.set(runs)
+    pack.set_runs(runs)
     for packed, config, plain in zip(train_to(pack, runs, STEPS), smoothing, configs, strict=True):
         same(packed, alone(config))
         assert packed[0] != alone(plain)[0]
@@ -161,7 +161,7 @@ def test_runs_train_together_as_alone_in_a_lower_precision(
     configs = [dataclasses.replace(config, precision=precision) for config in configs]
     pack = new_pack(configs[0])
     runs = [GptRun(config, pack) for config in configs]
-    pack.set(runs)
+    pack.set_runs(runs)
     for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
         # Some processors add up products of 16 bits in another order where there are more of them.
         assert packed[:2] == pytest.approx(alone(config)[:2], abs=1e-3)
@@ -174,7 +174,7 @@ def test_an_overflow_skips_the_step_of_its_run_alone(configs: list[LoraConfig], 
     assert runs[0].loss_scale and runs[1].loss_scale
     runs[0].loss_scale.value = high = 2.0**60
     start = {name: tensor.clone() for name, tensor in state_of(runs[0])[2].items()}
-    pack.set(runs)
+    pack.set_runs(runs)
     pack.tick()
     assert runs[0].step == 1 and runs[0].loss_scale.value == high / 2
     assert all(torch.equal(tensor, start[name]) for name, tensor in state_of(runs[0])[2].items())
@@ -190,7 +190,7 @@ def test_blocks_computed_twice_have_every_runs_own_dropout_twice(
 ) -> None:
     pack = new_pack(configs[0])
     runs = [GptRun(dataclasses.replace(config, gradient_checkpointing=True), pack) for config in configs]
-    pack.set(runs)
+    pack.set_runs(runs)
     for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
         same(packed, alone(config))  # without it
 
@@ -198,14 +198,14 @@ def test_blocks_computed_twice_have_every_runs_own_dropout_twice(
 def test_runs_come_and_go_in_the_middle_of_a_batch(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0])
     runs = [GptRun(config, pack) for config in configs]
-    pack.set(runs[2:3])
+    pack.set_runs(runs[2:3])
     for _ in range(4):  # it has one pass of its second batch by now
         pack.tick()
-    pack.set([runs[1], runs[2], runs[0]])
+    pack.set_runs([runs[1], runs[2], runs[0]])
     pack.tick()
-    pack.set([runs[0], runs[3]])  # the third waits in the middle of a batch, and has its gradient so far
+    pack.set_runs([runs[0], runs[3]])  # the third waits in the middle of a batch, and has its gradient so far
     pack.tick()
-    pack.set(runs)
+    pack.set_runs(runs)
     for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
         same(packed, alone(config))
 
@@ -215,7 +215,7 @@ def test_a_loss_that_is_no_number_stays_in_its_run(configs: list[LoraConfig], sm
     wild = dataclasses.replace(configs[0], learning_rate=1e30, max_grad_norm=0.0)
     pack = new_pack(wild)
     runs = [GptRun(config, pack) for config in [wild, *configs]]
-    pack.set(runs)
+    pack.set_runs(runs)
     (value, _, _), *rest = train_to(pack, runs, STEPS)
     assert value != value
     for packed, config in zip(rest, configs, strict=True):
@@ -225,7 +225,7 @@ def test_a_loss_that_is_no_number_stays_in_its_run(configs: list[LoraConfig], sm
 def test_what_a_rank_is_filled_up_with_stays_zero(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0])
     runs = [GptRun(config, pack) for config in (configs[0], configs[2])]  # ranks 2 and 8
-    pack.set(runs)
+    pack.set_runs(runs)
     for _ in range(STEPS):
         pack.tick()
     for leaf in pack._leaves():

@@ -61,12 +61,12 @@ def mixed(config: LoraConfig, **more: Any) -> list[LoraConfig]:
 def train(pack: Pack, runs: list[GptRun]) -> list[float]:
     """What each comes to at so many steps; who is there leaves."""
     found: dict[GptRun, float] = {}
-    pack.set(runs)
+    pack.set_runs(runs)
     while len(found) < len(runs):
         pack.tick()
         if arrived := [run for run in runs if run.step == STEPS and run not in found]:
             found |= {run: pack.evaluate(run) for run in arrived}
-            pack.set([run for run in runs if run not in found])
+            pack.set_runs([run for run in runs if run not in found])
     return [found[run] for run in runs]
 
 
@@ -129,7 +129,7 @@ def test_runs_come_and_go(on_cuda: LoraConfig, small_passes: None) -> None:
     pack = new_pack(configs[0])
     runs = [GptRun(config, pack) for config in configs]
     for there, ticks in ((runs[2:3], 5), (runs[:3], 4), ([runs[0], runs[3]], 3)):
-        pack.set(there)  # the third waits in the middle of a batch, and has its gradient so far
+        pack.set_runs(there)  # the third waits in the middle of a batch, and has its gradient so far
         for _ in range(ticks):
             pack.tick()
     assert train(pack, runs) == pytest.approx(alone, abs=1e-4)

@@ -210,7 +210,7 @@ def test_it_can_learn_one_sequence_by_heart(tmp_path: Path) -> None:
 
 def test_the_loss_is_a_mean_over_tokens_whatever_the_chunks(tiny_lora: LoraConfig) -> None:
     run = GptRun(dataclasses.replace(tiny_lora, eval_samples=37))
-    run.pack.hold(run.config, run.trained)
+    run.pack.load_for_eval(run.config, run.trained)
     logits = run.pack.model.eval()(run.held[:, :-1].long())
     expected = torch.nn.functional.cross_entropy(logits, run.held[:, 1:].long().flatten())
     assert run.held.shape == (37, 17)
