@@ -1,4 +1,4 @@
-"""The README is a transcript: its files are written, its commands run, and print what it says."""
+"""README and docs are transcripts: their files are written, their commands run, and print what they say."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [README, *(page for page in sorted(ROOT.glob("docs/*.md")) if "```console" in page.read_text())]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def blocks() -> list[tuple[str, str]]:
-    return BLOCK.findall(README.read_text(encoding="utf-8"))
+    """Those of all pages, as one reader meets them."""
+    return [block for page in PAGES for block in BLOCK.findall(page.read_text(encoding="utf-8"))]
 
 
 def commands(transcript: str) -> list[tuple[str, str]]:
@@ -29,7 +32,7 @@ def commands(transcript: str) -> list[tuple[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_readme_runs_as_printed(tmp_path: Path) -> None:
+def test_the_pages_run_as_printed(tmp_path: Path) -> None:
     bin_folder = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "120"}
     ran = 0
@@ -50,6 +53,14 @@ def test_the_readme_runs_as_printed(tmp_path: Path) -> None:
             assert matches, f"$ {command}\nwanted:\n{wanted}\nprinted:\n{result.stdout}"
             ran += 1
     assert ran >= 10
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) < 800
+    for page in [README, *ROOT.glob("docs/**/*.md")]:
+        for link in re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
+            assert link.startswith("https://") or (page.parent / link).exists(), f"{page.name}: {link}"
 
 
 def test_the_two_commands_are_targets_of_the_makefile() -> None:

@@ -224,8 +224,7 @@ class _Simulation:
         if len(self._of) >= self._most or (self._of and now + self._first > self._over(now)):
             return False
         number = len(self._of)
-        baseline = self._is_baseline(number)
-        own = self._costs.baseline if baseline else None
+        own = self._costs.baseline if self._is_baseline(number) else None
         loss, training = self._drawn()
         self._kinds[number] = tuple(self._rng.choice(choices) for choices in self._choices)
         if self._model_after is not None and number >= self._model_after:
