@@ -147,7 +147,7 @@ def test_a_folder_is_removed_with_all_in_it_and_nothing_beside_it(tmp_path: Path
 HOLDER = """\
 import sys, time
 from pathlib import Path
-from hpsearch.storage.files import driver_lock
+from hpsearch.storage.locks import driver_lock
 with driver_lock(sys.argv[1], Path(sys.argv[2]), "study"):
     print("held", flush=True)
     time.sleep(600)

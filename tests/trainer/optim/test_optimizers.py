@@ -278,8 +278,8 @@ def test_each_optimizer_learns(tiny: dict[str, Any], name: str) -> None:
 def test_training_loads_no_compiler(tiny_lora: LoraConfig) -> None:
     """With any optimizer."""
     configs = [dataclasses.replace(tiny_lora, optimizer=name) for name in OPTIMIZERS]
-    script = "import pickle, sys; from hpsearch.trainer.runs.run import Run"
-    script += "; [Run(config).train() for config in pickle.load(sys.stdin.buffer)]"
+    script = "import pickle, sys; from hpsearch.trainer.runs.run import GptRun"
+    script += "; [GptRun(config).train() for config in pickle.load(sys.stdin.buffer)]"
     script += "; assert 'torch._dynamo' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], input=pickle.dumps(configs), check=True)
 
