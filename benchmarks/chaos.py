@@ -505,7 +505,7 @@ def _check(search: Search, budget: int, tally: Tally) -> None:
     tally.sent = len(found.reports("sends"))
     tally.stored = len(found.stored())
     try:
-        with driver_lock(result.storage, result.runs, NAME):
+        with driver_lock(result.workspace, NAME):
             pass
         with closing(sqlite3.connect(search.database, timeout=0, isolation_level=None)) as connection:
             connection.execute("BEGIN EXCLUSIVE")

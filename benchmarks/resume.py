@@ -37,9 +37,9 @@ from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import load
-from hpsearch.storage import files
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.studies import PROVENANCE, SPEC, open_live
+from hpsearch.storage.workspace import Workspace
 
 BACKENDS = ("optuna", "ray")
 NAME = "lora"  # of the space, and of its study
@@ -71,7 +71,7 @@ def filled(folder: Path, finished: int) -> None:
     attrs = {SPEC: spec.to_json(), PROVENANCE: {"backend": "optuna"}}
     live = open_live(open_storage(url, create=True), NAME, goal=spec.goal, attrs=attrs)
     asked = spec.override(search={"sampler": "random"}, budget={"trials": max(1, finished)})
-    runs = files.runs_folder(url)
+    runs = Workspace.at(url).runs
     driver = Driver(asked, live, runs=runs, watcher=Silence(), pruner=make_pruner(spec))
     for _ in range(finished):
         assignment = driver.ask()

@@ -20,6 +20,8 @@ MARK = "hpsearch"  # the key by which a printed line is known for one of `report
 class ObjectiveError(Exception):
     """An objective cannot be found, loaded or called; the message says what to change."""
 
+    code = "objective"
+
 
 class ScriptError(ObjectiveError):
     """A script has failed; `detail` is what it printed of that."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ..spaces import Spec
     from .engine.watcher import Watcher
-    from .results.study import Best, StudyResult, open_study
+    from .results.study import Best, StudyResult
 
 __all__ = ["Best", "StudyResult", "open_study", "run"]
 
@@ -43,20 +43,28 @@ def run(
 
     Raises `SpaceError`, `ObjectiveError`, `StorageError` or `SearchError` with what to do about it.
     """
+    from ..storage.workspace import Workspace
     from .cli.progress import LineProgress
-    from .operations import run as operation
+    from .operations.run import run as search
 
-    return operation.run(
-        space,
+    return search(
+        workspace=Workspace.at(storage, runs),
+        space=space,
         objective=objective,
         backend=backend,
-        storage=storage,
-        runs=runs,
         watcher=LineProgress() if watcher is None else watcher,
         ray_address=ray_address,
         began=began,
         **changes,
     )
+
+
+def open_study(name: str, *, storage: str | None = None, runs: str | Path | None = None) -> StudyResult:
+    """A study that was searched before. Raises `StorageError` where there is none of that name."""
+    from ..storage.workspace import Workspace
+    from .results.study import load_result
+
+    return load_result(Workspace.at(storage, runs), name)
 
 
 def __getattr__(name: str) -> Any:

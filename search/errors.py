@@ -1,6 +1,9 @@
 """The errors of the search that a user is shown without a traceback."""
 
 import errno
+from collections.abc import Sequence
+
+from .values import NextStep
 
 _HELP = {
     errno.EMFILE: "raise the limit of this shell: ulimit -n 4096",
@@ -10,11 +13,25 @@ _HELP = {
 
 
 class SearchError(Exception):
-    """The search cannot go on or begin; the message says what was found and what to do about it."""
+    """Something cannot be done; the message says what was found and what to do about it.
+
+    `code` names the kind of error for programs, and stays the same where the message is reworded.
+    `next_steps` are operations that may help.
+    """
+
+    code = "failed"
+
+    def __init__(self, message: str, *, code: str | None = None, next_steps: Sequence[NextStep] = ()) -> None:
+        super().__init__(message)
+        self.next_steps = tuple(next_steps)
+        if code is not None:
+            self.code = code
 
 
 class UsageError(SearchError):
-    """Something was asked for that there is not, or in a way that cannot be."""
+    """The request itself is wrong: it names what does not exist, or asks for what cannot be."""
+
+    code = "usage"
 
 
 def why(error: OSError) -> str:

@@ -26,6 +26,8 @@ class Issue(NamedTuple):
 class SpaceError(ValueError):
     """A space cannot be used; `issues` holds every reason in the order of the file, its message the first."""
 
+    code = "space"
+
     def __init__(self, issues: Iterable[Issue]) -> None:
         self.issues = tuple(sorted(issues, key=lambda issue: (issue.line, issue.column)))
         lines = [str(issue) for issue in self.issues[:MOST]]

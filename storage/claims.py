@@ -23,6 +23,7 @@ from . import StorageError
 from .database import uri_of
 from .files import CLAIM, has_trials, opened, study_folder
 from .locks import locked
+from .workspace import Workspace
 
 ID = "hpsearch:id"  # the study's attribute that is its alone, however it is called and wherever it lies
 
@@ -66,12 +67,12 @@ class Owner:
 class Claim:
     """A folder under `runs` for the files of a study, held from when it is taken until this is left."""
 
-    def __init__(self, runs: Path, kept: str, study: str, database: Path | None) -> None:
-        """`kept` is the folder's name, `study` the study's id, `database` the SQLite file that it is in."""
+    def __init__(self, workspace: Workspace, kept: str, study: str) -> None:
+        """`kept` is the folder's name, `study` the study's id."""
         self.kept = kept
         self.study = study
-        self.folder = study_folder(runs, kept)
-        self._database = database
+        self.folder = study_folder(workspace.runs, kept)
+        self._database = workspace.file
         self._descriptor: int | None = None
 
     def take(self, *, begins: bool = False) -> bool:
@@ -127,13 +128,13 @@ class Claim:
         self._descriptor = None
 
 
-def claim_new(runs: Path, name: str, database: Path | None) -> Claim:
+def claim_new(workspace: Workspace, name: str) -> Claim:
     """A folder for a new study, named after it unless one of that name is another's.
 
     That may be one that was renamed, one in another database, or one whose database is gone.
     """
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    claims = (Claim(runs, kept, uuid.uuid4().hex, database) for kept in names)
+    claims = (Claim(workspace, kept, uuid.uuid4().hex) for kept in names)
     return next(claim for claim in claims if claim.take(begins=True))
 
 

@@ -273,7 +273,10 @@ def _check_server(url: str, connect_args: dict[str, Any], shown: str, *, create:
             f'"{min(taken)}"; choose another database'
         )
     if not taken and not create:
-        raise StorageError(f"there are no studies in {shown}; a search makes one (hpsearch run SPACE)")
+        raise StorageError(
+            f"there are no studies in {shown}; a search makes one (hpsearch run SPACE)",
+            code="database-missing",
+        )
 
 
 def _missing_driver(url: str, shown: str, error: Exception) -> str:
@@ -290,7 +293,10 @@ def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
         raise StorageError(f"{file} is a folder, not a database file")
     if not file.exists():
         if not create:
-            raise StorageError(f"there is no database {file}; a search makes it (hpsearch run SPACE)")
+            raise StorageError(
+                f"there is no database {file}; a search makes it (hpsearch run SPACE)",
+                code="database-missing",
+            )
         if not file.parent.is_dir():
             raise StorageError(f"there is no folder {file.parent} for the database {file.name}")
         if not os.access(file.parent, os.W_OK):
@@ -319,7 +325,9 @@ def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
     if head and head != b"SQLite format 3\x00":
         raise StorageError(f"{file} is not a SQLite database")
     if not head and not create:
-        raise StorageError(f"the database {file} is empty; a search fills it (hpsearch run SPACE)")
+        raise StorageError(
+            f"the database {file} is empty; a search fills it (hpsearch run SPACE)", code="database-missing"
+        )
     if head:
         _check_tables(file, wait)
 

@@ -53,16 +53,6 @@ _LOCK = re.compile(r"\.[0-9a-f]{8}\.(lock|pid)")  # a driver's, on the machine a
 _ARTIFACTS = {METRICS: "application/jsonl", OUTPUT: "text/plain", CONFIG: "application/json"}
 
 
-def runs_folder(url: str, given: str | Path | None = None) -> Path:
-    """Where the studies of this database keep their files: `runs/` beside it, unless given."""
-    from .database import sqlite_file
-
-    if given is not None:
-        return Path(given).absolute()
-    file = sqlite_file(url)
-    return (file.parent if file else Path.cwd()) / "runs"
-
-
 def file_name(name: str) -> str:
     """A file name for any text: as it is where it is plain, else percent-encoded; long ones are cut."""
     plain = re.fullmatch(r"\w[\w .-]*", name)

@@ -10,12 +10,16 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import filelock
 import psutil
 
 from . import StorageError
 from .files import opened, study_folder
+
+if TYPE_CHECKING:
+    from .workspace import Workspace
 
 TIDY_SECONDS = 60.0  # for a guardian to put back what a killed driver left
 
@@ -36,12 +40,13 @@ def locked(descriptor: int) -> bool:
 
 
 @contextmanager
-def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
-    """Hold the study for one driver. The lock is the operating system's and ends with its process.
+def driver_lock(workspace: Workspace, folder: str) -> Iterator[None]:
+    """Hold the study of this folder for one driver.
 
+    The lock is the operating system's and ends with its process.
     Raises `StorageError` where another driver holds it.
     """
-    path = _lock_file(url, runs, study)
+    path = _lock_file(workspace, folder)
     lock = filelock.FileLock(path, timeout=0)
     owner = _owner_file(path)
     deadline = time.monotonic() + TIDY_SECONDS
@@ -55,7 +60,7 @@ def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
                 time.sleep(0.1)  # that driver was killed, and somebody is tidying up after it
                 continue
             raise StorageError(
-                f'another search (process {pid or "unknown"}) is running the study "{study}"; '
+                f'another search (process {pid or "unknown"}) is running the study "{folder}"; '
                 "wait for it, end it (hpsearch stop), or search under another --name"
             ) from None
         except OSError as error:
@@ -68,9 +73,9 @@ def driver_lock(url: str, runs: Path, study: str) -> Iterator[None]:
         lock.release()  # the empty file stays: deleting it could hand the same lock to two drivers
 
 
-def driver_running(url: str, runs: Path, study: str) -> int | None:
+def driver_running(workspace: Workspace, folder: str) -> int | None:
     """The process that searches the study on this machine now; None where none does."""
-    path = _lock_file(url, runs, study)
+    path = _lock_file(workspace, folder)
     pid = _owner(path)
     if pid is None or not _lives(pid):
         return None
@@ -82,9 +87,9 @@ def driver_running(url: str, runs: Path, study: str) -> int | None:
 
 
 @contextmanager
-def tidying(url: str, runs: Path, study: str) -> Iterator[bool]:
+def tidying(workspace: Workspace, folder: str) -> Iterator[bool]:
     """Hold the study that a killed driver left; whether that could be, and no other driver has it by now."""
-    path = _lock_file(url, runs, study)
+    path = _lock_file(workspace, folder)
     lock = filelock.FileLock(path, timeout=0)
     try:
         lock.acquire()
@@ -133,10 +138,10 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def _lock_file(url: str, runs: Path, study: str) -> Path:
-    from .database import sqlite_file
-
-    name = f"{zlib.crc32(study.encode()):08x}.lock"
-    file = sqlite_file(url)
+def _lock_file(workspace: Workspace, folder: str) -> Path:
+    name = f"{zlib.crc32(folder.encode()):08x}.lock"
+    file = workspace.file
     file = file and file.resolve()  # one lock, whichever link the file was reached by
-    return file.with_name(f".{file.name}-{name}") if file else study_folder(runs, study) / f".{name}"
+    return (
+        file.with_name(f".{file.name}-{name}") if file else study_folder(workspace.runs, folder) / f".{name}"
+    )

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import optuna
@@ -36,11 +35,12 @@ from .attributes import (
 from .claims import ID as ID
 from .claims import Claim, Owner, claim_new
 from .damage import readable
-from .database import open_storage, resolve_url
-from .files import copied_files, has_files, has_trials, remove_folder, runs_folder, study_folder
+from .database import open_storage
+from .files import copied_files, has_files, has_trials, remove_folder, study_folder
 from .live import COMMAND, Command, LiveStorage
 from .rows import STUDIES, STUDY_SYSTEM, STUDY_USER, TRIALS, insert_study, write_attrs
 from .states import confirms, state_of
+from .workspace import Workspace
 
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
 PROVENANCE = "hpsearch:provenance"  # versions, commit, backend, start
@@ -74,13 +74,12 @@ ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks several times 
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredStudy:
     """A study that hpsearch searched, and where it is kept."""
 
     study: optuna.Study
-    url: str = field(repr=False)  # of its database; it may hold a password
-    runs: Path  # where the studies of that database keep their files
-    folder: str  # the name of this study's among them
+    workspace: Workspace
+    folder: str  # the name of its folder under the workspace's runs
 
 
 @dataclass(frozen=True)
@@ -154,8 +153,8 @@ def folder_in(attrs: Mapping[str, Any], name: str) -> str:
     return found
 
 
-def claim_of(database: RDBStorage, name: str, runs: Path, file: Path | None) -> Claim:
-    """The folder for the files of a study, one that is to be made perhaps, in this SQLite `file`.
+def claim_of(database: RDBStorage, name: str, workspace: Workspace) -> Claim:
+    """The folder for the files of a study, which may have to be made yet, in the workspace of `database`.
 
     It is taken already where it is a new one: of a new study, or of one whose folder is another's. A copy of
     a study gets copies of its files. Any other folder is to be taken under the study's lock.
@@ -164,8 +163,8 @@ def claim_of(database: RDBStorage, name: str, runs: Path, file: Path | None) -> 
     """
     attrs = attrs_of(database, name)
     if attrs is None or not {FOLDER, SPEC} & attrs.keys():
-        return claim_new(runs, name, file)
-    found = claim_on(database, name, runs, file)
+        return claim_new(workspace, name)
+    found = claim_on(database, name, workspace)
     keys = study_keys(database)
     is_copy = any(keys[other] < keys[name] for other in sharing_folder(database, name))
     if not is_copy and (found.is_ours() or not has_trials(found.folder)):
@@ -173,7 +172,7 @@ def claim_of(database: RDBStorage, name: str, runs: Path, file: Path | None) -> 
     owner = Owner.of(found.folder)
     is_copy |= owner is not None and owner.study == attrs.get(ID)
     with ExitStack() as undo:
-        moved = undo.enter_context(claim_new(runs, name, file))
+        moved = undo.enter_context(claim_new(workspace, name))
         copies = is_copy and has_files(found.folder)
         with copied_files(found.folder, moved.folder) if copies else nullcontext():
             _move(database, name, keys[name], attrs, {FOLDER: moved.kept, ID: moved.study})
@@ -181,19 +180,19 @@ def claim_of(database: RDBStorage, name: str, runs: Path, file: Path | None) -> 
     return moved
 
 
-def claim_on(database: RDBStorage, name: str, runs: Path, file: Path | None) -> Claim:
+def claim_on(database: RDBStorage, name: str, workspace: Workspace) -> Claim:
     """The claim of a study on the folder that it tells. Raises `DatabaseUnavailable`."""
     attrs = attrs_of(database, name) or {}
     kept = folder_in(attrs, name)
-    return Claim(runs, kept, attrs.get(ID) or _id_for(database, study_folder(runs, kept), file), file)
+    return Claim(workspace, kept, attrs.get(ID) or _id_for(database, workspace, kept))
 
 
-def _id_for(database: RDBStorage, folder: Path, file: Path | None) -> str:
+def _id_for(database: RDBStorage, workspace: Workspace, kept: str) -> str:
     """An id for a study without one: what its folder says of a study that this database does not have.
 
     That one began here and was ended before its id was written, or the database was put back from a backup.
     """
-    owner = Owner.of(folder)
+    owner, file = Owner.of(study_folder(workspace.runs, kept)), workspace.file
     if owner is None or owner.database != (file and file.resolve()):
         return uuid.uuid4().hex
     same = STUDY_USER.c.key == ID, STUDY_USER.c.value_json == json.dumps(owner.study)
@@ -270,7 +269,7 @@ def load_study(storage: RDBStorage, name: str) -> optuna.Study:
         hint = (
             f', did you mean "{near[0]}"?' if near else f"; there are: {', '.join(sorted(names)) or 'none'}"
         )
-        raise StorageError(f'there is no study "{name}"{hint}')
+        raise StorageError(f'there is no study "{name}"{hint}', code="study-missing")
     return optuna.load_study(study_name=name, storage=storage)
 
 
@@ -292,14 +291,13 @@ def check_study(name: str, attrs: Mapping[str, Any]) -> None:
     check(f'the study "{name}"', attrs, _KINDS)
 
 
-def find_study(name: str, *, storage: str | None = None, runs: str | Path | None = None) -> Found:
-    """The study `name` of the database that is meant by `storage`.
+def find_study(workspace: Workspace, name: str) -> StoredStudy:
+    """The study `name` of a workspace.
 
     Raises `StorageError` where there is none, or another program made it.
     """
     quiet_optuna()
-    url = resolve_url(storage)
-    database = open_storage(url)
+    database = open_storage(workspace.url)
     with readable_rows(f'the study "{name}"'):
         study = load_study(database, name)
         attrs, trials = study.user_attrs, study.get_trials(deepcopy=False)
@@ -309,7 +307,7 @@ def find_study(name: str, *, storage: str | None = None, runs: str | Path | None
             f'the study "{name}" was made by another program; hpsearch knows nothing of its space'
         )
     check_trials(name, trials)
-    return Found(study, url, runs_folder(url, runs), folder_in(attrs, name))
+    return StoredStudy(study, workspace, folder_in(attrs, name))
 
 
 def trial_of(study: optuna.Study, number: int) -> FrozenTrial:
@@ -318,7 +316,7 @@ def trial_of(study: optuna.Study, number: int) -> FrozenTrial:
     if 0 <= number < len(trials):
         return trials[number]
     there = f"they go from 0 to {len(trials) - 1}" if trials else "it has none yet"
-    raise StorageError(f"the study has no trial {number}; {there}")
+    raise StorageError(f"the study has no trial {number}; {there}", code="trial-missing")
 
 
 def summaries(storage: RDBStorage) -> list[StudySummary]:

@@ -28,18 +28,11 @@ from .locks import driver_lock
 from .passwords import hidden
 from .rows import STUDIES, STUDY_USER, TRIALS, belongs, drop_leftovers, study_tables, write_attrs
 from .studies import FOLDER, folder_of, load_study, study_keys
+from .workspace import Workspace
 
 BATCH = 5_000  # rows in memory at a time
 
 Values = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Home:
-    """A database, and the folder for the files of its studies."""
-
-    url: str
-    runs: Path
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ class Copied:
     folder: Path | None = None  # where the files of the copy are; None where there are none
 
 
-def transfer(name: str, source: Home, target: Home) -> Copied:
+def transfer(name: str, source: Workspace, target: Workspace) -> Copied:
     """Copy the study `name` and its files to another database, which is made where it is missing.
 
     Raises `StorageError` where there is no such study, somebody searches it, or the target has one of that
@@ -64,7 +57,7 @@ def transfer(name: str, source: Home, target: Home) -> Copied:
     load_study(opened, name)
     kept = folder_of(opened, name) or name
     old, new = study_folder(source.runs, kept), study_folder(target.runs, kept)
-    with driver_lock(source.url, source.runs, kept):
+    with driver_lock(source, kept):
         beside = old.resolve() == new.resolve()
         if has_files(new) and not beside:
             raise StorageError(f"there are files of a study {name} already: {new}; choose another --to-runs")
@@ -73,7 +66,7 @@ def transfer(name: str, source: Home, target: Home) -> Copied:
             raise StorageError(f'{hidden(target.url)} has a study "{name}" already; nothing was copied')
         if not has_files(old):
             return copy_study(name, opened, to)
-        with claim_new(target.runs, kept, sqlite_file(target.url)) as claim, copied_files(old, claim.folder):
+        with claim_new(target, kept) as claim, copied_files(old, claim.folder):
             copied = copy_study(name, opened, to, {FOLDER: claim.kept, ID: claim.study})
             return replace(copied, folder=claim.folder)
 

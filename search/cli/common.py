@@ -14,13 +14,16 @@ import psutil
 import typer
 
 from ...storage.passwords import hidden, without_passwords
-from ..errors import SearchError, UsageError
-from ..results.commands import command as command
-from ..results.commands import finding as finding
+from ..operations.outputs import check_output as check_output
+from ..operations.outputs import write_output as write_output
 from ..streams import harmless
+from ..values import plain
+from .commands import command as command
+from .commands import finding as finding
 
 if TYPE_CHECKING:
     from ...spaces import Issue, Spec
+    from ...storage.workspace import Workspace
 
 Storage = Annotated[
     str | None,
@@ -119,24 +122,6 @@ def execution(workers: str | None, cpus: float | None, gpus: float | None, **oth
     return given(workers=count, cpus_per_trial=cpus, gpus_per_trial=gpus, **others)
 
 
-def confirming(spec: Spec, asked: bool | None) -> dict[str, int] | None:
-    """What `--confirm` or `--no-confirm` changes of a space's `confirm`; None where nothing."""
-    from ..engine.confirmation_size import CHOICES
-
-    if asked is None or (asked and spec.confirm.top):
-        return None
-    return {"top": CHOICES[0][0] if asked else 0}
-
-
-def auditing(spec: Spec, asked: bool | None) -> float | None:
-    """What `--audit` or `--no-audit` changes of a space's `audit`; None where nothing."""
-    from ..scheduling.audit import SHARE
-
-    if asked is None or (asked and spec.audit):
-        return None
-    return SHARE if asked else 0.0
-
-
 def overridden(spec: Spec, changes: dict[str, Any]) -> Spec:
     """The spec with what options change of it. Raises `SpaceError` with every issue at its option."""
     from ...spaces import SpaceError
@@ -176,35 +161,11 @@ def tell(message: str) -> None:
     print(harmless(message), flush=True)
 
 
-def check_free(path: Path) -> None:
-    """Raise `UsageError` where a file is there."""
-    if path.is_symlink() and not path.exists():
-        raise UsageError(f"{path} is a link to a file that is not there; another name with -o")
-    if path.is_file():  # a pipe or a device takes what comes
-        raise UsageError(f"{path} is there already; another name with -o, or --force to write over it")
+def workspace(storage: str | None, runs: Path | None = None) -> Workspace:
+    """The workspace that the options name."""
+    from ...storage.workspace import Workspace
 
-
-def check_output(path: Path, *, force: bool) -> None:
-    """Raise `UsageError` where a file is there; with `force`, where that is no text."""
-    if not force:
-        check_free(path)
-    if not path.is_file():
-        return
-    try:
-        with path.open("rb") as stream:
-            begin = stream.read(4096)
-    except OSError as error:
-        raise SearchError(f"cannot read {path}, which would be written over: {error.strerror}") from error
-    if b"\0" in begin:  # as in a database
-        raise UsageError(f"{path} holds no text, and is not written over; choose another name")
-
-
-def write_file(path: Path, content: str) -> None:
-    """Write a file that the user named. Raises `SearchError` where that cannot be."""
-    try:
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise SearchError(f"cannot write {path}: {error.strerror}") from error
+    return Workspace.at(storage, runs)
 
 
 def print_document(content: str) -> None:
@@ -218,14 +179,4 @@ def print_document(content: str) -> None:
 
 def print_json(content: Any) -> None:
     """Print plain data as JSON; what is no number in JSON becomes null."""
-    tell(json.dumps(_finite(content), indent=2, default=str))
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {str(key): _finite(value) for key, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return [_finite(value) for value in content]
-    if isinstance(content, float) and (content != content or content in (float("inf"), float("-inf"))):
-        return None
-    return content
+    tell(json.dumps(plain(content), indent=2, default=str))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import signal
 from contextlib import nullcontext
-from dataclasses import asdict
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,15 +16,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ...spaces import Spec
-    from ..preflight.kill_test import Outcome
+    from ...storage.workspace import Workspace
+    from ..preflight.kill_test import KillTestResult
     from ..preflight.machine import Check
-    from ..preflight.pack_test import Outcome as Packed
-    from ..preflight.pack_test import Trained
+    from ..preflight.pack_test import PackTestResult, Trained
 
-DEFAULT_SPACE = "lora_quick"
-PACKED_SPACE = "lora"
 WHO_TRAINS_TOGETHER = "docs/trainer.md says which do"
-DEFAULT_TRIALS = DEFAULT_KILLS = 6
 STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
@@ -41,7 +35,7 @@ def doctor(
         str | None,
         typer.Argument(
             help="A space file, or the name of one that ships.",
-            show_default=f"{DEFAULT_SPACE} for --kill-test, {PACKED_SPACE} for --pack-test",
+            show_default="lora_quick for --kill-test, lora for --pack-test",
         ),
     ] = None,
     kill_test: Annotated[
@@ -55,10 +49,10 @@ def doctor(
     ] = "optuna",
     trials: Annotated[
         int | None,
-        typer.Option(min=1, help="Trials of each search, or to be packed.", show_default=str(DEFAULT_TRIALS)),
+        typer.Option(min=1, help="Trials of each search, or to be packed.", show_default="6"),
     ] = None,
     kills: Annotated[
-        int | None, typer.Option(min=1, help="How often it is killed.", show_default=str(DEFAULT_KILLS))
+        int | None, typer.Option(min=1, help="How often it is killed.", show_default="6")
     ] = None,
     seed: Annotated[
         int | None,
@@ -81,62 +75,36 @@ def doctor(
 
     Example: hpsearch doctor --kill-test
     """
-    from ..backends import check_name
-    from ..preflight.checks import check_objective
-    from ..preflight.objective import load_space
-    from ..preflight.requirements import check_extras
-
-    check_name(backend)
-    asked = common.given(trials=trials, kills=kills, seed=seed)
+    given = common.given(trials=trials, kills=kills, seed=seed)
     if kill_test and pack_test:
         raise UsageError("--kill-test and --pack-test are two tests; give one of them")
-    for option in asked:
+    for option in given:
         if option == "kills" and not kill_test:
             raise UsageError("--kills goes with --kill-test")
         if not (kill_test or pack_test):
             raise UsageError(f"--{option} goes with --kill-test or --pack-test")
-    default = _default() if kill_test else load_space(PACKED_SPACE) if pack_test else None
-    spec = load_space(space) if space else default
-    if spec is not None:
-        check_objective(spec)
-        check_extras(spec)
-    if spec is not None and kill_test:
-        _test(spec, space, backend, asked, as_json)
-    elif spec is not None and pack_test:
-        _test_packs(spec, space, asked, as_json)
+    if kill_test:
+        _test(space, given | {"backend": backend}, as_json)
+    elif pack_test:
+        _test_packs(space, given, as_json)
     else:
-        _look(spec, backend, storage, runs, as_json)
+        _look(space, backend, common.workspace(storage, runs), as_json)
 
 
-def _default() -> Spec:
-    """The smallest space that ships, with trials of a second or two that pause, are audited and confirmed."""
-    from ...spaces import load
-
-    return load(DEFAULT_SPACE).override(
-        parameters={"max_samples": 180, "eval_every": 30},
-        early_stopping={"type": "promotion", "min": 30, "max": 180, "eta": 2},
-        confirm={"top": 2, "seeds": 2},
-        audit=0.4,
-        execution={"cpus_per_trial": 1},
-    )
-
-
-def _look(spec: Spec | None, backend: str, storage: str | None, runs: Path | None, as_json: bool) -> None:
-    from ...storage import database, files
-    from ..preflight.machine import machine_checks
+def _look(space: str | None, backend: str, workspace: Workspace, as_json: bool) -> None:
+    from ..operations.doctor import doctor
     from .console import PlainConsole
 
-    url = database.resolve_url(storage)
-    found = []
     console = PlainConsole()
-    for check in machine_checks(url, runs=files.runs_folder(url, runs), spec=spec, ray=backend == "ray"):
-        found.append(check)
+
+    def on_progress(check: Check) -> None:
         if not as_json:
             _print(console, check)
-    worst = max((check.status for check in found), key=list(STYLES).index)
+
+    found = doctor(workspace=workspace, space=space, backend=backend, on_progress=on_progress)
     if as_json:
-        common.print_json({"status": worst, "checks": [asdict(check) for check in found]})
-    if worst == "problem":
+        common.print_json(found.to_json())
+    if found.status == "problem":
         raise typer.Exit(1)
 
 
@@ -149,54 +117,55 @@ def _print(console: Console, check: Check) -> None:
         console.print(Text(f"{'':19}{check.advice}", style="dim"), soft_wrap=True)
 
 
-def _test(spec: Spec, space: str | None, backend: str, asked: dict[str, Any], as_json: bool) -> None:
-    from ..preflight.kill_test import kill_test, small
+def _test(space: str | None, given: dict[str, Any], as_json: bool) -> None:
+    from ..operations.doctor import DEFAULT_KILLS, kill_test
     from .console import PlainConsole
 
-    seed = asked.get("seed", random.randrange(2**32))
-    kills = asked.get("kills", DEFAULT_KILLS)
-    cut = small(spec, asked.get("trials", DEFAULT_TRIALS))
     console = PlainConsole()
-    again = ["doctor", *([space] if space else []), "--kill-test"]
-    again += common.options(backend=backend, trials=cut.budget.trials, kills=kills, seed=seed)
     aside = PlainConsole(stderr=True) if as_json else console
-    aside.print(
-        f'kill test of "{cut.name}" on {backend}: {cut.budget.trials} trials, one worker, '
-        f"{kills} kills, seed {seed}",
-        soft_wrap=True,
-    )
+    kills, again = given.get("kills", DEFAULT_KILLS), ""
+
+    def on_begin(spec: Spec, seed: int) -> None:
+        nonlocal again
+        trials, backend = spec.budget.trials, given["backend"]
+        about = f"{trials} trials, one worker, {kills} kills, seed {seed}"
+        aside.print(f'kill test of "{spec.name}" on {backend}: {about}', soft_wrap=True)
+        options = common.options(backend=backend, trials=trials, kills=kills, seed=seed)
+        again = common.command("doctor", *([space] if space else []), "--kill-test", *options)
+
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the searches end with the test
     with LiveWatch(aside) if aside.redraws else nullcontext(LineWatch(aside)) as watch:
-        outcome = kill_test(cut, backend=backend, kills=kills, seed=seed, watch=watch)
+        outcome = kill_test(space=space, **given, on_begin=on_begin, on_progress=watch)
     if as_json:
-        common.print_json(asdict(outcome) | {"passed": outcome.passed, "again": common.command(*again)})
+        common.print_json(outcome.to_json() | {"again": again})
     else:
-        conclude(console, outcome, common.command(*again))
+        conclude(console, outcome, again)
     if not outcome.passed:
         raise typer.Exit(1)
 
 
-def _test_packs(spec: Spec, space: str | None, asked: dict[str, Any], as_json: bool) -> None:
-    from ..preflight.pack_test import pack_test
+def _test_packs(space: str | None, given: dict[str, Any], as_json: bool) -> None:
+    from ..operations.doctor import DEFAULT_TRIALS, pack_test
     from .console import PlainConsole
 
-    seed = asked.get("seed", random.randrange(2**32))
-    trials = asked.get("trials", DEFAULT_TRIALS)
-    again = common.command(
-        *["doctor", *([space] if space else []), "--pack-test"], *common.options(trials=trials, seed=seed)
-    )
     console = PlainConsole()
     aside = PlainConsole(stderr=True) if as_json else console
-    aside.print(
-        f'pack test of "{spec.name}": {trials} random configurations and one that diverges, seed {seed}',
-        soft_wrap=True,
-    )
+    trials, again = given.get("trials", DEFAULT_TRIALS), ""
+
+    def on_begin(spec: Spec, seed: int) -> None:
+        nonlocal again
+        told = (
+            f'pack test of "{spec.name}": {trials} random configurations and one that diverges, seed {seed}'
+        )
+        aside.print(told, soft_wrap=True)
+        options = common.options(trials=trials, seed=seed)
+        again = common.command("doctor", *([space] if space else []), "--pack-test", *options)
+
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what trains ends with the test
     with LiveWatch(aside, "trials") if aside.redraws else nullcontext(LineWatch(aside)) as watch:
-        outcome = pack_test(spec, trials=trials, seed=seed, watch=watch)
+        outcome = pack_test(space=space, **given, on_begin=on_begin, on_progress=watch)
     if as_json:
-        told = {"passed": outcome.passed, "identical": outcome.identical, "again": again}
-        common.print_json(asdict(outcome) | told)
+        common.print_json(outcome.to_json() | {"again": again})
     else:
         conclude_packs(console, outcome, again)
     if not outcome.passed:
@@ -246,7 +215,7 @@ class LiveWatch:
         self._bars.stop()
 
 
-def conclude(console: Console, outcome: Outcome, again: str) -> None:
+def conclude(console: Console, outcome: KillTestResult, again: str) -> None:
     """The kills, the verdict, and how to have them again."""
     from rich.table import Table
     from rich.text import Text
@@ -284,7 +253,7 @@ def conclude(console: Console, outcome: Outcome, again: str) -> None:
         console.print(f"to repeat: {again}", soft_wrap=True)
 
 
-def _verdict(outcome: Outcome) -> Any:
+def _verdict(outcome: KillTestResult) -> Any:
     from rich.text import Text
 
     same = f"{outcome.trials} trials and {outcome.reports} reports"
@@ -303,7 +272,7 @@ def _verdict(outcome: Outcome) -> Any:
     )
 
 
-def conclude_packs(console: Console, outcome: Packed, again: str) -> None:
+def conclude_packs(console: Console, outcome: PackTestResult, again: str) -> None:
     """What each trial was alone and together, the verdict, and how to have it again."""
     from rich.table import Table
     from rich.text import Text
@@ -341,7 +310,7 @@ def _packed_note(each: Trained) -> str:
     return f"{each.allowed['reports']:.1g}, {each.allowed['adapter']:.1g} allowed"
 
 
-def _packed_verdict(outcome: Packed) -> tuple[tuple[str, str], str]:
+def _packed_verdict(outcome: PackTestResult) -> tuple[tuple[str, str], str]:
     count = f"{len(outcome.trials)} trials on {outcome.threads} thread{'s' * (outcome.threads != 1)}"
     if apart := sum(not each.others for each in outcome.trials):
         count += f", {apart} of which met no other ({WHO_TRAINS_TOGETHER})"

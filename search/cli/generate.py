@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import typer
 
-from ..errors import UsageError
 from ..streams import harmless
 from . import common
 
@@ -53,37 +52,25 @@ def generate(
 
     Example: hpsearch generate trained/lora-12 --prompt "The with statement" --temperature 0.7
     """
-    begin = _bytes(prompt)
-    if top_p == 0:
-        raise UsageError("--top-p 0 leaves nothing to draw from; --temperature 0 takes the likeliest")
-    from ..training.models import find_model
+    from ..operations import train
 
-    kept = checkpoint is not None
-    model = find_model(run, trial=trial, checkpoints=kept, storage=storage, runs=runs)
-    from ...objectives.generate import text_from
-
-    follows = text_from(
-        model,
-        begin,
-        count=max_tokens,
+    written = train.generate(
+        workspace=common.workspace(storage, runs),
+        run=run,
+        prompt=sys.stdin.buffer.read() if prompt == "-" else prompt.encode(errors="surrogateescape"),
+        trial=trial,
+        checkpoint=checkpoint,
+        max_tokens=max_tokens,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
         seed=seed,
         device=device,
-        checkpoint=checkpoint,
     )
-    _print(begin, follows)
+    _print(written.prompt, written.added)
 
 
-def _bytes(prompt: str) -> bytes:
-    found = sys.stdin.buffer.read() if prompt == "-" else prompt.encode(errors="surrogateescape")
-    if not found:
-        raise UsageError("the prompt is empty; a model goes on from one character at least")
-    return found
-
-
-def _print(prompt: bytes, follows: Iterable[int]) -> None:
+def _print(prompt: bytes, added: Iterator[int]) -> None:
     """Print text as it comes. Bytes that are no UTF-8 become U+FFFD."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     terminal = sys.stdout.isatty()
@@ -95,11 +82,10 @@ def _print(prompt: bytes, follows: Iterable[int]) -> None:
         sys.stdout.write(harmless(text) if terminal else text)
         sys.stdout.flush()
 
-    coming = iter(follows)
-    first = next(coming)  # what is wrong with the model shows before anything is printed
+    first = next(added)  # what is wrong with the model shows before anything is printed
     write(decoder.decode(prompt))
     write(decoder.decode(bytes([first])))
-    for byte in coming:
+    for byte in added:
         write(decoder.decode(bytes([byte])))
     write(decoder.decode(b"", final=True))
     if ended != "\n":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import SearchError, UsageError
+from ..errors import SearchError
 from . import common
 
 if TYPE_CHECKING:
@@ -46,24 +46,17 @@ def lr_find(
 
     Example: hpsearch lr-find lora --html curve.html
     """
-    from ..preflight import lr_range as finding
-    from ..preflight.objective import load_space
+    from ..operations.plan import lr_find as test
+    from ..preflight.lr_range import page
 
-    if not 0 < low < high < float("inf"):
-        raise UsageError(f"--min {low:g} must be above 0 and below --max {high:g}")
-    spec = load_space(space)
-    if write:
-        finding.check_writable(space, spec, low, high)
     if html is not None and not html.parent.is_dir():
         raise SearchError(f"cannot write {html}: there is no folder {html.parent}")
     if html is not None:
         common.check_output(html, force=True)  # a page that is drawn again
     with _progress(steps) as on_point:
-        found = finding.lr_find(spec, low=low, high=high, steps=steps, on_point=on_point)
+        found = test(space=space, low=low, high=high, steps=steps, write=write, on_progress=on_point)
     if html is not None and found.test.points:
-        common.write_file(html, finding.page(found))
-    if write and found.range is not None:
-        finding.write_range(space, *found.range)
+        common.write_output(html, page(found))
     if as_json:
         common.print_json(found.to_json())
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,15 +30,15 @@ def objectives(
 
     Example: hpsearch objectives xgboost
     """
-    from ...objectives.catalog import BUILT_IN, described
+    from ..operations import spaces
 
-    found = [described(each) for each in ([name] if name is not None else BUILT_IN)]
+    found = spaces.objectives(name=name)
     if as_json:
-        common.print_json([each.to_json() for each in found])
+        common.print_json(found.to_json())
     elif name is not None:
-        _show_one(found[0])
+        _show_one(found.objectives[0])
     else:
-        _show_all(found)
+        _show_all(found.objectives)
 
 
 def init(
@@ -59,30 +60,21 @@ def init(
 
     Example: hpsearch init --from train.py -o mine.yaml
     """
-    from ...objectives.catalog import described
-    from ...spaces import shipped_text
     from ..errors import UsageError
-    from ..exchange.space_from import TO_FILL_IN, proposal
+    from ..operations import spaces
 
-    if (objective is None) == (source is None):
-        raise UsageError("name an objective (hpsearch objectives lists them), or a file with --from")
-    if source is not None:
-        text, path = proposal(source), output or Path(f"{source.stem}_space.yaml")
-    else:
-        assert objective is not None
-        described(objective)  # refuses what there is not
-        text, path = shipped_text(objective), output or Path(f"{objective}.yaml")
+    made = spaces.init(objective=objective, source=source)
+    path = output or made.file
     if source is not None and path.exists() and path.samefile(source):
         raise UsageError(f"{path} is what the space is proposed from; another name with -o")
     common.check_output(path, force=force)
-    common.write_file(path, text)
-    missing = [line.removeprefix(TO_FILL_IN) for line in text.splitlines() if line.startswith(TO_FILL_IN)]
-    common.tell(f"wrote {path}; " + "".join(f"to fill in: {names}; " for names in missing) + "next:")
+    common.write_output(path, made.text)
+    common.tell(f"wrote {path}; " + "".join(f"to fill in: {names}; " for names in made.to_fill) + "next:")
     for words in ("validate", "plan", "run"):
         common.tell(f"  {common.command(words, str(path))}")
 
 
-def _show_all(found: list[Described]) -> None:
+def _show_all(found: Sequence[Described]) -> None:
     from rich.text import Text
 
     from .console import PlainConsole

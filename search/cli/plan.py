@@ -53,14 +53,9 @@ def plan(
     """
     import time as clock
 
-    from ...objectives.resolve import describe
-    from ..backends.resources import share, this_machine
-    from ..preflight import checks as plans
-    from ..preflight.forecast import outlook
-    from ..preflight.measure import measure
-    from ..preflight.memory import expected_memory
-    from ..preflight.objective import load_space, own_code
-    from ..preflight.requirements import check_extras
+    from ..operations.changes import audit_change, confirmation_change
+    from ..operations.plan import plan as predict
+    from ..preflight.objective import load_space
     from .screens import show
 
     execution = common.execution(
@@ -76,26 +71,21 @@ def plan(
     changes: dict[str, Any] = common.given(
         budget=budget or None,
         execution=execution or None,
-        confirm=common.confirming(spec, confirm),
-        audit=common.auditing(spec, audit),
+        confirm=confirmation_change(spec, confirm),
+        audit=audit_change(spec, audit),
     )
     spec = common.overridden(spec, changes)
-    plans.check_objective(spec)
-    check_extras(spec)
-    if code := own_code(spec):
-        common.say(code)
-    objective = describe(spec.objective_words, parameters=spec.passed)
-    before = clock.monotonic() - common.process_began()
-    import scipy.stats  # noqa: F401  # quasi-random numbers: an import may swallow an interrupt
-
     for number in (signal.SIGTERM, signal.SIGHUP):  # what is measured ends with the measurement
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)
     with _progress(seconds) as on_probe:
-        mine = share(spec.execution, [this_machine()], "this machine")
-        expected = expected_memory(spec, mine, seconds)
-        measured = measure(spec, objective, seconds=seconds, on_probe=on_probe, say=common.say)
-    found = outlook(spec, measured, before, expected)
+        found = predict(
+            space=spec,
+            seconds=seconds,
+            startup=lambda: clock.monotonic() - common.process_began(),
+            on_progress=on_probe,
+            say=common.say,
+        )
     if as_json:
         common.print_json(found.to_json())
     else:

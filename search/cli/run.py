@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import SearchError
 from . import common
+from .commands import again, of_step
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,6 +50,7 @@ def run(
 
     Example: hpsearch run spaces/lora.yaml --backend optuna --trials 40
     """
+    from ..operations.changes import audit_change, confirmation_change
     from ..operations.run import run as search
     from ..preflight.objective import load_space
     from .progress import LineProgress, LiveProgress, SteadyConsole
@@ -68,23 +71,29 @@ def run(
         budget=budget or None,
         execution=execution or None,
         search={"seed": seed} if seed is not None else None,
-        confirm=common.confirming(spec, confirm),
-        audit=common.auditing(spec, audit),
+        confirm=confirmation_change(spec, confirm),
+        audit=audit_change(spec, audit),
         report_to=common.names(report_to),
     )
     console = SteadyConsole()
     live = console.redraws and not plain
-    with LiveProgress(console) if live else LineProgress(console) as watcher:
-        result = search(
-            common.overridden(spec, changes),
-            backend=backend,
-            storage=storage,
-            runs=runs,
-            watcher=watcher,
-            ray_address=ray_address,
-            began=common.process_began(),
-        )
-    _conclude(console, result, common.finding(storage, runs))
+    workspace, options = common.workspace(storage, runs), common.finding(storage, runs)
+    try:
+        with LiveProgress(console) if live else LineProgress(console) as watcher:
+            result = search(
+                workspace=workspace,
+                space=common.overridden(spec, changes),
+                watcher=watcher,
+                backend=backend,
+                ray_address=ray_address,
+                began=common.process_began(),
+            )
+    except SearchError as error:
+        if not error.next_steps:
+            raise
+        steps = (f"to {step.why}: {of_step(step, options)}" for step in error.next_steps)
+        raise SearchError("\n".join([str(error), *steps]), code=error.code) from error
+    _conclude(console, result, options)
     if result.interrupted:
         raise typer.Exit(130)
     if result.best_trial is None and not result.stopped:
@@ -95,8 +104,9 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
     """The winner, what it beat, and the next commands, which find the study by these options."""
     from rich.text import Text
 
+    from ..results.next_steps import confirmation_changes, retry_steps, steps_after
     from ..results.sentences import against, audit_of, confirmation
-    from ..trials.retries import failed_in_words, worth_retrying
+    from ..trials.retries import failed_in_words
     from .progress import STYLES
 
     if not result.ran and not result.stopped:
@@ -113,90 +123,37 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
         console.print(reached, soft_wrap=True)
         for name, value in result.best.params.items():
             console.print(f"  {name}: {common.text(value)}", soft_wrap=True)
-        confirming = confirmation(result)
-        for line in confirming:
+        confirmed = confirmation(result)
+        for line in confirmed:
             console.print(line, soft_wrap=True)
         told = against(result.baseline, best, result.spec.goal, result.confirmed)
         console.print(told, soft_wrap=True)
-        if not confirming and _may_confirm(result):
-            console.print(_to_confirm(result), soft_wrap=True)
+        if not confirmed and (changes := confirmation_changes(result)) is not None:
+            console.print(f"to confirm it: {again(changes)}", soft_wrap=True)
     for line in audit_of(result):
         console.print(f"audit: {line}", soft_wrap=True)
-    trials = result.study.get_trials(deepcopy=False)
-    failed = failed_in_words(trials)
+    failed = failed_in_words(result.study.get_trials(deepcopy=False))
     if failed is not None:
         console.print(Text(failed, style=STYLES["fail"]), soft_wrap=True)
-    name = result.name
-    retry = [("retry", name, "--failed", *options)] * worth_retrying(trials)
     if result.stopped:
         renamed = result.name != result.spec.name and "--name" not in sys.argv  # by somebody, meanwhile
-        again = [*sys.argv[1:], *(["--name", result.name] if renamed else [])]
-        console.print(f"continue with: {common.command(*again)}", soft_wrap=True)
-        for words in retry:
-            console.print(f"to try failed trials again: {common.command(*words)}", soft_wrap=True)
+        typed = [*sys.argv[1:], *(["--name", result.name] if renamed else [])]
+        console.print(f"continue with: {common.command(*typed)}", soft_wrap=True)
+        for step in retry_steps(result):
+            console.print(f"to {step.why}: {of_step(step, options)}", soft_wrap=True)
     else:
-        winner = [("export", name, "-o", "best.yaml", *options), ("train", "best.yaml")]
         console.print("next:")
-        for words in (
-            *retry,
-            ("show", name, *options),
-            ("dashboard", *options),
-            *(winner if best is not None else []),
-        ):
-            console.print(f"  {common.command(*words)}", soft_wrap=True)
+        for step in steps_after(result):
+            console.print(f"  {of_step(step, options)}", soft_wrap=True)
     about = common.about_password(sys.argv[1:])
     if about is not None:
         console.print(about, soft_wrap=True)
 
 
-def _may_confirm(result: StudyResult) -> bool:
-    """Whether somebody could be confirmed in a search that is over, which was not asked or had no room."""
-    from optuna.trial import TrialState
-
-    from ..engine.confirmation_size import ConfirmationSize
-    from ..results.next_steps import more_samples, more_time
-    from ..trials.selection import searched
-
-    own = searched(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-    others = any("baseline" not in trial.user_attrs for trial in own)
-    wished = ConfirmationSize.asked(result.spec).top > 0
-    if result.stopped or not others or not wished:
-        return False
-    return result.spec.confirm.top is None or bool(more_time(result) or more_samples(result))
-
-
-def _to_confirm(result: StudyResult) -> str:
-    """The same command, so that a winner is confirmed where the budget left no room for it."""
-    from ..results.next_steps import more_samples, more_time
-
-    return f"to confirm it: {_again(*more_time(result), *more_samples(result), '--confirm')}"
-
-
-def _again(*options: str) -> str:
-    """The command as it was typed, with these options in place of what it said of them."""
-    words: list[str] = []
-    typed, names = iter(sys.argv[1:]), [word for word in options if word.startswith("--")]
-    for word in typed:
-        if word.split("=")[0] not in names:
-            words.append(word)
-        elif "=" not in word:
-            next(typed, None)  # its value
-    return common.command(*words, *options)
-
-
 def _finished(result: StudyResult) -> str:
     """That there was nothing left to do, and how to go on all the same."""
-    from optuna.trial import TrialState
+    from ..results.next_steps import exhausted, extension
+    from ..results.sentences import finished
 
-    from ..results.next_steps import extension
-    from ..sampling.tried import UntriedConfigs, tried
-    from ..trials.selection import searched
-
-    own = searched(result.study.get_trials(deepcopy=False))
-    if result.stop_reason is None and UntriedConfigs(result.spec).exhausted(tried(own)):
-        return f'the study "{result.name}" is finished: every configuration of its space has been tried'
-    spent = result.stop_reason or f"all {len(own)} trials have run"
-    waiting = sum(trial.state == TrialState.WAITING for trial in own)
-    wait = f"{waiting} trial{'s wait' if waiting > 1 else ' waits'} to go on. " if waiting else ""
-    extend = _again(*extension(result))
-    return f'the study "{result.name}" is finished: {spent}. {wait}To extend it: {extend}'
+    more = {} if result.stop_reason is None and exhausted(result) else extension(result)
+    return f"{finished(result)}. To extend it: {again(more)}" if more else finished(result)

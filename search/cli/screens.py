@@ -10,16 +10,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...storage.studies import StudySummary
 from ..formatting import counted, duration
+from ..operations.show import TrialRows
+from ..operations.studies import ListedStudy
 from ..results.ranges import FEWEST as FEWEST_FOR_EDGES
 from ..results.ranges import NarrowRanges
 from ..results.report import Spent, StudyReport, TrialReport
 from ..results.trials import Ending, TrialRow
 from ..results.why import TrialHistory, tried
-from ..trials.advice import ENDINGS
-from ..trials.retries import MOST_NAMED, is_refused
-from .common import about_password, brief, command, tell, text
+from ..trials.retries import MOST_NAMED
+from ..values import NextStep
+from .commands import command, of_step
+from .common import about_password, brief, tell, text
 from .console import PlainConsole
 from .progress import STYLES, sparkline
 
@@ -51,10 +53,10 @@ def show(content: RenderableType) -> None:
     tell("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def studies_table(summaries: Iterable[StudySummary], searching: Mapping[str, int | None]) -> Table:
+def studies_table(studies: Iterable[ListedStudy]) -> Table:
     """The studies of a database."""
     table = _table("study", "metric", "best", "trials", "")
-    for study in summaries:
+    for study in studies:
         if study.unreadable is not None:
             table.add_row(Text(study.name, style="bold"), "", "", "", Text("cannot be read", style="red"))
             continue
@@ -62,7 +64,7 @@ def studies_table(summaries: Iterable[StudySummary], searching: Mapping[str, int
         states = _states(study.states)
         if study.confirming:
             states.append(f"  {study.confirming} of them confirm", style="dim")
-        if searching.get(study.name):
+        if study.searching:
             states.append("  paused" if study.paused else "  searching now", style="bold cyan")
         goal = "min" if study.direction == "minimize" else "max" if study.direction == "maximize" else ""
         metric = Text.assemble(study.metric, (f" {goal}", "dim"))
@@ -86,45 +88,10 @@ def study_screen(report: StudyReport, options: Sequence[str]) -> Group:
     parts: list[RenderableType] = [head, Text(about, style="dim"), "", _facts(report), "", _space(report)]
     if report.endings:
         parts += ["", Text("ended early", style="dim"), _endings(report.endings)]
-    parts += ["", Text("next", style="dim"), _commands(next_steps(report, options))]
+    parts += ["", Text("next", style="dim"), _commands(report.next_steps, options)]
     if (advice := about_password(options)) is not None:
         parts.append(Text(advice, style="dim"))
     return Group(*parts)
-
-
-def next_steps(report: StudyReport, options: Sequence[str]) -> list[tuple[str, str]]:
-    """What to do with a study as it stands: commands and what for."""
-
-    def step(why: str, *words: str) -> tuple[str, str]:
-        return command(*words, *options), why
-
-    if report.searching is not None:
-        going = (
-            step("let it go on", "resume", report.name) if report.paused else step("watch it", "dashboard")
-        )
-        return [going, step("end it tidily", "stop", report.name)]
-    steps = []
-    failed = [number for ending in report.endings if ending.state == "fail" for number in ending.trials]
-    lost = [number for ending in report.endings if ending.why in ENDINGS for number in ending.trials]
-    if failed:
-        steps.append(step("see why it failed", "show", report.name, "--trial", str(failed[-1])))
-        if not all(is_refused(ending.example) for ending in report.endings if ending.state == "fail"):
-            which = "those that failed" if len(failed) > 1 else "it"
-            steps.append(step(f"try {which} again", "retry", report.name, "--failed"))
-    elif lost and report.best is None:
-        steps.append(step("see why it ended", "show", report.name, "--trial", str(lost[-1])))
-    if report.best is not None:
-        steps.append(step("take the winner", "export", report.name, "-o", "best.yaml"))
-        steps.append(("hpsearch train best.yaml", "train it"))
-    all_lost = len(failed) + len(lost) == sum(report.states.values())  # and more of them would be too
-    if report.exhausted or (steps and all_lost):
-        return steps
-    why = "go on: the command of this search again"
-    if report.extension:
-        further = "to a further target" if "--target" in report.extension else "with twice the budget"
-        why = f"search on, {further}"
-    again = ["run", "SPACE", "--name", report.name, "--backend", report.backend]
-    return [*steps, step(why, *again, *report.extension)]
 
 
 def trial_screen(report: TrialReport, most: int | None) -> Group:
@@ -182,7 +149,7 @@ def story_screen(story: TrialHistory) -> Group:
     return Group(head, "", grid(rows))
 
 
-def edges_screen(edges: NarrowRanges, options: Sequence[str]) -> Group:
+def ranges_screen(edges: NarrowRanges, options: Sequence[str]) -> Group:
     """The parameters whose best values press against an end, and wider ones to try."""
     where = "complete trials" if edges.step is None else f"trials at {counted(edges.step, edges.resource)}"
     compared = f"{edges.compared} {where}"
@@ -215,20 +182,19 @@ def _marked(row: TrialRow) -> str:
     return f"confirms {row.confirms}" if row.confirms is not None else "the baseline" if row.baseline else ""
 
 
-def trials_table(
-    rows: Sequence[TrialRow], metric: str, resource: str, names: Sequence[str], width: int
-) -> tuple[Table, list[str]]:
+def trials_table(found: TrialRows, width: int) -> tuple[Table, list[str]]:
     """A line per trial, and the names of the parameters that `width` leaves no room for."""
+    rows = found.rows
     columns = [
         Column("trial", [f"{row.number}" for row in rows], right=True),
         Column("state", [Text(row.state, style=STYLES.get(row.state, "")) for row in rows]),
-        Column(metric, [number(row.value) for row in rows], right=True),
-        Column(resource, [f"{row.trained or ''}" for row in rows], right=True),
+        Column(found.metric, [number(row.value) for row in rows], right=True),
+        Column(found.resource, [f"{row.trained or ''}" for row in rows], right=True),
         Column("seconds", ["" if row.seconds is None else f"{row.seconds:.4g}" for row in rows], right=True),
     ]
     params = [
         Column(name, [brief(row.params[name]) if name in row.params else "" for row in rows])
-        for name in names
+        for name in found.searched
     ]
     why = Column("ended early", [row.why or _marked(row) for row in rows])
     room = width + GAP - sum(map(_width, [*columns, why]))  # no gap after the last
@@ -294,7 +260,7 @@ def _space(report: StudyReport) -> Group:
         table.add_row(*cells)
     notes = [f"constraint: {constraint}" for constraint in report.constraints]
     pressed = ", ".join(parameter.name for parameter in report.parameters if parameter.edge)
-    notes += [f"at the end of its range: {pressed}; --edges shows wider ones"] if pressed else []
+    notes += [f"at the end of its range: {pressed}; --ranges shows wider ones"] if pressed else []
     notes += [report.importance] if report.importance else []
     return Group(table, *([""] if notes else []), *(Text(note, style="dim") for note in notes))
 
@@ -397,10 +363,10 @@ def grid(rows: Iterable[tuple[str, str | Text]], title: str | None = None) -> Ta
     return table
 
 
-def _commands(steps: Iterable[tuple[str, str]]) -> Padding:
+def _commands(steps: Iterable[NextStep], options: Sequence[str]) -> Padding:
     table = Table.grid(padding=(0, GAP, 0, 0))
-    for words, why in steps:
-        table.add_row(Text(words, overflow="fold"), Text(why, style="dim"))
+    for step in steps:
+        table.add_row(Text(of_step(step, options), overflow="fold"), Text(step.why, style="dim"))
     return Padding(table, (0, 0, 0, 2))
 
 

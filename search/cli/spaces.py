@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
-import sys
 from collections.abc import Iterable
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,10 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from ...spaces import Issue, Parameter, SpaceError, Spec
+    from ...spaces import SpaceError, Spec
+    from ..operations.spaces import ValidSpace
     from ..scheduling.plan import Plan
-
-SAMPLES = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -45,27 +41,19 @@ def validate(
     Example: hpsearch validate spaces/lora.yaml
     """
     from ...spaces import SpaceError
-    from ..preflight import checks as plan
-    from ..preflight.objective import import_objective, load_space
-    from ..preflight.requirements import check_extras
+    from ..operations import spaces
 
     try:
-        spec = load_space(file)
-        plan.check_objective(spec)
-        check_extras(spec)
-        samples = sample(spec)
-        if imports:
-            with redirect_stdout(sys.stderr):  # what the module prints is no part of our answer
-                import_objective(spec)
+        found = spaces.validate(space=file, imports=imports)
     except SpaceError as error:
         _refuse(error, as_json)
         raise typer.Exit(2) from None
     if as_json:
-        common.print_json(content(spec, file, samples) | {"imported": imports})
+        common.print_json(found.to_json())
     else:
-        show(spec, samples)
+        show(found)
         if imports:
-            common.tell(f"\n{_imported(spec)}")
+            common.tell(f"\n{_imported(found.spec)}")
 
 
 def schema(
@@ -76,67 +64,27 @@ def schema(
 
     Example: hpsearch schema -o space.schema.json
     """
-    from ...objectives.guides import PRESETS
-    from ...spaces import json_schema
+    from ..operations import spaces
 
     if output is not None:
         common.check_output(output, force=force)
-    text = json.dumps(json_schema(PRESETS), indent=2)
+    text = json.dumps(spaces.schema().to_json(), indent=2)
     if output is None:
         common.print_document(text + "\n")
         return
-    common.write_file(output, text + "\n")
+    common.write_output(output, text + "\n")
     common.tell(f"wrote {output}; the first line of a space file names it:")
     common.tell(f"# yaml-language-server: $schema={output}")
 
 
-def sample(spec: Spec) -> list[dict[str, Any]]:
-    """Some random configurations of the space, the same ones every time."""
-    rng = random.Random(spec.search.seed)
-    return [spec.space.sample(rng) for _ in range(SAMPLES)]
-
-
-def all_warnings(spec: Spec) -> list[Issue]:
-    """What is allowed and probably not meant, in the order of the file."""
-    from ...spaces import warnings
-    from ..preflight import checks as plan
-
-    found = [*warnings(spec), *plan.warnings(spec)]
-    return sorted(found, key=lambda issue: (issue.line, issue.column))
-
-
-def content(spec: Spec, file: str, samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """A space as understood, as plain data."""
-    from dataclasses import asdict
-
-    from ...spaces import describe
-    from ..scheduling.plan import plan_of
-
-    return {
-        "file": file,
-        "valid": True,
-        "spec": spec.to_json(),
-        "preset": spec.preset,
-        "from_preset": spec.from_preset,
-        "parameters": {
-            name: {"values": describe(parameter), "kind": kind(parameter)}
-            for name, parameter in spec.parameters.items()
-        },
-        "feasible_share": spec.space.feasible_share(),
-        "samples": samples,
-        "baseline": spec.space.baseline(),
-        "plan": asdict(plan_of(spec)) | {"resource": spec.resource},
-        "warnings": [issue._asdict() for issue in all_warnings(spec)],
-    }
-
-
-def show(spec: Spec, samples: list[dict[str, Any]]) -> None:
+def show(found: ValidSpace) -> None:
     """Print a space as understood."""
     from rich.text import Text
 
+    from ..operations.spaces import SAMPLES
     from .console import PlainConsole
 
-    console = PlainConsole()
+    console, spec = PlainConsole(), found.spec
     objective = spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command)
     head = Text.assemble((spec.name, "bold"), f": {spec.goal} {spec.metric} of {objective}")
     if spec.preset:
@@ -150,31 +98,17 @@ def show(spec: Spec, samples: list[dict[str, Any]]) -> None:
         _lines(console, [f"leave {spec.space.feasible_share():.0%} of all configurations"])
     baseline = spec.space.baseline()
     _title(console, f"{'' if baseline is None else 'the baseline and '}{SAMPLES} random configurations")
-    console.print(_configurations(spec, baseline, samples, console.width))
+    console.print(_configurations(spec, baseline, found.samples, console.width))
     if baseline is None:
         _lines(console, ["no baseline: the winner will have nothing to be compared with"])
     _title(console, "early stopping")
     _lines(console, stopping_lines(spec))
     _title(console, "budget")
     _lines(console, [budget_line(spec)])
-    found = all_warnings(spec)
-    if found:
+    if found.warnings:
         _title(console, "warnings")
-        for issue in found:
+        for issue in found.warnings:
             console.print(Text(str(issue), style="yellow"), soft_wrap=True)
-
-
-def kind(parameter: Parameter) -> str:
-    """What a parameter is, in a few words: searched, fixed or derived, and whether always and for all."""
-    from ...spaces import Constant, Derived
-
-    word = "searched"
-    if isinstance(parameter, Constant):
-        word = "fixed"
-    elif isinstance(parameter, Derived):
-        word = "derived"
-    word = word if parameter.when is None else f"{word}, conditional"
-    return word if parameter.passed else f"{word}, not passed"
 
 
 def stopping_lines(spec: Spec) -> list[str]:
@@ -249,6 +183,7 @@ def _parameters(spec: Spec) -> RenderableType:
     from rich.text import Text
 
     from ...spaces import describe
+    from ..operations.spaces import kind
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column()

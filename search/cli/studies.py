@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,8 +17,12 @@ from ..streams import harmless
 from . import common
 
 if TYPE_CHECKING:
-    from ...storage.studies import StudySummary
+    from ..operations.show import TrialRows
+    from ..operations.studies import Deletion
+    from ..results.ranges import NarrowRanges
+    from ..results.report import StudyReport, TrialReport
     from ..results.trials import TrialRow
+    from ..results.why import TrialHistory
 
 Study = Annotated[str, typer.Argument(help="The name of a study.")]
 State = Literal["complete", "pruned", "fail", "running", "paused", "waiting"]
@@ -38,41 +43,24 @@ def list_studies(
 
     Example: hpsearch list --storage hpsearch.db
     """
-    from ...storage import database, files, locks, studies
     from ...storage.passwords import hidden
+    from ..operations import studies
 
-    url = database.resolve_url(storage)
-    summaries = studies.summaries(database.open_storage(url))
-    found = [_with_winner(study, storage, runs) if study.confirming else study for study in summaries]
-    folder = files.runs_folder(url, runs)
-    searching = {s.name: locks.driver_running(url, folder, s.folder) if s.folder else None for s in found}
+    workspace = common.workspace(storage, runs)
+    found = studies.list_studies(workspace=workspace)
     if as_json:
-        common.print_json([asdict(study) | {"searching": searching[study.name]} for study in found])
+        common.print_json(found.to_json())
         return
     from .screens import show as print_screen
     from .screens import studies_table
 
-    if not found:
-        common.say(f"no studies in {hidden(url)}; a search makes one (hpsearch run SPACE)")
+    if not found.studies:
+        common.say(f"no studies in {hidden(workspace.url)}; a search makes one (hpsearch run SPACE)")
         return
-    print_screen(studies_table(found, searching))
-    for study in found:
+    print_screen(studies_table(found.studies))
+    for study in found.studies:
         if study.unreadable is not None:
             common.say(study.unreadable)
-
-
-def _with_winner(study: StudySummary, storage: str | None, runs: Path | None) -> StudySummary:
-    """With the value of the winner, which was confirmed, rather than with the luckiest."""
-    from ...storage import DatabaseUnavailable, StorageError
-    from ..results.study import open_study
-
-    try:
-        winner = open_study(study.name, storage=storage, runs=runs).best_trial
-    except DatabaseUnavailable:
-        raise
-    except StorageError as error:
-        return replace(study, unreadable=str(error))
-    return study if winner is None else replace(study, best=winner.value)
 
 
 def show(
@@ -81,8 +69,11 @@ def show(
     why: Annotated[
         int | None, typer.Option(min=0, help="Why this trial was suggested, paused, taken up or ended.")
     ] = None,
-    edges: Annotated[
-        bool, typer.Option("--edges", help="Where the best values press against an end, and wider ranges.")
+    ranges: Annotated[
+        bool,
+        typer.Option(
+            "--ranges", "--edges", help="Where the best values press against an end, and wider ranges."
+        ),
     ] = False,
     storage: common.Storage = None,
     runs: common.Runs = None,
@@ -92,37 +83,29 @@ def show(
 
     Example: hpsearch show lora --why 12
     """
-    if (trial is not None) + (why is not None) + edges > 1:
-        raise UsageError("one of --trial, --why and --edges at a time")
-    from ..results.ranges import edges_of
-    from ..results.report import study_report, trial_report
-    from ..results.study import open_study
-    from ..results.why import story_of
+    if (trial is not None) + (why is not None) + ranges > 1:
+        raise UsageError("one of --trial, --why and --ranges at a time")
+    from ..operations import show as operations
     from . import screens
 
-    result = open_study(study, storage=storage, runs=runs)
+    workspace, options = common.workspace(storage, runs), common.finding(storage, runs)
+    found: StudyReport | TrialReport | TrialHistory | NarrowRanges
     if why is not None:
-        story = story_of(result, why)
-        common.print_json(asdict(story)) if as_json else screens.show(screens.story_screen(story))
-        return
-    if edges:
-        found = edges_of(result)
-        options = common.finding(storage, runs)
-        common.print_json(asdict(found)) if as_json else screens.show(screens.edges_screen(found, options))
-        return
-    if trial is not None:
-        about = trial_report(result, trial)
-        if as_json:
-            content = asdict(about)
-            common.print_json({"study": content.pop("study")} | content.pop("row") | content)
-        else:
-            screens.show(screens.trial_screen(about, screens.MOST_POINTS if _on_terminal() else None))
-        return
-    report = study_report(result)
-    if as_json:
-        common.print_json(asdict(report))
+        found = operations.why(workspace=workspace, study=study, trial=why)
+        draw = partial(screens.story_screen, found)
+    elif ranges:
+        found = operations.ranges(workspace=workspace, study=study)
+        draw = partial(screens.ranges_screen, found, options)
+    elif trial is not None:
+        found = operations.show_trial(workspace=workspace, study=study, trial=trial)
+        draw = partial(screens.trial_screen, found, screens.MOST_POINTS if _on_terminal() else None)
     else:
-        screens.show(screens.study_screen(report, common.finding(storage, runs)))
+        found = operations.show(workspace=workspace, study=study)
+        draw = partial(screens.study_screen, found, options)
+    if as_json:
+        common.print_json(found.to_json())
+    else:
+        screens.show(draw())
 
 
 def trials(
@@ -143,19 +126,23 @@ def trials(
     """
     if as_json and as_csv:
         raise UsageError("--json or --csv, not both")
-    from ..results.study import open_study
-    from ..results.trials import trial_rows
+    from ..operations import show as operations
 
-    result = open_study(study, storage=storage, runs=runs)
-    rows = trial_rows(result, state=state, best_first=sort == "value")[:limit]
+    found = operations.trials(
+        workspace=common.workspace(storage, runs),
+        study=study,
+        state=state,
+        best_first=sort == "value",
+        limit=limit,
+    )
     if as_json:
-        common.print_json([asdict(row) for row in rows])
+        common.print_json(found.to_json())
     elif as_csv:
-        common.print_document(csv_text(rows, list(result.spec.parameters)))
-    elif not rows:
+        common.print_document(csv_text(found.rows, found.parameters))
+    elif not found.rows:
         common.say(f'the study "{study}" has no trial' + (f" in the state {state}" if state else " yet"))
     else:
-        _print_trials(rows, result.spec)
+        _print_trials(found)
 
 
 def best(
@@ -165,18 +152,14 @@ def best(
 
     Example: hpsearch best lora --json
     """
-    from ..results.sentences import against, confirmation
-    from ..results.study import open_study
+    from ..operations import show as operations
 
-    result = open_study(study, storage=storage, runs=runs)
-    winner, trial = result.best, result.best_trial
-    assert trial is not None
+    winner = operations.best(workspace=common.workspace(storage, runs), study=study)
     if as_json:
-        common.print_json({"study": study, "metric": result.spec.metric} | asdict(winner))
+        common.print_json(winner.to_json())
         return
-    compared = against(result.baseline, trial, result.spec.goal, winner.confirmed)
-    common.tell(f"{result.spec.metric} {winner.value:.6g} by trial {winner.number}, {compared}")
-    for line in confirmation(result):
+    common.tell(f"{winner.metric} {winner.value:.6g} by trial {winner.number}, {winner.comparison}")
+    for line in winner.confirmation:
         common.tell(line)
     for name, value in winner.params.items():
         common.tell(f"  {name}: {common.text(value)}")
@@ -200,36 +183,22 @@ def export(
 
     Example: hpsearch export lora -o best.yaml
     """
-    from ...storage.files import trial_folder
-    from ...storage.studies import trial_of
-    from ..exchange.recipes import for_framework
-    from ..results.study import open_study
-    from ..trials.export import beyond, document, render
+    from ..operations.export import export as take
 
     if output is not None:
         common.check_output(output, force=force)
-    result = open_study(study, storage=storage, runs=runs)
-    chosen = trial_of(result.study, result.best.number if trial is None else trial)
-    if not chosen.params and result.spec.space.searched:
-        raise SearchError(f"trial {chosen.number} has no parameters yet: it is {chosen.state.name.lower()}")
-    folder = trial_folder(result.runs, result.folder_name, chosen.number)
-    content = document(result.spec, chosen, result.provenance, result.best_trial, folder)
-    to_fill: tuple[str, ...] = ()
-    if form == "yaml" or form == "json" or form == "flags":
-        text, lost = render(content, form), beyond(content, form, folder)
-    else:
-        written = for_framework(form, content, output, folder)
-        text, lost, to_fill = written.text, written.lost, written.to_fill
+    workspace = common.workspace(storage, runs)
+    taken = take(workspace=workspace, study=study, trial=trial, form=form, file=output)
     if output is None:
-        common.print_document(text)
+        common.print_document(taken.text)
     else:
-        common.write_file(output, text)
-        value = f"{result.spec.metric} {chosen.value:.6g}" if chosen.value is not None else "no value"
-        common.say(f"wrote {output}: trial {chosen.number} of {study}, {chosen.state.name.lower()}, {value}")
-    for what, why in lost.items():
+        common.write_output(output, taken.text)
+        value = "no value" if taken.value is None else f"{taken.metric} {taken.value:.6g}"
+        common.say(f"wrote {output}: trial {taken.trial} of {study}, {taken.state}, {value}")
+    for what, why in taken.lost.items():
         common.say(f"not in it: {what}: {why}")
-    if to_fill:
-        common.say(f"to fill in: {', '.join(to_fill)}")
+    if taken.to_fill:
+        common.say(f"to fill in: {', '.join(taken.to_fill)}")
 
 
 def delete(
@@ -247,42 +216,32 @@ def delete(
     """
     if not yes and not _can_ask():
         raise UsageError("there is no terminal to ask at; --yes deletes without asking")
-    from ...storage import DatabaseUnavailable, StorageError, claims, database, files, locks, studies
+    from ..operations import studies
 
-    url = database.resolve_url(storage)
-    opened, folder = database.open_storage(url), files.runs_folder(url, runs)
-    count = studies.count_trials(opened, study)
-    try:
-        claim = studies.claim_on(opened, study, folder, database.sqlite_file(url))
-    except DatabaseUnavailable:
-        raise
-    except StorageError as error:  # a damaged one can be deleted, too
-        keep_files = True
-        common.say(f"{error}; its files stay")
-        claim = claims.Claim(folder, study, "", None)
-    kept, place = claim.kept, claim.folder
-    what = f'the study "{study}" with its {count} trials'
-    if others := studies.sharing_folder(opened, study):
-        keep_files = True
-        common.say(f"its files stay in {place}: they are those of {', '.join(others)} too")
-    elif not keep_files and not claim.is_ours():
-        keep_files = True
-        common.say(f"{place} stays: it is another study's")
-    files_too = place.is_dir() and not keep_files
-    with locks.driver_lock(url, folder, kept):
-        pass  # refused before it asks; not held while it waits for the answer
-    if not yes and not typer.confirm(harmless(f"Delete {what}{f' and {place}' * files_too}?"), err=True):
-        common.say("nothing was deleted")
-        raise typer.Exit(1)
-    with locks.driver_lock(url, folder, kept):
-        studies.delete_study(opened, study, claim if files_too else None)
-    left = files.why_left(place) if files_too else None
-    common.say(f"deleted {what}{f' and {place}' * (files_too and left is None)}")
-    if left is not None:
-        raise SearchError(f"{place} is left: {left}")
+    erase = partial(
+        studies.delete, workspace=common.workspace(storage, runs), study=study, keep_files=keep_files
+    )
+    if not yes:
+        asked = erase(dry_run=True)
+        if asked.files_stay is not None:
+            common.say(asked.files_stay)
+        if not typer.confirm(harmless(f"Delete {_what(asked)}?"), err=True):
+            common.say("nothing was deleted")
+            raise typer.Exit(1)
+    deleted = erase()
+    if yes and deleted.files_stay is not None:
+        common.say(deleted.files_stay)
+    common.say(f"deleted {_what(deleted)}")
+    if deleted.left is not None:
+        raise SearchError(deleted.left)
 
 
-def csv_text(rows: list[TrialRow], parameters: list[str]) -> str:
+def _what(deletion: Deletion) -> str:
+    what = f'the study "{deletion.study}" with its {deletion.trials} trials'
+    return what if deletion.folder is None else f"{what} and {deletion.folder}"
+
+
+def csv_text(rows: Sequence[TrialRow], parameters: Sequence[str]) -> str:
     """Trials as CSV: fixed columns, the parameters in the file's order, the metrics by name."""
     metrics = sorted({name for row in rows for name in row.metrics})
     fixed = ["number", "state", "value", "baseline", "confirms", "last_step", "seconds", "started", "ended"]
@@ -316,16 +275,17 @@ def _cell(values: dict[str, Any], name: str) -> str:
     return common.text(values[name]) if name in values else ""
 
 
-def _print_trials(rows: list[TrialRow], spec: Any) -> None:
+def _print_trials(found: TrialRows) -> None:
     from . import screens
     from .console import PlainConsole
 
     width = PlainConsole().width if _on_terminal() else screens.PIPED_WIDTH
-    names = list(spec.space.searched)
-    table, left_out = screens.trials_table(rows, spec.metric, spec.resource, names, width)
+    table, left_out = screens.trials_table(found, width)
     screens.show(table)
     if left_out:
-        common.say(f"no room here for {len(left_out)} of {len(names)} parameters; --csv and --json have all")
+        common.say(
+            f"no room here for {len(left_out)} of {len(found.searched)} parameters; --csv and --json have all"
+        )
 
 
 def _on_terminal() -> bool:

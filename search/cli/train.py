@@ -70,35 +70,18 @@ def train(
 
     Example: hpsearch train best.yaml --max-samples 20000 --merge
     """
-    from ..training.run import default_folder
-    from ..training.run import train as run
-    from ..trials.document import (
-        idle_changes,
-        in_processes,
-        load_document,
-        override,
-        parse_assignments,
-        with_presets,
-        with_trackers,
-    )
+    from ..operations.train import train as run
 
-    assignments = parse_assignments(changes or [])
-    if max_samples is not None:
-        assignments["max_samples"] = max_samples
-    document = load_document(file)
-    if preset:
-        assignments = with_presets(document, preset, assignments)
-    document = with_trackers(override(document, assignments), common.names(report_to))
-    if processes is not None:
-        document = in_processes(document, processes)
-    folder = output or default_folder(document)
-    progress = Progress(document, folder, to_stderr=as_json)
-    for name, need in idle_changes(document).items():
-        progress.say(f"--set {name}: changes nothing unless {need}")
+    progress = Progress(to_stderr=as_json)
     try:
         summary = run(
-            document,
-            folder,
+            file=file,
+            output=output,
+            presets=preset or (),
+            assignments=changes or (),
+            changes=common.given(max_samples=max_samples),
+            processes=processes,
+            report_to=common.names(report_to),
             merge=merge,
             force=force,
             on_begin=progress.begin,
@@ -111,7 +94,7 @@ def train(
     if as_json:
         common.print_json(summary.to_json())
     else:
-        _conclude(document, summary)
+        _conclude(progress.document, summary)
 
 
 def dashboard(
@@ -127,35 +110,33 @@ def dashboard(
 
     Example: hpsearch dashboard --port 8081
     """
-    from ...storage.database import resolve_url
-    from ...storage.files import runs_folder
     from ..service.dashboard import serve
 
-    url = resolve_url(storage)
-    serve(url, runs=runs_folder(url, runs), host=host, port=port, write=write, announce=common.tell)
+    workspace = common.workspace(storage, runs)
+    serve(workspace, host=host, port=port, write=write, announce=common.tell)
 
 
 class Progress:
     """A line at the beginning and for each report."""
 
-    def __init__(self, document: Document, folder: Path, *, to_stderr: bool) -> None:
-        self._document = document
-        self._folder = folder
+    document: Document  # once it has begun
+
+    def __init__(self, *, to_stderr: bool) -> None:
         self.say = common.say if to_stderr else common.tell
         self._last: Report | None = None
 
-    def begin(self, resumed_at: int | None) -> None:
-        unit = self._document.unit
-        verb = "training" if resumed_at is None else f"continuing at {counted(resumed_at, unit)}:"
-        self.say(f"{verb} {_what(self._document)} in {self._folder}")
+    def begin(self, document: Document, folder: Path, resumed_at: int | None) -> None:
+        self.document = document
+        verb = "training" if resumed_at is None else f"continuing at {counted(resumed_at, document.unit)}:"
+        self.say(f"{verb} {_what(document)} in {folder}")
 
     def report(self, report: Report) -> None:
         self._last = report
-        self.say(report_line(report, self._document))
+        self.say(report_line(report, self.document))
 
     def place(self) -> str:
         """Where the run stands, to be read after a verb."""
-        return "" if self._last is None else f" at {counted(self._last.step, self._document.unit)}"
+        return "" if self._last is None else f" at {counted(self._last.step, self.document.unit)}"
 
 
 def report_line(report: Report, document: Document) -> str:

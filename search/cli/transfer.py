@@ -38,17 +38,13 @@ def copy(
     """
     if not to:
         raise UsageError("--to is empty; it takes a database URL or a SQLite file")
-    from ...storage import database, files, transfer
     from ...storage.passwords import hidden
+    from ..operations import studies
 
-    url, target = database.resolve_url(storage), database.resolve_url(to)
-    copied = transfer.transfer(
-        study,
-        transfer.Home(url, files.runs_folder(url, runs)),
-        transfer.Home(target, files.runs_folder(target, to_runs)),
-    )
+    target = common.workspace(to, to_runs)
+    copied = studies.copy(workspace=common.workspace(storage, runs), study=study, to=target)
     common.say(
-        f'copied the study "{study}" with {_count(copied.trials, "trial")} to {hidden(target)}: '
+        f'copied the study "{study}" with {_count(copied.trials, "trial")} to {hidden(target.url)}: '
         f"{_count(copied.rows, 'row')}, each compared with its original"
     )
     if copied.cut:
@@ -73,27 +69,12 @@ def backup(
 
     Example: hpsearch backup -o backup.db
     """
-    from datetime import datetime
+    from ..operations import studies
 
-    from ...storage import database
-    from ...storage.backup import backup as copy_database
-    from ...storage.passwords import hidden
-
-    url = database.resolve_url(storage)
-    file = database.sqlite_file(url)
-    if file is None:
-        raise UsageError(
-            f"{hidden(url)} is a server's: back it up with its own tools (pg_dump, mysqldump), "
-            "or copy one study out of it with: hpsearch copy STUDY --to FILE"
-        )
-    if output is None:
-        output = file.with_name(f"{file.stem}-{datetime.now():%Y%m%d-%H%M%S}{file.suffix}")
-    if not force:
-        common.check_free(output)
-    held = copy_database(file, output.absolute())
-    studies = _count(held.studies, "study", "studies")
+    made = studies.backup(workspace=common.workspace(storage), output=output, force=force)
+    held = _count(made.studies, "study", "studies")
     common.say(
-        f"wrote {output}: {studies} with {_count(held.trials, 'trial')}, {held.bytes / 1e6:.1f} MB, checked"
+        f"wrote {made.file}: {held} with {_count(made.trials, 'trial')}, {made.bytes / 1e6:.1f} MB, checked"
     )
 
 

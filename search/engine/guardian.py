@@ -16,11 +16,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from ...storage.files import remove_folder
 from ...storage.locks import tidying
+
+if TYPE_CHECKING:
+    from ...storage.workspace import Workspace
 
 MARK = "HPSEARCH_SEARCH"  # in the environment of all that a search starts
 TEMPORARY = "hpsearch-"  # and the process, in the names of temporary folders
@@ -34,10 +38,11 @@ read -r word || printf '%s\\n' "$about" | exec "$0" -P -m hpsearch.search.engine
 
 
 @contextmanager
-def guarded(url: str, runs: Path, study: str, *, kept: str) -> Iterator[None]:
+def guarded(workspace: Workspace, study: str, *, kept: str) -> Iterator[None]:
     """Let a guardian watch over this process meanwhile. The study's files are `kept` under that name."""
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
-    about = {"url": url, "runs": str(runs), "study": study, "kept": kept, "mark": mark, "pid": os.getpid()}
+    about = {"url": workspace.url, "runs": str(workspace.runs), "study": study, "kept": kept}
+    about |= {"mark": mark, "pid": str(os.getpid())}
     before = os.environ.get(MARK)
     guardian = subprocess.Popen(
         ["/bin/sh", "-c", _WAIT, sys.executable],
@@ -103,7 +108,7 @@ def _left(mark: str, pid: int) -> list[psutil.Process]:
     return found
 
 
-def put_back(url: str, runs: Path, study: str, *, kept: str) -> None:
+def put_back(workspace: Workspace, study: str, *, kept: str) -> None:
     """Let the trials that a killed driver left running wait to be taken up again.
 
     Leaves them to a search that has begun meanwhile.
@@ -122,10 +127,10 @@ def put_back(url: str, runs: Path, study: str, *, kept: str) -> None:
         if time.monotonic() > deadline:
             raise StorageError(message)
 
-    with tidying(url, runs, kept) as free, suppress(StorageError, KeyError):  # gone with its database
+    with tidying(workspace, kept) as free, suppress(StorageError, KeyError):  # gone with its database
         if not free:
             return
-        opened = patiently(lambda: open_storage(url), waits)
+        opened = patiently(lambda: open_storage(workspace.url), waits)
         live = patiently(lambda: LiveStorage(opened, study), waits)
         for trial in live.get_all_trials(0, deepcopy=False, states=(TrialState.RUNNING,)):
             if not at_rung(trial):
@@ -137,8 +142,10 @@ def put_back(url: str, runs: Path, study: str, *, kept: str) -> None:
 def main() -> None:
     """Tidy up after the driver that the first line of standard input tells of."""
     about = json.loads(sys.stdin.readline())
-    end_processes(about["mark"], about["pid"])
-    put_back(about["url"], Path(about["runs"]), about["study"], kept=about["kept"])
+    end_processes(about["mark"], int(about["pid"]))
+    from ...storage.workspace import Workspace
+
+    put_back(Workspace(about["url"], Path(about["runs"])), about["study"], kept=about["kept"])
 
 
 if __name__ == "__main__":

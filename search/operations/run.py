@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...objectives.resolve import describe
 from ...spaces import SpaceError, Spec, differences
-from ...storage import StorageError, database, files, locks, provenance, rows, studies
+from ...storage import StorageError, database, locks, provenance, rows, studies
 from ...storage.connection import BUSY_SECONDS, patiently
+from ...storage.workspace import Workspace
 from ..backends import make_backend
 from ..engine.driver import Driver
 from ..engine.guardian import guarded
@@ -24,7 +25,7 @@ from ..preflight import checks
 from ..preflight.memory import MemoryModel
 from ..preflight.objective import load_space, own_code, texts_of
 from ..preflight.requirements import check_extras
-from ..results.commands import command, finding
+from ..results.next_steps import retry_steps
 from ..results.note import write_note
 from ..results.study import StudyResult, stored_spec
 from ..trials.retries import failed_in_words, worth_retrying
@@ -35,21 +36,19 @@ if TYPE_CHECKING:
 
 
 def run(
-    space: str | Path | Spec,
     *,
+    workspace: Workspace,
+    space: str | Path | Spec,
+    watcher: Watcher,
     objective: Callable[[Any], float] | None = None,
     backend: str = "optuna",
-    storage: str | None = None,
-    runs: str | Path | None = None,
-    watcher: Watcher,
     ray_address: str | None = None,
     began: float | None = None,
     **changes: Any,
 ) -> StudyResult:
-    """Search a space, or go on where an earlier search of the same name stopped; `hpsearch.search.run` says
-    how.
+    """Search a space, or continue an earlier search of the same name; `watcher` is told what happens.
 
-    `watcher` is told what happens.
+    The other arguments are those of `hpsearch.search.run`.
     """
     began = time.monotonic() if began is None else began
     spec = space if isinstance(space, Spec) else load_space(space)
@@ -59,21 +58,20 @@ def run(
     if objective is None:
         checks.check_objective(spec)
     check_extras(spec)
-    url = database.resolve_url(storage)
-    folder = files.runs_folder(url, runs)
     options = {"address": ray_address} if ray_address is not None else {}
     described = describe(spec.objective_words, objective, spec.passed)
     worker_backend = make_backend(backend, spec, described, **options)
     studies.quiet_optuna()
-    opened = patiently(lambda: database.open_storage(url, create=True, wait=BUSY_SECONDS), watcher.say)
+    opened = patiently(
+        lambda: database.open_storage(workspace.url, create=True, wait=BUSY_SECONDS), watcher.say
+    )
     _refuse_steps(spec, rows.largest_step(opened.engine))
     name = spec.name
-    file = database.sqlite_file(url)
-    claim = patiently(lambda: studies.claim_of(opened, name, folder, file), watcher.say)
+    claim = patiently(lambda: studies.claim_of(opened, name, workspace), watcher.say)
     kept = claim.kept
     if kept != name:
         watcher.say(f"the files of this study are in {claim.folder}")
-    with claim, locks.driver_lock(url, folder, kept), guarded(url, folder, name, kept=kept):
+    with claim, locks.driver_lock(workspace, kept), guarded(workspace, name, kept=kept):
         if not claim.take():
             raise StorageError(f"{claim.folder} was taken by another study; the same command takes another")
         about = _about(spec, backend, worker_backend.threads)
@@ -87,11 +85,11 @@ def run(
             _refuse_other_texts(spec, live.attrs.get(studies.TEXTS, {}), about[studies.TEXTS])
             if memory is not None:
                 spec = spec.limited(memory.problem)
-            tracking = StudyTracking(watcher, spec, live.attrs, folder) if spec.report_to else None
+            tracking = StudyTracking(watcher, spec, live.attrs, workspace.runs) if spec.report_to else None
             driver = Driver(
                 spec,
                 live,
-                runs=folder,
+                runs=workspace.runs,
                 watcher=tracking or watcher,
                 pruner=worker_backend.pruner,
                 slots=worker_backend.slots,
@@ -102,22 +100,21 @@ def run(
             before = sum(t.state.is_finished() for t in driver.trials)
             driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
             _explain(driver, named=objective is None)
-            again = command("retry", live.name, "--failed", *finding(storage, runs))
             if (failed := _failed_before(driver)) is not None:
-                more = f"; to try again, also while this search runs: {again}"
+                more = "; hpsearch retry tries them again, also while this search runs"
                 driver.say(failed + more * worth_retrying(driver.trials))
             try:
                 interrupted = _drive(driver, worker_backend)
             finally:
                 if tracking is not None:
                     tracking.close(driver.trials)
-    if driver.fatal:
-        more = f"\nmend it, and try again: {again}"
-        raise SearchError(driver.fatal + more * worth_retrying(driver.trials))
     ran = sum(t.state.is_finished() for t in driver.trials) - before
-    return StudyResult(
-        live.name, driver.study, spec, url, folder, ran, driver.stop_reason, driver.stopped, interrupted
+    result = StudyResult(
+        live.name, driver.study, spec, workspace, ran, driver.stop_reason, driver.stopped, interrupted
     )
+    if driver.fatal:
+        raise SearchError(driver.fatal, code="objective-fails", next_steps=retry_steps(result))
+    return result
 
 
 def _about(spec: Spec, backend: str, threads: int) -> dict[str, Any]:

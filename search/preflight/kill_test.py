@@ -32,15 +32,18 @@ from ...spaces import Spec
 from ...spaces.samplers import GP, TPE
 from ...storage.files import CONFIG, METRICS, study_folder
 from ...storage.states import AT_RUNG, EVENTS, STARTED_OVER, TOOK
+from ...storage.workspace import Workspace
 from ..engine.costs import COST
 from ..engine.guardian import TEMPORARY
 from ..engine.lifecycle import OWN_ATTRS
 from ..errors import SearchError
-from ..results.study import StudyResult, open_study
+from ..results.study import StudyResult, load_result
+from ..values import Value
 
 MARK = "HPSEARCH_KILL_TEST"  # in the environment of a search: all that it starts has it too
 POLL_SECONDS = 0.005  # between two looks at a search that is to be killed
 LEAVE_SECONDS = 10.0  # after a kill, for everything of the search to end and its trials to be put back
+ATTRIBUTE = "attribute "  # before the name of one, among the facts of a trial
 PATIENCE = 10.0  # times an undisturbed search's time, until a killed one counts as hanging
 LEAST_PATIENCE = 120.0  # seconds
 AT_START = 4  # one kill in so many comes while the search starts
@@ -93,9 +96,10 @@ class Calm:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class KillTestResult(Value):
     """The verdict, and what it rests on."""
 
+    computed = ("passed",)
     verdict: Verdict
     difference: str | None  # the first one
     seed: int
@@ -195,7 +199,7 @@ class Search:
 
     def result(self) -> StudyResult:
         """The study as it stands."""
-        return open_study(self.name, storage=str(self.database), runs=self.runs)
+        return load_result(Workspace.at(str(self.database), self.runs), self.name)
 
     def tail(self) -> str:
         """The end of what it printed."""
@@ -210,7 +214,7 @@ class Search:
             psutil.wait_procs(processes, timeout=1)
 
 
-def kill_test(spec: Spec, *, backend: str, kills: int, seed: int, watch: Watch) -> Outcome:
+def kill_test(spec: Spec, *, backend: str, kills: int, seed: int, watch: Watch) -> KillTestResult:
     """Run the space three times, compare, and say what came of it.
 
     `spec` as `small` gives it. The user's own files and studies stay as they are. Raises `SearchError` where
@@ -283,7 +287,7 @@ def facts(trial: FrozenTrial) -> Facts:
     for name, value in sorted(attributes.items()):
         # There may be more output of more attempts, and no two trainings take as long.
         if not name.startswith("artifacts:") and name not in (COST, EVENTS, TOOK):
-            found[_attribute(name)] = json.dumps(value, sort_keys=True)
+            found[ATTRIBUTE + name] = json.dumps(value, sort_keys=True)
     for number, event in enumerate(_events(trial), start=1):
         found[f"event {number}"] = event
     return found
@@ -318,7 +322,7 @@ def first_difference(
     return None
 
 
-def _compare(searches: list[Search], folder: Path, kills: int, seed: int, watch: Watch) -> Outcome:
+def _compare(searches: list[Search], folder: Path, kills: int, seed: int, watch: Watch) -> KillTestResult:
     calm = _undisturbed(searches[0], "undisturbed search", None, watch)
     again = _undisturbed(searches[1], "undisturbed search again", calm.events, watch)
     varying = _varying(calm.facts, again.facts)
@@ -334,7 +338,7 @@ def _compare(searches: list[Search], folder: Path, kills: int, seed: int, watch:
         left = searches[2].left(LEAVE_SECONDS)
         difference = difference or _difference(calm, searches[2].result(), varying)
         verdict = "exact" if difference is None else "not exact"
-    return Outcome(
+    return KillTestResult(
         verdict=verdict,
         difference=difference,
         seed=seed,
@@ -343,7 +347,7 @@ def _compare(searches: list[Search], folder: Path, kills: int, seed: int, watch:
         trials=len(calm.facts),
         reports=calm.events - len(calm.facts),
         winner=winner(calm.result),
-        not_compared=sorted(name.removeprefix(_attribute("")) for name in varying),
+        not_compared=sorted(name.removeprefix(ATTRIBUTE) for name in varying),
         seconds={name: round(value, 1) for name, value in seconds.items()},
         folder=folder,
     )
@@ -426,17 +430,13 @@ def winner(result: StudyResult) -> dict[str, Any] | None:
 
 def _varying(one: list[Facts], other: list[Facts]) -> set[str]:
     """Attributes in which two undisturbed searches differ: what the objective measures of its machine."""
-    own = {_attribute(name) for name in OWN_ATTRS}
+    own = {ATTRIBUTE + name for name in OWN_ATTRS}
     return {
         what
         for left, right in zip(one, other, strict=False)
         for what in {*left, *right} - own
-        if what.startswith(_attribute("")) and left.get(what) != right.get(what)
+        if what.startswith(ATTRIBUTE) and left.get(what) != right.get(what)
     }
-
-
-def _attribute(name: str) -> str:
-    return f"attribute {name}"
 
 
 def _differ(what: str, one: str, other: str, names: tuple[str, str]) -> str:

@@ -21,13 +21,13 @@ from packaging.requirements import Requirement
 
 from ...spaces.settings import Execution
 from ...storage import checks
-from ...storage.database import sqlite_file
 from ..backends.resources import machine_memory, share, this_machine, visible_gpus
 from ..errors import SearchError, UsageError
 from ..formatting import gibibytes
 
 if TYPE_CHECKING:
     from ...spaces import Spec
+    from ...storage.workspace import Workspace
 
 Status = Literal["ok", "warning", "problem"]
 
@@ -49,7 +49,7 @@ class Check:
     advice: str = ""
 
 
-def machine_checks(url: str, *, runs: Path, spec: Spec | None, ray: bool) -> Iterator[Check]:
+def machine_checks(workspace: Workspace, *, spec: Spec | None, ray: bool) -> Iterator[Check]:
     """Look at one thing after another. `ray` starts one as well, which takes some seconds."""
     torch = subprocess.Popen(  # it loads while the others are looked at
         [sys.executable, "-P", "-m", "hpsearch.trainer.tools.devices"],
@@ -63,9 +63,9 @@ def machine_checks(url: str, *, runs: Path, spec: Spec | None, ray: bool) -> Ite
         yield from package_checks()
         yield _workers(spec)
         yield _memory()
-        yield from database_checks(url)
-        yield disk_check(_existing(runs))
-        yield clock_check(_existing(runs))
+        yield from database_checks(workspace.file)
+        yield disk_check(_existing(workspace.runs))
+        yield clock_check(_existing(workspace.runs))
         yield devices_check(torch)
     finally:
         torch.kill()
@@ -116,9 +116,8 @@ def devices_check(torch: subprocess.Popen[str]) -> Check:
     return Check("devices", "ok", ", ".join(names))
 
 
-def database_checks(url: str) -> Iterator[Check]:
+def database_checks(file: Path | None) -> Iterator[Check]:
     """Whether the database's file system can hold one; a server is not looked at."""
-    file = sqlite_file(url)
     if file is None:
         yield Check("database", "ok", "on a server; hpsearch list shows whether it answers")
         return

@@ -16,6 +16,7 @@ from ..backends.resources import share, this_machine
 from ..backends.worker.process import environment
 from ..errors import SearchError
 from ..trials.seeds import derived_seed
+from ..values import Value
 
 STEPS = 8  # of each trial's optimizer
 LENGTH = (
@@ -45,9 +46,10 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PackTestResult(Value):
     """What the test found."""
 
+    computed = ("passed", "identical")
     seed: int
     threads: int
     trials: list[Trained]
@@ -80,7 +82,7 @@ def configurations(spec: Spec, trials: int, seed: int) -> list[dict[str, Any]]:
     return found
 
 
-def pack_test(spec: Spec, *, trials: int, seed: int, watch: Watch) -> Outcome:
+def pack_test(spec: Spec, *, trials: int, seed: int, watch: Watch) -> PackTestResult:
     """Train so many configurations of a space, and one that diverges, alone and together.
 
     Raises `SpaceError` where the trials of the space cannot be packed, `SearchError` where one cannot train.
@@ -95,7 +97,7 @@ def pack_test(spec: Spec, *, trials: int, seed: int, watch: Watch) -> Outcome:
     threads = share(spec.execution, [this_machine()], "this machine").threads
     found = _compared(asked, threads, watch)
     made = enumerate(zip(asked, found, strict=True))
-    return Outcome(seed, threads, [Trained(each, n == WILD_PLACE, **its) for n, (each, its) in made])
+    return PackTestResult(seed, threads, [Trained(each, n == WILD_PLACE, **its) for n, (each, its) in made])
 
 
 def _compared(asked: list[dict[str, Any]], threads: int, watch: Watch) -> list[dict[str, Any]]:

@@ -1,51 +1,133 @@
-"""What a study that is over would need to go on."""
+"""What can be done next with a study: operations with their arguments, and why. A face finds the words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.studies import ELAPSED
 from ..engine.budget import spent_on
 from ..engine.confirmation_size import ConfirmationSize
 from ..formatting import option
+from ..sampling.tried import UntriedConfigs, tried
+from ..trials.advice import ENDINGS
+from ..trials.retries import is_refused, worth_retrying
 from ..trials.selection import at_target, searched
+from ..values import NextStep
 from .study import StudyResult
+from .trials import Ending
 
 Amount = TypeVar("Amount", int, float)
 
 
-def extension(result: StudyResult) -> list[str]:
-    """The options with which a search that is over goes on: a further target, or twice of each budget."""
+def steps_of_search(study: str, *, paused: bool) -> list[NextStep]:
+    """What to do with a study that is searched now."""
+    going = NextStep("resume", {"study": study}, "let it go on") if paused else None
+    return [
+        going or NextStep("dashboard", {}, "watch it"),
+        NextStep("stop", {"study": study}, "end it tidily"),
+    ]
+
+
+def steps_of_study(
+    result: StudyResult, endings: Sequence[Ending], *, over: bool, complete: bool
+) -> list[NextStep]:
+    """What to do with a study that is not searched now; a `complete` one has no configuration left to try."""
+    name, best = result.name, result.best_trial
+    steps = []
+    failed = [number for ending in endings if ending.state == "fail" for number in ending.trials]
+    lost = [number for ending in endings if ending.why in ENDINGS for number in ending.trials]
+    if failed:
+        steps.append(NextStep("show", {"study": name, "trial": failed[-1]}, "see why it failed"))
+        if not all(is_refused(ending.example) for ending in endings if ending.state == "fail"):
+            which = "those that failed" if len(failed) > 1 else "it"
+            steps.append(NextStep("retry", {"study": name, "failed": True}, f"try {which} again"))
+    elif lost and best is None:
+        steps.append(NextStep("show", {"study": name, "trial": lost[-1]}, "see why it ended"))
+    if best is not None:
+        steps += winner_steps(name)
+    trials = result.study.get_trials(deepcopy=False)
+    if complete or (steps and len(failed) + len(lost) == len(trials)):  # more would be lost too
+        return steps
+    more = extension(result) if over else {}
+    why = "go on: the command of this search again"
+    if more:
+        why = f"search on, {'to a further target' if 'target' in more else 'with twice the budget'}"
+    backend = result.provenance.get("backend", "optuna")
+    return [*steps, NextStep("run", {"space": None, "name": name, "backend": backend} | more, why)]
+
+
+def steps_after(result: StudyResult) -> list[NextStep]:
+    """What to do once a search has ended by itself."""
+    name = result.name
+    steps = [NextStep("show", {"study": name}, "see what it found"), NextStep("dashboard", {}, "look at it")]
+    return retry_steps(result) + steps + (winner_steps(name) if result.best_trial is not None else [])
+
+
+def retry_steps(result: StudyResult) -> list[NextStep]:
+    """The step that tries failed trials again, where that could help."""
+    worth = worth_retrying(result.study.get_trials(deepcopy=False))
+    return [NextStep("retry", {"study": result.name, "failed": True}, "try failed trials again")] * worth
+
+
+def winner_steps(study: str) -> list[NextStep]:
+    """How a study's winner comes to be trained."""
+    return [
+        NextStep("export", {"study": study, "output": "best.yaml"}, "take the winner"),
+        NextStep("train", {"file": "best.yaml"}, "train it"),
+    ]
+
+
+def confirmation_changes(result: StudyResult) -> dict[str, Any] | None:
+    """What the same search again needs, so that its winner is confirmed; None where it would not be.
+
+    That is a search which was not asked to confirm, or whose budget left no room for it.
+    """
+    own = searched(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    others = any("baseline" not in trial.user_attrs for trial in own)
+    if result.stopped or not others or not ConfirmationSize.asked(result.spec).top:
+        return None
+    more = more_time(result) | _more_samples(result)
+    return more | {"confirm": True} if more or result.spec.confirm.top is None else None
+
+
+def extension(result: StudyResult) -> dict[str, Any]:
+    """The changes with which a search that is over goes on: a further target, or twice of each budget."""
     budget, trials = result.spec.budget, result.study.get_trials(deepcopy=False)
     if at_target(result.spec, trials) is not None:
-        return ["--target", "VALUE"]
-    found = []
+        return {"target": None}
+    changes: dict[str, Any] = {}
     if budget.trials is not None:
-        found += ["--trials", str(_doubled(budget.trials, len(searched(trials))))]
-    found += more_time(result)
+        changes["trials"] = _doubled(budget.trials, len(searched(trials)))
+    changes |= more_time(result)
     if budget.samples is not None:
-        found += ["--samples", str(_doubled(budget.samples, consumed_in(result)))]
-    return found
+        changes["samples"] = _doubled(budget.samples, consumed_in(result))
+    return changes
 
 
-def more_time(result: StudyResult) -> list[str]:
-    """The option that gives a search twice its time; none where that has no limit."""
+def more_time(result: StudyResult) -> dict[str, str]:
+    """The change that gives a search twice its time; none where that has no limit."""
     time = result.spec.budget.time
-    return [] if time is None else ["--time", option(_doubled(time, elapsed_in(result)))]
+    return {} if time is None else {"time": option(_doubled(time, elapsed_in(result)))}
 
 
-def more_samples(result: StudyResult) -> list[str]:
-    """The option that gives a search the samples to confirm its winner; none where it has them."""
+def _more_samples(result: StudyResult) -> dict[str, int]:
+    """The change that gives a search the samples to confirm its winner; none where it has them."""
     spec, asked = result.spec, ConfirmationSize.asked(result.spec)
     samples, last = spec.budget.samples, spec.early_stopping.max
     if samples is None or last is None or not asked.top:
-        return []
+        return {}
     needed = max(asked.needs(spec), consumed_in(result) + asked.trainings(spec) * last)
-    return ["--samples", str(needed)] if needed > samples else []
+    return {"samples": needed} if needed > samples else {}
+
+
+def exhausted(result: StudyResult) -> bool:
+    """Whether every configuration of its space has been tried."""
+    own = searched(result.study.get_trials(deepcopy=False))
+    return UntriedConfigs(result.spec).exhausted(tried(own))
 
 
 def consumed_in(result: StudyResult) -> int:

@@ -14,6 +14,7 @@ from ...spaces import Choice, End, Limits, Range, Spec, describe, is_ordered, li
 from ..sampling.unit_cube import UnitAxis, UnitCube
 from ..scheduling.observed import compared
 from ..trials.configuration import config_of, has_config
+from ..values import Value
 from .study import StudyResult
 
 FEWEST = 10  # trials that compare, of those that have the parameter
@@ -39,7 +40,7 @@ class NarrowRange:
 
 
 @dataclass(frozen=True)
-class NarrowRanges:
+class NarrowRanges(Value):
     """What a study says about the ends of its ranges."""
 
     study: str
@@ -49,7 +50,7 @@ class NarrowRanges:
     found: list[NarrowRange]
 
 
-def edges_of(result: StudyResult) -> NarrowRanges:
+def narrow_ranges(result: StudyResult) -> NarrowRanges:
     """Where the best values of a study press against an end."""
     spec = result.spec
     sign = 1 if spec.goal == "minimize" else -1

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...spaces import Choice, Derived, Parameter, Range, describe
-from ...storage.files import trial_folder
 from ...storage.locks import driver_running
 from ...storage.states import EVENTS, state_of
 from ...storage.studies import PAUSED, trial_of
-from ..sampling.tried import UntriedConfigs, tried
 from ..scheduling import brackets_of
 from ..scheduling.standings import bracket_of, rung_results, stopping_in_words
 from ..trials.advice import advice_after
 from ..trials.selection import searched
+from ..values import NextStep, Value
 from .importance import Importance, importances_of
-from .next_steps import consumed_in, elapsed_in, extension, is_over
-from .ranges import NarrowRange, edges_of
+from .next_steps import consumed_in, elapsed_in, exhausted, is_over, steps_of_search, steps_of_study
+from .ranges import NarrowRange, narrow_ranges
 from .sentences import against, audit_of, confirmation
 from .study import StudyResult
 from .trials import Ending, TrialRow, endings, trial_row
@@ -35,7 +35,7 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class TrialReport:
+class TrialReport(Value):
     """A trial by itself."""
 
     study: str
@@ -54,6 +54,12 @@ class TrialReport:
     advice: list[str]  # the guides', after this trial, what helps most first
     folder: Path
     files: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The study and the trial's row first."""
+        content: dict[str, Any] = super().to_json()
+        row: dict[str, Any] = content.pop("row")
+        return {"study": content.pop("study")} | row | content
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class StudyReport:
+class StudyReport(Value):
     """A study as a whole."""
 
     name: str
@@ -96,7 +102,6 @@ class StudyReport:
     seconds: Spent
     consumed: Spent  # in the study's resource
     exhausted: bool  # every configuration of the space has been tried
-    extension: list[str]  # the options with which it goes on, where it is over
     without_stopping: int | None  # what its ended trials would have consumed
     best: TrialRow | None
     baseline: TrialRow | None
@@ -105,6 +110,7 @@ class StudyReport:
     audit: list[str]  # what early stopping loses
     importance: str | None  # how far to trust the importances, in words
     endings: list[Ending]
+    next_steps: list[NextStep]
 
 
 def study_report(result: StudyResult) -> StudyReport:
@@ -114,8 +120,17 @@ def study_report(result: StudyResult) -> StudyReport:
     ended = sum(t.state.is_finished() for t in searched(trials))
     last = spec.early_stopping.max
     importances, trust = importances_of(result)
-    edges = {edge.name: edge for edge in edges_of(result).found}
+    edges = {edge.name: edge for edge in narrow_ranges(result).found}
     budget, elapsed = spec.budget, elapsed_in(result)
+    searching = driver_running(result.workspace, result.folder_name)
+    paused = bool(result.study.user_attrs.get(PAUSED))
+    ended_early = endings(spec, trials)
+    complete = exhausted(result)
+    if searching is not None:
+        steps = steps_of_search(result.name, paused=paused)
+    else:
+        over = is_over(spec, trials, elapsed)
+        steps = steps_of_study(result, ended_early, over=over, complete=complete)
     return StudyReport(
         name=result.name,
         objective=spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command),
@@ -125,8 +140,8 @@ def study_report(result: StudyResult) -> StudyReport:
         early_stopping=stopping_in_words(spec),
         resource=spec.resource,
         backend=result.provenance.get("backend", "optuna"),
-        searching=driver_running(result.storage, result.runs, result.folder_name),
-        paused=bool(result.study.user_attrs.get(PAUSED)),
+        searching=searching,
+        paused=paused,
         parameters=[
             ParameterReport(name, describe(parameter), edges.get(name), importances.get(name))
             for name, parameter in spec.parameters.items()
@@ -137,8 +152,7 @@ def study_report(result: StudyResult) -> StudyReport:
         trials=Spent(ended, budget.trials),
         seconds=Spent(elapsed, budget.time),
         consumed=Spent(consumed_in(result), budget.samples),
-        exhausted=UntriedConfigs(spec).exhausted(tried(searched(trials))),
-        extension=extension(result) if is_over(spec, trials, elapsed) else [],
+        exhausted=complete,
         without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),
         best=None if best is None else trial_row(spec, best),
         baseline=None if baseline is None else trial_row(spec, baseline),
@@ -146,7 +160,8 @@ def study_report(result: StudyResult) -> StudyReport:
         confirmation=confirmation(result),
         audit=audit_of(result),
         importance=trust,
-        endings=endings(spec, trials),
+        endings=ended_early,
+        next_steps=steps,
     )
 
 
@@ -155,7 +170,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
     spec, trial = result.spec, trial_of(result.study, number)
     brackets = brackets_of(spec)
     bracket = bracket_of(result.study, spec, trial) if brackets else None
-    folder = trial_folder(result.runs, result.folder_name, number)
+    folder = result.trial_folder(number)
     return TrialReport(
         study=result.name,
         metric=spec.metric,

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 from ...storage.states import confirms
-from ..trials.selection import unusable
+from ..trials.selection import searched, unusable
 from .audit import Audited
 from .confirmation import Confirmed
+from .next_steps import exhausted
 from .study import StudyResult
 
 
@@ -47,6 +48,17 @@ def confirmation(result: StudyResult) -> list[str]:
     if later is not None:
         lines.append(f"trial {later.number} has {later.value:.6g}, which was not confirmed")
     return lines + out
+
+
+def finished(result: StudyResult) -> str:
+    """That a search had nothing left to do, and why."""
+    own = searched(result.study.get_trials(deepcopy=False))
+    if result.stop_reason is None and exhausted(result):
+        return f'the study "{result.name}" is finished: every configuration of its space has been tried'
+    spent = result.stop_reason or f"all {len(own)} trials have run"
+    waiting = sum(trial.state == TrialState.WAITING for trial in own)
+    wait = f". {waiting} trial{'s wait' if waiting > 1 else ' waits'} to go on" if waiting else ""
+    return f'the study "{result.name}" is finished: {spent}{wait}'
 
 
 def _failures(errors: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,12 @@ from optuna.trial import FrozenTrial
 
 from ...spaces import SpaceError, Spec
 from ...storage import StorageError, files, studies
+from ...storage.workspace import Workspace
 from ..errors import SearchError
 from ..scheduling.pruners import make_pruner
 from ..trials.configuration import config_of, has_config
 from ..trials.selection import best_of
+from ..values import plain
 from .audit import Audited, audit_outcome
 from .confirmation import Confirmed, confirmation_outcome, overlooked
 
@@ -43,12 +45,18 @@ class StudyResult:
     name: str
     study: optuna.Study
     spec: Spec
-    storage: str = field(repr=False)  # the database's URL, which may hold a password
-    runs: Path  # where the studies of this database keep their files
+    workspace: Workspace  # its database, and the folder of its files
     ran: int = 0  # trials that ended in the search that returned this; 0 where it was only opened
     stop_reason: str | None = None  # why that search ended before its trials were all asked, if it did
     stopped: bool = False  # by somebody, before its budget was spent: the same search again goes on
     interrupted: bool = False  # by a signal
+
+    def to_json(self) -> dict[str, Any]:
+        """Its winner and how its search ended, as plain data."""
+        best = None if self.best_trial is None else asdict(self.best)
+        ended = {"ran": self.ran, "stop_reason": self.stop_reason, "stopped": self.stopped}
+        about = {"study": self.name, "metric": self.spec.metric, "goal": self.spec.goal, "best": best}
+        return plain(about | ended | {"interrupted": self.interrupted})  # type: ignore[no-any-return]
 
     @property
     def best(self) -> Best:
@@ -57,13 +65,17 @@ class StudyResult:
         if trial is None:
             raise SearchError(f'no trial of "{self.name}" has run to its end yet, so there is no winner')
         assert trial.value is not None
-        folder = files.trial_folder(self.runs, self.folder_name, trial.number)
+        folder = self.trial_folder(trial.number)
         return Best(trial.number, trial.value, config_of(self.spec, trial), folder, self.confirmed)
 
     @property
     def folder_name(self) -> str:
         """The name of the study's folder under `runs`."""
         return studies.folder_in(self.study.user_attrs, self.spec.name)
+
+    def trial_folder(self, number: int) -> Path:
+        """The folder of a trial: its configuration, reports, output and checkpoint."""
+        return files.trial_folder(self.workspace.runs, self.folder_name, number)
 
     @property
     def best_trial(self) -> FrozenTrial | None:
@@ -137,14 +149,13 @@ class StudyResult:
         return self.study.get_trials(deepcopy=False)
 
 
-def open_study(name: str, *, storage: str | None = None, runs: str | Path | None = None) -> StudyResult:
+def load_result(workspace: Workspace, name: str) -> StudyResult:
     """A study that was searched before. Raises `StorageError` where there is none of that name."""
-    found = studies.find_study(name, storage=storage, runs=runs)
-    study = found.study
+    study = studies.find_study(workspace, name).study
     spec = stored_spec(name, study.user_attrs[studies.SPEC])
     study.pruner = make_pruner(spec)  # Optuna stores none, and only this one knows the brackets
     study.study_name = spec.name  # the one it was born with, by which the pruner gives out brackets
-    return StudyResult(name, study, spec, found.url, found.runs)
+    return StudyResult(name, study, spec, workspace)
 
 
 def stored_spec(name: str, stored: dict[str, Any]) -> Spec:

@@ -15,13 +15,14 @@ from ...storage.states import confirms, seconds_of, state_of, trained_to
 from ..engine.lifecycle import OWN_ATTRS
 from ..scheduling import brackets_of
 from ..trials.configuration import config_of
+from ..values import Value
 from .study import StudyResult
 
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
 
 
 @dataclass(frozen=True)
-class TrialRow:
+class TrialRow(Value):
     """A trial in a list."""
 
     number: int

@@ -21,6 +21,7 @@ from ..scheduling import Waiting, promotes
 from ..scheduling.standings import FIXED, SUGGESTED, RungResult, rung_results
 from ..scheduling.study_promotion import promotion_of
 from ..trials.selection import searched
+from ..values import Value
 from .study import StudyResult
 
 # What Optuna's samplers count before they trust their models.
@@ -28,7 +29,7 @@ COUNTED = {"tpe": (TrialState.COMPLETE, TrialState.PRUNED), "gp": (TrialState.CO
 
 
 @dataclass(frozen=True)
-class TrialHistory:
+class TrialHistory(Value):
     """The life of a trial, in lines; none where there is nothing to tell."""
 
     study: str
@@ -42,7 +43,7 @@ class TrialHistory:
     end: str | None  # why it ended
 
 
-def story_of(result: StudyResult, number: int) -> TrialHistory:
+def history_of(result: StudyResult, number: int) -> TrialHistory:
     """Why a trial is what it is. Raises `StorageError` where there is none of that number."""
     spec, trials = result.spec, result.study.get_trials(deepcopy=False)
     trial = trial_of(result.study, number)
@@ -139,7 +140,7 @@ def _waits(result: StudyResult, trials: Sequence[FrozenTrial], trial: FrozenTria
         lines = [f"for a worker that is free{at}"]
     else:
         return []
-    if driver_running(result.storage, result.runs, result.folder_name) is None:
+    if driver_running(result.workspace, result.folder_name) is None:
         lines.append("no search runs now: the command of this one goes on with it, where its budget allows")
     return lines
 

@@ -34,6 +34,7 @@ from optuna.storages import BaseStorage, RDBStorage
 from ...storage.database import open_storage
 from ...storage.files import RunsArtifactStore
 from ...storage.in_memory import REVIVED
+from ...storage.workspace import Workspace
 from ..errors import SearchError
 
 if TYPE_CHECKING:
@@ -49,15 +50,14 @@ SHOWN = re.compile(r"(image|video|audio)/(?!.*xml)[\w.+-]+", re.IGNORECASE)
 
 
 def serve(
-    url: str,
+    workspace: Workspace,
     *,
-    runs: Path,
     host: str = "127.0.0.1",
     port: int = 8080,
     write: bool = False,
     announce: Callable[[str], None],
 ) -> None:
-    """Serve the studies of the database at `url` until Ctrl-C or SIGTERM, then return.
+    """Serve the studies of a workspace until Ctrl-C or SIGTERM, then return.
 
     Port 0 takes any free one; `announce` is told the address once the server listens there.
     Raises `StorageError` where there is no such database, `SearchError` where the address cannot be had.
@@ -66,10 +66,12 @@ def serve(
         if threading.current_thread() is threading.main_thread():  # no other may handle signals
             before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
             ending.callback(signal.signal, signal.SIGTERM, before)
-        storage = open_storage(url)
+        storage = open_storage(workspace.url)
         ending.callback(storage.engine.dispose)
         server = ending.enter_context(_listen(host, port))
-        server.set_app(application(storage, runs=runs, host=host, port=server.server_port, write=write))
+        server.set_app(
+            application(storage, runs=workspace.runs, host=host, port=server.server_port, write=write)
+        )
         shown = "localhost" if host in ANY_ADDRESS else _in_url(host)
         rights = "changes allowed" if write else "read-only; --write allows changes"
         announce(f"optuna-dashboard at http://{shown}:{server.server_port} ({rights}; Ctrl-C ends it)")

@@ -12,16 +12,12 @@ from ..trials.document import load_document
 from .run import CONFIG, SUMMARY
 
 if TYPE_CHECKING:
+    from ...storage.workspace import Workspace
     from ..results.study import StudyResult
 
 
 def find_model(
-    run: str,
-    *,
-    trial: int | None = None,
-    checkpoints: bool = False,
-    storage: str | None = None,
-    runs: str | Path | None = None,
+    workspace: Workspace, run: str, *, trial: int | None = None, checkpoints: bool = False
 ) -> Path:
     """The file that holds the model of `run`; with `checkpoints` the folder of its checkpoints.
 
@@ -35,10 +31,10 @@ def find_model(
         return path
     if trial is None and path.is_dir() and (path / CONFIG).is_file():
         return _checkpoints_of_training(path) if checkpoints else _of_training(path)
-    from ..results.study import open_study
+    from ..results.study import load_result
 
     try:
-        study = open_study(run, storage=storage, runs=runs)
+        study = load_result(workspace, run)
     except StorageError as error:
         if trial is not None:
             raise
@@ -73,14 +69,14 @@ def _of_training(folder: Path) -> Path:
 
 def _of_trial(study: StudyResult, number: int | None) -> Path:
     from ...objectives.generate import model_file
-    from ...storage.files import CHECKPOINT, trial_folder
+    from ...storage.files import CHECKPOINT
     from ...storage.studies import trial_of
 
     spec = study.spec
     name = f'the study "{study.name}"'
     _check(name, spec.objective_words)
     number = study.best.number if number is None else trial_of(study.study, number).number
-    found = model_file(trial_folder(study.runs, study.folder_name, number) / CHECKPOINT)
+    found = model_file(study.trial_folder(number) / CHECKPOINT)
     if found is None:
         raise UsageError(
             f"{name}: trial {number} has no checkpoint here "

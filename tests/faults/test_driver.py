@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial
 from hpsearch.search import open_study
 from hpsearch.storage.locks import driver_running
 from hpsearch.storage.studies import ELAPSED
+from hpsearch.storage.workspace import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +77,7 @@ def test_a_killed_driver_leaves_no_process_and_no_running_trial(bench: Any, comm
     process.wait()
     search.wait_for(lambda: bench.states() == ["WAITING", "WAITING"])
     search.wait_for(lambda: not of_the_search(bench.folder))
-    assert driver_running(bench.url, bench.folder / "runs", "study") is None
+    assert driver_running(Workspace(bench.url, bench.folder / "runs"), "study") is None
     assert not list(bench.folder.glob(".*.pid"))
     goes_on(bench, search)
 

@@ -31,6 +31,7 @@ from hpsearch.storage.files import (
     write,
 )
 from hpsearch.storage.locks import driver_running
+from hpsearch.storage.workspace import Workspace
 from hpsearch.trainer.anew import write_anew
 
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
@@ -141,8 +142,8 @@ def test_a_pipe_in_place_of_a_drivers_number_is_not_waited_for(tmp_path: Path, o
     url = f"sqlite:///{tmp_path}/x.db"
     from hpsearch.storage.locks import _lock_file, _owner_file
 
-    put("pipe", _owner_file(_lock_file(url, tmp_path / "runs", "s")), others)
-    assert driver_running(url, tmp_path / "runs", "s") is None
+    put("pipe", _owner_file(_lock_file(Workspace(url, tmp_path / "runs"), "s")), others)
+    assert driver_running(Workspace(url, tmp_path / "runs"), "s") is None
 
 
 def test_a_link_to_nothing_is_no_free_name_for_output(tmp_path: Path, others: Path) -> None:

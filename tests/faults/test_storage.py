@@ -26,6 +26,7 @@ from hpsearch.search.errors import SearchError
 from hpsearch.storage import StorageError, connection, database, studies
 from hpsearch.storage.backup import backup
 from hpsearch.storage.files import trial_folder
+from hpsearch.storage.workspace import Workspace
 
 OBJECTIVES = Path(__file__).with_name("objectives.py")
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
@@ -387,7 +388,7 @@ def test_a_new_study_takes_nothing_from_the_files_of_another(bench: Any) -> None
     through_the_dashboard(bench.url, "/api/studies/1/rename", {"study_name": "other"})
     bench.search(space(bench, search={"sampler": "random", "seed": 3}))
     opened = database.open_storage(bench.url)
-    claim = studies.claim_on(opened, "other", bench.folder / "runs", file_of(bench))
+    claim = studies.claim_on(opened, "other", Workspace(bench.url, bench.folder / "runs"))
     studies.delete_study(opened, "other", claim)
     assert sorted(path.name for path in (bench.folder / "runs").iterdir()) == ["study", "study-3"]
 

@@ -18,8 +18,14 @@ from hpsearch.storage.claims import Claim, claim_new
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CLAIM
 from hpsearch.storage.studies import FOLDER, ID, SPEC, claim_of, open_live
+from hpsearch.storage.workspace import Workspace
 
 SPEC_OF = {"name": "lora", "metric": "val_loss"}
+
+
+def at(runs: Path) -> Workspace:
+    """One of a server's database, whose studies keep their files there."""
+    return Workspace("postgresql://h/d", runs)
 
 
 @contextmanager
@@ -31,7 +37,7 @@ def opened(file: Path) -> Iterator[optuna.storages.RDBStorage]:
 
 def search(file: Path, name: str = "lora", *, trials: int = 1) -> str:
     """What a search does with the folders of its studies: the name of its own, with files of trials."""
-    with opened(file) as storage, claim_of(storage, name, file.parent / "runs", file) as claim:
+    with opened(file) as storage, claim_of(storage, name, Workspace.at(str(file))) as claim:
         assert claim.take()
         attrs = {FOLDER: claim.kept, ID: claim.study, SPEC: SPEC_OF | {"name": name}}
         with closing(open_live(storage, name, goal="minimize", attrs=attrs)) as live:
@@ -54,16 +60,16 @@ def forget(file: Path, *keys: str) -> None:
 
 
 def test_of_two_that_begin_together_each_has_a_folder(tmp_path: Path) -> None:
-    with claim_new(tmp_path, "s", None) as one, claim_new(tmp_path, "s", None) as other:
+    with claim_new(at(tmp_path), "s") as one, claim_new(at(tmp_path), "s") as other:
         assert (one.kept, other.kept) == ("s", "s-2")
     assert list(tmp_path.iterdir()) == [], "neither has trials"
 
 
 def test_a_folder_without_trials_is_free_when_its_search_was_killed(tmp_path: Path) -> None:
-    with claim_new(tmp_path, "s", None) as killed:
+    with claim_new(at(tmp_path), "s") as killed:
         shutil.copytree(killed.folder, tmp_path / "left")
     assert (tmp_path / "left" / CLAIM).read_text() == f"{killed.study}\n\n"
-    with claim_new(tmp_path, "left", None) as claim:
+    with claim_new(at(tmp_path), "left") as claim:
         assert claim.kept == "left"
 
 
@@ -71,7 +77,7 @@ def test_a_claim_that_is_let_go_while_another_waits_for_it_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other has opened a file that has no name any more when it gets the lock."""
-    first = claim_new(tmp_path, "s", None)
+    first = claim_new(at(tmp_path), "s")
     flock = fcntl.flock
 
     def lock_late(descriptor: int, how: int) -> None:
@@ -80,9 +86,9 @@ def test_a_claim_that_is_let_go_while_another_waits_for_it_is_made_anew(
         flock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", lock_late)
-    with claim_new(tmp_path, "s", None) as second:
+    with claim_new(at(tmp_path), "s") as second:
         assert (second.folder / CLAIM).read_text().startswith(second.study)
-        with claim_new(tmp_path, "s", None) as third:
+        with claim_new(at(tmp_path), "s") as third:
             assert third.kept == "s-2", "the lock is one of the file that others find"
 
 
@@ -153,11 +159,11 @@ def test_optunas_copy_has_its_files_in_another_folder(tmp_path: Path) -> None:
 
 
 def test_two_that_begin_one_study_together_do_not_share_it(tmp_path: Path) -> None:
-    file, runs = tmp_path / "a.db", tmp_path / "runs"
+    file = tmp_path / "a.db"
     with (
         opened(file) as storage,
-        claim_of(storage, "lora", runs, file) as one,
-        claim_of(storage, "lora", runs, file) as other,
+        claim_of(storage, "lora", Workspace.at(str(file))) as one,
+        claim_of(storage, "lora", Workspace.at(str(file))) as other,
     ):
         first, second = ({FOLDER: c.kept, ID: c.study, SPEC: SPEC_OF} for c in (one, other))
         open_live(storage, "lora", goal="minimize", attrs=first).close()
@@ -182,7 +188,7 @@ def test_deleting_a_study_deletes_no_folder_of_another(tmp_path: Path, owned: bo
     if not owned:
         (runs / "lora" / CLAIM).write_text("another\n../../b.db\n")
     with opened(file) as storage:
-        studies.delete_study(storage, "lora", studies.claim_on(storage, "lora", runs, file))
+        studies.delete_study(storage, "lora", studies.claim_on(storage, "lora", Workspace.at(str(file))))
     assert (runs / "lora").exists() != owned
 
 
@@ -191,7 +197,7 @@ def test_a_claim_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "s" / CLAIM).symlink_to(tmp_path / "precious")
     with pytest.raises(StorageError, match=r"cannot write .*/s/\.study"):
-        Claim(tmp_path, "s", "id", None).take()
+        Claim(at(tmp_path), "s", "id").take()
     assert (tmp_path / "precious").read_text() == "precious"
 
 
@@ -199,5 +205,5 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     with pytest.raises(StorageError, match=r"cannot write .*/runs/s/\.study: Not a directory"):
-        claim_new(tmp_path / "runs", "s", None)
+        claim_new(at(tmp_path / "runs"), "s")
     assert before == (len(os.listdir("/proc/self/fd")) if before else 0)

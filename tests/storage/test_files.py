@@ -27,11 +27,11 @@ from hpsearch.storage.files import (
     is_of_a_checkpoint,
     passing_folder,
     remove_folder,
-    runs_folder,
     study_folder,
     trial_folder,
 )
 from hpsearch.storage.locks import driver_lock
+from hpsearch.storage.workspace import Workspace
 
 # Any text: the loader refuses many of these names, other programs' studies may have them.
 ODD = st.sampled_from(
@@ -112,10 +112,10 @@ def test_the_files_stand_beside_the_database_unless_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert runs_folder("sqlite:////a/b.db") == Path("/a/runs")
-    assert runs_folder("sqlite:///b.db") == tmp_path / "runs"
-    assert runs_folder("postgresql://h/d") == tmp_path / "runs"
-    assert runs_folder("sqlite:////a/b.db", "here") == tmp_path / "here"
+    assert Workspace.at("sqlite:////a/b.db").runs == Path("/a/runs")
+    assert Workspace.at("sqlite:///b.db").runs == tmp_path / "runs"
+    assert Workspace.at("postgresql://h/d").runs == tmp_path / "runs"
+    assert Workspace.at("sqlite:////a/b.db", "here").runs == tmp_path / "here"
 
 
 def test_a_dropped_checkpoint_leaves_the_rest(tmp_path: Path) -> None:
@@ -148,7 +148,8 @@ HOLDER = """\
 import sys, time
 from pathlib import Path
 from hpsearch.storage.locks import driver_lock
-with driver_lock(sys.argv[1], Path(sys.argv[2]), "study"):
+from hpsearch.storage.workspace import Workspace
+with driver_lock(Workspace(sys.argv[1], Path(sys.argv[2])), "study"):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -167,22 +168,22 @@ def test_the_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
             for same in (url, f"sqlite:///{tmp_path / 'link.db'}"):
                 with (
                     pytest.raises(StorageError, match=rf"\(process {holder.pid}\) is running .*study"),
-                    driver_lock(same, runs, "study"),
+                    driver_lock(Workspace(same, runs), "study"),
                 ):
                     pass
-            with driver_lock(url, runs, "another study"):
+            with driver_lock(Workspace(url, runs), "another study"):
                 pass
         finally:
             os.kill(holder.pid, signal.SIGKILL)
             holder.wait()
-    with driver_lock(url, runs, "study"):
+    with driver_lock(Workspace(url, runs), "study"):
         pass
 
 
 def test_a_lock_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
     with pytest.raises(StorageError, match="cannot lock the study"):
-        driver_lock("postgresql://h/d", tmp_path / "runs", "study").__enter__()
+        driver_lock(Workspace("postgresql://h/d", tmp_path / "runs"), "study").__enter__()
 
 
 def test_artifacts_are_the_files_of_trials_and_nothing_else(tmp_path: Path) -> None:
@@ -262,10 +263,10 @@ def test_an_interrupt_that_comes_while_a_folder_is_made_leaves_none(
 def test_the_number_of_a_driver_is_written_through_no_link(tmp_path: Path) -> None:
     url, mine = f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "mine"
     mine.write_text("mine")
-    with driver_lock(url, tmp_path, "study"):
+    with driver_lock(Workspace(url, tmp_path), "study"):
         [number] = tmp_path.glob(".*.pid")
     assert not number.exists()
     number.symlink_to(mine)
-    with driver_lock(url, tmp_path, "study"):
+    with driver_lock(Workspace(url, tmp_path), "study"):
         assert number.read_text() == str(os.getpid()) and not number.is_symlink()
     assert mine.read_text() == "mine" and not number.exists()

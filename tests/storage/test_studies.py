@@ -25,6 +25,7 @@ from hpsearch.storage.studies import (
     sharing_folder,
     summaries,
 )
+from hpsearch.storage.workspace import Workspace
 
 SPEC_OF = {"name": "lora", "metric": "val_loss", "budget": {"trials": 40}}
 
@@ -124,7 +125,7 @@ def test_deleting_takes_the_files_only_where_asked(
     for name in ("a", "b"):
         optuna.create_study(study_name=name, storage=storage)
         study_folder(tmp_path, name).mkdir()
-        claim = claim_on(storage, name, tmp_path, None)
+        claim = claim_on(storage, name, Workspace("postgresql://h/d", tmp_path))
         delete_study(storage, name, claim if name == "a" else None)
     assert not study_folder(tmp_path, "a").exists()
     assert study_folder(tmp_path, "b").exists()

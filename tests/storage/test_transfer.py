@@ -23,7 +23,8 @@ from hpsearch.storage.files import CLAIM, study_folder
 from hpsearch.storage.locks import driver_lock
 from hpsearch.storage.rows import _deletions, study_tables
 from hpsearch.storage.studies import FOLDER, ID, SPEC
-from hpsearch.storage.transfer import Home, transfer
+from hpsearch.storage.transfer import transfer
+from hpsearch.storage.workspace import Workspace
 
 STATES = [*TrialState]
 SPACE = {
@@ -124,8 +125,8 @@ def target(tmp_path: Path) -> Path:
     return tmp_path / "b" / "b.db"
 
 
-def home(file: Path) -> Home:
-    return Home(f"sqlite:///{file}", file.parent / "runs")
+def home(file: Path) -> Workspace:
+    return Workspace(f"sqlite:///{file}", file.parent / "runs")
 
 
 def copy(name: str, source: Path, target: Path) -> Any:
@@ -402,8 +403,8 @@ def test_the_same_database_is_refused(source: Path, tmp_path: Path, by: str) -> 
 
 
 def test_a_server_is_the_same_whatever_drives_it_and_shows_no_password() -> None:
-    one = Home("postgresql+psycopg://me:secret@server/searches", Path("runs"))
-    other = Home("postgresql+asyncpg://you:secret@server/searches", Path("runs"))
+    one = Workspace("postgresql+psycopg://me:secret@server/searches", Path("runs"))
+    other = Workspace("postgresql+asyncpg://you:secret@server/searches", Path("runs"))
     with pytest.raises(StorageError, match="is the database that the study is in") as caught:
         transfer("lora", one, other)
     assert "secret" not in str(caught.value)
@@ -411,13 +412,13 @@ def test_a_server_is_the_same_whatever_drives_it_and_shows_no_password() -> None
 
 def test_a_study_that_is_searched_is_refused(source: Path, target: Path) -> None:
     with (
-        driver_lock(home(source).url, home(source).runs, "lora"),
+        driver_lock(home(source), "lora"),
         pytest.raises(StorageError, match="is running the study"),
     ):
         copy("lora", source, target)
     assert not target.exists()
     copy("two", source, target)
-    with driver_lock(home(source).url, home(source).runs, "lora"):
+    with driver_lock(home(source), "lora"):
         pass  # let go after a copy, and after a refused one
 
 

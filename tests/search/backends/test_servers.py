@@ -88,7 +88,7 @@ def test_a_search_waits_for_a_server_that_is_restarted_and_loses_nothing(
         assert list(trial.intermediate_values) == list(range(1, 10))
         assert trial.value == noted[0]["x"] == trial.params["x"]
     assert len(watcher.ended) == 8
-    assert result.storage == bench.url and not SECRET.search(repr(result).encode())
+    assert result.workspace.url == bench.url and not SECRET.search(repr(result).encode())
     if seconds:
         waited = [said for said in watcher.said if "the database cannot be used now" in said]
         assert len(waited) >= 2 and "nothing is lost, trying again" in waited[1]

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search.cli.common import auditing, confirming, given
+from hpsearch.search.cli.common import given
+from hpsearch.search.operations.changes import audit_change, confirmation_change
 
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
 SECONDS = {"broken": "60", "silent": "2", "starts": "20", "diverges": "60"}  # of the measurement, at most
@@ -229,6 +230,6 @@ def test_options_ask_for_a_confirmation_and_an_audit(
     make_spec: Any, top: int | None, audit: float | None, asked: bool | None, changed: tuple[Any, Any]
 ) -> None:
     spec = make_spec(early_stopping=SPACE["early_stopping"], confirm={"top": top, "seeds": 2}, audit=audit)
-    spec = spec.override(**given(confirm=confirming(spec, asked), audit=auditing(spec, asked)))
+    spec = spec.override(**given(confirm=confirmation_change(spec, asked), audit=audit_change(spec, asked)))
     assert (spec.confirm.top, spec.audit) == changed
     assert spec.confirm.seeds == 2

@@ -23,10 +23,12 @@ from hpsearch.search.cli import screens
 from hpsearch.search.cli.app import app
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.errors import SearchError, UsageError
+from hpsearch.search.operations import show as operations
 from hpsearch.search.results.report import study_report
 from hpsearch.search.results.trials import trial_rows
 from hpsearch.spaces import loads
 from hpsearch.storage import StorageError, files, locks, studies
+from hpsearch.storage.workspace import Workspace
 
 COMMAND = [sys.executable, "-c", "from hpsearch.search.cli import main; main()"]
 OBJECTIVE = """
@@ -276,8 +278,8 @@ def test_a_pipe_gets_every_parameter_unwrapped_and_plain(database: Path) -> None
 def test_a_narrow_terminal_leaves_out_whole_parameters(
     database: Path, width: int, left_out: list[str]
 ) -> None:
-    rows = trial_rows(open_study("curves", storage=str(database)))
-    table, missing = screens.trials_table(rows, "val_loss", "steps", ["x", "layers"], width)
+    rows = operations.trials(workspace=Workspace.at(str(database)), study="curves")
+    table, missing = screens.trials_table(rows, width)
     assert missing == left_out
     assert len(table.columns) == 8 - len(left_out)
 
@@ -381,7 +383,7 @@ def test_stop_asks_the_driver(copied: Path, monkeypatch: pytest.MonkeyPatch) -> 
     url, runs = f"sqlite:///{copied}", copied.parent / "runs"
     assert 'no search of "curves" is running' in call(copied, "stop", "curves").stderr
     monkeypatch.setattr(studies, "ANSWER_SECONDS", 0.2)
-    with locks.driver_lock(url, runs, "curves"):
+    with locks.driver_lock(Workspace(url, runs), "curves"):
         with pytest.raises(
             SearchError, match=rf"process {os.getpid()} searches the study but does not answer"
         ):
@@ -418,10 +420,10 @@ def test_a_trial_that_ended_by_itself_was_not_killed(
 
 def test_a_killed_driver_is_not_running(copied: Path) -> None:
     url, runs = f"sqlite:///{copied}", copied.parent / "runs"
-    with locks.driver_lock(url, runs, "curves"):
+    with locks.driver_lock(Workspace(url, runs), "curves"):
         (note,) = copied.parent.glob(".*.pid")
     note.write_text(str(os.getpid()))  # as a driver leaves it that is killed
-    assert locks.driver_running(url, runs, "curves") is None
+    assert locks.driver_running(Workspace(url, runs), "curves") is None
 
 
 def test_delete_asks_first_and_takes_the_files_along(copied: Path) -> None:
@@ -458,7 +460,7 @@ def test_files_of_a_copied_study_go_with_the_last_that_has_them(copied: Path) ->
 
 def test_delete_is_refused_while_a_driver_runs(copied: Path) -> None:
     with (
-        locks.driver_lock(f"sqlite:///{copied}", copied.parent / "runs", "curves"),
+        locks.driver_lock(Workspace(f"sqlite:///{copied}", copied.parent / "runs"), "curves"),
         pytest.raises(StorageError, match=r"end it \(hpsearch stop\)"),
     ):
         call(copied, "delete", "curves", "--yes")

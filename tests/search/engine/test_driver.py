@@ -19,9 +19,10 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial
 
+from hpsearch.search import open_study
+from hpsearch.search.cli.commands import words_of
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.run import _conclude, _finished
-from hpsearch.search.cli.screens import next_steps
 from hpsearch.search.engine import clock, lifecycle
 from hpsearch.search.engine.confirmation import chosen, missing
 from hpsearch.search.engine.confirmation_size import ConfirmationSize
@@ -33,7 +34,7 @@ from hpsearch.search.errors import SearchError
 from hpsearch.search.results.confirmation import confirmation_outcome, overlooked
 from hpsearch.search.results.report import study_report
 from hpsearch.search.results.sentences import confirmation
-from hpsearch.search.results.study import open_study
+from hpsearch.search.results.study import StudyResult
 from hpsearch.search.sampling.view import study_for_samplers
 from hpsearch.search.scheduling import expected_cost
 from hpsearch.search.scheduling.pruners import make_pruner
@@ -579,7 +580,7 @@ def test_what_another_program_puts_up_wrongly_fails_with_the_reason_and_the_sear
     result = open_study("study", storage=str(table.file), runs=table.runs)
     console = PlainConsole(record=True, width=200)
     _conclude(console, dataclasses.replace(result, ran=2), ())
-    console.print(*next_steps(study_report(result), ()))
+    console.print(*(step.operation for step in study_report(result).next_steps))
     assert "1 trial failed (0): cannot begin" in (told := console.export_text())
     assert "hpsearch retry" not in told, "nor is that advised"
 
@@ -1263,6 +1264,13 @@ def test_a_budget_of_samples_that_is_extended_has_the_rest_for_its_search_and_fo
     assert driver.consumed <= samples
 
 
+def extension_of(result: StudyResult) -> list[str]:
+    """What `show` adds to the search's command, as options."""
+    last = study_report(result).next_steps[-1]
+    assert last.operation == "run" and last.arguments["space"] is None
+    return words_of({n: v for n, v in last.arguments.items() if n not in ("space", "name", "backend")})
+
+
 @pytest.mark.parametrize(
     ("budget", "options"),
     [
@@ -1283,7 +1291,7 @@ def test_what_extends_a_search_that_is_over_is_told(
     driver.complete(given.number, 0.4)
     driver.close()
     result = open_study("study", storage=str(table.file), runs=table.runs)
-    assert study_report(result).extension == options.split()
+    assert extension_of(result) == options.split()
     monkeypatch.setattr(
         "sys.argv", ["hpsearch", "run", "a.yaml", "--trials=9", "--time", "90s", "--seed", "18"]
     )
@@ -1374,7 +1382,7 @@ def test_a_budget_below_what_has_run_is_extended_beyond_that(table: Table, make_
         ({"trials": 2, "samples": 13}, "--trials 4 --samples 52"),
     ):
         less = dataclasses.replace(result, spec=make_spec(**fields, budget=budget))
-        assert study_report(less).extension == options.split()
+        assert extension_of(less) == options.split()
 
 
 def test_what_extends_a_search_whose_time_is_over_is_told_though_a_trial_waits(
@@ -1387,7 +1395,7 @@ def test_what_extends_a_search_whose_time_is_over_is_told_though_a_trial_waits(
     for now, options in ((130.0, []), (170.0, ["--time", "2m"])):  # noqa: B007  # the clock above
         driver.close()
         result = open_study("study", storage=str(table.file), runs=table.runs)
-        assert study_report(result).extension == options
+        assert extension_of(result) == options
 
 
 def test_who_may_not_go_on_is_not_taken_for_a_new_trial(

@@ -13,6 +13,7 @@ import pytest
 from hpsearch.search.engine.guardian import MARK, TEMPORARY, end_processes, put_back
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.locks import driver_lock
+from hpsearch.storage.workspace import Workspace
 
 
 @pytest.fixture
@@ -30,20 +31,20 @@ def states(study: optuna.Study) -> list[str]:
 
 
 def test_running_trials_are_put_back_in_a_study_that_was_renamed(study: optuna.Study, tmp_path: Path) -> None:
-    put_back(f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs", "new", kept="old")
+    put_back(Workspace(f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs"), "new", kept="old")
     assert states(study) == ["WAITING"]
     assert study.trials[0].intermediate_values == {1: 0.5}
 
 
 def test_a_search_that_has_begun_meanwhile_keeps_its_trials(study: optuna.Study, tmp_path: Path) -> None:
     url, runs = f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs"
-    with driver_lock(url, runs, "old"):
-        put_back(url, runs, "new", kept="old")
+    with driver_lock(Workspace(url, runs), "old"):
+        put_back(Workspace(url, runs), "new", kept="old")
     assert states(study) == ["RUNNING"]
 
 
 def test_a_study_that_is_gone_is_left(tmp_path: Path) -> None:
-    put_back(f"sqlite:///{tmp_path / 'none.db'}", tmp_path / "runs", "new", kept="new")
+    put_back(Workspace(f"sqlite:///{tmp_path / 'none.db'}", tmp_path / "runs"), "new", kept="new")
     assert not (tmp_path / "none.db").exists()
 
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search.cli.spaces import all_warnings
 from hpsearch.search.preflight import checks
 from hpsearch.search.preflight.objective import own_code
 from hpsearch.search.scheduling import Bracket, plan
-from hpsearch.spaces import SpaceError, Spec, loads
+from hpsearch.spaces import SpaceError, Spec, loads, warnings
 from hpsearch.spaces.document import read
 from hpsearch.trainer.config.models import FINETUNING, LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.config.rules import rules
@@ -49,7 +48,12 @@ def parameters(**changes: Any) -> dict[str, Any]:
 
 
 def found(spec: Spec) -> list[tuple[str, str]]:
-    return [(issue.path, issue.message) for issue in all_warnings(spec)]
+    return [
+        (issue.path, issue.message)
+        for issue in sorted(
+            [*warnings(spec), *checks.warnings(spec)], key=lambda issue: (issue.line, issue.column)
+        )
+    ]
 
 
 def test_hyperband_comes_to_what_its_rungs_let_through(make_spec: MakeSpec) -> None:

@@ -23,7 +23,15 @@ from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.doctor import conclude, conclude_packs
 from hpsearch.search.preflight import machine
 from hpsearch.search.preflight import pack_test as packs
-from hpsearch.search.preflight.kill_test import Kill, Outcome, exact, facts, first_difference, moments, small
+from hpsearch.search.preflight.kill_test import (
+    Kill,
+    KillTestResult,
+    exact,
+    facts,
+    first_difference,
+    moments,
+    small,
+)
 from hpsearch.spaces import load, loads
 from hpsearch.spaces.samplers import TPE
 from hpsearch.storage import checks
@@ -175,7 +183,7 @@ def test_what_the_file_system_does_not_do_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "sqlite_faults", lambda folder: ["no WAL", "no locks"])
-    found = list(machine.database_checks(f"sqlite:///{tmp_path / 'a.db'}"))
+    found = list(machine.database_checks(tmp_path / "a.db"))
     assert [check.status for check in found] == ["problem"] * 2
     assert found[0].found.endswith(": no WAL")
     assert found[0].advice.startswith("put the database on a disk of this machine (--storage)")
@@ -190,7 +198,7 @@ def test_another_clock_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_network_file_system_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part = SimpleNamespace(mountpoint=str(tmp_path.parent), fstype="fuse.sshfs")
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: [part])
-    [check] = machine.database_checks(f"sqlite:///{tmp_path / 'a.db'}")
+    [check] = machine.database_checks(tmp_path / "a.db")
     assert check.status == "warning"
     assert "(sshfs) is a network file system" in check.found
 
@@ -199,7 +207,7 @@ def test_a_folder_that_cannot_be_written_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    [check] = machine.database_checks(f"sqlite:///{tmp_path / 'a.db'}")
+    [check] = machine.database_checks(tmp_path / "a.db")
     assert (check.status, check.found) == ("problem", f"{tmp_path} cannot be written")
 
 
@@ -294,7 +302,7 @@ def kill_test(cli: Cli, *words: str, objective: str = "train") -> tuple[int, dic
     return code, json.loads(shown), errors
 
 
-def outcome(**fields: Any) -> Outcome:
+def outcome(**fields: Any) -> KillTestResult:
     """A test that is passed, or otherwise where fields say so."""
     kill = Kill("while it starts", 1.25, 0, 0, True, [])
     late = Kill("20 ms after event 7", 3.5, 2, 5, False, [])
@@ -311,10 +319,10 @@ def outcome(**fields: Any) -> Outcome:
         "seconds": {},
         "folder": Path("elsewhere/kept"),
     }
-    return Outcome(**(whole | fields))
+    return KillTestResult(**(whole | fields))
 
 
-def said(found: Outcome) -> list[str]:
+def said(found: KillTestResult) -> list[str]:
     console = PlainConsole(width=80, record=True, file=io.StringIO())
     conclude(console, found, "hpsearch doctor --kill-test --seed 3")
     return [" ".join(line.split()) for line in console.export_text().splitlines()]
@@ -464,7 +472,7 @@ def packed(**fields: Any) -> packs.Trained:
 
 def told(*trials: packs.Trained) -> list[str]:
     console = PlainConsole(width=120, record=True, file=io.StringIO())
-    conclude_packs(console, packs.Outcome(3, 1, list(trials)), "hpsearch doctor --pack-test --seed 3")
+    conclude_packs(console, packs.PackTestResult(3, 1, list(trials)), "hpsearch doctor --pack-test --seed 3")
     return [" ".join(line.split()) for line in console.export_text().splitlines()]
 
 

@@ -13,6 +13,7 @@ from hpsearch.search.results import importance
 from hpsearch.search.results.importance import FEWEST, Importance, importances_of
 from hpsearch.spaces import loads
 from hpsearch.storage.states import CONFIRMS, CONFIRMS_SEED
+from hpsearch.storage.workspace import Workspace
 
 SPACE = """
 version: 1
@@ -45,7 +46,7 @@ def study(trials: int, *, complete: int) -> StudyResult:
                 intermediate_values=steps,
             )
         )
-    return StudyResult("shares", found, loads(SPACE), "sqlite:///none.db", Path("runs"))
+    return StudyResult("shares", found, loads(SPACE), Workspace("sqlite:///none.db", Path("runs")))
 
 
 def interval(found: Importance) -> tuple[float, float]:

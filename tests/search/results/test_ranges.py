@@ -9,9 +9,10 @@ import optuna
 import pytest
 
 from hpsearch.search import StudyResult
-from hpsearch.search.results.ranges import NarrowRange, edges_of
+from hpsearch.search.results.ranges import NarrowRange, narrow_ranges
 from hpsearch.search.sampling.distributions import distributions
 from hpsearch.spaces import loads
+from hpsearch.storage.workspace import Workspace
 
 Goal = Literal["minimize", "maximize"]
 SPACE = """
@@ -47,11 +48,11 @@ def study(
                 distributions=distributions(spec.space),
             )
         )
-    return StudyResult("edges", found, spec, "sqlite:///none.db", Path("runs"))
+    return StudyResult("edges", found, spec, Workspace("sqlite:///none.db", Path("runs")))
 
 
 def edge_of(parameter: str, values: Sequence[Any], **options: Any) -> NarrowRange | None:
-    return next(iter(edges_of(study(parameter, values, **options)).found), None)
+    return next(iter(narrow_ranges(study(parameter, values, **options)).found), None)
 
 
 UNIT = "{min: 1.0, max: 2.0}"
@@ -120,4 +121,4 @@ def test_where_all_are_alike_nothing_is_best() -> None:
     for trial in same.study.get_trials():
         trial.value = 0.5
         alike.add_trial(trial)
-    assert edges_of(same).found and not edges_of(dataclasses.replace(same, study=alike)).found
+    assert narrow_ranges(same).found and not narrow_ranges(dataclasses.replace(same, study=alike)).found

@@ -162,7 +162,7 @@ def test_parameters_metrics_and_files_are_kept_apart(searched: StudyResult) -> N
     }
     assert set(report.row.metrics) == {"accuracy"}
     assert report.row.baseline
-    assert report.folder == files.trial_folder(searched.runs, "curves", 0)
+    assert report.folder == files.trial_folder(searched.workspace.runs, "curves", 0)
     assert files.METRICS in report.files and all((report.folder / name).exists() for name in report.files)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hpsearch.search import open_study
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Assignment, Failure
-from hpsearch.search.results.why import TrialHistory, story_of
+from hpsearch.search.results.why import TrialHistory, history_of
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec
 from hpsearch.storage import StorageError
@@ -52,7 +52,7 @@ class Hand:
         return number
 
     def story(self, number: int) -> TrialHistory:
-        return story_of(open_study("study", storage=str(self._file)), number)
+        return history_of(open_study("study", storage=str(self._file)), number)
 
     def close(self) -> None:
         self._database.engine.dispose()

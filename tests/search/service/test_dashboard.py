@@ -26,6 +26,7 @@ from hpsearch.search.errors import SearchError
 from hpsearch.search.service.dashboard import allowed_hosts, application, serve
 from hpsearch.storage import StorageError
 from hpsearch.storage.live import LiveStorage
+from hpsearch.storage.workspace import Workspace
 
 Call = Callable[..., tuple[int, dict[str, str], bytes]]
 TYPES = {
@@ -413,10 +414,11 @@ SERVE = """
 import sys
 from pathlib import Path
 from hpsearch.search.service.dashboard import serve
+from hpsearch.storage.workspace import Workspace
 *urls, runs, host, write = sys.argv[1:]
 say = lambda line: print(line, flush=True)
 for url in urls:
-    serve(url, runs=Path(runs), host=host, port=0, write=write == "write", announce=say)
+    serve(Workspace(url, Path(runs)), host=host, port=0, write=write == "write", announce=say)
 print("ended")
 """
 
@@ -639,15 +641,14 @@ def test_odd_file_names(tmp_path: Path) -> None:
 
 def test_a_missing_database_is_said_and_not_made(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"no database .*gone\.db"):
-        serve(f"sqlite:///{tmp_path}/gone.db", runs=tmp_path / "runs", port=0, announce=pytest.fail)
+        serve(Workspace(f"sqlite:///{tmp_path}/gone.db", tmp_path / "runs"), port=0, announce=pytest.fail)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_port_in_use_is_named(folder: Path, server: tuple[str, int]) -> None:
     with pytest.raises(SearchError, match=rf":{server[1]}: another program .* --port"):
         serve(
-            f"sqlite:///{folder / 'studies.db'}",
-            runs=folder / "runs",
+            Workspace(f"sqlite:///{folder / 'studies.db'}", folder / "runs"),
             port=server[1],
             announce=pytest.fail,
         )
@@ -657,8 +658,7 @@ def test_a_port_in_use_is_named(folder: Path, server: tuple[str, int]) -> None:
 def test_an_address_that_cannot_be_had(folder: Path, host: str, port: int) -> None:
     with pytest.raises(SearchError, match=f"cannot serve at {host}:{port}: "):
         serve(
-            f"sqlite:///{folder / 'studies.db'}",
-            runs=folder / "runs",
+            Workspace(f"sqlite:///{folder / 'studies.db'}", folder / "runs"),
             host=host,
             port=port,
             announce=pytest.fail,
@@ -672,5 +672,5 @@ def test_the_handler_of_sigterm_is_given_back(folder: Path) -> None:
         raise KeyboardInterrupt
 
     assert threading.current_thread() is threading.main_thread()
-    serve(f"sqlite:///{folder / 'studies.db'}", runs=folder / "runs", port=0, announce=stop)
+    serve(Workspace(f"sqlite:///{folder / 'studies.db'}", folder / "runs"), port=0, announce=stop)
     assert signal.getsignal(signal.SIGTERM) is before

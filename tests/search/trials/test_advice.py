@@ -18,7 +18,7 @@ from hpsearch.search.trials.document import load_document
 from hpsearch.search.trials.export import document, render
 from hpsearch.search.trials.reports import look_at, recorded
 from hpsearch.spaces import loads
-from hpsearch.storage.files import METRICS, trial_folder
+from hpsearch.storage.files import METRICS
 
 OBJECTIVE = """
 import math
@@ -78,7 +78,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
 
 
 def shown(result: StudyResult, number: int) -> list[str]:
-    words = ["show", "bad", "--trial", str(number), "--storage", result.storage]
+    words = ["show", "bad", "--trial", str(number), "--storage", result.workspace.url]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     return [line.strip() for line in done.stdout.splitlines()]
 
@@ -125,14 +125,14 @@ def test_endings_are_still_told_in_few_words(searched: StudyResult) -> None:
 
 
 def test_advice_without_the_trial_s_files_rests_on_the_study(searched: StudyResult, tmp_path: Path) -> None:
-    elsewhere = replace(searched, runs=tmp_path)
+    elsewhere = replace(searched, workspace=replace(searched.workspace, runs=tmp_path))
     report = trial_report(elsewhere, 1)
     assert report.advice[0].startswith("learning_rate 0.01 is 5 times"), "nobody knows the norms now"
     assert trial_report(elsewhere, 4).advice == [], "nor the training loss"
 
 
 def test_looking_at_a_file_leaves_it_as_a_worker_writes_it(searched: StudyResult, tmp_path: Path) -> None:
-    written = (trial_folder(searched.runs, searched.folder_name, 1) / METRICS).read_bytes()
+    written = (searched.trial_folder(1) / METRICS).read_bytes()
     path = tmp_path / METRICS
     path.write_bytes(written + b'{"step": 400, "va')
     assert [report.step for report in look_at(path)] == [100, 200, 300]

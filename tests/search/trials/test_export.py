@@ -117,7 +117,7 @@ def test_the_worker_got_what_is_exported(searched: StudyResult) -> None:
     assert trial is not None
     assert winner.params == config_of(searched.spec, trial)
     assert winner.value == winner.params["x"] ** 2
-    assert winner.folder == Path(searched.runs) / "forms" / str(winner.number)
+    assert winner.folder == searched.workspace.runs / "forms" / str(winner.number)
 
 
 SCRIPT = """

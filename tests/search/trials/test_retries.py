@@ -6,7 +6,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from hpsearch.search.results.commands import command, finding
+from hpsearch.search.cli.commands import command, finding
 from hpsearch.search.trials.retries import failed_in_words, worth_retrying
 
 

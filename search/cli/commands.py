@@ -1,0 +1,64 @@
+"""Steps as commands to type, which find the same study."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...storage.passwords import hidden
+
+if TYPE_CHECKING:
+    from ..values import NextStep
+
+POSITIONAL = ("space", "study", "file")
+SHORT = {"output": "-o"}
+
+
+def command(*words: str) -> str:
+    """A command to type, quoted for the shell. A URL's password stays out of it."""
+    return shlex.join(["hpsearch", *map(hidden, words)])
+
+
+def finding(storage: str | None, runs: str | Path | None) -> list[str]:
+    """The options that a further command needs to find the same study."""
+    from_environment = storage == os.environ.get("HPSEARCH_STORAGE")
+    options = {} if storage is None or from_environment else {"--storage": storage}
+    options |= {} if runs is None else {"--runs": str(runs)}
+    return [word for option in options.items() for word in option]
+
+
+def of_step(step: NextStep, options: Sequence[str]) -> str:
+    """The command of a step; `options` find the study, which a training's file does not need."""
+    named = {name: value for name, value in step.arguments.items() if name not in POSITIONAL}
+    words = [
+        str(value if value is not None else name.upper())
+        for name, value in step.arguments.items()
+        if name in POSITIONAL
+    ]
+    found = () if step.operation == "train" else options
+    return command(step.operation, *words, *words_of(named), *found)
+
+
+def words_of(arguments: Mapping[str, Any]) -> list[str]:
+    """Arguments as options of a command."""
+    words: list[str] = []
+    for name, value in arguments.items():
+        words.append(SHORT.get(name, f"--{name.replace('_', '-')}"))
+        words += [] if value is True else ["VALUE" if value is None else str(value)]
+    return words
+
+
+def again(arguments: Mapping[str, Any]) -> str:
+    """The command as it was typed, with these arguments in place of what it said of them."""
+    options, words = words_of(arguments), []
+    typed = iter(sys.argv[1:])
+    for word in typed:
+        if word.split("=")[0] not in options:
+            words.append(word)
+        elif "=" not in word and word != "--confirm":
+            next(typed, None)  # its value
+    return command(*words, *options)

@@ -1,0 +1,141 @@
+"""The studies of a workspace: list, delete, copy and back up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ...storage import DatabaseUnavailable, StorageError, files, locks, studies, transfer
+from ...storage import backup as backups
+from ...storage.claims import Claim
+from ...storage.database import open_storage
+from ...storage.passwords import hidden
+from ...storage.studies import StudySummary
+from ...storage.workspace import Workspace
+from ..errors import UsageError
+from ..values import Value
+from .outputs import check_free
+
+
+@dataclass(frozen=True)
+class ListedStudy(StudySummary, Value):
+    """A study in a list; `best` is the value of the winner, which may have been confirmed."""
+
+    searching: int | None = None  # the process that searches it now
+
+
+@dataclass(frozen=True)
+class Studies(Value):
+    """The studies of a workspace, in the order they were made."""
+
+    studies: tuple[ListedStudy, ...]
+
+    def to_json(self) -> Any:
+        return [study.to_json() for study in self.studies]
+
+
+@dataclass(frozen=True)
+class Deletion(Value):
+    """What a deletion took away, or would take."""
+
+    study: str
+    trials: int
+    folder: Path | None  # the folder of its files that goes with it; None where that stays, or is not there
+    files_stay: str | None = None  # why its files stay, though they were to go
+    left: str | None = None  # that the folder is still there, though it was to go, and why
+
+
+@dataclass(frozen=True)
+class CopiedStudy(transfer.Copied, Value):
+    """What was copied of a study."""
+
+
+@dataclass(frozen=True)
+class BackedUp(backups.Backup, Value):
+    """A backup, and what it holds."""
+
+    file: Path = Path()
+
+
+def list_studies(*, workspace: Workspace) -> Studies:
+    """List the studies of a workspace, those of other programs too."""
+    found = []
+    for summary in studies.summaries(open_storage(workspace.url)):
+        study = _with_winner(workspace, summary) if summary.confirming else summary
+        searching = locks.driver_running(workspace, study.folder) if study.folder else None
+        found.append(ListedStudy(**vars(study), searching=searching))
+    return Studies(tuple(found))
+
+
+def _with_winner(workspace: Workspace, study: StudySummary) -> StudySummary:
+    """With the value of the winner, which was confirmed, rather than with the luckiest."""
+    from ..results.study import load_result
+
+    try:
+        winner = load_result(workspace, study.name).best_trial
+    except DatabaseUnavailable:
+        raise
+    except StorageError as error:
+        return replace(study, unreadable=str(error))
+    return study if winner is None else replace(study, best=winner.value)
+
+
+def delete(*, workspace: Workspace, study: str, keep_files: bool = False, dry_run: bool = False) -> Deletion:
+    """Delete a study with its trials and their files; a `dry_run` only says what would go.
+
+    Files stay where they may be another study's. Raises `StorageError` where the study is searched now.
+    """
+    opened = open_storage(workspace.url)
+    count = studies.count_trials(opened, study)
+    stays = None
+    try:
+        claim = studies.claim_on(opened, study, workspace)
+    except DatabaseUnavailable:
+        raise
+    except StorageError as error:  # a damaged one can be deleted, too
+        stays = f"{error}; its files stay"
+        claim = Claim(workspace, study, "")
+    place = claim.folder
+    if others := studies.sharing_folder(opened, study):
+        stays = f"its files stay in {place}: they are those of {', '.join(others)} too"
+    elif not keep_files and stays is None and not claim.is_ours():
+        stays = f"{place} stays: it is another study's"
+    goes = place.is_dir() and not keep_files and stays is None
+    left = None
+    with locks.driver_lock(workspace, claim.kept):
+        if not dry_run:
+            studies.delete_study(opened, study, claim if goes else None)
+            reason = files.why_left(place) if goes else None
+            left = reason and f"{place} is left: {reason}"
+    return Deletion(study, count, place if goes and left is None else None, stays, left)
+
+
+def copy(*, workspace: Workspace, study: str, to: Workspace) -> CopiedStudy:
+    """Copy a study to another database with all its trials and files; the original stays.
+
+    Every row is compared with its original before the copy is kept. Raises `StorageError` where the other
+    database has a study or files of that name.
+    """
+    return CopiedStudy(**vars(transfer.transfer(study, workspace, to)))
+
+
+def backup(*, workspace: Workspace, output: Path | None = None, force: bool = False) -> BackedUp:
+    """Copy a SQLite database into one file, as it is at this moment, while searches write to it.
+
+    Without `output` the file is named after the database and the time. Raises `UsageError` where the file is
+    there already, unless `force` is set, and for a server's database, which its own tools back up.
+    """
+    file = workspace.file
+    if file is None:
+        raise UsageError(
+            f"{hidden(workspace.url)} is a server's: back it up with its own tools (pg_dump, mysqldump), "
+            "or copy one study out of it (hpsearch copy)",
+            code="server-database",
+        )
+    if output is None:
+        output = file.with_name(f"{file.stem}-{datetime.now():%Y%m%d-%H%M%S}{file.suffix}")
+    if not force:
+        check_free(output)
+    return BackedUp(**vars(backups.backup(file, output.absolute())), file=output)

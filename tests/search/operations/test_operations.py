@@ -1,0 +1,167 @@
+"""Every operation keeps the contract, and the command line is a face of all of them."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from hpsearch.search import operations
+from hpsearch.search.cli.app import app
+from hpsearch.search.errors import SearchError, UsageError
+from hpsearch.search.operations import OPERATIONS, control, export, run, show, spaces, studies
+from hpsearch.spaces import SpaceError
+from hpsearch.storage import StorageError
+from hpsearch.storage.workspace import Workspace
+
+ONLY_COMMANDS = {"dashboard"}  # it serves until it is ended
+SPACE = """\
+version: 1
+name: curve
+objective: curve.py:curve
+metric: loss
+parameters:
+  x: {min: 0.0, max: 1.0}
+baseline: {x: 0.5}
+search: {sampler: random, seed: 1}
+early_stopping: {method: none, max: 2}
+budget: {trials: 4}
+execution: {workers: 1}
+"""
+CURVE = """\
+def curve(trial):
+    for step in (1, 2):
+        trial.report((trial.params["x"] - 0.3) ** 2 + 1 / step, step)
+    return (trial.params["x"] - 0.3) ** 2
+"""
+
+
+class Quiet:
+    """A watcher that shows nothing."""
+
+    def trial_ended(self, search: Any, trial: Any) -> None: ...
+
+    def tick(self, search: Any) -> None: ...
+
+    def say(self, message: str) -> None: ...
+
+
+def commands() -> dict[str, Any]:
+    group = typer.main.get_command(app)
+    return dict(group.commands)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_keeps_the_contract(name: str) -> None:
+    operation = OPERATIONS[name]
+    function = operation.function
+    parameters = inspect.signature(function).parameters
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    assert all(parameter.kind in kinds for parameter in parameters.values())
+    assert ("workspace" in parameters) == operation.of_workspace
+    assert function.__doc__ and function.__doc__.split("\n")[0].endswith((".", ","))
+    returned = typing.get_type_hints(function)["return"]
+    assert dataclasses.is_dataclass(returned) and vars(returned)["__dataclass_params__"].frozen
+    assert callable(getattr(returned, "to_json", None))
+
+
+def test_every_operation_has_a_command_and_every_command_an_operation() -> None:
+    found = commands()
+    for name in OPERATIONS:
+        command, _, option = name.partition(" ")
+        assert command in found, name
+        assert not option or any(option in parameter.opts for parameter in found[command].params), name
+    assert found.keys() - ONLY_COMMANDS == {name.partition(" ")[0] for name in OPERATIONS}
+
+
+def test_operations_print_nothing() -> None:
+    for file in Path(operations.__file__).parent.glob("*.py"):
+        called = (node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+        assert not any(isinstance(each, ast.Name) and each.id == "print" for each in called), file
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """One whose study `curve` has been searched."""
+    folder = tmp_path_factory.mktemp("operations")
+    (folder / "curve.py").write_text(CURVE)
+    (folder / "curve.yaml").write_text(SPACE)
+    workspace = Workspace.at(str(folder / "studies.db"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = run.run(workspace=workspace, space=folder / "curve.yaml", watcher=Quiet())
+    assert result.to_json()["ran"] == 4
+    return workspace
+
+
+def test_what_reads_gives_plain_data(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    found = [
+        studies.list_studies(workspace=workspace),
+        show.show(workspace=workspace, study="curve"),
+        show.show_trial(workspace=workspace, study="curve", trial=0),
+        show.why(workspace=workspace, study="curve", trial=1),
+        show.ranges(workspace=workspace, study="curve"),
+        show.trials(workspace=workspace, study="curve", state="complete", best_first=True, limit=2),
+        show.best(workspace=workspace, study="curve"),
+        export.export(workspace=workspace, study="curve", form="flags"),
+        spaces.objectives(name="lora"),
+        spaces.init(objective="xgboost"),
+        spaces.schema(),
+        spaces.validate(space="lora"),
+    ]
+    for value in found:
+        assert json.loads(json.dumps(value.to_json(), allow_nan=False)) == value.to_json(), type(value)
+    rows = show.trials(workspace=workspace, study="curve", best_first=True)
+    assert rows.rows[0].number == show.best(workspace=workspace, study="curve").number
+    assert len(rows.to_json()) == 4
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_a_study_needs_next_is_data(workspace: Workspace) -> None:
+    steps = show.show(workspace=workspace, study="curve").next_steps
+    assert [step.operation for step in steps] == ["export", "train", "run"]
+    assert steps[-1].arguments == {"space": None, "name": "curve", "backend": "optuna", "trials": 8}
+    assert all(step.operation in OPERATIONS for step in steps)
+
+
+def test_a_study_is_copied_backed_up_and_deleted(workspace: Workspace, tmp_path: Path) -> None:
+    other = Workspace.at(str(tmp_path / "other.db"))
+    copied = studies.copy(workspace=workspace, study="curve", to=other)
+    assert (copied.trials, copied.folder) == (4, tmp_path / "runs" / "curve")
+    assert studies.backup(workspace=other, output=tmp_path / "b.db").to_json()["studies"] == 1
+    foreseen = studies.delete(workspace=other, study="curve", dry_run=True)
+    assert (foreseen.trials, foreseen.folder) == (4, copied.folder)
+    assert len(studies.list_studies(workspace=other).studies) == 1
+    assert studies.delete(workspace=other, study="curve") == foreseen
+    assert studies.list_studies(workspace=other).to_json() == []
+    assert not (tmp_path / "runs" / "curve").exists()
+
+
+def test_an_error_has_a_code_for_programs(workspace: Workspace, tmp_path: Path) -> None:
+    def code_of(function: Any, **arguments: Any) -> str:
+        with pytest.raises((SearchError, StorageError, SpaceError)) as caught:
+            function(**arguments)
+        return str(getattr(caught.value, "code", None))
+
+    there = tmp_path / "there.db"
+    there.touch()
+    assert code_of(show.show, workspace=workspace, study="curv") == "study-missing"
+    assert code_of(show.why, workspace=workspace, study="curve", trial=9) == "trial-missing"
+    assert code_of(control.pause, workspace=workspace, study="curve") == "not-searching"
+    assert code_of(control.kill, workspace=workspace, study="curve", trial=0) == "trial-state"
+    assert code_of(control.retry, workspace=workspace, study="curve") == "trial-state"
+    assert code_of(studies.backup, workspace=workspace, output=there) == "file-exists"
+    assert (
+        code_of(studies.list_studies, workspace=Workspace.at(str(tmp_path / "no.db"))) == "database-missing"
+    )
+    assert code_of(spaces.validate, space=tmp_path / "no.yaml") == "space"
+    assert code_of(spaces.init) == "init-source"
+    assert not control.stop(workspace=workspace, study="curve").searching
+    assert issubclass(UsageError, SearchError)
