@@ -10,10 +10,9 @@ from __future__ import annotations
 import glob
 import math
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 
@@ -86,13 +85,37 @@ def room_for(execution: Execution, share: Share) -> Room | None:
 
 
 def gpu_memory() -> int | None:
-    """Bytes of the smallest of the visible CUDA devices, without loading torch; None where nobody tells."""
-    asked = ["--query-gpu=memory.total", "--format=csv,noheader,nounits", f"--id={','.join(visible_gpus())}"]
+    """Bytes of the smallest of the visible CUDA devices, without loading torch.
+
+    None where NVIDIA's driver is missing, or knows no such device.
+    """
+    import pynvml
+
     try:
-        done = subprocess.run(["nvidia-smi", *asked], capture_output=True, text=True, check=True, timeout=10)
-        return min(int(line) for line in done.stdout.split()) << 20
-    except (OSError, subprocess.SubprocessError, ValueError):
+        pynvml.nvmlInit()
+        try:
+            devices = map(_nvml_device, visible_gpus())
+            return min(
+                (int(pynvml.nvmlDeviceGetMemoryInfo(device).total) for device in devices), default=None
+            )
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
         return None
+
+
+def _nvml_device(name: str) -> Any:
+    """NVML's handle of a device that CUDA_VISIBLE_DEVICES names: by its number, or its (MIG) UUID."""
+    import pynvml
+
+    if name.isdecimal():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(name))
+    if name.startswith("GPU-"):  # CUDA takes the beginning of one, too
+        every = (pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount()))
+        for device in every:
+            if str(pynvml.nvmlDeviceGetUUID(device)).startswith(name):
+                return device
+    return pynvml.nvmlDeviceGetHandleByUUID(name)
 
 
 def threads_on(cpus: float) -> int:

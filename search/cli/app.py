@@ -20,6 +20,7 @@ from ...storage.passwords import without_passwords
 from ..errors import SearchError, UsageError, why
 from ..streams import harmless, let_rest_go, make_readable, never_refusing, open_closed
 from . import control, doctor, generate, lr_find, objectives, plan, spaces, studies, train, transfer
+from .hints import told
 from .run import run
 
 _FAILURES = (SearchError, StorageError, OSError)  # the last is the system's: a full disk, no descriptor left
@@ -149,8 +150,8 @@ def _told(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"hpsearch: {why(error)}"
     if isinstance(error, _FAILURES):  # before others are loaded: there may be no descriptor left
-        return f"hpsearch: {error}"
+        return f"hpsearch: {told(error)}"
     from ...spaces import SpaceError
 
     # An issue begins with its file and line, for editors to jump to.
-    return str(error) if isinstance(error, SpaceError) else f"hpsearch: {error}"
+    return str(error) if isinstance(error, SpaceError) else f"hpsearch: {told(error)}"

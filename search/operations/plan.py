@@ -63,7 +63,10 @@ def lr_find(
     be used, before anything is trained.
     """
     if not 0 < low < high < float("inf"):
-        raise UsageError(f"the lowest learning rate {low:g} must be above 0 and below the highest {high:g}")
+        raise UsageError(
+            f"the lowest learning rate {low:g} must be above 0 and below the highest {high:g}",
+            code="lr-range",
+        )
     spec = load_space(space)
     if write:
         lr_range.check_writable(str(space), spec, low, high)

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...objectives.catalog import BUILT_IN, Described, described
+from ...objectives import catalog
+from ...objectives.catalog import Described, described
 from ...objectives.guides import PRESETS
 from ...spaces import (
     Constant,
@@ -95,7 +96,7 @@ class Objectives(Value):
 
 def objectives(*, name: str | None = None) -> Objectives:
     """The objectives that hpsearch brings, or one of them, with their parameters, defaults and limits."""
-    return Objectives(tuple(described(each) for each in ([name] if name is not None else BUILT_IN)))
+    return Objectives(tuple(described(each) for each in ([name] if name is not None else catalog.BUILT_IN)))
 
 
 def init(*, objective: str | None = None, source: Path | None = None) -> NewSpace:

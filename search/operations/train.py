@@ -103,7 +103,9 @@ def generate(
     if not prompt:
         raise UsageError("the prompt is empty; a model continues one character at least")
     if top_p == 0:
-        raise UsageError("top_p 0 leaves nothing to draw from; temperature 0 takes the likeliest")
+        raise UsageError(
+            "top_p 0 leaves nothing to draw from; temperature 0 takes the likeliest", code="top-p"
+        )
     model = find_model(workspace, run, trial=trial, checkpoints=checkpoint is not None)
     from ...objectives.generate import text_from
 

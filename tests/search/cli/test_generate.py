@@ -179,7 +179,7 @@ def test_the_prompt_comes_from_standard_input(text: Text) -> None:
         (["trained/lora", "--prompt", ""], "the prompt is empty"),
         (["trained/lora", "--prompt", "x", "--device", "mps"], "torch sees no such device here"),
         (["trained/lora", "--prompt", "x", "--device", "tpu"], "--device"),
-        (["trained/lora", "--prompt", "x", "--top-p", "0"], "--top-p 0 leaves nothing"),
+        (["trained/lora", "--prompt", "x", "--top-p", "0"], "top_p 0 leaves nothing"),
         (["trained/lora", "--prompt", "x", "--temperature", "nan"], "--temperature"),
         (["trained/lora", "--prompt", "x", "--top-p", "nan"], "--top-p"),
         (["text.txt", "--prompt", "x"], "text.txt: cannot be read"),

@@ -174,8 +174,12 @@ def test_the_curve_as_a_page(cli: Cli) -> None:
             (),
             "objective: lr-find trains the objectives of hpsearch's trainer",
         ),
-        (("", ""), ("--min", "1", "--max", "0.1"), "--min 1 must be above 0 and below --max 0.1"),
-        (("", ""), ("--min", "0"), "--min 0 must be above 0"),
+        (
+            ("", ""),
+            ("--min", "1", "--max", "0.1"),
+            "learning rate 1 must be above 0 and below the highest 0.1 (--min, --max)",
+        ),
+        (("", ""), ("--min", "0"), "learning rate 0 must be above 0 and below the highest 1 (--min, --max)"),
         (("", ""), ("--steps", "3"), "--steps"),
         (
             ("{min: 1e-5, max: 1e-1, log: true}", "{min: 0.0, max: 1.0, step: 0.1}"),

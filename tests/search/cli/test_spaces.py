@@ -253,7 +253,7 @@ def test_no_file_is_written_over_unasked_and_no_database_ever(cli: Cli, words: l
     with closing(sqlite3.connect("hpsearch.db")) as database:
         database.execute("CREATE TABLE studies (x)")
     for name, more, told in (
-        ("text.json", [], "is there already; another name with -o, or --force"),
+        ("text.json", [], "another file, or overwrite it (-o names another file, --force overwrites it)"),
         ("hpsearch.db", [], "is there already"),
         ("hpsearch.db", ["--force"], "holds no text, and is not written over"),
     ):

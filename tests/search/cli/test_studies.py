@@ -204,7 +204,7 @@ def test_show_why(database: Path) -> None:
     assert "ValueError: no such data" in failed and "tried 2 times" in failed
     with pytest.raises(StorageError, match="no trial 99"):
         call(database, "show", "curves", "--why", "99")
-    with pytest.raises(UsageError, match="one of --trial, --why and --edges"):
+    with pytest.raises(UsageError, match="one of --trial, --why and --ranges"):
         call(database, "show", "curves", "--why", "1", "--edges")
 
 
@@ -322,7 +322,7 @@ def test_export_is_the_best_trial_or_the_one_asked_for(database: Path, tmp_path:
 def test_export_keeps_an_existing_file(database: Path, tmp_path: Path) -> None:
     file = tmp_path / "best.yaml"
     file.write_text("mine")
-    with pytest.raises(SearchError, match="--force"):
+    with pytest.raises(SearchError, match="is there already"):
         call(database, "export", "curves", "-o", str(file))
     assert file.read_text() == "mine"
     call(database, "export", "curves", "-o", str(file), "--force")
@@ -410,7 +410,7 @@ def test_a_trial_that_ended_by_itself_was_not_killed(
         study.tell(trial, state=state)
         return True
 
-    monkeypatch.setattr("hpsearch.search.cli.control._told", told)
+    monkeypatch.setattr("hpsearch.search.operations.control._sent", told)
     if state == TrialState.FAIL:
         assert "killed trial 0; to try it again" in call(database, "kill", "one", "0").output
         return

@@ -1,0 +1,28 @@
+"""The options that help after an error, by its code: messages say what is wrong, and name no option."""
+
+from __future__ import annotations
+
+OPTIONS = {
+    "file-exists": "-o names another file, --force overwrites it",
+    "init-source": "--from names the file",
+    "lr-range": "--min, --max",
+    "name-taken": "--name",
+    "run-exists": "--force begins anew, -o names another folder",
+    "folder-taken": "-o names another folder",
+    "runs-taken": "--to-runs",
+    "server-database": "hpsearch copy STUDY --to FILE",
+    "one-process": "--processes",
+    "ray-address": "--ray-address",
+    "ray-option": "--backend optuna",
+    "unfinished-run": "--checkpoint PLACE",
+    "no-checkpoint": "hpsearch export STUDY --trial NUMBER -o FILE, hpsearch train FILE",
+    "top-p": "--top-p, --temperature",
+    "not-mergeable": "--merge",
+    "assignment": "--set NAME=VALUE",
+}
+
+
+def told(error: Exception) -> str:
+    """An error's message, with the options that help in parentheses."""
+    options = OPTIONS.get(getattr(error, "code", ""))
+    return str(error) if options is None else f"{error} ({options})"
