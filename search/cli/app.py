@@ -52,7 +52,7 @@ def _clean_errors() -> Iterator[None]:
 app = typer.Typer(
     cls=_Commands,
     name="hpsearch",
-    help="Find the best training configuration: search a space, watch, export the winner, train it.",
+    help="Find the best training configuration of a model: search a space, export the winner, train it.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,

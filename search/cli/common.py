@@ -28,42 +28,42 @@ if TYPE_CHECKING:
 Storage = Annotated[
     str | None,
     typer.Option(
-        help="The database: a SQLite file or a URL.", envvar="HPSEARCH_STORAGE", show_default="hpsearch.db"
+        help="The database: a SQLite file, or a URL.", envvar="HPSEARCH_STORAGE", show_default="hpsearch.db"
     ),
 ]
 Runs = Annotated[
     Path | None,
-    typer.Option(help="The folder for checkpoints and reports.", show_default="runs beside the database"),
+    typer.Option(help="Folder for checkpoints and reports.", show_default="runs beside the database"),
 ]
 ReportTo = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="A tracker that gets a copy: tensorboard, wandb, mlflow; may be repeated. none: no tracker.",
+        help="Also log to this tracker: tensorboard, wandb, mlflow; or none. May be repeated.",
     ),
 ]
-Processes = Annotated[int | None, typer.Option(help="Processes that train a trial together, as by torchrun.")]
+Processes = Annotated[
+    int | None, typer.Option(help="Processes that train one trial together, as with torchrun.")
+]
 Strategy = Annotated[
     str | None,
-    typer.Option(help="How they share a trial of lora, pretrain, hf_lora: ddp, fsdp or deepspeed."),
+    typer.Option(help="How these processes share a model (lora, pretrain, hf_lora): ddp, fsdp, deepspeed."),
 ]
-ZeroStage = Annotated[
-    int | None, typer.Option(help="What deepspeed shares out: stage 1, 2 or 3 of its ZeRO.")
-]
+ZeroStage = Annotated[int | None, typer.Option(help="ZeRO stage of deepspeed: 1, 2 or 3.")]
 Confirm = Annotated[
     bool | None,
     typer.Option(
         "--confirm/--no-confirm",
-        help="Train the best few again with new seeds.",
-        show_default="as the space says, or the budget allows",
+        help="Train the best trials again with new seeds.",
+        show_default="as the space says, else if the budget has room",
     ),
 ]
 Audit = Annotated[
     bool | None,
     typer.Option(
         "--audit/--no-audit",
-        help="Let a few stopped trials go on, to see what is lost.",
-        show_default="as the space says, or where it tells enough",
+        help="Run a few stopped trials to the end, to see what early stopping loses.",
+        show_default="as the space says, else if it can tell enough",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -1,4 +1,4 @@
-"""Steer a search from another terminal: stop, pause, resume, kill and retry."""
+"""Control a search from another terminal: stop, pause, resume, kill and retry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def stop(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
-    """End the search of a study tidily: its running trials are put back, to be resumed.
+    """Stop a search. Its running trials are requeued; `hpsearch run` continues it.
 
     Example: hpsearch stop lora
     """
@@ -34,7 +34,7 @@ def stop(study: Study, storage: common.Storage = None, runs: common.Runs = None)
 
 
 def pause(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
-    """Let a search wait: its running trials are put back, their processes leave, and the machine is free.
+    """Pause a search: its running trials are requeued, and their processes free the machine.
 
     Example: hpsearch pause lora
     """
@@ -46,7 +46,7 @@ def pause(study: Study, storage: common.Storage = None, runs: common.Runs = None
 
 
 def resume(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
-    """Let a paused search go on.
+    """Resume a paused search.
 
     Example: hpsearch resume lora
     """
@@ -58,11 +58,11 @@ def resume(study: Study, storage: common.Storage = None, runs: common.Runs = Non
 
 def kill(
     study: Study,
-    trial: Annotated[int, typer.Argument(min=0, help="The number of a trial that runs, or was put back.")],
+    trial: Annotated[int, typer.Argument(min=0, help="Number of a running or requeued trial.")],
     storage: common.Storage = None,
     runs: common.Runs = None,
 ) -> None:
-    """End one trial of a study at once, as failed; the search goes on.
+    """End one trial at once, as failed. The search continues.
 
     Example: hpsearch kill lora 12
     """
@@ -75,12 +75,12 @@ def kill(
 
 def retry(
     study: Study,
-    trial: Annotated[int | None, typer.Argument(min=0, help="The number of a failed trial.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="All failed trials.")] = False,
+    trial: Annotated[int | None, typer.Argument(min=0, help="Number of a failed trial.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Retry all failed trials.")] = False,
     storage: common.Storage = None,
     runs: common.Runs = None,
 ) -> None:
-    """Try failed trials again: same number and parameters, from their last checkpoint.
+    """Retry failed trials from their last checkpoint, with the same number and parameters.
 
     Example: hpsearch retry lora --failed
     """

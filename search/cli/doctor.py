@@ -1,4 +1,4 @@
-"""`hpsearch doctor`: look at this machine, and show that kills and packs change no trial's values."""
+"""`hpsearch doctor`: check this machine, and show that kills and packs change no results."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ def doctor(
         ),
     ] = None,
     kill_test: Annotated[
-        bool, typer.Option("--kill-test", help="Kill a small search again and again, and compare.")
+        bool, typer.Option("--kill-test", help="Kill a small search repeatedly, continue it, and compare.")
     ] = False,
     pack_test: Annotated[
-        bool, typer.Option("--pack-test", help="Train trials alone and together, and compare.")
+        bool, typer.Option("--pack-test", help="Train trials alone and in packs, and compare.")
     ] = False,
     backend: Annotated[
-        str, typer.Option(help="What runs the trials: optuna or ray. Ray is started and ended.")
+        str, typer.Option(help="What runs the trials: optuna or ray. Ray is started for the check only.")
     ] = "optuna",
     trials: Annotated[
         int | None,
-        typer.Option(min=1, help="Trials of each search, or to be packed.", show_default="6"),
+        typer.Option(min=1, help="Trials per search, or trials to pack.", show_default="6"),
     ] = None,
     kills: Annotated[
-        int | None, typer.Option(min=1, help="How often it is killed.", show_default="6")
+        int | None, typer.Option(min=1, help="How often to kill the search.", show_default="6")
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Of the moments of the kills, or the trials to be packed.",
+            help="Random seed of the moments of the kills, or of the trials to pack.",
             show_default="a random one",
         ),
     ] = None,
@@ -66,12 +66,11 @@ def doctor(
     runs: common.Runs = None,
     as_json: common.Json = False,
 ) -> None:
-    """Look at this machine; with --kill-test or --pack-test, show that neither changes what a search finds.
+    """Check this machine. With --kill-test or --pack-test, show that kills or packs change no results.
 
-    The kill test runs a space of yours, or one that ships, with one worker and a few trials: twice
-    undisturbed, and once killed with SIGKILL at random moments and continued. The pack test trains random
-    configurations of a space for a few steps, each alone, and then all together as `execution.pack` does,
-    with one among them that diverges. Your studies are left alone.
+    Kill test: runs a small search twice undisturbed, then once killed at random moments and continued.
+    Pack test: trains random configurations for a few steps, each alone, then in packs with one that diverges.
+    Neither touches your studies.
 
     Example: hpsearch doctor --kill-test
     """

@@ -1,4 +1,4 @@
-"""`hpsearch generate`: let a trained model write, to look at it."""
+"""`hpsearch generate`: see what a trained model writes."""
 
 from __future__ import annotations
 
@@ -22,33 +22,36 @@ def register(app: typer.Typer) -> None:
 
 def generate(
     run: Annotated[
-        str, typer.Argument(help="A folder of hpsearch train, a study (its best trial), or a model's file.")
+        str, typer.Argument(help="Folder of hpsearch train, study (its best trial), or model file.")
     ],
-    prompt: Annotated[str, typer.Option(help="The text to go on from; - reads it from standard input.")],
-    trial: Annotated[int | None, typer.Option(min=0, help="Of a study: the trial of this number.")] = None,
+    prompt: Annotated[str, typer.Option(help="Text to continue; - reads it from standard input.")],
+    trial: Annotated[int | None, typer.Option(min=0, help="Use this trial of the study.")] = None,
     checkpoint: Annotated[
         str | None,
         typer.Option(
             metavar="PLACE",
-            help="The model as it was at a checkpoint that is kept (save_total_limit): its samples, steps or "
-            "epochs; or best.",
+            help="Use an older checkpoint that save_total_limit kept, named by its samples, steps or epochs; "
+            "or best.",
         ),
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Write so many bytes: a token is a byte.")] = 200,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Write this many tokens. A token is a byte.")] = 200,
     temperature: Annotated[
-        float, typer.Option(min=0.0, help="Less than 1 sharpens what is likely; 0 takes the likeliest.")
+        float,
+        typer.Option(min=0.0, help="Below 1, likely tokens become likelier; 0 always takes the likeliest."),
     ] = 1.0,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Draw from the so many likeliest.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many likeliest tokens.")] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(min=0.0, max=1.0, help="Draw from the fewest that have this share together."),
+        typer.Option(
+            min=0.0, max=1.0, help="Sample from the fewest tokens that have this probability together."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed writes the same text.")] = 0,
-    device: Annotated[Device, typer.Option(help="Where to compute.")] = "auto",
+    device: Annotated[Device, typer.Option(help="Device to compute on.")] = "auto",
     storage: common.Storage = None,
     runs: common.Runs = None,
 ) -> None:
-    """Let a model of a built-in objective go on from a prompt. Prints the prompt and what follows.
+    """Continue a prompt with a model of `lora` or `pretrain`. Prints the prompt and the continuation.
 
     Example: hpsearch generate trained/lora-12 --prompt "The with statement" --temperature 0.7
     """

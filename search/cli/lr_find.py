@@ -1,4 +1,4 @@
-"""`hpsearch lr-find`: which learning rates are worth a search."""
+"""`hpsearch lr-find`: find the range of learning rates worth searching."""
 
 from __future__ import annotations
 
@@ -28,21 +28,19 @@ def register(app: typer.Typer) -> None:
 
 def lr_find(
     space: Annotated[str, typer.Argument(help="A space file, or the name of one that ships.")],
-    low: Annotated[float, typer.Option("--min", help="The learning rate to begin with.")] = 1e-6,
-    high: Annotated[float, typer.Option("--max", help="The learning rate to end with.")] = 1.0,
-    steps: Annotated[
-        int, typer.Option(min=20, max=2000, help="Optimizer steps from one to the other.")
-    ] = 100,
-    html: Annotated[Path | None, typer.Option(help="Draw the curve into this file, as a page.")] = None,
+    low: Annotated[float, typer.Option("--min", help="Learning rate to start at.")] = 1e-6,
+    high: Annotated[float, typer.Option("--max", help="Learning rate to end at.")] = 1.0,
+    steps: Annotated[int, typer.Option(min=20, max=2000, help="Optimizer steps in between.")] = 100,
+    html: Annotated[Path | None, typer.Option(help="Also draw the curve in this HTML file.")] = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Put the range into the space file; nothing else in it changes.")
+        bool, typer.Option("--write", help="Write the range into the space file. Nothing else in it changes.")
     ] = False,
     as_json: common.Json = False,
 ) -> None:
-    """Test which learning rates are worth a search: a short training in which the rate rises to divergence.
+    """Find the learning rates worth searching, with a short training whose rate rises until it diverges.
 
-    All other parameters are the space's baseline, else their middle. The range goes from a tenth of the rate
-    where the loss falls fastest to the one where its fall is nearly done.
+    All other parameters have the values of the baseline, or else the middle of their range.
+    The range runs from a tenth of the rate where the loss falls fastest to where the fall is nearly over.
 
     Example: hpsearch lr-find lora --html curve.html
     """

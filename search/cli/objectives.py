@@ -1,4 +1,4 @@
-"""`hpsearch objectives` and `hpsearch init`: what can be searched as it is, and a space to start from."""
+"""`hpsearch objectives` and `hpsearch init`: what hpsearch can train as it is, and a space to start from."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def register(app: typer.Typer) -> None:
 
 def objectives(
     name: Annotated[
-        str | None, typer.Argument(help="One of them, to see its parameters.", show_default=False)
+        str | None, typer.Argument(help="Show the parameters of this one.", show_default=False)
     ] = None,
     as_json: common.Json = False,
 ) -> None:
-    """List the objectives that hpsearch brings, or the parameters of one with their defaults.
+    """List the built-in objectives, or the parameters of one with their defaults.
 
     Example: hpsearch objectives xgboost
     """
@@ -44,19 +44,22 @@ def objectives(
 def init(
     objective: Annotated[
         str | None,
-        typer.Argument(help="An objective that hpsearch brings: hpsearch objectives.", show_default=False),
+        typer.Argument(help="A built-in objective (see hpsearch objectives).", show_default=False),
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="Propose it from a script's options or a YAML or JSON file's numbers."),
+        typer.Option(
+            "--from",
+            help="Propose a space from the options of a script, or the numbers of a YAML or JSON file.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file.", show_default="OBJECTIVE.yaml, FROM_space.yaml"),
+        typer.Option("--output", "-o", help="File to write.", show_default="OBJECTIVE.yaml, FROM_space.yaml"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a commented space to be changed and searched: of an objective, or proposed from your own script.
+    """Write a commented space file to start from, for a built-in objective or from your own script.
 
     Example: hpsearch init --from train.py -o mine.yaml
     """

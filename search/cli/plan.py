@@ -1,4 +1,4 @@
-"""`hpsearch plan`: what a search will do here, before it is begun."""
+"""`hpsearch plan`: predict how a search will go on this machine."""
 
 from __future__ import annotations
 
@@ -29,25 +29,27 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     space: Annotated[str, typer.Argument(help="A space file, or the name of one that ships.")],
-    trials: Annotated[int | None, typer.Option(help="Trials in all.")] = None,
-    time: Annotated[str | None, typer.Option(help="Time in all: 90s, 30m, 2h.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Resource in all, summed over the trials.")] = None,
-    workers: Annotated[str | None, typer.Option(help="Trials at a time: a number, or auto.")] = None,
-    cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores of each trial: 0.5, 4.")] = None,
-    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial: 0.25, 1.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Total number of trials.")] = None,
+    time: Annotated[str | None, typer.Option(help="Total time: 90s, 30m, 2h.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Total samples (or steps, or epochs), summed over all trials.")
+    ] = None,
+    workers: Annotated[str | None, typer.Option(help="Trials that run at a time: a number, or auto.")] = None,
+    cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores per trial: 0.5, 4.")] = None,
+    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial: 0.25, 1.")] = None,
     processes_per_trial: common.Processes = None,
     strategy: common.Strategy = None,
     zero_stage: common.ZeroStage = None,
     confirm: common.Confirm = None,
     audit: common.Audit = None,
     seconds: Annotated[
-        float, typer.Option("--measure", min=1, max=3600, help="Seconds that the measurement takes at most.")
+        float, typer.Option("--measure", min=1, max=3600, help="Measure for at most this many seconds.")
     ] = 60.0,
     as_json: common.Json = False,
 ) -> None:
-    """Foresee a search: measure trials for up to a minute, then say how many reach which rung, and when.
+    """Predict how a search will go: how many trials reach each rung, and when.
 
-    The objective runs, as in a search, with the baseline and quasi-random configurations; nothing is kept.
+    It measures for up to a minute, with the baseline and quasi-random configurations. Nothing is kept.
 
     Example: hpsearch plan lora --time 30m
     """

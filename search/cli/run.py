@@ -23,30 +23,32 @@ def run(
         str, typer.Argument(help="A space file, or the name of one that ships (lora, lora_quick, pretrain).")
     ],
     backend: Annotated[str, typer.Option(help="What runs the trials: optuna or ray.")] = "optuna",
-    name: Annotated[str | None, typer.Option(help="The study's name, instead of the file's.")] = None,
-    trials: Annotated[int | None, typer.Option(help="Trials in all, over all resumes.")] = None,
-    time: Annotated[str | None, typer.Option(help="Time in all, over all resumes: 90s, 30m, 2h.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Resource in all, summed over the trials.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the study. Default: the one in the file.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Total number of trials, over all resumes.")] = None,
+    time: Annotated[str | None, typer.Option(help="Total time, over all resumes: 90s, 30m, 2h.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Total samples (or steps, or epochs), summed over all trials.")
+    ] = None,
     target: Annotated[float | None, typer.Option(help="Stop when a trial reaches this value.")] = None,
-    workers: Annotated[str | None, typer.Option(help="Trials at a time: a number, or auto.")] = None,
-    cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores of each trial: 0.5, 4.")] = None,
-    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial: 0.25, 1.")] = None,
+    workers: Annotated[str | None, typer.Option(help="Trials that run at a time: a number, or auto.")] = None,
+    cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores per trial: 0.5, 4.")] = None,
+    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial: 0.25, 1.")] = None,
     processes_per_trial: common.Processes = None,
     strategy: common.Strategy = None,
     zero_stage: common.ZeroStage = None,
-    max_memory: Annotated[str | None, typer.Option(help="Memory of each trial: 4GiB, 500MiB.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="Memory limit per trial: 4GiB, 500MiB.")] = None,
     ray_address: Annotated[
-        str | None, typer.Option(help="A Ray cluster to run on: auto on one of its nodes, or host:port.")
+        str | None, typer.Option(help="The Ray cluster to run on: host:port, or auto on one of its nodes.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of the search.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed of the search.")] = None,
     confirm: common.Confirm = None,
     audit: common.Audit = None,
     report_to: common.ReportTo = None,
     storage: common.Storage = None,
     runs: common.Runs = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live table.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of the live table.")] = False,
 ) -> None:
-    """Search a space for the best configuration. The same command again continues.
+    """Search a space for the best configuration. Run it again to continue.
 
     Example: hpsearch run spaces/lora.yaml --backend optuna --trials 40
     """

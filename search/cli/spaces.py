@@ -1,4 +1,4 @@
-"""`hpsearch validate` and `hpsearch schema`: a space file as it is understood, and its language."""
+"""`hpsearch validate` and `hpsearch schema`: check a space file, and describe its format."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def register(app: typer.Typer) -> None:
 def validate(
     file: Annotated[str, typer.Argument(help="A space file, or the name of one that ships.")],
     imports: Annotated[
-        bool, typer.Option("--import", help="Import the objective too: this runs its module.")
+        bool, typer.Option("--import", help="Also import the objective, which runs its module.")
     ] = False,
     as_json: common.Json = False,
 ) -> None:
-    """Check a space file and show how it is understood. Trains nothing; imports nothing without --import.
+    """Check a space file, and show how hpsearch reads it. Nothing is trained, nor imported without --import.
 
-    Exit code 2 where it has errors, each a line "file:line:column path: message" on standard error.
+    Errors go to standard error as "file:line:column path: message", and the exit code is 2.
 
     Example: hpsearch validate spaces/lora.yaml
     """
@@ -57,10 +57,12 @@ def validate(
 
 
 def schema(
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the schema to this file.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Print the JSON Schema of space files, by which editors complete and check them.
+    """Print the JSON Schema of space files, with which editors complete and check them.
 
     Example: hpsearch schema -o space.schema.json
     """

@@ -1,4 +1,4 @@
-"""The studies of a database: list, look into, export and delete them."""
+"""The studies of a database: list, show, export and delete them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..results.trials import TrialRow
     from ..results.why import TrialHistory
 
-Study = Annotated[str, typer.Argument(help="The name of a study.")]
+Study = Annotated[str, typer.Argument(help="Name of a study.")]
 State = Literal["complete", "pruned", "fail", "running", "paused", "waiting"]
 FORMULAS = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001 - begin what a spreadsheet runs, some of it in Japanese
 
@@ -65,21 +65,21 @@ def list_studies(
 
 def show(
     study: Study,
-    trial: Annotated[int | None, typer.Option(min=0, help="What this trial was and did.")] = None,
+    trial: Annotated[
+        int | None, typer.Option(min=0, help="Show this trial: parameters, reports, files.")
+    ] = None,
     why: Annotated[
-        int | None, typer.Option(min=0, help="Why this trial was suggested, paused, taken up or ended.")
+        int | None, typer.Option(min=0, help="Show why this trial was suggested, paused, promoted or ended.")
     ] = None,
     ranges: Annotated[
         bool,
-        typer.Option(
-            "--ranges", "--edges", help="Where the best values press against an end, and wider ranges."
-        ),
+        typer.Option("--ranges", "--edges", help="Show ranges that look too narrow, and suggest wider ones."),
     ] = False,
     storage: common.Storage = None,
     runs: common.Runs = None,
     as_json: common.Json = False,
 ) -> None:
-    """Explain a study, or one trial: what was found, what it rests on, why trials ended.
+    """Show what a study found, how sure that is, and why its trials ended; or one trial.
 
     Example: hpsearch show lora --why 12
     """
@@ -110,17 +110,18 @@ def show(
 
 def trials(
     study: Study,
-    state: Annotated[State | None, typer.Option(help="Only the trials in this state.")] = None,
+    state: Annotated[State | None, typer.Option(help="Only trials in this state.")] = None,
     sort: Annotated[
-        Literal["number", "value"], typer.Option(help="By number, or the best complete trial first.")
+        Literal["number", "value"],
+        typer.Option(help="Sort by number, or by value with the best complete trial first."),
     ] = "number",
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="List at most this many.")] = None,
     storage: common.Storage = None,
     runs: common.Runs = None,
     as_json: common.Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with every column.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with all columns.")] = False,
 ) -> None:
-    """List the trials of a study: state, value, parameters and why they ended.
+    """List the trials of a study: state, value, parameters, and why each ended.
 
     Example: hpsearch trials lora --sort value --limit 10
     """
@@ -148,7 +149,7 @@ def trials(
 def best(
     study: Study, storage: common.Storage = None, runs: common.Runs = None, as_json: common.Json = False
 ) -> None:
-    """Print the best trial: its value and its parameters.
+    """Print the value and the parameters of the best trial.
 
     Example: hpsearch best lora --json
     """
@@ -168,18 +169,22 @@ def best(
 def export(
     study: Study,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write.", show_default="standard output")
+        Path | None, typer.Option("--output", "-o", help="File to write.", show_default="standard output")
     ] = None,
     form: Annotated[
         Literal["yaml", "json", "flags", "trl", "peft", "axolotl", "llamafactory"],
-        typer.Option("--format", help="For hpsearch train, the shell, or a framework that fine-tunes."),
+        typer.Option(
+            "--format", help="For hpsearch train (yaml, json), a command line (flags), or another framework."
+        ),
     ] = "yaml",
-    trial: Annotated[int | None, typer.Option(min=0, help="This trial.", show_default="the best")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    trial: Annotated[
+        int | None, typer.Option(min=0, help="Export this trial.", show_default="the best")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     storage: common.Storage = None,
     runs: common.Runs = None,
 ) -> None:
-    """Write a trial's configuration, and where it comes from, for `hpsearch train` or another framework.
+    """Write the configuration of a trial to a file, for `hpsearch train` or another framework.
 
     Example: hpsearch export lora -o best.yaml
     """
@@ -203,14 +208,14 @@ def export(
 
 def delete(
     study: Study,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     keep_files: Annotated[
-        bool, typer.Option("--keep-files", help="Leave checkpoints and reports on disk.")
+        bool, typer.Option("--keep-files", help="Keep checkpoints and reports on disk.")
     ] = False,
     storage: common.Storage = None,
     runs: common.Runs = None,
 ) -> None:
-    """Delete a study with its trials and their files.
+    """Delete a study, its trials and their files.
 
     Example: hpsearch delete lora --yes
     """

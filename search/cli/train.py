@@ -1,4 +1,4 @@
-"""`hpsearch train` and `hpsearch dashboard`: run the winner for real, watch a search."""
+"""`hpsearch train` and `hpsearch dashboard`: train the winner, watch a search."""
 
 from __future__ import annotations
 
@@ -34,16 +34,12 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    file: Annotated[
-        str, typer.Argument(help="A file that hpsearch export wrote, or a configuration by hand.")
-    ],
+    file: Annotated[str, typer.Argument(help="Configuration file, from hpsearch export or by hand.")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", help="The folder of the run.", show_default="trained/STUDY-TRIAL or FILE"
-        ),
+        typer.Option("--output", "-o", help="Folder of the run.", show_default="trained/STUDY-TRIAL or FILE"),
     ] = None,
-    max_samples: Annotated[int | None, typer.Option(help="Train for so many samples.")] = None,
+    max_samples: Annotated[int | None, typer.Option(help="Train for this many samples.")] = None,
     preset: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,18 +51,22 @@ def train(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter, or seed; may be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter, or the seed. May be repeated."),
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(help="Processes that train it together.", min=1, show_default="as its trial's"),
+        typer.Option(
+            help="Processes that train it together.", min=1, show_default="as many as its trial had"
+        ),
     ] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="Write a whole model, not only an adapter.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Begin anew over an earlier run.")] = False,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Write the whole model, not only the adapter.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Start over, replacing an earlier run.")] = False,
     report_to: common.ReportTo = None,
     as_json: common.Json = False,
 ) -> None:
-    """Train one configuration to its end. The same command again continues what was interrupted.
+    """Train one configuration to its end. Run it again to continue after an interruption.
 
     Example: hpsearch train best.yaml --max-samples 20000 --merge
     """
@@ -98,15 +98,15 @@ def train(
 
 
 def dashboard(
-    port: Annotated[int, typer.Option(help="The port; 0 takes any free one.", min=0, max=65535)] = 8080,
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes any free one.", min=0, max=65535)] = 8080,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     write: Annotated[
         bool, typer.Option("--write", help="Allow changes: notes, new studies, deletion.")
     ] = False,
     storage: common.Storage = None,
     runs: common.Runs = None,
 ) -> None:
-    """Serve optuna-dashboard: read-only, on this machine, with the trials' files as artifacts.
+    """Serve optuna-dashboard on this machine, read-only, with the files of trials as artifacts.
 
     Example: hpsearch dashboard --port 8081
     """

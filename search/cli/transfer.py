@@ -1,4 +1,4 @@
-"""`hpsearch copy` and `hpsearch backup`: studies in another database, and a database in another file."""
+"""`hpsearch copy` and `hpsearch backup`: copy a study to another database, or a database to a file."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def register(app: typer.Typer) -> None:
 def copy(
     study: Study,
     to: Annotated[
-        str, typer.Option("--to", help="The other database: a URL or a SQLite file; made if missing.")
+        str, typer.Option("--to", help="Database to copy to: a URL, or a SQLite file, created if missing.")
     ],
     to_runs: Annotated[
         Path | None,
-        typer.Option(help="The folder for the copy's files.", show_default="runs beside that database"),
+        typer.Option(help="Folder for the files of the copy.", show_default="runs beside that database"),
     ] = None,
     storage: common.Storage = None,
     runs: common.Runs = None,
 ) -> None:
-    """Copy a study to another database with all its trials and files. The original stays.
+    """Copy a study to another database, with all its trials and files. The original stays.
 
-    Every row is compared with its original before the copy is kept.
+    Every row of the copy is compared with the original.
 
     Example: hpsearch copy lora --to postgresql+psycopg://me@server/searches
     """
@@ -57,15 +57,15 @@ def backup(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="The file to write.", show_default="the database's name and the time"
+            "--output", "-o", help="File to write.", show_default="the database's name and the time"
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     storage: common.Storage = None,
 ) -> None:
-    """Copy a SQLite database into one file, as it is at this moment, while searches write to it.
+    """Copy a SQLite database to one file, also while searches write to it.
 
-    The files of trials are not in it: they are plain files, in runs beside the database.
+    The files of trials are not included: they are plain files in the folder runs beside the database.
 
     Example: hpsearch backup -o backup.db
     """
