@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..preflight.machine import Check
     from ..preflight.pack_test import PackTestResult, Trained
 
-WHO_TRAINS_TOGETHER = "docs/trainer.md says which do"
+WHO_TRAINS_TOGETHER = "docs/packs.md says which do"
 STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 

@@ -487,7 +487,7 @@ def test_verdicts_on_packs() -> None:
         "the same trials again: hpsearch doctor --pack-test --seed 3",
     ]
     assert told(packed(), packed(others=0), wild)[4].startswith(
-        "exact: 3 trials on 1 thread, 1 of which met no other (docs/trainer.md says which do); "
+        "exact: 3 trials on 1 thread, 1 of which met no other (docs/packs.md says which do); "
     )
     gaps = {"difference": (2e-5, 3e-4), "sensitivity": (4e-6, 5e-5), "allowed": (4e-5, 5e-4)}
     hot = {name: {"reports": gap[0], "adapter": gap[1]} for name, gap in gaps.items()}
@@ -501,6 +501,6 @@ def test_verdicts_on_packs() -> None:
         "not the same: trial 1; leave execution.pack at 1, and report it",
     ]
     assert told(packed(others=0))[2] == (
-        "not shown: no two of these trials train together (docs/trainer.md says which do)"
+        "not shown: no two of these trials train together (docs/packs.md says which do)"
     )
     assert told(packed(), packed(wild=True))[3] == "not shown: the trial that was to diverge did not"
