@@ -9,7 +9,7 @@ import typer
 from ..errors import UsageError
 from . import common
 
-Study = Annotated[str, typer.Argument(help="The name of a study.")]
+Study = Annotated[str, typer.Argument(help="Name of a study.")]
 
 
 def register(app: typer.Typer) -> None:
