@@ -171,8 +171,9 @@ def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:
         lines = "\n".join(f"  {line}" for line in changed)
         raise SearchError(
             f'the space of the study "{spec.name}" has changed since it began:\n{lines}\n'
-            f"Its trials would not compare. Search the new space under another --name, or delete the study "
-            f"(hpsearch delete {spec.name})."
+            f"Its trials would not compare. Delete the study (hpsearch delete {spec.name}), or search the new "
+            "space under another name",
+            code="name-taken",
         )
 
 
@@ -181,7 +182,8 @@ def _refuse_other_texts(spec: Spec, stored: Mapping[str, str], now: Mapping[str,
     if changed:
         raise SearchError(
             f'{", ".join(changed)}: changed since the study "{spec.name}" began. Its trials would not '
-            "compare. Search the new text under another --name, or put the old one back"
+            "compare. Put the old text back, or search the new one under another name",
+            code="name-taken",
         )
 
 
