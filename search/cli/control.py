@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError
-from . import common
+from . import commands, options, printing
 
 Study = Annotated[str, typer.Argument(help="Name of a study.")]
 
@@ -18,49 +18,49 @@ def register(app: typer.Typer) -> None:
         app.command()(function)
 
 
-def stop(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
+def stop(study: Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
     """Stop a search. Its running trials are requeued; `hpsearch run` continues it.
 
     Example: hpsearch stop lora
     """
     from ..operations import control
 
-    done = control.stop(workspace=common.workspace(storage, runs), study=study)
+    done = control.stop(workspace=options.workspace(storage, runs), study=study)
     if done.searching:
         when = "at their next report, in 30 s at the latest"
-        common.say(f"asked the search to stop; running trials are put back {when}")
+        printing.say(f"asked the search to stop; running trials are put back {when}")
     else:
-        common.say(f'no search of "{study}" is running')
+        printing.say(f'no search of "{study}" is running')
 
 
-def pause(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
+def pause(study: Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
     """Pause a search: its running trials are requeued, and their processes free the machine.
 
     Example: hpsearch pause lora
     """
     from ..operations import control
 
-    control.pause(workspace=common.workspace(storage, runs), study=study)
-    options = common.finding(storage, runs)
-    common.say(f"asked the search to pause; to go on: {common.command('resume', study, *options)}")
+    control.pause(workspace=options.workspace(storage, runs), study=study)
+    where = commands.finding(storage, runs)
+    printing.say(f"asked the search to pause; to go on: {commands.command('resume', study, *where)}")
 
 
-def resume(study: Study, storage: common.Storage = None, runs: common.Runs = None) -> None:
+def resume(study: Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
     """Resume a paused search.
 
     Example: hpsearch resume lora
     """
     from ..operations import control
 
-    control.resume(workspace=common.workspace(storage, runs), study=study)
-    common.say("asked the search to go on")
+    control.resume(workspace=options.workspace(storage, runs), study=study)
+    printing.say("asked the search to go on")
 
 
 def kill(
     study: Study,
     trial: Annotated[int, typer.Argument(min=0, help="Number of a running or requeued trial.")],
-    storage: common.Storage = None,
-    runs: common.Runs = None,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
 ) -> None:
     """End one trial at once, as failed. The search continues.
 
@@ -68,17 +68,17 @@ def kill(
     """
     from ..operations import control
 
-    control.kill(workspace=common.workspace(storage, runs), study=study, trial=trial)
-    again = common.command("retry", study, str(trial), *common.finding(storage, runs))
-    common.say(f"killed trial {trial}; to try it again: {again}")
+    control.kill(workspace=options.workspace(storage, runs), study=study, trial=trial)
+    again = commands.command("retry", study, str(trial), *commands.finding(storage, runs))
+    printing.say(f"killed trial {trial}; to try it again: {again}")
 
 
 def retry(
     study: Study,
     trial: Annotated[int | None, typer.Argument(min=0, help="Number of a failed trial.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Retry all failed trials.")] = False,
-    storage: common.Storage = None,
-    runs: common.Runs = None,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
 ) -> None:
     """Retry failed trials from their last checkpoint, with the same number and parameters.
 
@@ -88,9 +88,9 @@ def retry(
         raise UsageError("name one trial, or all of them with --failed")
     from ..operations import control
 
-    done = control.retry(workspace=common.workspace(storage, runs), study=study, trial=trial)
+    done = control.retry(workspace=options.workspace(storage, runs), study=study, trial=trial)
     what = f"trial{'s' if len(done.trials) > 1 else ''} {', '.join(map(str, done.trials))}"
     if done.searching:
-        common.say(f"{what}: the search tries again")
+        printing.say(f"{what}: the search tries again")
     else:
-        common.say(f"{what}: the next search of this study tries again (hpsearch run)")
+        printing.say(f"{what}: the next search of this study tries again (hpsearch run)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import UsageError
-from . import common
+from . import commands, options, printing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,9 +62,9 @@ def doctor(
             show_default="a random one",
         ),
     ] = None,
-    storage: common.Storage = None,
-    runs: common.Runs = None,
-    as_json: common.Json = False,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
+    as_json: options.Json = False,
 ) -> None:
     """Check this machine. With --kill-test or --pack-test, show that kills or packs change no results.
 
@@ -74,7 +74,7 @@ def doctor(
 
     Example: hpsearch doctor --kill-test
     """
-    given = common.given(trials=trials, kills=kills, seed=seed)
+    given = options.given(trials=trials, kills=kills, seed=seed)
     if kill_test and pack_test:
         raise UsageError("--kill-test and --pack-test are two tests; give one of them")
     for option in given:
@@ -87,7 +87,7 @@ def doctor(
     elif pack_test:
         _test_packs(space, given, as_json)
     else:
-        _look(space, backend, common.workspace(storage, runs), as_json)
+        _look(space, backend, options.workspace(storage, runs), as_json)
 
 
 def _look(space: str | None, backend: str, workspace: Workspace, as_json: bool) -> None:
@@ -102,7 +102,7 @@ def _look(space: str | None, backend: str, workspace: Workspace, as_json: bool) 
 
     found = doctor(workspace=workspace, space=space, backend=backend, on_progress=on_progress)
     if as_json:
-        common.print_json(found.to_json())
+        printing.print_json(found.to_json())
     if found.status == "problem":
         raise typer.Exit(1)
 
@@ -129,14 +129,14 @@ def _test(space: str | None, given: dict[str, Any], as_json: bool) -> None:
         trials, backend = spec.budget.trials, given["backend"]
         about = f"{trials} trials, one worker, {kills} kills, seed {seed}"
         aside.print(f'kill test of "{spec.name}" on {backend}: {about}', soft_wrap=True)
-        options = common.options(backend=backend, trials=trials, kills=kills, seed=seed)
-        again = common.command("doctor", *([space] if space else []), "--kill-test", *options)
+        words = commands.words_of(options.given(backend=backend, trials=trials, kills=kills, seed=seed))
+        again = commands.command("doctor", *([space] if space else []), "--kill-test", *words)
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the searches end with the test
     with LiveWatch(aside) if aside.redraws else nullcontext(LineWatch(aside)) as watch:
         outcome = kill_test(space=space, **given, on_begin=on_begin, on_progress=watch)
     if as_json:
-        common.print_json(outcome.to_json() | {"again": again})
+        printing.print_json(outcome.to_json() | {"again": again})
     else:
         conclude(console, outcome, again)
     if not outcome.passed:
@@ -157,14 +157,14 @@ def _test_packs(space: str | None, given: dict[str, Any], as_json: bool) -> None
             f'pack test of "{spec.name}": {trials} random configurations and one that diverges, seed {seed}'
         )
         aside.print(told, soft_wrap=True)
-        options = common.options(trials=trials, seed=seed)
-        again = common.command("doctor", *([space] if space else []), "--pack-test", *options)
+        words = commands.words_of(options.given(trials=trials, seed=seed))
+        again = commands.command("doctor", *([space] if space else []), "--pack-test", *words)
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what trains ends with the test
     with LiveWatch(aside, "trials") if aside.redraws else nullcontext(LineWatch(aside)) as watch:
         outcome = pack_test(space=space, **given, on_begin=on_begin, on_progress=watch)
     if as_json:
-        common.print_json(outcome.to_json() | {"again": again})
+        printing.print_json(outcome.to_json() | {"again": again})
     else:
         conclude_packs(console, outcome, again)
     if not outcome.passed:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from ..streams import harmless
-from . import common
+from . import options
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
@@ -48,8 +48,8 @@ def generate(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed writes the same text.")] = 0,
     device: Annotated[Device, typer.Option(help="Device to compute on.")] = "auto",
-    storage: common.Storage = None,
-    runs: common.Runs = None,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
 ) -> None:
     """Continue a prompt with a model of `lora` or `pretrain`. Prints the prompt and the continuation.
 
@@ -58,7 +58,7 @@ def generate(
     from ..operations import train
 
     written = train.generate(
-        workspace=common.workspace(storage, runs),
+        workspace=options.workspace(storage, runs),
         run=run,
         prompt=sys.stdin.buffer.read() if prompt == "-" else prompt.encode(errors="surrogateescape"),
         trial=trial,

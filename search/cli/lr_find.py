@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SearchError
-from . import common
+from ..operations import outputs
+from . import options, printing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +36,7 @@ def lr_find(
     write: Annotated[
         bool, typer.Option("--write", help="Write the range into the space file. Nothing else in it changes.")
     ] = False,
-    as_json: common.Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Find the learning rates worth searching, with a short training whose rate rises until it diverges.
 
@@ -50,13 +51,13 @@ def lr_find(
     if html is not None and not html.parent.is_dir():
         raise SearchError(f"cannot write {html}: there is no folder {html.parent}")
     if html is not None:
-        common.check_output(html, force=True)  # a page that is drawn again
+        outputs.check_output(html, force=True)  # a page that is drawn again
     with _progress(steps) as on_point:
         found = test(space=space, low=low, high=high, steps=steps, write=write, on_progress=on_point)
     if html is not None and found.test.points:
-        common.write_output(html, page(found))
+        outputs.write_output(html, page(found))
     if as_json:
-        common.print_json(found.to_json())
+        printing.print_json(found.to_json())
     else:
         _show(found, space, html, write)
     if found.range is None:
@@ -92,7 +93,7 @@ def _show(found: LrRangeResult, space: str, html: Path | None, write: bool) -> N
     from .console import PlainConsole
 
     console = PlainConsole()
-    fixed = "  ".join(f"{name} {common.brief(value)}" for name, value in found.parameters.items())
+    fixed = "  ".join(f"{name} {printing.brief(value)}" for name, value in found.parameters.items())
     console.print(Text.assemble((found.space, "bold"), ": training loss by learning rate, at"))
     console.print(Text(fixed, style="dim"))
     if len(found.test.points) > 1:
@@ -109,14 +110,14 @@ def _show(found: LrRangeResult, space: str, html: Path | None, write: bool) -> N
     low, high = found.range
     console.print(Text.assemble(("range         ", "bold green"), f"{low:g} to {high:g}"), soft_wrap=True)
     if found.widened_for:
-        common.say(f"wider than the test says, to hold the learning rate of the {_and(found.widened_for)}")
+        printing.say(f"wider than the test says, to hold the learning rate of the {_and(found.widened_for)}")
     last = found.test.points[-1]
     if not found.test.diverged and proposal.high == last.learning_rate:
-        common.say(f"the loss still falls at {last.learning_rate:g}: a higher --max may find more")
+        printing.say(f"the loss still falls at {last.learning_rate:g}: a higher --max may find more")
     if html is not None:
-        common.tell(f"wrote {html}")
+        printing.tell(f"wrote {html}")
     line = f"learning_rate: {log_range(low, high)}"
-    common.tell(f"wrote {line} into {space}" if write else f"for the space file: {line}")
+    printing.tell(f"wrote {line} into {space}" if write else f"for the space file: {line}")
 
 
 def _curve(console: Console, found: LrRangeResult) -> None:

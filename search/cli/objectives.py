@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import common
+from ..operations import outputs
+from . import commands, options, printing
 
 if TYPE_CHECKING:
     from ...objectives.catalog import Described
@@ -24,7 +25,7 @@ def objectives(
     name: Annotated[
         str | None, typer.Argument(help="Show the parameters of this one.", show_default=False)
     ] = None,
-    as_json: common.Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """List the built-in objectives, or the parameters of one with their defaults.
 
@@ -34,7 +35,7 @@ def objectives(
 
     found = spaces.objectives(name=name)
     if as_json:
-        common.print_json(found.to_json())
+        printing.print_json(found.to_json())
     elif name is not None:
         _show_one(found.objectives[0])
     else:
@@ -70,18 +71,18 @@ def init(
     path = output or made.file
     if source is not None and path.exists() and path.samefile(source):
         raise UsageError(f"{path} is what the space is proposed from; another name with -o")
-    common.check_output(path, force=force)
-    common.write_output(path, made.text)
-    common.tell(f"wrote {path}; " + "".join(f"to fill in: {names}; " for names in made.to_fill) + "next:")
+    outputs.check_output(path, force=force)
+    outputs.write_output(path, made.text)
+    printing.tell(f"wrote {path}; " + "".join(f"to fill in: {names}; " for names in made.to_fill) + "next:")
     for words in ("validate", "plan", "run"):
-        common.tell(f"  {common.command(words, str(path))}")
+        printing.tell(f"  {commands.command(words, str(path))}")
 
 
 def _show_all(found: Sequence[Described]) -> None:
     from rich.text import Text
 
     from .console import PlainConsole
-    from .screens import grid
+    from .views import grid
 
     rows = []
     for each in found:
@@ -112,5 +113,5 @@ def _show_one(found: Described) -> None:
     table.add_column("allowed")
     table.add_column("", style="dim", ratio=1)
     for each in found.parameters:
-        table.add_row(each.name, common.text(each.default), each.allowed, each.help)
+        table.add_row(each.name, printing.text(each.default), each.allowed, each.help)
     console.print(table)

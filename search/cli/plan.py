@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..formatting import counted
-from . import common
+from . import options, printing
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -37,15 +37,15 @@ def plan(
     workers: Annotated[str | None, typer.Option(help="Trials that run at a time: a number, or auto.")] = None,
     cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores per trial: 0.5, 4.")] = None,
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial: 0.25, 1.")] = None,
-    processes_per_trial: common.Processes = None,
-    strategy: common.Strategy = None,
-    zero_stage: common.ZeroStage = None,
-    confirm: common.Confirm = None,
-    audit: common.Audit = None,
+    processes_per_trial: options.Processes = None,
+    strategy: options.Strategy = None,
+    zero_stage: options.ZeroStage = None,
+    confirm: options.Confirm = None,
+    audit: options.Audit = None,
     seconds: Annotated[
         float, typer.Option("--measure", min=1, max=3600, help="Measure for at most this many seconds.")
     ] = 60.0,
-    as_json: common.Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Predict how a search will go: how many trials reach each rung, and when.
 
@@ -58,9 +58,9 @@ def plan(
     from ..operations.changes import audit_change, confirmation_change
     from ..operations.plan import plan as predict
     from ..preflight.objective import load_space
-    from .screens import show
+    from .views import show
 
-    execution = common.execution(
+    execution = options.execution(
         workers,
         cpus_per_trial,
         gpus_per_trial,
@@ -68,15 +68,15 @@ def plan(
         strategy=strategy,
         zero_stage=zero_stage,
     )
-    budget = common.given(trials=trials, time=common.seconds(time), samples=samples)
+    budget = options.given(trials=trials, time=options.seconds(time), samples=samples)
     spec = load_space(space)
-    changes: dict[str, Any] = common.given(
+    changes: dict[str, Any] = options.given(
         budget=budget or None,
         execution=execution or None,
         confirm=confirmation_change(spec, confirm),
         audit=audit_change(spec, audit),
     )
-    spec = common.overridden(spec, changes)
+    spec = options.overridden(spec, changes)
     for number in (signal.SIGTERM, signal.SIGHUP):  # what is measured ends with the measurement
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)
@@ -84,12 +84,12 @@ def plan(
         found = predict(
             space=spec,
             seconds=seconds,
-            startup=lambda: clock.monotonic() - common.process_began(),
+            startup=lambda: clock.monotonic() - options.process_began(),
             on_progress=on_probe,
-            say=common.say,
+            say=printing.say,
         )
     if as_json:
-        common.print_json(found.to_json())
+        printing.print_json(found.to_json())
     else:
         show(plan_screen(found))
 
@@ -120,8 +120,8 @@ def plan_screen(found: SearchForecast) -> Group:
     from rich.text import Text
 
     from ..formatting import duration
-    from .screens import grid
     from .spaces import budget_line
+    from .views import grid
 
     spec, measured, ahead = found.spec, found.measured, found.forecast
     head = Text.assemble((spec.name, "bold"), f"  {budget_line(spec)}")
@@ -200,7 +200,7 @@ def _rungs(found: SearchForecast) -> Table:
     from rich.table import Table
 
     from ..formatting import duration
-    from .screens import GAP
+    from .views import GAP
 
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for title in (found.spec.resource, "trials", "first after", "all after"):

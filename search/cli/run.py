@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SearchError
-from . import common
+from . import commands, options, printing
 from .commands import again, of_step
 
 if TYPE_CHECKING:
@@ -33,19 +33,19 @@ def run(
     workers: Annotated[str | None, typer.Option(help="Trials that run at a time: a number, or auto.")] = None,
     cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores per trial: 0.5, 4.")] = None,
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial: 0.25, 1.")] = None,
-    processes_per_trial: common.Processes = None,
-    strategy: common.Strategy = None,
-    zero_stage: common.ZeroStage = None,
+    processes_per_trial: options.Processes = None,
+    strategy: options.Strategy = None,
+    zero_stage: options.ZeroStage = None,
     max_memory: Annotated[str | None, typer.Option(help="Memory limit per trial: 4GiB, 500MiB.")] = None,
     ray_address: Annotated[
         str | None, typer.Option(help="The Ray cluster to run on: host:port, or auto on one of its nodes.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed of the search.")] = None,
-    confirm: common.Confirm = None,
-    audit: common.Audit = None,
-    report_to: common.ReportTo = None,
-    storage: common.Storage = None,
-    runs: common.Runs = None,
+    confirm: options.Confirm = None,
+    audit: options.Audit = None,
+    report_to: options.ReportTo = None,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
     plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of the live table.")] = False,
 ) -> None:
     """Search a space for the best configuration. Run it again to continue.
@@ -57,8 +57,8 @@ def run(
     from ..preflight.objective import load_space
     from .progress import LineProgress, LiveProgress, SteadyConsole
 
-    budget = common.given(trials=trials, time=common.seconds(time), samples=samples, target=target)
-    execution = common.execution(
+    budget = options.given(trials=trials, time=options.seconds(time), samples=samples, target=target)
+    execution = options.execution(
         workers,
         cpus_per_trial,
         gpus_per_trial,
@@ -68,41 +68,41 @@ def run(
         max_memory=max_memory,
     )
     spec = load_space(space)
-    changes: dict[str, Any] = common.given(
+    changes: dict[str, Any] = options.given(
         name=name,
         budget=budget or None,
         execution=execution or None,
         search={"seed": seed} if seed is not None else None,
         confirm=confirmation_change(spec, confirm),
         audit=audit_change(spec, audit),
-        report_to=common.names(report_to),
+        report_to=options.names(report_to),
     )
     console = SteadyConsole()
     live = console.redraws and not plain
-    workspace, options = common.workspace(storage, runs), common.finding(storage, runs)
+    workspace, where = options.workspace(storage, runs), commands.finding(storage, runs)
     try:
         with LiveProgress(console) if live else LineProgress(console) as watcher:
             result = search(
                 workspace=workspace,
-                space=common.overridden(spec, changes),
+                space=options.overridden(spec, changes),
                 watcher=watcher,
                 backend=backend,
                 ray_address=ray_address,
-                began=common.process_began(),
+                began=options.process_began(),
             )
     except SearchError as error:
         if not error.next_steps:
             raise
-        steps = (f"to {step.why}: {of_step(step, options)}" for step in error.next_steps)
+        steps = (f"to {step.why}: {of_step(step, where)}" for step in error.next_steps)
         raise SearchError("\n".join([str(error), *steps]), code=error.code) from error
-    _conclude(console, result, options)
+    _conclude(console, result, where)
     if result.interrupted:
         raise typer.Exit(130)
     if result.best_trial is None and not result.stopped:
         raise typer.Exit(1)
 
 
-def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> None:
+def _conclude(console: Console, result: StudyResult, where: Sequence[str]) -> None:
     """The winner, what it beat, and the next commands, which find the study by these options."""
     from rich.text import Text
 
@@ -124,7 +124,7 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
         reached = Text.assemble(f"best {result.spec.metric} ", found, f" by trial {best.number}")
         console.print(reached, soft_wrap=True)
         for name, value in result.best.params.items():
-            console.print(f"  {name}: {common.text(value)}", soft_wrap=True)
+            console.print(f"  {name}: {printing.text(value)}", soft_wrap=True)
         confirmed = confirmation(result)
         for line in confirmed:
             console.print(line, soft_wrap=True)
@@ -140,14 +140,14 @@ def _conclude(console: Console, result: StudyResult, options: Sequence[str]) -> 
     if result.stopped:
         renamed = result.name != result.spec.name and "--name" not in sys.argv  # by somebody, meanwhile
         typed = [*sys.argv[1:], *(["--name", result.name] if renamed else [])]
-        console.print(f"continue with: {common.command(*typed)}", soft_wrap=True)
+        console.print(f"continue with: {commands.command(*typed)}", soft_wrap=True)
         for step in retry_steps(result):
-            console.print(f"to {step.why}: {of_step(step, options)}", soft_wrap=True)
+            console.print(f"to {step.why}: {of_step(step, where)}", soft_wrap=True)
     else:
         console.print("next:")
         for step in steps_after(result):
-            console.print(f"  {of_step(step, options)}", soft_wrap=True)
-    about = common.about_password(sys.argv[1:])
+            console.print(f"  {of_step(step, where)}", soft_wrap=True)
+    about = printing.about_password(sys.argv[1:])
     if about is not None:
         console.print(about, soft_wrap=True)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..formatting import counted
-from . import common
+from ..operations import outputs
+from . import options, printing
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -32,7 +33,7 @@ def validate(
     imports: Annotated[
         bool, typer.Option("--import", help="Also import the objective, which runs its module.")
     ] = False,
-    as_json: common.Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Check a space file, and show how hpsearch reads it. Nothing is trained, nor imported without --import.
 
@@ -49,11 +50,11 @@ def validate(
         _refuse(error, as_json)
         raise typer.Exit(2) from None
     if as_json:
-        common.print_json(found.to_json())
+        printing.print_json(found.to_json())
     else:
         show(found)
         if imports:
-            common.tell(f"\n{_imported(found.spec)}")
+            printing.tell(f"\n{_imported(found.spec)}")
 
 
 def schema(
@@ -69,14 +70,14 @@ def schema(
     from ..operations import spaces
 
     if output is not None:
-        common.check_output(output, force=force)
+        outputs.check_output(output, force=force)
     text = json.dumps(spaces.schema().to_json(), indent=2)
     if output is None:
-        common.print_document(text + "\n")
+        printing.print_document(text + "\n")
         return
-    common.write_output(output, text + "\n")
-    common.tell(f"wrote {output}; the first line of a space file names it:")
-    common.tell(f"# yaml-language-server: $schema={output}")
+    outputs.write_output(output, text + "\n")
+    printing.tell(f"wrote {output}; the first line of a space file names it:")
+    printing.tell(f"# yaml-language-server: $schema={output}")
 
 
 def show(found: ValidSpace) -> None:
@@ -165,9 +166,9 @@ def _imported(spec: Spec) -> str:
 
 
 def _refuse(error: SpaceError, as_json: bool) -> None:
-    common.say(str(error))
+    printing.say(str(error))
     if as_json:
-        common.print_json({"valid": False, "errors": [issue._asdict() for issue in error.issues]})
+        printing.print_json({"valid": False, "errors": [issue._asdict() for issue in error.issues]})
 
 
 def _title(console: Console, text: str) -> None:
@@ -212,7 +213,7 @@ def _configurations(
     names = [name for name in spec.parameters if name not in fixed]
     cells = [["", *names]]
     for label, config in named.items():
-        values = (common.brief(config[name]) if name in config else "-" for name in names)
+        values = (printing.brief(config[name]) if name in config else "-" for name in names)
         cells.append([label, *values])
     if PlainConsole(width=10_000).measure(_grid(cells)).maximum + 2 > width:
         cells = [list(column) for column in zip(*cells, strict=True)]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..errors import SearchError, UsageError
+from ..operations import outputs
 from ..streams import harmless
-from . import common
+from . import commands, options, printing
 
 if TYPE_CHECKING:
     from ..operations.show import TrialRows
@@ -37,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_studies(
-    storage: common.Storage = None, runs: common.Runs = None, as_json: common.Json = False
+    storage: options.Storage = None, runs: options.Runs = None, as_json: options.Json = False
 ) -> None:
     """List the studies of a database.
 
@@ -46,21 +47,21 @@ def list_studies(
     from ...storage.passwords import hidden
     from ..operations import studies
 
-    workspace = common.workspace(storage, runs)
+    workspace = options.workspace(storage, runs)
     found = studies.list_studies(workspace=workspace)
     if as_json:
-        common.print_json(found.to_json())
+        printing.print_json(found.to_json())
         return
-    from .screens import show as print_screen
-    from .screens import studies_table
+    from .views import show as print_screen
+    from .views import studies_table
 
     if not found.studies:
-        common.say(f"no studies in {hidden(workspace.url)}; a search makes one (hpsearch run SPACE)")
+        printing.say(f"no studies in {hidden(workspace.url)}; a search makes one (hpsearch run SPACE)")
         return
     print_screen(studies_table(found.studies))
     for study in found.studies:
         if study.unreadable is not None:
-            common.say(study.unreadable)
+            printing.say(study.unreadable)
 
 
 def show(
@@ -75,9 +76,9 @@ def show(
         bool,
         typer.Option("--ranges", "--edges", help="Show ranges that look too narrow, and suggest wider ones."),
     ] = False,
-    storage: common.Storage = None,
-    runs: common.Runs = None,
-    as_json: common.Json = False,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
+    as_json: options.Json = False,
 ) -> None:
     """Show what a study found, how sure that is, and why its trials ended; or one trial.
 
@@ -86,26 +87,26 @@ def show(
     if (trial is not None) + (why is not None) + ranges > 1:
         raise UsageError("one of --trial, --why and --ranges at a time")
     from ..operations import show as operations
-    from . import screens
+    from . import views
 
-    workspace, options = common.workspace(storage, runs), common.finding(storage, runs)
+    workspace, where = options.workspace(storage, runs), commands.finding(storage, runs)
     found: StudyReport | TrialReport | TrialHistory | NarrowRanges
     if why is not None:
         found = operations.why(workspace=workspace, study=study, trial=why)
-        draw = partial(screens.story_screen, found)
+        draw = partial(views.story_screen, found)
     elif ranges:
         found = operations.ranges(workspace=workspace, study=study)
-        draw = partial(screens.ranges_screen, found, options)
+        draw = partial(views.ranges_screen, found, where)
     elif trial is not None:
         found = operations.show_trial(workspace=workspace, study=study, trial=trial)
-        draw = partial(screens.trial_screen, found, screens.MOST_POINTS if _on_terminal() else None)
+        draw = partial(views.trial_screen, found, views.MOST_POINTS if _on_terminal() else None)
     else:
         found = operations.show(workspace=workspace, study=study)
-        draw = partial(screens.study_screen, found, options)
+        draw = partial(views.study_screen, found, where)
     if as_json:
-        common.print_json(found.to_json())
+        printing.print_json(found.to_json())
     else:
-        screens.show(draw())
+        views.show(draw())
 
 
 def trials(
@@ -116,9 +117,9 @@ def trials(
         typer.Option(help="Sort by number, or by value with the best complete trial first."),
     ] = "number",
     limit: Annotated[int | None, typer.Option(min=1, help="List at most this many.")] = None,
-    storage: common.Storage = None,
-    runs: common.Runs = None,
-    as_json: common.Json = False,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
+    as_json: options.Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with all columns.")] = False,
 ) -> None:
     """List the trials of a study: state, value, parameters, and why each ended.
@@ -130,24 +131,24 @@ def trials(
     from ..operations import show as operations
 
     found = operations.trials(
-        workspace=common.workspace(storage, runs),
+        workspace=options.workspace(storage, runs),
         study=study,
         state=state,
         best_first=sort == "value",
         limit=limit,
     )
     if as_json:
-        common.print_json(found.to_json())
+        printing.print_json(found.to_json())
     elif as_csv:
-        common.print_document(csv_text(found.rows, found.parameters))
+        printing.print_document(csv_text(found.rows, found.parameters))
     elif not found.rows:
-        common.say(f'the study "{study}" has no trial' + (f" in the state {state}" if state else " yet"))
+        printing.say(f'the study "{study}" has no trial' + (f" in the state {state}" if state else " yet"))
     else:
         _print_trials(found)
 
 
 def best(
-    study: Study, storage: common.Storage = None, runs: common.Runs = None, as_json: common.Json = False
+    study: Study, storage: options.Storage = None, runs: options.Runs = None, as_json: options.Json = False
 ) -> None:
     """Print the value and the parameters of the best trial.
 
@@ -155,15 +156,15 @@ def best(
     """
     from ..operations import show as operations
 
-    winner = operations.best(workspace=common.workspace(storage, runs), study=study)
+    winner = operations.best(workspace=options.workspace(storage, runs), study=study)
     if as_json:
-        common.print_json(winner.to_json())
+        printing.print_json(winner.to_json())
         return
-    common.tell(f"{winner.metric} {winner.value:.6g} by trial {winner.number}, {winner.comparison}")
+    printing.tell(f"{winner.metric} {winner.value:.6g} by trial {winner.number}, {winner.comparison}")
     for line in winner.confirmation:
-        common.tell(line)
+        printing.tell(line)
     for name, value in winner.params.items():
-        common.tell(f"  {name}: {common.text(value)}")
+        printing.tell(f"  {name}: {printing.text(value)}")
 
 
 def export(
@@ -181,8 +182,8 @@ def export(
         int | None, typer.Option(min=0, help="Export this trial.", show_default="the best")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    storage: common.Storage = None,
-    runs: common.Runs = None,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
 ) -> None:
     """Write the configuration of a trial to a file, for `hpsearch train` or another framework.
 
@@ -191,19 +192,19 @@ def export(
     from ..operations.export import export as take
 
     if output is not None:
-        common.check_output(output, force=force)
-    workspace = common.workspace(storage, runs)
+        outputs.check_output(output, force=force)
+    workspace = options.workspace(storage, runs)
     taken = take(workspace=workspace, study=study, trial=trial, form=form, file=output)
     if output is None:
-        common.print_document(taken.text)
+        printing.print_document(taken.text)
     else:
-        common.write_output(output, taken.text)
+        outputs.write_output(output, taken.text)
         value = "no value" if taken.value is None else f"{taken.metric} {taken.value:.6g}"
-        common.say(f"wrote {output}: trial {taken.trial} of {study}, {taken.state}, {value}")
+        printing.say(f"wrote {output}: trial {taken.trial} of {study}, {taken.state}, {value}")
     for what, why in taken.lost.items():
-        common.say(f"not in it: {what}: {why}")
+        printing.say(f"not in it: {what}: {why}")
     if taken.to_fill:
-        common.say(f"to fill in: {', '.join(taken.to_fill)}")
+        printing.say(f"to fill in: {', '.join(taken.to_fill)}")
 
 
 def delete(
@@ -212,8 +213,8 @@ def delete(
     keep_files: Annotated[
         bool, typer.Option("--keep-files", help="Keep checkpoints and reports on disk.")
     ] = False,
-    storage: common.Storage = None,
-    runs: common.Runs = None,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
 ) -> None:
     """Delete a study, its trials and their files.
 
@@ -224,19 +225,19 @@ def delete(
     from ..operations import studies
 
     erase = partial(
-        studies.delete, workspace=common.workspace(storage, runs), study=study, keep_files=keep_files
+        studies.delete, workspace=options.workspace(storage, runs), study=study, keep_files=keep_files
     )
     if not yes:
         asked = erase(dry_run=True)
         if asked.files_stay is not None:
-            common.say(asked.files_stay)
+            printing.say(asked.files_stay)
         if not typer.confirm(harmless(f"Delete {_what(asked)}?"), err=True):
-            common.say("nothing was deleted")
+            printing.say("nothing was deleted")
             raise typer.Exit(1)
     deleted = erase()
     if yes and deleted.files_stay is not None:
-        common.say(deleted.files_stay)
-    common.say(f"deleted {_what(deleted)}")
+        printing.say(deleted.files_stay)
+    printing.say(f"deleted {_what(deleted)}")
     if deleted.left is not None:
         raise SearchError(deleted.left)
 
@@ -277,18 +278,18 @@ def _safe(cell: Any) -> Any:
 
 
 def _cell(values: dict[str, Any], name: str) -> str:
-    return common.text(values[name]) if name in values else ""
+    return printing.text(values[name]) if name in values else ""
 
 
 def _print_trials(found: TrialRows) -> None:
-    from . import screens
+    from . import views
     from .console import PlainConsole
 
-    width = PlainConsole().width if _on_terminal() else screens.PIPED_WIDTH
-    table, left_out = screens.trials_table(found, width)
-    screens.show(table)
+    width = PlainConsole().width if _on_terminal() else views.PIPED_WIDTH
+    table, left_out = views.trials_table(found, width)
+    views.show(table)
     if left_out:
-        common.say(
+        printing.say(
             f"no room here for {len(left_out)} of {len(found.searched)} parameters; --csv and --json have all"
         )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..formatting import counted, duration
-from . import common
+from . import commands, options, printing
 
 if TYPE_CHECKING:
     from ..training.run import Summary
@@ -63,8 +63,8 @@ def train(
         bool, typer.Option("--merge", help="Write the whole model, not only the adapter.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Start over, replacing an earlier run.")] = False,
-    report_to: common.ReportTo = None,
-    as_json: common.Json = False,
+    report_to: options.ReportTo = None,
+    as_json: options.Json = False,
 ) -> None:
     """Train one configuration to its end. Run it again to continue after an interruption.
 
@@ -79,9 +79,9 @@ def train(
             output=output,
             presets=preset or (),
             assignments=changes or (),
-            changes=common.given(max_samples=max_samples),
+            changes=options.given(max_samples=max_samples),
             processes=processes,
-            report_to=common.names(report_to),
+            report_to=options.names(report_to),
             merge=merge,
             force=force,
             on_begin=progress.begin,
@@ -92,7 +92,7 @@ def train(
         progress.say(f"interrupted{progress.place()}; continue with: {_again()}")
         raise typer.Exit(130) from None
     if as_json:
-        common.print_json(summary.to_json())
+        printing.print_json(summary.to_json())
     else:
         _conclude(progress.document, summary)
 
@@ -103,8 +103,8 @@ def dashboard(
     write: Annotated[
         bool, typer.Option("--write", help="Allow changes: notes, new studies, deletion.")
     ] = False,
-    storage: common.Storage = None,
-    runs: common.Runs = None,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
 ) -> None:
     """Serve optuna-dashboard on this machine, read-only, with the files of trials as artifacts.
 
@@ -112,8 +112,8 @@ def dashboard(
     """
     from ..service.dashboard import serve
 
-    workspace = common.workspace(storage, runs)
-    serve(workspace, host=host, port=port, write=write, announce=common.tell)
+    workspace = options.workspace(storage, runs)
+    serve(workspace, host=host, port=port, write=write, announce=printing.tell)
 
 
 class Progress:
@@ -122,7 +122,7 @@ class Progress:
     document: Document  # once it has begun
 
     def __init__(self, *, to_stderr: bool) -> None:
-        self.say = common.say if to_stderr else common.tell
+        self.say = printing.say if to_stderr else printing.tell
         self._last: Report | None = None
 
     def begin(self, document: Document, folder: Path, resumed_at: int | None) -> None:
@@ -164,21 +164,23 @@ def _what(document: Document) -> str:
 
 def _again() -> str:
     """The command that was typed; without --force, which would begin anew."""
-    return common.command(*(word for word in sys.argv[1:] if word != "--force"))
+    return commands.command(*(word for word in sys.argv[1:] if word != "--force"))
 
 
 def _conclude(document: Document, summary: Summary) -> None:
     """The value, whether it is the trial's, and the files."""
-    common.tell(f"{summary.metric} {summary.value:.6g} in {duration(summary.seconds)}")
+    printing.tell(f"{summary.metric} {summary.value:.6g} in {duration(summary.seconds)}")
     if summary.reproduced:
-        common.tell(f"the same value as {document.origin}, bit for bit")
+        printing.tell(f"the same value as {document.origin}, bit for bit")
     elif summary.reproduced is False:
-        common.tell(f"{document.origin} had {summary.expected!r}, this is {summary.value!r}: {_why(summary)}")
+        printing.tell(
+            f"{document.origin} had {summary.expected!r}, this is {summary.value!r}: {_why(summary)}"
+        )
     for line in summary.advice:
-        common.tell(f"advice: {line}")
-    common.tell(f"in {summary.folder}:")
+        printing.tell(f"advice: {line}")
+    printing.tell(f"in {summary.folder}:")
     for name in summary.files:
-        common.tell(f"  {name}")
+        printing.tell(f"  {name}")
 
 
 def _why(summary: Summary) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError
-from . import common
+from . import options, printing
 from .studies import Study
 
 
@@ -27,8 +27,8 @@ def copy(
         Path | None,
         typer.Option(help="Folder for the files of the copy.", show_default="runs beside that database"),
     ] = None,
-    storage: common.Storage = None,
-    runs: common.Runs = None,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
 ) -> None:
     """Copy a study to another database, with all its trials and files. The original stays.
 
@@ -41,16 +41,16 @@ def copy(
     from ...storage.passwords import hidden
     from ..operations import studies
 
-    target = common.workspace(to, to_runs)
-    copied = studies.copy(workspace=common.workspace(storage, runs), study=study, to=target)
-    common.say(
+    target = options.workspace(to, to_runs)
+    copied = studies.copy(workspace=options.workspace(storage, runs), study=study, to=target)
+    printing.say(
         f'copied the study "{study}" with {_count(copied.trials, "trial")} to {hidden(target.url)}: '
         f"{_count(copied.rows, 'row')}, each compared with its original"
     )
     if copied.cut:
-        common.say("that database keeps whole seconds: the times of trials lost their fractions")
+        printing.say("that database keeps whole seconds: the times of trials lost their fractions")
     if copied.folder is not None:
-        common.say(f"its files are in {copied.folder}")
+        printing.say(f"its files are in {copied.folder}")
 
 
 def backup(
@@ -61,7 +61,7 @@ def backup(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    storage: common.Storage = None,
+    storage: options.Storage = None,
 ) -> None:
     """Copy a SQLite database to one file, also while searches write to it.
 
@@ -71,9 +71,9 @@ def backup(
     """
     from ..operations import studies
 
-    made = studies.backup(workspace=common.workspace(storage), output=output, force=force)
+    made = studies.backup(workspace=options.workspace(storage), output=output, force=force)
     held = _count(made.studies, "study", "studies")
-    common.say(
+    printing.say(
         f"wrote {made.file}: {held} with {_count(made.trials, 'trial')}, {made.bytes / 1e6:.1f} MB, checked"
     )
 

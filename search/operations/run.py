@@ -171,8 +171,8 @@ def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:
         lines = "\n".join(f"  {line}" for line in changed)
         raise SearchError(
             f'the space of the study "{spec.name}" has changed since it began:\n{lines}\n'
-            f"Its trials would not compare. Delete the study (hpsearch delete {spec.name}), or search the new "
-            "space under another name",
+            f"Its trials would not compare. Delete the study (hpsearch delete {spec.name}), or search the "
+            "new space under another name",
             code="name-taken",
         )
 

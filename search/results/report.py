@@ -1,4 +1,4 @@
-"""What a study and its trials have to say, as plain data; `cli.screens` draws it for people."""
+"""What a study and its trials have to say, as plain data; `cli.views` draws it for people."""
 
 from __future__ import annotations
 

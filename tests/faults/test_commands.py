@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hpsearch.search.cli.common import command as to_type
+from hpsearch.search.cli.commands import command as to_type
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 import sqlalchemy
 
-from hpsearch.search.cli.common import command as typed
+from hpsearch.search.cli.commands import command as typed
 from hpsearch.storage.live import COMMAND
 
 AWAY = 8.0  # seconds that a server is gone: more than the first pauses between two tries

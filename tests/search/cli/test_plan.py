@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search.cli.common import given
+from hpsearch.search.cli.options import given
 from hpsearch.search.operations.changes import audit_change, confirmation_change
 
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
@@ -210,7 +210,7 @@ def test_a_confirmation_is_done_where_it_is_asked_for(tmp_path: Path) -> None:
 
 def test_when_a_process_began_is_known_to_a_tick() -> None:
     """Also where the time of the boot is known in whole seconds alone."""
-    told = "from hpsearch.search.cli.common import process_began; print(process_began())"
+    told = "from hpsearch.search.cli.options import process_began; print(process_began())"
     before = time.monotonic()
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert before - 0.02 <= float(done.stdout) <= time.monotonic()

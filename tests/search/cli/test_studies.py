@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner, Result
 
 from hpsearch.search import open_study, run
-from hpsearch.search.cli import screens
+from hpsearch.search.cli import views
 from hpsearch.search.cli.app import app
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.errors import SearchError, UsageError
@@ -279,7 +279,7 @@ def test_a_narrow_terminal_leaves_out_whole_parameters(
     database: Path, width: int, left_out: list[str]
 ) -> None:
     rows = operations.trials(workspace=Workspace.at(str(database)), study="curves")
-    table, missing = screens.trials_table(rows, width)
+    table, missing = views.trials_table(rows, width)
     assert missing == left_out
     assert len(table.columns) == 8 - len(left_out)
 
@@ -289,7 +289,7 @@ def test_no_number_is_broken(database: Path, width: int) -> None:
     report = study_report(open_study("curves", storage=str(database)))
     assert report.best is not None
     console = PlainConsole(file=io.StringIO(), width=width)
-    console.print(screens.study_screen(report, ()))
+    console.print(views.study_screen(report, ()))
     assert isinstance(console.file, io.StringIO)
     assert f" {report.best.params['x']:.3g} " in console.file.getvalue()
 

@@ -33,10 +33,10 @@ def train(trial):
 """
 COMMANDS = """\
 import os, signal, sys
-from hpsearch.search.cli import common, main
-tell = common.tell
+from hpsearch.search.cli import main, printing
+tell = printing.tell
 # The dashboard listens: enough.
-common.tell = lambda line: os.kill(os.getpid(), signal.SIGINT) if "http:" in line else tell(line)
+printing.tell = lambda line: os.kill(os.getpid(), signal.SIGINT) if "http:" in line else tell(line)
 for line in sys.argv[1:]:
     sys.argv = ["hpsearch", *line.split()]
     try:

@@ -21,8 +21,8 @@ from ..results.why import TrialHistory, tried
 from ..trials.retries import MOST_NAMED
 from ..values import NextStep
 from .commands import command, of_step
-from .common import about_password, brief, tell, text
 from .console import PlainConsole
+from .printing import about_password, brief, tell, text
 from .progress import STYLES, sparkline
 
 PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut

@@ -1,23 +1,18 @@
-"""What the commands share: options, and words for the terminal."""
+"""What commands take: the options they share, and what these mean."""
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import psutil
 import typer
 
-from ...storage.passwords import hidden, without_passwords
 from ..operations.outputs import check_output as check_output
 from ..operations.outputs import write_output as write_output
-from ..streams import harmless
-from ..values import plain
 from .commands import command as command
 from .commands import finding as finding
 
@@ -74,11 +69,6 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def options(**options: Any) -> list[str]:
-    """The options that were given, as words of a command."""
-    return [word for name, value in given(**options).items() for word in (f"--{name}", str(value))]
-
-
 def names(given: list[str] | None) -> list[str] | str | None:
     """Names of an option that may be repeated, or hold several with commas between them."""
     if given is None:
@@ -95,25 +85,6 @@ def number_or_word(value: str) -> int | str:
 def seconds(time: str | None) -> float | str | None:
     """`90` as a number of seconds, as in a space file; `90s` as it is."""
     return float(time) if time is not None and re.fullmatch(r"[0-9]+(\.[0-9]+)?", time) else time
-
-
-def about_password(words: Iterable[str]) -> str | None:
-    """How to type commands whose words have lost a password; None where none has."""
-    if all(hidden(word) == word for word in words):
-        return None
-    return "*** stands for the password; where HPSEARCH_STORAGE has the URL, commands need no --storage"
-
-
-def text(value: Any) -> str:
-    """A value as a space file would write it."""
-    from ...spaces.document import written
-
-    return written(value)
-
-
-def brief(value: Any) -> str:
-    """A value for a table: three digits of a number say enough there."""
-    return f"{value:.3g}" if isinstance(value, float) else text(value)
 
 
 def execution(workers: str | None, cpus: float | None, gpus: float | None, **others: Any) -> dict[str, Any]:
@@ -151,32 +122,8 @@ def process_began() -> float:
     return time.monotonic() - (time.time() - began)
 
 
-def say(message: str) -> None:
-    """Tell the user something that is no data."""
-    print(harmless(without_passwords(message, sys.argv[1:])), file=sys.stderr, flush=True)
-
-
-def tell(message: str) -> None:
-    """Print what the user asked for. Typer's `echo` would go past a stream whose encoding is ASCII."""
-    print(harmless(message), flush=True)
-
-
 def workspace(storage: str | None, runs: Path | None = None) -> Workspace:
     """The workspace that the options name."""
     from ...storage.workspace import Workspace
 
     return Workspace.at(storage, runs)
-
-
-def print_document(content: str) -> None:
-    """Print what is a file where it is redirected: in UTF-8, as `write_file` writes it."""
-    if sys.stdout.isatty():
-        content = harmless(content)
-    sys.stdout.flush()
-    sys.stdout.buffer.write(content.encode(errors="backslashreplace"))
-    sys.stdout.flush()
-
-
-def print_json(content: Any) -> None:
-    """Print plain data as JSON; what is no number in JSON becomes null."""
-    tell(json.dumps(plain(content), indent=2, default=str))
