@@ -20,10 +20,10 @@ from .config import Config
 
 
 def problems_of_files(config: Config) -> list[str]:
-    """That there is no such model here, or it takes no rows of this length."""
-    from .files import problems
+    """Problems with the model's files: none there, or rows longer than it takes."""
+    from .files import model_problems
 
-    return problems(config)
+    return model_problems(config)
 
 
 def train(trial: Trial) -> float:

@@ -108,8 +108,8 @@ def _on_the_hub(config: Config, may_download: bool) -> Path | None:
     return found.absolute()
 
 
-def problems(config: Config) -> list[str]:
-    """What the model's files say against a configuration, or what is installed here."""
+def model_problems(config: Config) -> list[str]:
+    """What rules out a configuration: the files of its model, or a missing package."""
     if config.load_in_4bit and find_spec("bitsandbytes") is None:
         return ["load_in_4bit: needs bitsandbytes, which is not installed: pip install bitsandbytes"]
     try:

@@ -34,7 +34,7 @@ from ...trainer.runs.base import BaseRun, perplexity
 from ...trainer.seeds import seed_of
 from .config import Config
 from .examples import IGNORED, Example, collate, label_count, load_examples, unlearned
-from .files import fingerprint, folder_of, problems
+from .files import fingerprint, folder_of, model_problems
 from .model import blocks_of, load_model, load_tokenizer, trained_tensors, with_adapters
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class HfRun(BaseRun):
     config: Config
 
     def __init__(self, config: Config, ranks: Ranks = ALONE) -> None:
-        problems = problems(config)
+        problems = model_problems(config)
         if ranks.count > 1:
             problems += config.undivided(ranks.strategy)
         if problems:
