@@ -1,4 +1,4 @@
-"""What a trial runs: built-in objectives, users' functions, and scripts in any language."""
+"""Objectives, which trials run: built-in ones, users' functions, and scripts in any language."""
 
 from .base import Objective, ObjectiveError, Trial, TrialStopped, report
 

@@ -1,6 +1,6 @@
-"""The objective contract: what every function that trains one trial receives and gives back.
+"""The objective contract: what a function that trains one trial receives and returns.
 
-An objective is any callable `objective(trial) -> float`. It reads `trial.params`, tells its progress with
+An objective is any callable `objective(trial) -> float`. It reads `trial.params`, reports its progress with
 `trial.report(value, step=...)`, and returns the final value of the study's metric. It needs no import of
 Optuna or Ray, and runs unchanged on every backend.
 """
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 LARGEST_STEP = 2**63 - 1
-LONGEST_NAME = 500  # letters of a metric's name; databases take 512, and one may get five before it
-MARK = "hpsearch"  # the key by which a printed line is known for one of `report`
+LONGEST_NAME = 500  # letters of a metric's name; databases allow 512, and a prefix of five may be added
+MARK = "hpsearch"  # the key that marks a printed line as one of `report`
 
 
 class ObjectiveError(Exception):
@@ -24,7 +24,7 @@ class ObjectiveError(Exception):
 
 
 class ScriptError(ObjectiveError):
-    """A script has failed; `detail` is what it printed of that."""
+    """A script has failed; `detail` quotes what it printed about it."""
 
     def __init__(self, message: str, *, detail: str = "") -> None:
         super().__init__(f"{message}; {detail}" if detail else message)
@@ -33,14 +33,14 @@ class ScriptError(ObjectiveError):
 
 
 class NothingReported(ScriptError):
-    """A script has ended well and has told no value."""
+    """A script has ended without an error, but has not reported a value."""
 
 
 class TrialStopped(BaseException):
     """Raised by `report` when the search has ended this trial.
 
-    It is no `Exception`, so that an objective's own `except Exception` does not swallow it.
-    Let it pass; `finally` and `with` blocks run as usual.
+    It is not an `Exception`, so that an objective's own `except Exception` does not catch it. Let it pass;
+    `finally` and `with` blocks run as usual.
     """
 
 
@@ -51,12 +51,12 @@ class Trial(Protocol):
     |---|---|
     | `number` | the trial's number in its study, from 0 |
     | `params` | the configuration: searched, constant and derived values by name |
-    | `seed` | an integer of this trial's own, the same when it is run again |
-    | `checkpoint` | a folder of this trial's own; what is in it at a report survives the process |
+    | `seed` | an integer for this trial, the same when it runs again |
+    | `checkpoint` | a folder for this trial; what is in it at a report survives the process |
     | `resume_from` | the same folder, as it was at the last report of an earlier attempt; None without one |
-    | `trained` | the step that the training has come to, for who reports late; what it spent goes by that |
+    | `trained` | the step that the training has reached, set if reports are late; used to count the cost |
 
-    That report may have been the last one: an attempt that goes on from there has only its value to return.
+    If that report was the last one, the resumed attempt only has to return its value.
     """
 
     trained: int
@@ -79,24 +79,24 @@ class Trial(Protocol):
     def report(self, value: float, step: int, **metrics: float) -> None:
         """Record `value` of the study's metric at `step` (a whole number in the study's resource unit).
 
-        Of several processes of a trial all report, and the value of rank 0 counts.
-        Steps rise from report to report; one that does not, as of a last evaluation, is left out. Step 0 is
-        what there is before any training. `metrics` are further numbers to keep beside the value.
-        Raises `TrialStopped` when the search ends this trial here; the report itself is recorded.
-        Raises `TypeError` where the value is no number or the step not whole, `ValueError` where a metric has
-        a name that no database holds.
+        If a trial has several processes, all report, and the value of rank 0 counts. Steps must increase; a
+        report whose step does not, such as one of a final evaluation, is ignored. Step 0 is before any
+        training. `metrics` are further numbers to store with the value. Raises `TrialStopped` if the search
+        ends this trial here; the report itself is recorded. Raises `TypeError` if the value is not a number
+        or the step not whole, `ValueError` if a metric has a name that databases cannot store.
         """
         ...
 
     def remark(self, kind: str, text: str) -> None:
-        """Tell whoever watches the search something about this trial: of each kind once in a search."""
+        """Show the user a message about this trial: only the first of each kind in a search."""
         ...
 
 
 def as_step(step: Any) -> int:
-    """A whole number, such as 1.0 is too.
+    """The step as an int; 1.0 is accepted too.
 
-    `TypeError` for anything else, `ValueError` below 0 and beyond what a database's integers hold.
+    Raises `TypeError` if it is not a whole number, `ValueError` if it is negative or too large for a
+    database.
     """
     whole = int(step) if isinstance(step, float) and step.is_integer() else step
     try:
@@ -109,12 +109,14 @@ def as_step(step: Any) -> int:
 
 
 def as_name(name: str) -> str:
-    """The name of a metric; raises `ValueError` where no database holds it."""
+    """The name of a metric. Raises `ValueError` if databases cannot store it."""
     if not 0 < len(name) <= LONGEST_NAME:
-        told = f"{len(name)} letters, beginning with {name[:40]!r}" if name else "none"
-        raise ValueError(f"the name of a metric has {told}; names have 1 to {LONGEST_NAME}")
+        begin = f", beginning with {name[:40]!r}" if name else ""
+        raise ValueError(f"the name of a metric has {len(name)} letters{begin}; allowed: 1 to {LONGEST_NAME}")
     if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in name):
-        raise ValueError(f"the name {name!r:.60} of a metric holds NUL or half a character")
+        raise ValueError(
+            f"the name {name!r:.60} of a metric holds NUL or half a character (a lone surrogate)"
+        )
     return name
 
 
@@ -125,11 +127,11 @@ class Objective(Protocol):
 
 
 def report(value: float, *, step: int, **metrics: float) -> None:
-    """Tell the search how a script is doing: a line of JSON on its standard output.
+    """Report a script's progress to the search: prints a line of JSON on standard output.
 
-    For scripts that run as `objective: {command: [...]}`. `value` is the study's metric. The search ends the
-    script with SIGTERM, then SIGKILL, when its trial is over.
+    For scripts that run as `objective: {command: [...]}`. `value` is the study's metric. When the trial is
+    over, the search ends the script with SIGTERM, then SIGKILL.
     """
     numbers = {as_name(name): float(metric) for name, metric in metrics.items()}
     line = json.dumps({MARK: "report", "step": as_step(step), "value": float(value), **numbers})
-    print(f"\n{line}", flush=True)  # on a line of its own, whatever was printed before
+    print(f"\n{line}", flush=True)  # the line break separates it from what was printed before

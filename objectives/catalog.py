@@ -1,7 +1,7 @@
-"""The objectives that hpsearch brings: what each can be told, and what is known of it before it runs.
+"""The built-in objectives: their parameters, and what can be said about them before they run.
 
-A module of this package each, with `Config` (its parameters), `train(trial) -> float` and `export`. Nothing
-that is asked here loads a framework, but for what trains or exports.
+Each is a module of this package with `Config` (its parameters), `train(trial) -> float` and `export`. Only
+the functions here that train or export load a framework.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
 
 
 class ObjectiveModule(Protocol):
-    """What the module of an objective has."""
+    """The contents of an objective's module."""
 
     __doc__: str | None
     Config: type[Parameters]
 
     def train(self, trial: Trial, /) -> float:
-        """Train one trial; the final value of the study's metric."""
+        """Train one trial. Returns the final value of the study's metric."""
         ...
 
     def export(self, checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-        """Write what a finished run leaves to its user; the files.
+        """Write the results of a finished run. Returns the files.
 
-        `merge` asks for a whole model beside an adapter.
+        `merge` also writes a whole model if the result is an adapter.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What something imports, and the extra of hpsearch that installs it."""
+    """The packages that an objective needs, and the extra of hpsearch that installs them."""
 
     packages: tuple[str, ...]
     extra: str | None = None
-    later: tuple[str, ...] = ()  # those that are imported by its trials, whose parameters say how
+    later: tuple[str, ...] = ()  # packages that only a trial may import, because its parameters say how
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -58,12 +58,10 @@ class Needs:
 
     @property
     def told(self) -> str | None:
-        """What is missing and what installs it, to be read after a name; None where nothing is."""
+        """The missing packages and how to install them, to be read after a name; None if none is missing."""
         if not self.missing:
             return None
-        return (
-            f"needs what is not installed ({', '.join(self.missing)}): pip install 'hpsearch[{self.extra}]'"
-        )
+        return f"needs {', '.join(self.missing)}, not installed here: pip install 'hpsearch[{self.extra}]'"
 
 
 BUILT_IN: Mapping[str, Needs] = {
@@ -79,19 +77,19 @@ BUILT_IN: Mapping[str, Needs] = {
 _MODULES = {
     **{name: f"gpt.{name}" for name in ("lora", "pretrain")},
     **{name: f"tables.{name}" for name in ("sklearn", "xgboost", "lightgbm", "catboost", "keras")},
-}  # where it is not the name
+}  # modules that are not named like their objective
 
 
 def is_built_in(objective: str | Sequence[str]) -> bool:
-    """Whether hpsearch brings this objective: to load it runs nobody else's code."""
+    """Whether the objective is one of hpsearch's own, which can be loaded without running a user's code."""
     return isinstance(objective, str) and objective in BUILT_IN
 
 
 def load(name: str) -> Objective:
-    """A built-in objective with all that it imports. Raises `ObjectiveError` where a package is missing."""
+    """Load a built-in objective and what it imports. Raises `ObjectiveError` if a package is missing."""
     for package in _present(name):
         if package not in BUILT_IN[name].later:
-            import_module(package)  # now, while the first trial is not here yet
+            import_module(package)  # so that the first trial need not wait for it
     train = _module(name).train
 
     def objective(trial: Trial, /) -> float:
@@ -102,10 +100,10 @@ def load(name: str) -> Objective:
 
 
 def export(objective: str | list[str], checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """Write what a finished run of a built-in objective leaves to its user; returns the files.
+    """Write the results of a finished run of a built-in objective. Returns the files.
 
-    `merge` asks for a whole model beside an adapter. Others leave what they wrote themselves: no files.
-    Raises `ObjectiveError` where the checkpoint is none.
+    `merge` also writes a whole model if the result is an adapter. Other objectives write their own results,
+    so there are no files for them. Raises `ObjectiveError` if there is no valid checkpoint.
     """
     if not isinstance(objective, str) or not is_built_in(objective):
         return []
@@ -115,7 +113,7 @@ def export(objective: str | list[str], checkpoint: Path, folder: Path, *, merge:
 
 @dataclass(frozen=True)
 class DescribedParameter:
-    """What a parameter may be, in words."""
+    """A parameter for people to read."""
 
     name: str
     default: Any
@@ -125,11 +123,11 @@ class DescribedParameter:
 
 @dataclass(frozen=True)
 class Described:
-    """What an objective is, in words."""
+    """An objective for people to read."""
 
     name: str
     summary: str
-    missing: str | None  # what is to be installed first
+    missing: str | None  # what has to be installed first
     parameters: tuple[DescribedParameter, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -138,7 +136,7 @@ class Described:
 
 
 def described(name: str) -> Described:
-    """A built-in objective in words. Raises `ObjectiveError` where there is none of this name."""
+    """Describe a built-in objective. Raises `ObjectiveError` if there is none of this name."""
     from ..trainer.config.rules import defaults_of, rules
 
     _known(name)
@@ -153,7 +151,7 @@ def described(name: str) -> Described:
 
 
 def can_share(objective: str | Sequence[str]) -> bool:
-    """Whether several processes may train a trial together; of an objective of the user's, it says itself."""
+    """Whether several processes can train one trial; always true for a user's objective."""
     return not is_built_in(objective) or training_config(objective) is not None
 
 
@@ -171,12 +169,12 @@ class PackedObjective(Protocol):
 
 
 def can_pack(objective: str | list[str]) -> bool:
-    """Whether trials of an objective train several at once in one process: those of frozen bases do."""
+    """Whether several trials of an objective can train at once in a process, on a common frozen base."""
     return objective == "lora"
 
 
 def packed(name: str, within: Callable[[Trial], AbstractContextManager[None]]) -> PackedObjective:
-    """What runs several trials of a built-in objective at once; `within` as `built_in.Packed` has it."""
+    """An object that runs several trials of a built-in objective at once; `within` as in `runs.Packed`."""
     from .runs import Packed
 
     config = trainer_config(name)
@@ -185,13 +183,13 @@ def packed(name: str, within: Callable[[Trial], AbstractContextManager[None]]) -
 
 
 def check_built_in(name: str) -> None:
-    """Raise `ObjectiveError` where there is no built-in objective of this name, or a package is missing."""
+    """Raise `ObjectiveError` if there is no built-in objective of this name, or a package is missing."""
     _known(name)
     _present(name)
 
 
 def _known(name: str) -> None:
-    """Raise `ObjectiveError` where there is no built-in objective of this name."""
+    """Raise `ObjectiveError` if there is no built-in objective of this name."""
     if name not in BUILT_IN:
         near = difflib.get_close_matches(name, BUILT_IN, 1)
         hint = f'did you mean "{near[0]}"? ' if near else ""
@@ -202,26 +200,26 @@ def _known(name: str) -> None:
 
 
 def config_class(objective: str | Sequence[str]) -> type[Parameters] | None:
-    """What a built-in objective can be told; None for others."""
+    """The class of a built-in objective's parameters; None for other objectives."""
     if not isinstance(objective, str) or not is_built_in(objective):
         return None
     return _module(objective).Config
 
 
 def training_config(objective: str | Sequence[str]) -> type[TrainingConfig] | None:
-    """The same of an objective that trains by hpsearch's own loop, whatever the model; None for others."""
+    """The same for an objective that uses hpsearch's training loop, whatever the model; None for others."""
     from ..trainer.config.training import TrainingConfig
 
-    found = config_class(objective)
-    return found if found is not None and issubclass(found, TrainingConfig) else None
+    config = config_class(objective)
+    return config if config is not None and issubclass(config, TrainingConfig) else None
 
 
 def trainer_config(objective: str | Sequence[str]) -> type[TrainConfig] | None:
-    """The same of an objective that trains hpsearch's own model; None for others."""
+    """The same for an objective that trains hpsearch's own model; None for others."""
     from ..trainer.config.models import TrainConfig
 
-    found = config_class(objective)
-    return found if found is not None and issubclass(found, TrainConfig) else None
+    config = config_class(objective)
+    return config if config is not None and issubclass(config, TrainConfig) else None
 
 
 def trainers() -> list[str]:
@@ -230,7 +228,7 @@ def trainers() -> list[str]:
 
 
 def known_parameters(objective: str | Sequence[str]) -> frozenset[str] | None:
-    """The parameters that a built-in objective takes; None for others."""
+    """The names of a built-in objective's parameters; None for other objectives."""
     from ..trainer.config.rules import known_parameters
 
     config = config_class(objective)
@@ -238,7 +236,7 @@ def known_parameters(objective: str | Sequence[str]) -> frozenset[str] | None:
 
 
 def with_defaults(objective: str | Sequence[str], params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with those that a built-in objective takes where they are left out."""
+    """The parameters, completed with the defaults of a built-in objective."""
     from ..trainer.config.rules import defaults_of
 
     config = config_class(objective)
@@ -246,9 +244,9 @@ def with_defaults(objective: str | Sequence[str], params: Mapping[str, Any]) -> 
 
 
 def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a built-in objective would refuse: a parameter's name and a message for each.
+    """The problems of a configuration of a built-in objective: for each a parameter's name and a message.
 
-    A message about several parameters stands under the first that is given. Empty for other objectives.
+    A message about several parameters comes with the first that is given. Empty for other objectives.
     """
     from ..trainer.errors import ConfigError
 
@@ -256,40 +254,40 @@ def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[
     if config is None:
         return []
     try:
-        found = config.from_params(params)
+        values = config.from_params(params)
     except ConfigError as error:
         return [_problem(problem, params) for problem in error.problems]
-    of_files = getattr(_module(objective), "problems_of_files", None)  # of some alone
-    return [_problem(problem, params) for problem in (of_files(found) if of_files else [])]
+    problems_of_files = getattr(_module(objective), "problems_of_files", None)  # some objectives have it
+    return [_problem(problem, params) for problem in (problems_of_files(values) if problems_of_files else [])]
 
 
 def metric_problem(objective: str | Sequence[str], metric: str) -> str | None:
-    """What speaks against that name for the value of a built-in objective."""
+    """Why the value of a built-in objective cannot have this name; None if it can."""
     from ..trainer.config.training import BESIDE
 
     if training_config(objective) is None or metric not in BESIDE:
         return None
-    return f"is {metric}, but what {objective} reports is val_loss; write that, other numbers stand beside it"
+    return f"is {metric}, but the value that {objective} reports is val_loss; write val_loss"
 
 
 def sharing_problems(
     objective: str | Sequence[str], params: Mapping[str, Any], strategy: str
 ) -> list[tuple[str, str]]:
-    """What speaks against several processes for a trial of a built-in objective, as `parameter_problems`."""
+    """Why several processes cannot share a trial of a built-in objective, like `parameter_problems`."""
     from ..trainer.errors import ConfigError
 
     config = training_config(objective)
     if config is None:
         return []
     try:
-        found = config.from_params(params)
+        values = config.from_params(params)
     except ConfigError:
-        return []  # `parameter_problems` says so
-    return [_problem(problem, params) for problem in found.undivided(strategy)]
+        return []  # `parameter_problems` reports it
+    return [_problem(problem, params) for problem in values.undivided(strategy)]
 
 
 def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | None:
-    """A rank of adapters that is higher than they can use, and the highest that they can; else None."""
+    """The rank of adapters and the highest useful one, if the rank exceeds it; else None."""
     from ..trainer.config.models import LoraConfig
     from ..trainer.errors import TrainerError
     from ..trainer.guides.footprint import highest_rank
@@ -300,43 +298,42 @@ def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | No
         config = LoraConfig.from_params(params)
         highest = highest_rank(config)
     except (TrainerError, OSError):
-        return None  # `parameter_problems` and `missing_file` say so
+        return None  # `parameter_problems` and `missing_file` report it
     if config.finetuning_type != "lora" or config.lora_r <= highest:
         return None
     return config.lora_r, highest
 
 
 def is_bundled(objective: str | Sequence[str], name: str, value: object) -> bool:
-    """Whether a parameter of a built-in objective names data that needs no file."""
+    """Whether the value of a built-in objective's parameter names data that needs no file."""
     config = config_class(objective)
     return config is not None and name in config.files and value in config.bundled
 
 
 def missing_file(objective: str, name: str, value: object) -> str | None:
-    """What to say where a parameter of a built-in objective names a file that is nowhere; None elsewhere."""
+    """The message if a parameter of a built-in objective names a file that does not exist; else None."""
     config = config_class(objective)
     if config is None or not isinstance(value, str) or name not in (*config.files, *config.models):
         return None
     if is_bundled(objective, name, value):
         return None
-    if os.path.exists(os.path.expanduser(value)):  # of ~nobody, and of a name too long, it says no
+    if os.path.exists(os.path.expanduser(value)):  # false for an unknown user's home or a name too long
         return None
-    without = config.bundled if name in config.files else (f"a {name} that ships",)
-    return f'there is no file "{value}" in {Path.cwd()}; there is {", ".join(without)} without one'
+    without = ", ".join(config.bundled) if name in config.files else f"the {name} that ships"
+    return f'there is no file "{value}" in {Path.cwd()}; available without a file: {without}'
 
 
 def identifying(objective: str | list[str], params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that make a run this run; the others may be changed while it goes on."""
+    """The parameters that identify a run; the others may change when it is resumed."""
     config = config_class(objective)
     outside = () if config is None else config.outside
     return {name: value for name, value in params.items() if name not in outside}
 
 
 def fingerprints(objective: str | list[str], values: Mapping[str, Sequence[Any]]) -> dict[str, str]:
-    """The SHA-256 of each file that a search of these values trains on, by its path.
+    """The SHA-256 of each file that a search with these values trains on, by its path.
 
-    Empty for an objective of the user's, whose files nobody knows; without those that are not there, which
-    the trials themselves will say.
+    Empty for a user's objective, whose files are unknown. Missing files are left out; the trials report them.
     """
     from ..trainer.data.texts import fingerprint
     from ..trainer.errors import DataError
@@ -344,18 +341,18 @@ def fingerprints(objective: str | list[str], values: Mapping[str, Sequence[Any]]
     config = config_class(objective)
     if config is None:
         return {}
-    found = {}
+    hashes = {}
     for file in (value for name in config.files for value in values.get(name, ())):
         if isinstance(file, str) and file not in config.bundled:
             with suppress(DataError):
-                found[file] = fingerprint(Path(file))
-    return found
+                hashes[file] = fingerprint(Path(file))
+    return hashes
 
 
 def interval_of(objective: str | list[str], parameter: str) -> str | None:
-    """What a number may be, such as `[0, 1)`; None where nobody says so.
+    """The interval of a numeric parameter, such as `[0, 1)`; None if unknown.
 
-    The names of hpsearch's trainer are those of Hugging Face, and mean the same in a user's training.
+    The trainer's parameters have Hugging Face's names, so their intervals also hold for a user's objective.
     """
     from ..trainer.config.rules import rules
 
@@ -369,9 +366,9 @@ def interval_of(objective: str | list[str], parameter: str) -> str | None:
 
 
 def idle_parameters(objective: str, params: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """What a built-in objective would not use, and what of the others each needs.
+    """The parameters that have no effect in a built-in objective, each with the condition that it needs.
 
-    The need comes in words, to be read after "unless", and as a space file's `when` has it.
+    The condition comes in words, to be read after "unless", and as a `when` of a space file.
     """
     from ..trainer.config.rules import idle_parameters
 
@@ -382,10 +379,10 @@ def idle_parameters(objective: str, params: Mapping[str, Any]) -> dict[str, tupl
 
 
 def footprint(objective: str | list[str], params: Mapping[str, Any], *, cuda: bool = False) -> int | None:
-    """The bytes that a run of hpsearch's trainer holds at its fullest, counted from its parameters.
+    """The peak memory in bytes of a run of hpsearch's own model, counted from its parameters.
 
-    `cuda`: where the device `auto` is such a one. None where nobody can tell: for another objective, a
-    configuration that will be refused, a base that cannot be read.
+    `cuda` says that the device `auto` is a CUDA device. None for other objectives, invalid configurations,
+    and bases that cannot be read.
     """
     from ..trainer.errors import TrainerError
     from ..trainer.guides.footprint import counted
@@ -404,14 +401,14 @@ def _module(name: str) -> ObjectiveModule:
 
 
 def _present(name: str) -> tuple[str, ...]:
-    """The packages of an objective. Raises `ObjectiveError` where one is missing, with what installs it."""
-    if (told := _missing(name)) is not None:
-        raise ObjectiveError(f'the objective "{name}" {told}')
+    """The packages of an objective. Raises `ObjectiveError` if one is missing, saying how to install it."""
+    if (problem := _missing(name)) is not None:
+        raise ObjectiveError(f'the objective "{name}" {problem}')
     return BUILT_IN[name].packages
 
 
 def _missing(name: str) -> str | None:
-    """What an objective lacks here, and what installs it; None where it lacks nothing."""
+    """The missing packages of an objective and how to install them; None if none is missing."""
     return BUILT_IN[name].told
 
 

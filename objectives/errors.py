@@ -1,4 +1,4 @@
-"""The trainer's errors, as objectives raise them."""
+"""Turns the trainer's errors into those of objectives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .base import ObjectiveError
 
 @contextmanager
 def trainer_errors() -> Iterator[None]:
-    """Raise what the trainer says of a configuration or a file as the objective's own error."""
+    """Raise the trainer's errors about a configuration or a file as `ObjectiveError`."""
     from ..trainer.errors import TrainerError
 
     try:

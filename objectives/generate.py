@@ -1,4 +1,4 @@
-"""Text from what the built-in objectives train, for the search's commands."""
+"""Generates text from the models of the built-in objectives, for the search's commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import trainer_errors
 
 
 def model_file(folder: Path) -> Path | None:
-    """What there is to load of a run: a whole model, else an adapter, else a checkpoint; None without any."""
+    """The file to load of a run: a whole model, else an adapter, else a checkpoint; None if there is none."""
     return next((folder / name for name in (MODEL, ADAPTER, CHECKPOINT) if (folder / name).is_file()), None)
 
 
@@ -29,15 +29,12 @@ def text_from(
     device: str,
     checkpoint: str | None = None,
 ) -> Iterator[int]:
-    """`count` bytes that the model in a file goes on with; `trainer.output.generate` tells how they are
-    drawn.
+    """Continue `prompt` by `count` bytes with the model in a file; `trainer.output.generate` has the options.
 
-    With `checkpoint`, the place of one or `best`, `model` is the folder of a run's checkpoints.
-    Raises `ObjectiveError` where there is no such model of ours, or no such device.
+    With `checkpoint`, a place or `best`, `model` is the folder of a run's checkpoints.
+    Raises `ObjectiveError` if there is no such model of ours, or no such device.
     """
     with trainer_errors():
-        found = load_model(model) if checkpoint is None else load_kept(model, checkpoint)
-        ready = found.to(pick_device(device))
-        yield from generate(
-            ready, prompt, count=count, sampling=Sampling(temperature, top_k, top_p), seed=seed
-        )
+        loaded = load_model(model) if checkpoint is None else load_kept(model, checkpoint)
+        sampling = Sampling(temperature, top_k, top_p)
+        yield from generate(loaded.to(pick_device(device)), prompt, count=count, sampling=sampling, seed=seed)

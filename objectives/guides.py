@@ -1,4 +1,4 @@
-"""What the training guides know: presets and ranges to begin with, advice after a bad run.
+"""The training guides for the search's commands: presets and ranges to start with, advice after a run.
 
 Loads no torch.
 """
@@ -20,9 +20,9 @@ __all__ = ["LEARNING", "PRESETS", "Ending", "FirstRange", "Seen", "advice", "fir
 
 
 def preset_values(objective: Any, names: Sequence[str], given: Collection[str]) -> dict[str, Any]:
-    """What these presets give an objective, beside the parameters that are `given`.
+    """The values of these presets for an objective, without the parameters that are `given`.
 
-    Raises `ValueError` with every reason, a line each, why they give nothing.
+    Raises `ValueError` if a preset cannot be used, with a line for each reason.
     """
     config = trainer_config(objective)
     if config is None:
@@ -31,10 +31,10 @@ def preset_values(objective: Any, names: Sequence[str], given: Collection[str]) 
 
 
 def advice(objective: str | list[str], seen: Seen) -> list[str]:
-    """What to change after a run like this one, what helps most first."""
+    """What to change after a run, the most helpful first."""
     return advise(training_config(objective), seen)
 
 
 def against_worsening(objective: str | list[str], seen: Seen) -> list[str]:
-    """What to change after a run like this one, where it ended worse than it had been."""
+    """What to change after a run that ended worse than its best validation."""
     return advise_worse(training_config(objective), seen)

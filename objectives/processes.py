@@ -1,12 +1,12 @@
-"""What each of several processes that train a trial together is told: the variables of torchrun.
+"""The environment of the processes that train a trial together: the variables of torchrun.
 
-| variable | what it is |
+| variable | meaning |
 |---|---|
-| `RANK`, `LOCAL_RANK` | the number of this process among those of the trial, from 0; rank 0 reports |
-| `WORLD_SIZE`, `LOCAL_WORLD_SIZE` | how many there are |
-| `MASTER_ADDR`, `MASTER_PORT` | where they meet: rank 0 listens there |
+| `RANK`, `LOCAL_RANK` | the number of this process in the trial, from 0; rank 0 reports |
+| `WORLD_SIZE`, `LOCAL_WORLD_SIZE` | the number of processes |
+| `MASTER_ADDR`, `MASTER_PORT` | where rank 0 listens |
 
-So `torch.distributed.init_process_group()`, Accelerate, Lightning and DeepSpeed need to be told nothing. All
+So `torch.distributed.init_process_group()`, Accelerate, Lightning and DeepSpeed need no configuration. All
 processes of a trial are on one machine.
 """
 
@@ -19,19 +19,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 HERE = "127.0.0.1"
-# How an objective of hpsearch's own shares a trial.
+# How a built-in objective shares a trial among processes.
 STRATEGY = "HPSEARCH_STRATEGY"  # ddp, fsdp or deepspeed
 ZERO_STAGE = "HPSEARCH_ZERO_STAGE"  # of deepspeed
 
 
 def sharing(strategy: str = "ddp", zero_stage: int = 0) -> dict[str, str]:
-    """The variables by which a process of an objective of hpsearch's own knows how it shares a trial."""
+    """The variables that tell a process of a built-in objective how it shares a trial."""
     return {STRATEGY: strategy, ZERO_STAGE: str(zero_stage)}
 
 
 @contextmanager
 def meeting(count: int) -> Iterator[list[dict[str, str]]]:
-    """The variables of each of so many processes; none for one alone. Their port is theirs meanwhile."""
+    """The variables of each of `count` processes; none for a single one. Reserves their port meanwhile."""
     if count == 1:
         yield [{}]
         return
@@ -42,20 +42,20 @@ def meeting(count: int) -> Iterator[list[dict[str, str]]]:
             "GROUP_RANK": "0",
             "MASTER_ADDR": HERE,
             "MASTER_PORT": str(port),
-            "TORCHELASTIC_USE_AGENT_STORE": "False",  # as a torchrun around the search would have it
+            "TORCHELASTIC_USE_AGENT_STORE": "False",  # overrides that of a torchrun around the search
         }
         if sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in os.environ:
-            common["GLOO_SOCKET_IFNAME"] = "lo"  # gloo would look for what the machine's name stands for
+            common["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo would resolve the machine's name
         yield [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
 
 
 @contextmanager
 def _port() -> Iterator[int]:
-    """A free port; on Linux nobody else is given it while it is bound here, and rank 0 may listen there."""
+    """A free port. On Linux it stays bound here, so no other process gets it, but rank 0 can listen on it."""
     with socket.socket() as bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as whoever listens there has it
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # rank 0 sets it too
         bound.bind((HERE, 0))
         port: int = bound.getsockname()[1]
         if sys.platform != "linux":
-            bound.close()  # elsewhere nobody may bind it twice
+            bound.close()  # other systems do not allow two sockets to bind it
         yield port

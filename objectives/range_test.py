@@ -22,11 +22,11 @@ def range_test(
     steps: int,
     on_point: Callable[[Point], None],
 ) -> RangeTest:
-    """The test of one of the trainer's objectives; `params` fix all but the learning rate and its schedule.
+    """Run the test for one of the trainer's objectives; `params` exclude the learning rate and its schedule.
 
-    Raises `ObjectiveError` where it refuses one of them.
+    Raises `ObjectiveError` if the parameters are invalid.
     """
     config = trainer_config(objective)
-    assert config is not None, f"our own trainer does not train {objective}"
+    assert config is not None, f"the trainer does not train {objective}"
     with trainer_errors():
         return train(config.from_params(params), low=low, high=high, steps=steps, on_point=on_point)

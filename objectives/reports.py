@@ -1,10 +1,10 @@
-"""Reports in what a script prints, and lines that look like one and are none.
+"""Finds reports in a script's output, and lines that look like reports but are not.
 
-A report is an object of JSON that names the study's metric, or that `report` printed, which marks it:
+A report is a JSON object with the study's metric as a key, or one that `report` printed, which has a mark:
 
     {"step": 100, "val_loss": 1.84, "train_loss": 1.79}
 
-Other text may stand before and after it on its line. Whatever else is printed is no report, numbers or not.
+The line may have other text before and after it. Nothing else counts as a report.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 
 from .base import MARK, as_step
 
-LONGEST_LINE = 1 << 20  # bytes of a line that are looked at, from its end; no report is as long
-MOST_BRACES = 64  # in a line, that may begin no object
+LONGEST_LINE = 1 << 20  # bytes at the end of a line that are searched; no report is longer
+MOST_BRACES = 64  # in a line, that do not begin an object
 QUOTED = 160  # letters of a line that a message quotes
 NEAR_MISSES = 3  # lines that a message quotes
-TAKEN = ("self", "step", "value")  # the names of `report`'s own parameters, and of a method's first
-LOOKED_AT = 1 << 12  # letters of a line that is no report, of which messages quote the first
+TAKEN = ("self", "step", "value")  # names of `report`'s parameters, which no metric can have
+LOOKED_AT = 1 << 12  # letters of a line without a report that are searched for something like one
 _NAME = r"[\w./@()-]"  # a letter of a metric's name
 _IS_NUMBER = r"['\"]?\s*+[:=]?\s*+[-+]?\.?\d"
 _NAMED_NUMBER = re.compile(rf"(?<!{_NAME})([A-Za-z]{_NAME}{{0,63}}+){_IS_NUMBER}")
@@ -33,7 +33,7 @@ _NAMED_NUMBER = re.compile(rf"(?<!{_NAME})([A-Za-z]{_NAME}{{0,63}}+){_IS_NUMBER}
 
 @dataclass(frozen=True)
 class Printed:
-    """A report as it was printed."""
+    """A report that a script printed."""
 
     value: float
     step: int | None
@@ -41,14 +41,14 @@ class Printed:
 
 
 class Lines:
-    """Cuts what comes in pieces into lines; a carriage return ends one too, as progress bars have it."""
+    """Splits output that comes in pieces into lines. Carriage returns, as in progress bars, end lines too."""
 
     def __init__(self) -> None:
         self._rest: deque[bytes] = deque()
         self._size = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that a piece brings to their end."""
+        """The lines that end in this piece."""
         first, *others = re.split(rb"[\r\n]", piece)
         self._keep(first)
         if not others:
@@ -59,7 +59,7 @@ class Lines:
         return lines
 
     def end(self) -> list[bytes]:
-        """The line that has no end of its own; of one that is too long, its end."""
+        """The last, unended line; only its end if it is too long."""
         line = b"".join(self._rest)[-LONGEST_LINE:]
         self._rest.clear()
         self._size = 0
@@ -73,7 +73,7 @@ class Lines:
 
 
 class Reports:
-    """Finds the reports of a script in its lines, and remembers what was nearly one."""
+    """Finds the reports in a script's lines, and remembers lines that were nearly one."""
 
     def __init__(self, metric: str) -> None:
         self._metric = metric
@@ -82,82 +82,84 @@ class Reports:
         self._assigned = re.compile(rf"{name}['\"]?\s*+[:=]", re.IGNORECASE)
         self._numbered = re.compile(name + _IS_NUMBER, re.IGNORECASE)
         self._unusable: deque[str] = deque(maxlen=NEAR_MISSES)
-        # The last lines in which it has a number, something like it has one, and that have its name alone.
+        # The last lines with a number after the metric's name, after a similar name, and with the name only.
         self._seen = [deque[str](maxlen=NEAR_MISSES) for _ in range(3)]
 
     @property
     def unusable(self) -> list[str]:
-        """The last lines that name the metric as a report does, and cannot be used."""
+        """The last lines that name the metric like a report but cannot be used."""
         return list(self._unusable)
 
     @property
     def near_misses(self) -> list[str]:
-        """The last lines that looked most like a report and were none."""
+        """The last lines that looked most like a report but were not."""
         return next((list(lines) for lines in (self._unusable, *self._seen) if lines), [])
 
     def read(self, line: bytes) -> list[Printed]:
         """The reports in a line; nearly always none or one."""
         text = line.decode("utf-8", "replace")
-        found = []
-        may_be_one = self._metric in text or MARK in text or "\\u" in text  # as JSON writes other letters
+        reports = []
+        may_be_one = (
+            self._metric in text or MARK in text or "\\u" in text
+        )  # JSON may escape the metric's letters
         for record in _objects(text) if may_be_one else ():
             report = _report_in(record, self._metric)
             if isinstance(report, Printed):
-                found.append(report)
+                reports.append(report)
             elif report is not None:
                 self._unusable.append(f"{quoted(text)} ({report})")
-                return found
-        if not found:
+                return reports
+        if not reports:
             self._note(text)
-        return found
+        return reports
 
     def _note(self, text: str) -> None:
-        """Remember a line that is no report, where it looks like one."""
+        """Remember a line that is not a report if it looks like one."""
         text = text[:LOOKED_AT]
-        told, like, named = self._seen
+        numbered, similar, named = self._seen
         if "{" in text and self._assigned.search(text):
-            self._unusable.append(f"{quoted(text)} (no object of JSON that names it)")
+            self._unusable.append(f"{quoted(text)} (not a JSON object with that key)")
         elif self._numbered.search(text):
-            told.append(quoted(text))
+            numbered.append(quoted(text))
         elif any(_is_like(match[1], self._metric) for match in _NAMED_NUMBER.finditer(text)):
-            like.append(quoted(text))
+            similar.append(quoted(text))
         elif self._named.search(text):
             named.append(quoted(text))
 
 
 def quoted(text: str) -> str:
-    """A line as a message shows it, shortened where it is long."""
+    """A line in quotes for a message, shortened if it is long."""
     text = " ".join(text.split())
     return f'"{text if len(text) <= QUOTED else text[:QUOTED] + "…"}"'
 
 
 @lru_cache(maxsize=1024)
 def _is_like(name: str, metric: str) -> bool:
-    """Whether somebody may have meant the metric by that name: `eval/loss`, `ValLoss` for `val_loss`."""
+    """Whether a name may mean the metric: `eval/loss` or `ValLoss` for `val_loss`."""
     words, wanted = (set(re.findall(r"[a-z]+|\d+", each.lower())) for each in (name, metric))
     return bool(words & wanted) or difflib.SequenceMatcher(None, name.lower(), metric.lower()).ratio() > 0.6
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The objects of JSON in a line, outermost only."""
+    """The outermost JSON objects in a line."""
     decoder, at, others = json.JSONDecoder(), 0, 0
     while others < MOST_BRACES and (at := text.find("{", at)) >= 0:
         try:
             record, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            at, others = at + 1, others + 1  # some other text that has a brace
+            at, others = at + 1, others + 1  # other text with a brace
         else:
             yield record
 
 
 def _report_in(record: dict[str, Any], metric: str) -> Printed | str | None:
-    """The report that an object is; what is wrong with it where it is meant as one; else None."""
+    """The report in an object; the problem of an unusable report; None if it is no report."""
     key = "value" if record.get(MARK) == "report" else metric
     if key not in record:
         return None
     value, step = _number(record[key]), record.get("step")
     if value is None:
-        return f'"{key}" is {json.dumps(record[key])}, no number'
+        return f'"{key}" is {json.dumps(record[key])}, not a number'
     try:
         at = None if step is None else as_step(step)
     except (TypeError, ValueError) as error:
@@ -171,7 +173,7 @@ def _report_in(record: dict[str, Any], metric: str) -> Printed | str | None:
 
 
 def _number(value: Any) -> float | None:
-    """A number of JSON as a float; None for anything else, and what no float holds."""
+    """A JSON number as a float; None for anything else, or if it is too large."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:

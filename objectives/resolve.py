@@ -1,4 +1,4 @@
-"""From what a space names as its objective to the callable behind it, here or in a worker process."""
+"""Turns the objective that a space names into a callable, here or in a worker process."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from .catalog import check_built_in, is_built_in, load, training_config
 def describe(
     objective: str | list[str], function: Objective | None = None, parameters: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """An objective as plain JSON, for a worker to `resolve`.
+    """Describe an objective as plain JSON, for a worker to `resolve`.
 
-    `objective` is a built-in name, "module:function", "file.py:function" or a command's words. A `function`
-    that only this process has (a notebook's) travels by value; one of a module by its name, with the path
-    that this process finds the module by. `parameters` are the space's, of which a trial may lack some.
+    `objective` is a built-in name, "module:function", "file.py:function" or the words of a command. A
+    `function` that exists only in this process (in a notebook) is sent by value; a function of a module is
+    sent by name, with this process's import path. `parameters` are those of the space; a trial may lack some
+    of them.
     """
     if function is not None:
         import cloudpickle
@@ -28,10 +29,10 @@ def describe(
         path = [os.path.abspath(folder) for folder in sys.path]
         try:
             pickled = cloudpickle.dumps(function)
-        except Exception as error:  # whatever some object of the user's raises
+        except Exception as error:  # a user's object may raise anything
             raise ObjectiveError(
                 f"{getattr(function, '__name__', 'the objective')}() cannot be sent to the worker processes: "
-                f"{error}; a lock, a file or a connection it makes itself, or imports from a module"
+                f"{error}; create locks, files and connections inside it, or import them from a module"
             ) from error
         return {"function": base64.b64encode(pickled).decode(), "path": path}
     if isinstance(objective, list):
@@ -40,19 +41,19 @@ def describe(
 
 
 def reports_again(described: dict[str, Any]) -> bool:
-    """Whether an objective that goes on from a checkpoint reports that step again.
+    """Whether an objective that resumes from a checkpoint repeats the report of its step.
 
-    hpsearch's trainer does, and scripts are to: their reports are read while they go on, so that nobody can
-    tell which checkpoint belongs to which.
+    hpsearch's trainer does, and scripts should: their reports are read while they continue, so it is unknown
+    which checkpoint belongs to which report.
     """
     return "command" in described or training_config(described.get("name", "")) is not None
 
 
 def resolve(described: dict[str, Any], *, metric: str, processes: int = 1) -> Objective:
-    """The callable behind a description. Raises `ObjectiveError` where there is none.
+    """The callable of a description. Raises `ObjectiveError` if there is none.
 
-    `processes` are those that a command is started in for a trial; of all else one is called in each of them.
-    A description with a function's pickle comes from this user's own process, never from a study or a file.
+    A command is started in `processes` processes for a trial; other objectives are called in each of them. A
+    description with a pickled function comes from the user's own process, never from a study or a file.
     """
     if "function" in described:
         sys.path[:] = dict.fromkeys([*described["path"], *sys.path])
@@ -71,7 +72,7 @@ def resolve(described: dict[str, Any], *, metric: str, processes: int = 1) -> Ob
 
 
 def check_name(name: str) -> None:
-    """Raise `ObjectiveError` where no objective can have this name; nothing of it is imported."""
+    """Raise `ObjectiveError` if there is no objective of this name. Imports no user code."""
     if ":" in name:
         from .user.function import find_source
 

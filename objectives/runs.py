@@ -1,4 +1,4 @@
-"""Runs the trainer for a trial: what the built-in objectives share."""
+"""Runs the trainer for trials of the built-in objectives `lora` and `pretrain`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .processes import STRATEGY, ZERO_STAGE
 
 
 def train_with(config: type[TrainConfig], trial: Trial) -> float:
-    """The trial's value by the trainer, with its seed unless its parameters fix one.
+    """Train a trial, with its seed unless its parameters fix one. Returns its value.
 
-    Every report is a checkpoint in the trial's folder, and an earlier attempt's is gone on from.
+    Every report saves a checkpoint in the trial's folder; a checkpoint of an earlier attempt is resumed.
     """
     ranks = ranks_of_trial()
     if ranks.count > 1:
-        gc.collect()  # the model of this process's last trial: what shared it out holds itself
+        gc.collect()  # frees the last trial's model: sharded models have reference cycles
     result = fit(
         config.of(trial),
         on_report=reporter(trial),
@@ -37,15 +37,15 @@ def train_with(config: type[TrainConfig], trial: Trial) -> float:
 
 
 def ranks_of_trial() -> Ranks:
-    """The processes that train this trial together: this one alone, where nobody says otherwise."""
+    """The processes that train this trial, by the environment; without it this one alone."""
     strategy = os.environ.get(STRATEGY)
     return joined(strategy, int(os.environ[ZERO_STAGE])) if strategy else ALONE
 
 
 class Packed:
-    """Several trials of a built-in objective at once; each as `train_with` would run it.
+    """Runs several trials of a built-in objective at once, each as `train_with` would.
 
-    `within` surrounds what a trial does by itself: its start, its reports.
+    `within` is a context for what a trial does by itself: its start and its reports.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Packed:
         return self._together.busy
 
     def join(self, trial: Trial) -> None:
-        """Begin a trial. Raises `ObjectiveError` where it cannot begin."""
+        """Start a trial. Raises `ObjectiveError` if it cannot start."""
         with trainer_errors(), self._within(trial):
             run = self._together.new_run(self._config.of(trial))
         self._trials[run] = trial
@@ -72,13 +72,13 @@ class Packed:
         self._together.join(run, steps)
 
     def leave(self, trial: Trial) -> None:
-        """End a trial in the middle; one that has ended already is no trouble."""
-        for run in [run for run, its in self._trials.items() if its is trial]:
+        """Remove a trial before its end; does nothing if it has already ended."""
+        for run in [run for run, running in self._trials.items() if running is trial]:
             self._together.leave(run)
             del self._trials[run]
 
     def advance(self) -> list[tuple[Trial, float | BaseException]]:
-        """Train all a little further; the trials that ended, with their values or what they raised."""
+        """Train all trials a little further. Returns those that ended, with their values or errors."""
         ended: list[tuple[Trial, float | BaseException]] = []
         for run, outcome in self._together.advance():
             if isinstance(outcome, TrainerError):  # its message says what to change
@@ -89,5 +89,5 @@ class Packed:
 
 
 def reporter(trial: Trial) -> Callable[[Report], None]:
-    """What tells a trial the reports of its run."""
+    """A callback that passes the reports of a run on to its trial."""
     return lambda report: trial.report(report.value, step=report.step, **report.metrics)

@@ -1,4 +1,4 @@
-"""Writes files whose names anybody can foresee."""
+"""Write text files without following a link that stands in their place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_anew(path: Path, text: str) -> None:
-    """Write a file of ours; what stands there goes, for a link of that name may lead to another's file."""
+    """Replace a file. An old one is deleted first: it may be a link to somebody else's file."""
     path.unlink(missing_ok=True)
     with path.open("x", encoding="utf-8") as stream:
         stream.write(text)

@@ -1,20 +1,20 @@
-"""Files of tensors: checkpoints to go on from, bases to start from, and what a finished run leaves behind.
+"""Files of tensors: checkpoints to resume from, bases to start from, and the results of finished runs.
 
-Each is one safetensors file whose header carries a JSON text under the key `hpsearch`: the numbers belong to
-the tensors and travel with them. Nothing in them is ever executed: tensors are bytes, the rest is JSON.
+Each is one safetensors file whose header carries JSON under the key `hpsearch`: the metadata travels with the
+tensors that it belongs to. Nothing in a file is ever executed: tensors are bytes, the rest is JSON.
 
 | file | tensors | JSON |
 |---|---|---|
 | `checkpoint.safetensors` | `weights.*`, `optimizer.*`, `best.*` | config, counters, reports so far |
-| `checkpoint.previous.safetensors` | the one before it | |
-| `checkpoint.1600.safetensors` | older ones, where they are kept: by their place in the run's unit | |
+| `checkpoint.previous.safetensors` | the checkpoint before it | |
+| `checkpoint.1600.safetensors` | older checkpoints, if kept, named by their place in the run's unit | |
 | `model.safetensors` | the model's own keys | its shape |
 | `adapter.safetensors` | `blocks.0.qkv.lora_A` ... | config, base |
 
-A file is written beside its place and renamed into it, so a process killed at any moment leaves a whole one.
-What happens to it later on a disk is found by a checksum (CRC-32) over all of its content, which stands
-before the JSON. No attacker is meant, so the fastest of the standard library will do: it finds every change
-of up to 32 bits in a row, and all but one in four billion of any other.
+A file is written under a temporary name and renamed, so a process killed at any moment leaves a whole one.
+Later damage on the disk is detected by a checksum (CRC-32) over all of its content, which stands before the
+JSON. It guards against accidents, not attackers, so the fastest in the standard library will do: it detects
+every change of up to 32 bits in a row, and misses one in four billion of all others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .notices import say
 
 CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 _OLDER = re.compile(r"checkpoint\.(\d+)\.safetensors")
-_KINDS = {  # in the words of safetensors
+_KINDS = {  # as safetensors names them
     **{torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"},
     **{torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8"},
     **{torch.uint8: "U8", torch.bool: "BOOL"},
@@ -48,18 +48,17 @@ Tensors = dict[str, Tensor]
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write `tensors` and the JSON-able `about` to `path`, all or nothing. Makes the folder."""
+    """Write `tensors` and the metadata `about` (JSON) to `path` atomically. Creates the folder."""
     partial = _write_beside(path, tensors, about)
     with partial.open("rb+") as file:
-        os.fsync(file.fileno())  # or a power cut could leave the new name on an empty file
+        os.fsync(file.fileno())  # else a power cut could leave an empty file under the new name
     os.replace(partial, path)
 
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
-    """What `write_tensors` wrote. Raises `CheckpointError` where it is missing, damaged or none of ours."""
-    tensors, header = read_file(
-        path, "pread"
-    )  # a disk that cannot read raises; in mapped memory it would kill
+    """Read a file of `write_tensors`. Raises `CheckpointError` if it is missing, damaged or not ours."""
+    # With mapped memory, a disk error would kill the process instead of raising.
+    tensors, header = read_file(path, "pread")
     return tensors, checked(path, tensors, header)
 
 
@@ -72,13 +71,13 @@ def save_checkpoint(
     *,
     keep: int = 2,
 ) -> None:
-    """Add a checkpoint to `folder`, which keeps the newest ones: this, the one before it, and older ones.
+    """Add a checkpoint to `folder`, which keeps the `keep` newest ones.
 
-    `best` is empty where the run does not keep it. Where more than two are kept, `state["reported"]` is the
-    place that an older one is named by.
+    `best` is empty if the run does not keep its best weights. If more than two checkpoints are kept, older
+    ones are named by their `state["reported"]`.
 
-    The run does not wait for the disk, but for the checkpoint before this one to be on it: a power cut may
-    cost the newest, and then the one before it is whole.
+    The run waits until the previous checkpoint is on the disk, but not for this one: after a power cut the
+    newest may be lost, but then the one before it is whole.
     """
     parts = {"weights": weights, "optimizer": optimizer, "best": best}
     named = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
@@ -88,7 +87,7 @@ def save_checkpoint(
     if newest.exists():
         if keep > 2:
             _name_by_place(folder / PREVIOUS)
-        os.replace(newest, folder / PREVIOUS)  # killed here, a run finds it under that name
+        os.replace(newest, folder / PREVIOUS)  # if the process is killed here, the run resumes from this one
     os.replace(partial, newest)
     _disk.sync(newest)
     for _, path in _older(folder)[keep - 2 :]:
@@ -96,7 +95,7 @@ def save_checkpoint(
 
 
 def _name_by_place(previous: Path) -> None:
-    """Let the one before the newest become an older one. A damaged one is not kept, which stderr is told."""
+    """Rename the previous checkpoint to its place. If it is damaged, say so on stderr and do not keep it."""
     if not previous.exists():
         return
     try:
@@ -108,20 +107,20 @@ def _name_by_place(previous: Path) -> None:
 
 
 def _older(folder: Path) -> list[tuple[int, Path]]:
-    """The checkpoints before the two newest with their places, the newest of them first."""
+    """The checkpoints before the two newest, with their places, newest first."""
     named = ((_OLDER.fullmatch(path.name), path) for path in folder.glob("checkpoint.*"))
     return sorted(((int(match[1]), path) for match, path in named if match), reverse=True)
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a file is a checkpoint by its name."""
+    """Whether a file's name is that of a checkpoint."""
     return path.name in (CHECKPOINT, PREVIOUS) or _OLDER.fullmatch(path.name) is not None
 
 
 def kept_models(folder: Path) -> dict[str, tuple[Path, str]]:
-    """The models in a run's checkpoints: the file and part of each, by place; then the `best`, where kept.
+    """The models in a run's checkpoints, by place, each with its file and part; then the `best`, if kept.
 
-    Raises `CheckpointError` where a file does not even tell its place.
+    Raises `CheckpointError` if a file's header cannot be read.
     """
     found: dict[str, tuple[Path, str]] = {}
     best: dict[str, tuple[Path, str]] = {}
@@ -136,30 +135,30 @@ def kept_models(folder: Path) -> dict[str, tuple[Path, str]]:
 
 
 def resume_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]] | None:
-    """The newest whole checkpoint, as `load_checkpoint` gives it; None where there is none.
+    """Load the newest whole checkpoint, as `load_checkpoint` does; None if there is none.
 
-    Says on stderr which file is damaged, and removes it: the next save would keep it in place of a whole one.
+    Damaged files are named on stderr and removed: the next save would keep them in place of whole ones.
     """
     older = [(path, f"the checkpoint at {place}") for place, path in _older(folder)]
     newest = [(folder / CHECKPOINT, "the newest"), (folder / PREVIOUS, "the checkpoint before it")]
     damaged = []
-    found, where = None, "the beginning"
-    for path, told in newest + older:
-        if found is None and path.exists():
+    loaded, where = None, "the beginning"
+    for path, description in newest + older:
+        if loaded is None and path.exists():
             try:
-                found, where = load_checkpoint(path), told
+                loaded, where = load_checkpoint(path), description
             except CheckpointError as error:
                 damaged.append(str(error))
                 path.unlink()
     if damaged:
-        say(f"{'; '.join(damaged)}; going on from {where}")
-    return found
+        say(f"{'; '.join(damaged)}; resuming from {where}")
+    return loaded
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
-    """A checkpoint: its tensors by part (`weights`, `optimizer`, `best`) and the state.
+    """Load a checkpoint: its tensors by part (`weights`, `optimizer`, `best`) and its state.
 
-    Raises `CheckpointError` where it is missing or damaged.
+    Raises `CheckpointError` if it is missing or damaged.
     """
     tensors, state = read_tensors(path)
     parts: dict[str, Tensors] = {"weights": {}, "optimizer": {}, "best": {}}
@@ -167,20 +166,20 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
         part, _, rest = name.partition(".")
         if part not in parts:
             raise CheckpointError(
-                f"{path}: no checkpoint: it holds {name:.100}; known are {', '.join(parts)}"
+                f"{path}: not a checkpoint: it holds {name:.100}; allowed: {', '.join(parts)}"
             )
         parts[part][rest] = tensor
     return parts, state
 
 
 def _write_beside(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Path:
-    """Write a file that is ready to be renamed to `path`."""
+    """Write a temporary file beside `path`, ready to be renamed to it."""
     held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     ordered = dict(sorted(held.items(), key=lambda item: (-item[1].itemsize, item[0])))  # so each is aligned
     text = json.dumps(about)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    partial.unlink(missing_ok=True)  # of one that was killed; or a link, which may lead anywhere
+    partial.unlink(missing_ok=True)  # left by a killed process; or a link, which may lead anywhere
     with partial.open("xb") as file:
         file.write(_file_header(ordered, f"{_checksum(held, text)} {text}"))
         for tensor in ordered.values():
@@ -189,9 +188,9 @@ def _write_beside(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
 
 
 def _file_header(tensors: Mapping[str, Tensor], about: str) -> bytes:
-    """What stands in a file before these tensors, byte for byte as safetensors writes it.
+    """The header of a file with these tensors, byte for byte as safetensors writes it.
 
-    Its own function makes two copies of all tensors on the way, which was the most memory of a whole run.
+    The function of safetensors copies all tensors twice, which was the memory peak of a whole run.
     """
     entries: dict[str, object] = {"__metadata__": {ABOUT: about}}
     end = 0
@@ -203,8 +202,8 @@ def _file_header(tensors: Mapping[str, Tensor], about: str) -> bytes:
     header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     if len(header) > LONGEST - 8:
         raise CheckpointError(
-            f"a header of {len(header):,} bytes is longer than the {LONGEST:,} that are read again; "
-            "report less often (eval_every)"
+            f"the checkpoint's header has {len(header):,} bytes, more than the {LONGEST:,} that can be read "
+            "again; report less often (eval_every)"
         )
     header += b" " * (-len(header) % 8)  # tensors begin at a multiple of eight bytes
     return len(header).to_bytes(8, "little") + header
@@ -215,9 +214,9 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def read_file(path: Path, backend: Literal["mmap", "pread"]) -> tuple[Tensors, dict[str, str]]:
-    """The tensors of a file and the entries of its header."""
+    """The tensors of a file and the metadata in its header."""
     try:
-        read_header(path)  # or safetensors would parse a long one
+        read_header(path)  # refuses a long header, which safetensors would parse
         with safe_open(path, framework="pt", backend=backend) as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
             return tensors, file.metadata() or {}
@@ -226,7 +225,7 @@ def read_file(path: Path, backend: Literal["mmap", "pread"]) -> tuple[Tensors, d
 
 
 def _header(path: Path) -> tuple[int, list[str]]:
-    """The place of a checkpoint, and the names of its tensors; nothing of it is checked."""
+    """The place of a checkpoint and the names of its tensors, without verifying its checksum."""
     try:
         header = read_header(path)
         return int(about_of(path, header.text)["reported"]), list(header.shapes)
@@ -235,20 +234,20 @@ def _header(path: Path) -> tuple[int, list[str]]:
 
 
 def checked(path: Path, tensors: Tensors, header: dict[str, str]) -> dict[str, Any]:
-    """What the header says, where its checksum is that of the content."""
+    """The metadata in a file's header. Raises `CheckpointError` unless the checksum fits the content."""
     checksum, _, text = header.get(ABOUT, "").partition(" ")
     if not text:
         raise CheckpointError(
             f"{path}: damaged, or not written by hpsearch (its header has no entry {ABOUT!r})"
         )
-    found = _checksum(tensors, text)
-    if found != checksum:
-        raise CheckpointError(f"{path}: damaged (its checksum is {checksum}, its content's {found})")
+    actual = _checksum(tensors, text)
+    if actual != checksum:
+        raise CheckpointError(f"{path}: damaged (its checksum is {checksum}, that of its content {actual})")
     return about_of(path, header[ABOUT])
 
 
 def _checksum(tensors: Tensors, text: str) -> str:
-    """Of the text, and of every tensor's name, type, shape and bytes."""
+    """The CRC-32 of the text and of every tensor's name, type, shape and bytes."""
     total = zlib.crc32(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -258,21 +257,21 @@ def _checksum(tensors: Tensors, text: str) -> str:
 
 
 class Disk:
-    """Brings files to the disk while the run goes on, in a thread: it waits there, and computes nothing."""
+    """Syncs files to the disk in a thread, while the run continues."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._last: Future[None] | None = None
 
     def sync(self, path: Path) -> None:
-        """Begin with a file, and its name in its folder. Either may be gone before it is done."""
+        """Start to sync a file and its folder entry. Either may be deleted before this is done."""
         opened = [os.open(path, os.O_RDWR)]
-        if hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
+        if hasattr(os, "O_DIRECTORY"):  # Windows cannot open folders
             opened.append(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY))
         self._last = self._thread.submit(self._sync, opened)
 
     def wait(self) -> None:
-        """Wait for what was begun. Raises `OSError` where the disk did not take it."""
+        """Wait for the sync in progress. Raises `OSError` if it failed."""
         last, self._last = self._last, None
         if last is not None:
             last.result()

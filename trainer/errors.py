@@ -1,12 +1,12 @@
-"""What the trainer raises where the user can put things right; each message says what to change."""
+"""The errors of the trainer that a user can fix; each message says what to change."""
 
 
 class TrainerError(Exception):
-    """The base of the trainer's own errors: shown without a traceback."""
+    """The base class of the trainer's own errors, which are shown without a traceback."""
 
 
 class ConfigError(TrainerError, ValueError):
-    """A configuration that cannot be trained. `problems` holds one sentence for each thing that is wrong."""
+    """A configuration that cannot be trained. `problems` holds one sentence for each problem."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
@@ -17,7 +17,7 @@ class ConfigError(TrainerError, ValueError):
 
 
 class CompileError(TrainerError):
-    """A run that asks for `torch_compile` where torch cannot compile."""
+    """A run asks for `torch_compile`, but torch cannot compile here."""
 
 
 class DataError(TrainerError):

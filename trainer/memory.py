@@ -15,32 +15,32 @@ if sys.platform == "win32":
 elif sys.platform == "linux":
 
     def host_peak() -> float:
-        """This process's largest resident set so far, with all that a worker has run before.
+        """This process's largest resident set so far, including earlier runs of the same worker.
 
-        Not that of `getrusage`, which begins with what the process held that started this one.
+        `getrusage` would not do: its value starts at the size of the parent process.
         """
         with open("/proc/self/status", encoding="ascii") as status:
-            found = next(line for line in status if line.startswith("VmHWM:"))
-        return int(found.split()[1]) * 1024 / 1e6
+            peak = next(line for line in status if line.startswith("VmHWM:"))
+        return int(peak.split()[1]) * 1024 / 1e6
 else:
     import resource
 
     def host_peak() -> float:
-        """This process's largest resident set so far, with all that a worker has run before."""
-        unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there, kibibytes elsewhere
+        """This process's largest resident set so far, including earlier runs of the same worker."""
+        unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS, else kibibytes
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Count the device's peak from now on: that of this process, whatever runs are in it."""
+    """Start to measure this process's peak on the device anew, for all runs in the process."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_memory(device: torch.device) -> dict[str, float]:
-    """`host_memory_mb`, and on CUDA `device_memory_mb`: the most that torch's tensors took there.
+    """`host_memory_mb`, and on CUDA `device_memory_mb`: the peak of torch's tensors there.
 
-    All tensors of this process, since `reset_peak_memory` was last called.
+    The latter counts all tensors of this process since `reset_peak_memory` was last called.
     """
     peaks = {"host_memory_mb": host_peak()}
     if device.type == "cuda":

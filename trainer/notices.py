@@ -1,4 +1,4 @@
-"""What the trainer tells on standard error where nothing fails."""
+"""The trainer's notices on standard error."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import sys
 
 
 def say(sentence: str) -> None:
-    """Print a sentence, for people: what moves a terminal is left out of the names that it holds."""
+    """Print a sentence to stderr. Control characters, which file names may contain, are replaced."""
     plain = "".join(letter if letter.isprintable() else "\ufffd" for letter in sentence)
     print(plain, file=sys.stderr, flush=True)

@@ -1,16 +1,17 @@
-"""Several processes that train one run together: who computes what of it, and how it becomes one again.
+"""Several processes that train one run together: how the work is divided and the results combined.
 
-A step's passes are dealt out, and the rows of those that are left over: two processes have two passes each of
-four, and of one pass half of its rows. Each of them has all that decides what the run does next.
+The passes of a step are dealt out; the rows of any remaining pass are divided. With four passes, each of two
+processes computes two; with a single pass, each computes half of its rows. Every process holds all the state
+that decides what the run does next.
 
 | promise | kept by |
 |---|---|
-| the losses of one process, up to rounding | a row counts the same, and its dropout is the same |
-| all go the same way | whatever decides is summed over them first, and so has the same bits in all |
-| a checkpoint is that of one process | it holds whole tensors, and the first writes it |
+| the same losses as with one process, up to rounding | each row has the same weight and dropout |
+| all processes decide alike | whatever decides is summed over all first, so all have the same bits |
+| the same checkpoint as with one process | it holds whole tensors, and the first process writes it |
 
-`joined` is for processes that torchrun has started, or who does as it does. They compute with what the first
-of them reads; nothing here notices one that is gone, but for those that wait for it.
+`joined` is for processes started by torchrun or in its manner. Nothing here detects a process that has died:
+the others block while they wait for it.
 """
 
 from __future__ import annotations
@@ -25,37 +26,37 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-BUCKET = 25 << 20  # bytes that are summed at once: so many are copied meanwhile
+BUCKET = 25 << 20  # bytes that are summed at once, and copied for that
 
 
 @dataclass(frozen=True)
 class Share:
-    """Some rows of a pass, one process's."""
+    """The rows of a pass that one process computes."""
 
     first: int
     rows: int
     whole: int  # rows of the pass
 
-    def of(self, each: Tensor) -> Tensor:
-        """Its part [rows, ...] of what each row of the pass has, [whole, ...]; zeros beyond the last."""
-        own = each[self.first : self.first + self.rows]
+    def of(self, every: Tensor) -> Tensor:
+        """The slice [rows, ...] of a tensor [whole, ...] for these rows, zeros beyond the last row."""
+        own = every[self.first : self.first + self.rows]
         return torch.cat([own, own.new_zeros(self.rows - len(own), *own.shape[1:])])
 
 
 class Ranks:
-    """One process, which computes all of its run."""
+    """The processes of a run, seen from one of them; here a single process that computes everything."""
 
     rank, count = 0, 1
-    strategy = ""  # by which several share a run: ddp, fsdp or deepspeed
+    strategy = ""  # how several processes share a run: ddp, fsdp or deepspeed
     zero_stage = 0  # of deepspeed
 
     @property
     def first(self) -> bool:
-        """Whether this process writes what the run leaves."""
+        """Whether this process writes the checkpoints."""
         return self.rank == 0
 
     def passes(self, passes: int, rows: int) -> list[tuple[int, Share | None]]:
-        """The passes of a step that this process computes, or its share of one. All have as many."""
+        """The passes of a step, whole or in part, that this process computes: equally many for all."""
         dealt = passes - passes % self.count
         each = math.ceil(rows / self.count)
         share = Share(self.rank * each, each, rows)
@@ -63,25 +64,25 @@ class Ranks:
         return whole + [(n, share) for n in range(dealt, passes)]
 
     def looks(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """The parts of a validation that this process computes; all have as many, some may count nothing."""
+        """The parts of a validation that this process computes: equally many for all, by repetition."""
         rounds = range(math.ceil(len(parts) / self.count))
         return [parts[min(n * self.count + self.rank, len(parts) - 1)] for n in rounds]
 
     def together(self, losses: Tensor, parts: int) -> Tensor:
-        """The losses of all parts in their order, from those of this process's `looks`."""
+        """The losses of all parts in order, combined from those of each process's `looks`."""
         if self.count == 1:
             return losses
-        found = losses.new_zeros(self.count * len(losses))
-        found[self.rank :: self.count] = losses
-        self.sum([found])
-        return found[:parts]
+        combined = losses.new_zeros(self.count * len(losses))
+        combined[self.rank :: self.count] = losses
+        self.sum([combined])
+        return combined[:parts]
 
     def sum(self, tensors: Iterable[Tensor]) -> None:
         """Sum each tensor over all processes, in place."""
 
     @contextmanager
     def after_the_first(self) -> Iterator[None]:
-        """Let the first process do something before the others do."""
+        """Run the block in the first process, then in the others."""
         yield
 
 
@@ -89,7 +90,7 @@ ALONE = Ranks()
 
 
 class Group(Ranks):
-    """Several processes, which torch connects."""
+    """Several processes, connected by torch.distributed."""
 
     def __init__(self, rank: int, count: int, strategy: str = "ddp", zero_stage: int = 0) -> None:
         self.rank, self.count = rank, count
@@ -124,10 +125,10 @@ def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def joined(strategy: str, zero_stage: int = 0) -> Ranks:
-    """This process among those of its run, by the variables of torchrun.
+    """Join the other processes of the run, as the environment variables of torchrun say.
 
-    They share it by the `strategy` ddp, fsdp, or deepspeed with a `zero_stage`.
-    They talk by NCCL where their tensors are on GPUs, each on one of its own, and by gloo elsewhere.
+    The `strategy` is ddp, fsdp, or deepspeed with a `zero_stage`. Tensors on GPUs, one for each process, are
+    exchanged by NCCL, others by gloo.
     """
     backend = "gloo"
     if torch.cuda.is_available():

@@ -15,13 +15,13 @@ __all__ = ["Config", "export", "problems_of_files", "train"]
 
 
 def problems_of_files(config: Config) -> list[str]:
-    """That its base is none, or was made for shorter sequences."""
+    """Problems with the base's file: not a base, or made for shorter sequences."""
     from ...trainer.guides.footprint import longest_sequence
 
     try:
         longest = longest_sequence(config)
     except FileNotFoundError:
-        return []  # `catalog.missing_file` says so
+        return []  # `catalog.missing_file` reports it
     except OSError as error:
         return [f"base: {config.base} cannot be read: {error.strerror}"]
     except CheckpointError as error:
@@ -32,14 +32,14 @@ def problems_of_files(config: Config) -> list[str]:
 
 
 def train(trial: Trial) -> float:
-    """The validation loss in nats a byte."""
+    """Train a trial. Returns the validation loss in nats per byte."""
     from ..runs import train_with
 
     return train_with(Config, trial)
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """The files of `hpsearch.trainer.output.export`."""
+    """Write the files of `hpsearch.trainer.output.export`."""
     from ...trainer.output.export import export
 
     return export(checkpoint, folder, merge=merge)

@@ -1,13 +1,13 @@
-"""Shows that runs of the objective lora compute together what each computes alone, on this machine.
+"""Tests that packed runs of the objective lora compute the same as each alone, on this machine.
 
     echo '[{...}, ...]' | python -m hpsearch.objectives.gpt.pack_test
 
-Prints a line of JSON for each run that has trained alone, and then one with what was found. A process of its
-own, with the threads of a worker: its caller loads no torch.
+Prints a line of JSON after each run alone, and then one with the comparison. It runs in its own process, with
+the threads of a worker: the caller loads no torch.
 
-Where the two differ by more than rounding explains, the run itself is looked at: one whose learning rate is
-too hot makes something big of any rounding. So it trains twice more, alone, from a start that is `NUDGE` away
-to either side, and may differ by `TIMES` the more of what these change.
+If the two differ by more than rounding explains, the run's own sensitivity is measured, because a learning
+rate that is too high amplifies any rounding. The run trains twice more, alone, from initial weights that are
+`NUDGE` away in either direction, and may differ by `TIMES` the larger change.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from ...trainer.runs.run import GptRun, fit
 from ...trainer.runs.together import PackedRuns
 
 TOLERANCE = {"cpu": 1e-6}  # of numbers up to 1, and relative above
-ELSEWHERE = 1e-4  # on devices whose kernels choose another way for another shape
+ELSEWHERE = 1e-4  # on other devices, whose kernels depend on the shape
 NUDGE = 1e-7
 TIMES = 10.0
 PARTS = ("reports", "adapter")
-Gap = dict[str, float]  # the greatest difference between two runs in each part
+Gap = dict[str, float]  # the largest difference between two runs in each part
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A run that trained alone and with others."""
+    """The comparison of a run alone with the same run in a pack."""
 
-    others: int  # that trained with it at most
-    value: float | None  # the last loss of the run alone; None where it diverged
-    difference: Gap | None  # None where they ended differently
+    others: int  # most runs that trained with it at a time
+    value: float | None  # the last loss of the run alone; None if it diverged
+    difference: Gap | None  # None if they ended differently
     identical: bool  # bit for bit
-    sensitivity: Gap | None  # the most that a start `NUDGE` away changes; None where nobody had to know
+    sensitivity: Gap | None  # the largest change from initial weights `NUDGE` away; None if not measured
     allowed: Gap
 
     @property
     def passed(self) -> bool:
-        there = self.difference
-        return there is not None and all(there[part] <= self.allowed[part] for part in PARTS)
+        gap = self.difference
+        return gap is not None and all(gap[part] <= self.allowed[part] for part in PARTS)
 
 
 def compare(configs: Sequence[LoraConfig], on_run: Callable[[int], None]) -> list[Compared]:
-    """Train all alone, then all together; `on_run` hears how many have trained alone.
+    """Train each run alone, then all together; `on_run` is called with the number of runs trained alone.
 
-    Raises `TrainerError` where one cannot train.
+    Raises `TrainerError` if a run cannot train.
     """
     alone = []
     for config in configs:
@@ -70,14 +70,14 @@ def compare(configs: Sequence[LoraConfig], on_run: Callable[[int], None]) -> lis
 
 
 def train_together(configs: Sequence[LoraConfig], nudge: float = 0.0) -> tuple[list[FitResult], list[int]]:
-    """The runs as a worker trains them, each begun a tick after the one before; how many others each met."""
+    """Train runs like a worker, each started a tick after the one before; also how many others each met."""
     together, runs = PackedRuns(), list[GptRun]()
     results: dict[GptRun, FitResult] = {}
     others: dict[GptRun, int] = {}
     while len(runs) < len(configs) or together.busy:
         if len(runs) < len(configs):
             run = together.new_run(configs[len(runs)])
-            # What is zero stays zero: of the slightest gradient Adam makes a whole first step.
+            # Zeros stay zero: Adam would turn the slightest gradient into a full first step.
             start = {name: tensor + nudge * (tensor != 0) for name, tensor in run.weights().items()}
             run.load_weights(start)
             together.join(run, drive(run, on_report=lambda report: None))
@@ -107,11 +107,11 @@ def _compared(config: LoraConfig, alone: FitResult, packed: FitResult, others: i
 
 
 def _gap(one: FitResult, other: FitResult) -> Gap | None:
-    """How far apart two runs are; of one that diverged, only what it reported before it did."""
+    """The difference between two runs; if they diverged, only of the reports before that."""
     if (one.stopped, one.steps, len(one.reports)) != (other.stopped, other.steps, len(other.reports)):
         return None
-    told = [[torch.tensor(_told(report)) for report in result.reports] for result in (one, other)]
-    pairs = {"reports": list(zip(*told, strict=True)), "adapter": list[tuple[Tensor, Tensor]]()}
+    losses = [[torch.tensor(_losses(report)) for report in result.reports] for result in (one, other)]
+    pairs = {"reports": list(zip(*losses, strict=True)), "adapter": list[tuple[Tensor, Tensor]]()}
     if one.stopped == "diverged":
         del pairs["reports"][-1]
     else:
@@ -121,31 +121,31 @@ def _gap(one: FitResult, other: FitResult) -> Gap | None:
 
 
 def _apart(one: Tensor, other: Tensor) -> float:
-    """The greatest difference of two numbers; infinite where one of them is none."""
-    found = ((one - other).abs() / one.abs().clamp(min=1.0)).max().item()
-    return found if math.isfinite(found) else math.inf
+    """The largest difference of two numbers; infinite if it is not finite."""
+    difference = ((one - other).abs() / one.abs().clamp(min=1.0)).max().item()
+    return difference if math.isfinite(difference) else math.inf
 
 
 def _identical(one: FitResult, other: FitResult) -> bool:
-    told = [[_told(report) for report in result.reports] for result in (one, other)]
+    losses = [[_losses(report) for report in result.reports] for result in (one, other)]
     weights = [(tensor, other.weights[name]) for name, tensor in one.weights.items()]
     same = (bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in weights)
-    return repr(told[0]) == repr(told[1]) and all(same)  # NaN is NaN here
+    return repr(losses[0]) == repr(losses[1]) and all(same)  # as text, NaN equals NaN
 
 
-def _told(report: Any) -> list[float]:
-    """What a report says of the training; its other numbers are of the clock and the memory."""
+def _losses(report: Any) -> list[float]:
+    """The numbers of a report that do not depend on the clock or the memory."""
     return [report.value, report.metrics["train_loss"]]
 
 
-def main(asked: Sequence[Mapping[str, Any]]) -> None:
-    """Compare what the caller asks for."""
+def main(params_of_runs: Sequence[Mapping[str, Any]]) -> None:
+    """Compare the runs with these parameters, and print the results."""
 
-    def tell(done: int) -> None:
+    def print_progress(done: int) -> None:
         print(json.dumps({"alone": done}), flush=True)
 
-    found = compare([LoraConfig.from_params(params) for params in asked], tell)
-    print(json.dumps({"compared": [asdict(each) | {"passed": each.passed} for each in found]}))
+    compared = compare([LoraConfig.from_params(params) for params in params_of_runs], print_progress)
+    print(json.dumps({"compared": [asdict(each) | {"passed": each.passed} for each in compared]}))
 
 
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ __all__ = ["Config", "export", "train"]
 
 
 def train(trial: Trial) -> float:
-    """The validation loss in nats a byte."""
+    """Train a trial. Returns the validation loss in nats per byte."""
     from ..runs import train_with
 
     return train_with(Config, trial)
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """The files of `hpsearch.trainer.output.export`."""
+    """Write the files of `hpsearch.trainer.output.export`."""
     from ...trainer.output.export import export
 
     return export(checkpoint, folder, merge=merge)

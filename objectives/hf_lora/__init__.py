@@ -1,13 +1,13 @@
 """The objective `hf_lora`: adapters of a Hugging Face model, and the loss on rows that it has not seen.
 
-| task | models | a row to learn from | the loss is |
+| task | models | a row of the data | the loss is per |
 |---|---|---|---|
-| `causal_lm` | GPT-2, Llama, ... | text, or a prompt and its completion | of each token that is learned |
-| `seq2seq_lm` | T5, ... | a prompt and its completion | of each token of the completion |
-| `sequence_classification` | BERT, ... | text and its label | of each row; `accuracy` beside it |
+| `causal_lm` | GPT-2, Llama, ... | text, or a prompt and its completion | learned token |
+| `seq2seq_lm` | T5, ... | a prompt and its completion | token of the completion |
+| `sequence_classification` | BERT, ... | text and its label | row; `accuracy` is reported too |
 
-The parameters have the names of transformers and peft. The loop is hpsearch's own: its schedules, optimizers,
-checkpoints (of the adapters alone) and reports are those of `lora`.
+The parameters have the names of transformers and peft. The loop is hpsearch's own: schedules, optimizers,
+checkpoints (of the adapters only) and reports are those of `lora`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def problems_of_files(config: Config) -> list[str]:
 
 
 def train(trial: Trial) -> float:
-    """The validation loss in nats: of a token, or of a row that is classified."""
+    """Train a trial. Returns the validation loss in nats, per token or per classified row."""
     from ...trainer.runs.base import train_to_end
     from ..runs import ranks_of_trial, reporter
     from .run import HfRun
 
-    gc.collect()  # the model of this process's last trial: peft's hold themselves
+    gc.collect()  # frees the last trial's model: peft's models have reference cycles
     config = Config.of(trial)
     result = train_to_end(
         HfRun(config, ranks_of_trial()),
@@ -44,7 +44,7 @@ def train(trial: Trial) -> float:
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """An adapter that `peft.PeftModel.from_pretrained` reads; in `merged/` the whole model."""
+    """Write an adapter for `peft.PeftModel.from_pretrained`; with `merge` also a whole model in `merged/`."""
     from .export import export
 
     return export(checkpoint, folder, merge=merge)

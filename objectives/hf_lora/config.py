@@ -1,4 +1,4 @@
-"""The parameters of the objective `hf_lora`, which are checked before a library is loaded."""
+"""The parameters of the objective `hf_lora`. They are checked before any library is loaded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification")
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Adapters, TrainingConfig):
-    """What is trained on what; how, is said as for `lora`."""
+    """The model and the data; the parameters of training are those of `lora`."""
 
     objective: ClassVar[str] = "hf_lora"
     outside: ClassVar[tuple[str, ...]] = (*OUTSIDE, "local_files_only")
@@ -43,43 +43,37 @@ class Config(Adapters, TrainingConfig):
     revision: str | None = optional(str, "", "branch, tag or commit of a model on the hub (default: main)")
     local_files_only: bool = field(
         default=True,
-        metadata={"rule": Rule(bool, "take it from this machine's cache; false: download what is not there")},
+        metadata={"rule": Rule(bool, "use only models in this machine's cache; false: download if missing")},
     )
     train_file: str = text(
         "english", (), "a .jsonl, .json, .csv, .tsv or text file, or a folder; or english, python"
     )
-    prompt_field: str | None = optional(str, "", "rows: the field that holds what is given")
-    completion_field: str | None = optional(str, "", "rows: the field that holds what is to be learned")
-    label_field: str | None = optional(str, "", "rows: the field that holds the class (default: label)")
-    split_seed: int = whole(0, "[0, 4294967295]", "of the share to validate on: the same for all trials")
+    prompt_field: str | None = optional(str, "", "rows: the field with the prompt")
+    completion_field: str | None = optional(str, "", "rows: the field with the completion to learn")
+    label_field: str | None = optional(str, "", "rows: the field with the class (default: label)")
+    split_seed: int = whole(0, "[0, 4294967295]", "of the choice of validation rows: the same for all trials")
     eval_samples: int | None = optional(
         int, "[1, inf)", "rows to validate on, evenly spread, the same ones every time (default: all)"
     )
     max_length: int = whole(
-        128, "[2, 1048576]", "tokens of a row: a longer one is cut, text goes on in the next"
+        128, "[2, 1048576]", "tokens of a row: longer rows are truncated, plain text continues in the next"
     )
     target_modules: str | list[str] | tuple[str, ...] | None = field(
         default="all-linear",
-        metadata={"rule": Rule(list, "layers to adapt: names, or all-linear (null: those that peft knows)",
+        metadata={"rule": Rule(list, "layers to adapt: names, or all-linear (null: the default of peft)",
                                optional=True)},
     )  # fmt: skip
     load_in_4bit: bool = switch("keep the frozen model in 4 bits (QLoRA); needs bitsandbytes")
-    optimizer: str = text(
-        "adamw", tuple(o for o in OPTIMIZERS if o != "muon"), "what makes a step of a gradient"
-    )
-    momentum: float | None = optional(
-        float, "[0, 1)", "sgd: share of the past in the gradient (default: 0.9)"
-    )
-    nesterov: bool = switch("sgd: step from where the momentum leads")
+    optimizer: str = text("adamw", tuple(o for o in OPTIMIZERS if o != "muon"), "the optimizer")
+    momentum: float | None = optional(float, "[0, 1)", "sgd: weight of past gradients (default: 0.9)")
+    nesterov: bool = switch("sgd: Nesterov momentum")
 
     @classmethod
     def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
         problems = super()._contradictions(values)
         task = values["task"]
         if task != "causal_lm" and values["model"] is None:
-            problems.append(
-                f"model: the one that ships is for causal_lm; name another for {task} (model: ...)"
-            )
+            problems.append(f"model: the default model is for causal_lm; name one for {task} (model: ...)")
         if task != "causal_lm" and values["train_file"] in NAMED_CORPORA:
             rows = "a text and a label" if task == "sequence_classification" else "a prompt and a completion"
             problems.append(f"train_file: {values['train_file']!r} is text; {task} needs rows with {rows}")
@@ -91,14 +85,14 @@ class Config(Adapters, TrainingConfig):
         problems = super().undivided(strategy)
         if self.load_in_4bit and strategy != "ddp":
             problems.append(
-                f"load_in_4bit: found true, but {strategy} shares out weights of 16 or 32 bits; take ddp"
+                f"load_in_4bit: found true, but {strategy} needs weights of 16 or 32 bits; use ddp"
             )
         return problems
 
     @property
     def targets(self) -> str | list[str] | None:
-        """`target_modules` as peft takes it: a list of names, "all-linear", or None."""
-        found = self.target_modules
-        if found is None or found == "all-linear" or found == ("all-linear",):
-            return "all-linear" if found else None
-        return [found] if isinstance(found, str) else list(found)
+        """`target_modules` in the form that peft takes: a list of names, "all-linear", or None."""
+        targets = self.target_modules
+        if targets is None or targets == "all-linear" or targets == ("all-linear",):
+            return "all-linear" if targets else None
+        return [targets] if isinstance(targets, str) else list(targets)

@@ -1,13 +1,13 @@
-"""From rows to tokens: what a model reads of each, and what of it is to be learned.
+"""Turns rows into tokens: what the model reads of each row, and which part of it is learned.
 
-| row | what is read | what is learned |
+| row | the model reads | it learns |
 |---|---|---|
-| text of a causal model | all texts and their ending tokens in one row, cut into shorter ones | all |
-| prompt and completion | both, and the ending token; a long prompt loses its beginning | the completion |
-| the same of a seq2seq model | the prompt, by the encoder; a long one loses its end | the completion |
+| text, for a causal model | all texts joined with ending tokens, then cut into rows | everything |
+| prompt and completion | both and the ending token; a long prompt loses its beginning | the completion |
+| the same, for a seq2seq model | the prompt, in the encoder; a long one loses its end | the completion |
 | text and label | the text; a long one loses its end | the class |
 
-How many were cut is said on stderr.
+The number of truncated rows is printed on stderr.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from .rows import Chat, Row, names_of, split_rows
 if TYPE_CHECKING:
     from .config import Config
 
-IGNORED = -100  # a label that is not learned, as torch and transformers have it
-PADDED = 8  # tokens that the length of a batch is a multiple of
-KEPT = 2  # sets of examples that a process keeps: as many lengths may be searched
-MAKING = (  # the parameters that examples are made by
+IGNORED = -100  # a label that is not learned, as in torch and transformers
+PADDED = 8  # the length of a batch is padded to a multiple of this
+KEPT = 2  # sets of examples that a process keeps, for searches over max_length
+MAKING = (  # the parameters that examples depend on
     *("task", "train_file", "validation_file", "validation_split", "split_seed", "max_length"),
     *("text_field", "prompt_field", "completion_field", "label_field"),
 )
@@ -45,7 +45,7 @@ _kept: dict[object, Examples] = {}
 
 @dataclass(frozen=True)
 class Example:
-    """`ids` are what a model reads; `labels` what it is to say: for each of the ids, or by themselves."""
+    """`ids` are the model's input, `labels` the expected output: one for each id, or a separate sequence."""
 
     ids: list[int]
     labels: list[int]
@@ -53,7 +53,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Examples:
-    """All that a search learns from; `classes` has the name of each number of a classification."""
+    """The data of a search; `classes` are the names of the classes, by number."""
 
     train: list[Example]
     validation: list[Example]
@@ -62,10 +62,9 @@ class Examples:
 
 
 def load_examples(config: Config, tokenizer: Any, model: str) -> Examples:
-    """The examples of a configuration, kept in memory for the next trials of this process.
+    """The examples of a configuration, cached in memory for the next trials of this process.
 
-    `model` is what the tokenizer is known by. Raises `DataError` where a row is not what the task needs, or
-    too few are there.
+    `model` identifies the tokenizer. Raises `DataError` if a row does not fit the task, or there are too few.
     """
     files = [
         file for file in (config.train_file, config.validation_file) if file and file not in NAMED_CORPORA
@@ -84,49 +83,50 @@ def _examples(config: Config, tokenizer: Any) -> Examples:
     classes = names_of([row.label for row in (*train, *held) if row.label is not None])
     if config.task == "sequence_classification":
         if len(classes) < 2:
-            raise DataError(f"{config.train_file}: all rows are of one class, {classes[0]!r}")
+            raise DataError(f"{config.train_file}: all rows have the same class, {classes[0]!r}")
         if unknown := sorted({str(row.label) for row in held} - {str(row.label) for row in train}):
             raise DataError(
-                f"{config.validation_file}: {config.train_file} has no row of the class {unknown[0]!r}"
+                f"{config.validation_file}: has rows of the class {unknown[0]!r}, "
+                f"but {config.train_file} has none"
             )
     encoder = _Encoder(config, tokenizer, classes)
-    found = [encoder.examples(rows) for rows in (train, held)]
-    encoder.tell()
-    for part, examples in zip(("train", "validate"), found, strict=True):
+    parts = [encoder.examples(rows) for rows in (train, held)]
+    encoder.say_what_was_cut()
+    for part, examples in zip(("train", "validate"), parts, strict=True):
         if not examples:
             raise DataError(f"{config.train_file}: too little text to {part} on")
-    digest = hashlib.sha256(json.dumps([len(found[0]), len(found[1]), classes]).encode())
-    for example in (*found[0], *found[1]):
+    digest = hashlib.sha256(json.dumps([len(parts[0]), len(parts[1]), classes]).encode())
+    for example in (*parts[0], *parts[1]):
         for numbers in (example.ids, example.labels):
             digest.update(array("q", [len(numbers), *numbers]).tobytes())
-    return Examples(found[0], found[1], classes, digest.hexdigest())
+    return Examples(parts[0], parts[1], classes, digest.hexdigest())
 
 
 def _chat(tokenizer: Any) -> Chat | None:
-    """What writes messages as a tokenizer's chat template has them: what is given, and the last answer."""
+    """A function that formats messages by a tokenizer's chat template: the prompt, and the last answer."""
     if not getattr(tokenizer, "chat_template", None):
         return None
-    import jinja2  # of transformers, whose templates are written in it
+    import jinja2  # installed with transformers, for its templates
 
-    def written(messages: list[dict[str, Any]]) -> tuple[str, str]:
+    def formatted(messages: list[dict[str, Any]]) -> tuple[str, str]:
         if (role := messages[-1]["role"]) != "assistant":
-            raise DataError(f"the last of its messages is of {role!r}, needs an answer of 'assistant'")
+            raise DataError(f"the role of its last message is {role!r}, needs 'assistant'")
         try:
             whole: str = tokenizer.apply_chat_template(messages, tokenize=False)
             before: str = tokenizer.apply_chat_template(
                 messages[:-1], tokenize=False, add_generation_prompt=True
             )
-        except jinja2.TemplateError as error:  # as of roles that it does not know
+        except jinja2.TemplateError as error:  # unknown roles, for example
             raise DataError(f"the tokenizer's chat template refuses its messages: {error}") from error
         if not whole.startswith(before):
-            raise DataError("the tokenizer's chat template does not write its last message at the end")
+            raise DataError("the tokenizer's chat template does not put its last message at the end")
         return before, whole[len(before) :].rstrip()
 
-    return written
+    return formatted
 
 
 class _Encoder:
-    """Makes examples of rows, and counts what it cuts."""
+    """Turns rows into examples, and counts the truncated ones."""
 
     def __init__(self, config: Config, tokenizer: Any, classes: Sequence[str]) -> None:
         self._config = config
@@ -134,42 +134,42 @@ class _Encoder:
         self._numbers = {name: number for number, name in enumerate(classes)}
         bare, whole = self._ids("a"), list(tokenizer("a")["input_ids"])
         begin = next((n for n in range(len(whole)) if whole[n : n + len(bare)] == bare), 0)
-        self._head = whole[:begin]  # what the tokenizer begins a text with, as Llama's does
+        self._head = whole[:begin]  # tokens that the tokenizer puts before a text, as Llama's does
         self._end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         self._cut: Counter[str] = Counter()
         self._seen = 0
 
     def examples(self, rows: Sequence[Row]) -> list[Example]:
-        """The examples of some rows, in their order; packed texts after all others."""
+        """The examples of these rows in order, with joined texts at the end."""
         make = {"sequence_classification": self._classified, "seq2seq_lm": self._translated}
-        found, texts = [], []
+        examples, texts = [], []
         for row in rows:
             if self._config.task == "causal_lm" and row.prompt is None:
                 texts += [*self._head, *self._ids(row.text), *self._end]
             else:
-                found.append(make.get(self._config.task, self._completed)(row))
+                examples.append(make.get(self._config.task, self._completed)(row))
                 self._seen += 1
         length = self._config.max_length
         parts = [texts[begin : begin + length] for begin in range(0, len(texts), length)]
-        return found + [Example(part, part) for part in parts if len(part) > 1]
+        return examples + [Example(part, part) for part in parts if len(part) > 1]
 
-    def tell(self) -> None:
-        """Say how many rows were cut."""
+    def say_what_was_cut(self) -> None:
+        """Print how many rows were truncated."""
         for what, count in self._cut.items():
             say(
-                f"{self._config.train_file}: {what} of {count} of {self._seen} rows cut, to max_length "
+                f"{self._config.train_file}: cut {what} of {count} of {self._seen} rows, to max_length "
                 f"{self._config.max_length}"
             )
 
     def _ids(self, text: str) -> list[int]:
-        """The tokens of a text by itself."""
-        found: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return found
+        """The tokens of a text, without special tokens."""
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
 
     def _completed(self, row: Row) -> Example:
-        """At least one token of the prompt and of the completion stays."""
+        """A prompt and its completion; at least one token of each is kept."""
         prompt, text = self._ids(row.prompt or ""), self._ids(row.text)
-        head = [] if prompt[: len(self._head)] == self._head else self._head  # a chat template writes it too
+        head = [] if prompt[: len(self._head)] == self._head else self._head  # a chat template may include it
         text += [] if text[-1:] == self._end else self._end
         room = self._config.max_length - len(head)
         if len(prompt) + len(text) > room:
@@ -194,22 +194,22 @@ class _Encoder:
         return Example(self._whole(row.text, "the end of the text"), [self._numbers[row.label]])
 
     def _whole(self, text: str, what: str, *, target: bool = False) -> list[int]:
-        """A text with all tokens that the tokenizer puts around it, cut by the tokenizer itself."""
+        """A text with the tokenizer's special tokens, truncated by the tokenizer itself."""
         length = self._config.max_length
-        told = {"text_target" if target else "text": text}
-        found: list[int] = self._tokenizer(**told, truncation=True, max_length=length)["input_ids"]
-        if len(found) == length and len(self._tokenizer(**told, verbose=False)["input_ids"]) > length:
+        given = {"text_target" if target else "text": text}
+        ids: list[int] = self._tokenizer(**given, truncation=True, max_length=length)["input_ids"]
+        if len(ids) == length and len(self._tokenizer(**given, verbose=False)["input_ids"]) > length:
             self._cut[what] += 1
-        return found
+        return ids
 
 
 def unlearned(example: Example) -> Example:
-    """An example to compute with of which nothing is learned."""
+    """The example without labels: it is computed, but nothing is learned from it."""
     return Example(example.ids, [IGNORED] * len(example.labels))
 
 
 def label_count(batch: dict[str, Tensor], *, causal: bool) -> int:
-    """What is learned of a batch: tokens, or rows. A causal model says each token after the one before it."""
+    """The number of labels learned in a batch. A causal model does not predict the first token."""
     labels = batch["labels"]
     return int((labels[:, 1:] if causal else labels).ne(IGNORED).sum())
 
@@ -225,6 +225,6 @@ def collate(examples: Sequence[Example], pad: int, *, causal: bool, classify: bo
 
 
 def _filled(rows: Sequence[list[int]], value: int) -> Tensor:
-    """int64 [rows, tokens], short rows filled up on the right."""
+    """int64 [rows, tokens], short rows padded on the right."""
     length = -(-max(map(len, rows)) // PADDED) * PADDED
     return torch.tensor([row + [value] * (length - len(row)) for row in rows])

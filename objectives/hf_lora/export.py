@@ -1,11 +1,11 @@
-"""What a finished `hf_lora` leaves to its user, as peft and transformers write it.
+"""Exports a finished `hf_lora` run in the formats of peft and transformers.
 
 | file | what it is |
 |---|---|
-| `adapter_config.json`, `adapter_model.safetensors` | what `PeftModel.from_pretrained` puts on the base |
-| `labels.json` | of a classification: the class of each number |
-| the tokenizer's files | as the adapters were trained with |
-| `merged/`, where it is asked for | the base with the adapters added in: a model of transformers |
+| `adapter_config.json`, `adapter_model.safetensors` | the adapters, for `PeftModel.from_pretrained` |
+| `labels.json` | for a classification: the class of each number |
+| the tokenizer's files | the tokenizer that the adapters were trained with |
+| `merged/`, with `merge` | the base with the adapters merged: a model of transformers |
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ LABELS, MERGED = "labels.json", "merged"
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """Write the adapters of the run whose checkpoint is in `checkpoint`; returns the files.
+    """Write the adapters of the run whose checkpoint is in `checkpoint`. Returns the files.
 
-    With early stopping these are the best ones, else the last. Raises `CheckpointError` where there is no
-    checkpoint, or the base of the adapters is another one now, and `OSError` where nothing can be written.
+    With early stopping these are the best ones, else the last. Raises `CheckpointError` if there is no
+    checkpoint, or the base of the adapters has changed, and `OSError` if the files cannot be written.
     """
     if not (checkpoint / CHECKPOINT).exists():
         raise CheckpointError(f"{checkpoint}: no checkpoint to export")
     parts, state = load_checkpoint(checkpoint / CHECKPOINT)
     identity = state["identity"]
     known = known_parameters(Config)
-    # Whatever it trained in: what a run learns is fp32, and its base need not be in 4 bits to add to it.
+    # Trained weights are fp32 in every precision, and merging needs the base in full precision.
     plain = {"load_in_4bit": False, "gradient_checkpointing": False, "device": "cpu"}
     config = Config.from_params({name: value for name, value in identity.items() if name in known} | plain)
     model, tokenizer = _model(config, identity)
@@ -52,27 +52,27 @@ def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
         return _write(model, tokenizer, identity["classes"], folder, merge=merge)
     except OSError:
         raise
-    except Exception as error:  # of safetensors, tokenizers: each has its own for a full disk
+    except Exception as error:  # safetensors and tokenizers raise their own errors for a full disk
         raise OSError(f"{folder}: the model cannot be written: {error}") from error
 
 
 def _write(model: Any, tokenizer: Any, classes: list[str], folder: Path, *, merge: bool) -> list[Path]:
     model.save_pretrained(folder)
-    left = [folder / name for name in ADAPTER]
-    left += map(Path, tokenizer.save_pretrained(folder))
+    written = [folder / name for name in ADAPTER]
+    written += map(Path, tokenizer.save_pretrained(folder))
     if classes:
         names = dict(enumerate(classes))
         write_anew(folder / LABELS, json.dumps(names, indent=2) + "\n")
-        left.append(folder / LABELS)
+        written.append(folder / LABELS)
     if merge:
         model.merge_and_unload().save_pretrained(folder / MERGED)
         tokenizer.save_pretrained(folder / MERGED)
-        left += sorted((folder / MERGED).iterdir())
-    return left
+        written += sorted((folder / MERGED).iterdir())
+    return written
 
 
 def _check_shared(model: Any) -> None:
-    """Raise `CheckpointError` where adding adapters to a layer's weights would change another layer too."""
+    """Raise `CheckpointError` if merging the adapters of a layer would change another layer too."""
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name.removeprefix("base_model.model."))
@@ -83,12 +83,12 @@ def _check_shared(model: Any) -> None:
             other = next(layer for layer in layers if layer != adapted[0]).removesuffix(".base_layer")
             raise CheckpointError(
                 f"--merge: {adapted[0].removesuffix('.base_layer')} has an adapter and shares its weights "
-                f"with {other}, which would change too; without --merge the adapter alone is left"
+                f"with {other}, which would change too; export the adapter without --merge"
             )
 
 
 def _model(config: Config, identity: dict[str, Any]) -> tuple[Any, Any]:
-    """The base with adapters, and its tokenizer. Raises `CheckpointError` where it is another base."""
+    """The base with adapters, and its tokenizer. Raises `CheckpointError` if the base has changed."""
     folder, sha256 = base_of(config)
     if sha256 != identity["base_sha256"]:
         raise CheckpointError(

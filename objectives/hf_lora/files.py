@@ -1,7 +1,8 @@
-"""Where a Hugging Face model is on this machine, and what its files say before it is loaded.
+"""Finds a Hugging Face model on this machine, and checks its files before it is loaded.
 
-A model is taken from a folder, or by its id from the hub's cache, at once: where it is not there, nobody
-waits for a hub that cannot be reached. From then on it is a folder, and nothing asks the hub again.
+A model comes from a folder, or by its id from the hub's cache. If it is in neither, the answer comes at once,
+without waiting for a hub that may be unreachable. From then on the model is a folder, and the hub is not
+used.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 TENSORS, INDEX = "*.safetensors", "model.safetensors.index.json"
 WANTED = ("*.json", TENSORS, "*.model", "*.txt", "*.jinja")  # of a model on the hub
-# Names of what a model has so many of, and more than any has: building them all would not end.
+# Fields that count parts of a model, and a count above that of any real model: building it would never end.
 COUNTED, MOST = re.compile(r"depth|(\w+_)?(layers?|blocks|experts|groups)"), 10_000
-SAMPLES, SAMPLE = 64, 1 << 16  # of a large file: so many parts of it, of so many bytes
+SAMPLES, SAMPLE = 64, 1 << 16  # the number and the bytes of the samples hashed of a large file
 
 
 def folder_of(config: Config, *, may_download: bool = True) -> Path | None:
-    """The folder of the model that is named; None for the one that ships, or one to be downloaded later.
+    """The folder of the configured model; None for the one that ships, or one that will be downloaded.
 
-    Raises `ConfigError` where there is none, or it holds no model.
+    Raises `ConfigError` if there is no such folder, or no model in it.
     """
     if config.model is None:
         return None
@@ -40,7 +41,7 @@ def folder_of(config: Config, *, may_download: bool = True) -> Path | None:
         folder = Path(config.model).expanduser()
         if not folder.is_dir():
             if folder.exists():
-                raise ConfigError([f"model: {config.model} is a file; name the folder that it is in"])
+                raise ConfigError([f"model: {config.model} is a file; name its folder"])
             return _on_the_hub(config, may_download)
         if lack := _lack(folder):
             raise ConfigError([f"model: {folder} {': '.join(lack)}"])
@@ -48,11 +49,11 @@ def folder_of(config: Config, *, may_download: bool = True) -> Path | None:
 
 
 def _lack(folder: Path) -> tuple[str, str] | None:
-    """What of a model is not in a folder, and what that means; None for a whole one."""
+    """What is missing in the folder of a model, and what that means; None if it is complete."""
     if not (folder / CONFIG).is_file():
-        return f"has no {CONFIG}", "no model of transformers is in it"
-    if not any(path.is_file() for path in folder.glob(TENSORS)):  # a link may lead nowhere
-        return f"has no {TENSORS}", "save it again with save_pretrained, which writes safetensors"
+        return f"has no {CONFIG}", "it is not the folder of a transformers model"
+    if not any(path.is_file() for path in folder.glob(TENSORS)):  # a link may be broken
+        return f"has no {TENSORS}", "save the model again with save_pretrained, which writes safetensors"
     if (folder / INDEX).is_file() and not (folder / INDEX.removesuffix(".index.json")).is_file():
         weights = _record(folder / INDEX).get("weight_map")
         shards = set(map(str, weights.values())) if isinstance(weights, dict) else ()
@@ -63,49 +64,51 @@ def _lack(folder: Path) -> tuple[str, str] | None:
 
 @contextmanager
 def _readable(where: str | Path) -> Iterator[None]:
-    """Say what the system, or a text that is none, has against a model's files. Raises `ConfigError`."""
+    """Raise errors in reading a model's files as `ConfigError`."""
     try:
         yield
     except ConfigError:
         raise
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: ~nobody, or JSON without an end
-        told = getattr(error, "strerror", None) or error
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: an unknown user's home, or deep JSON
+        reason = getattr(error, "strerror", None) or error
         raise ConfigError(
-            [f"model: {getattr(error, 'filename', None) or where} cannot be read: {told}"]
+            [f"model: {getattr(error, 'filename', None) or where} cannot be read: {reason}"]
         ) from error
 
 
 def _on_the_hub(config: Config, may_download: bool) -> Path | None:
-    """A model of the cache; with `local_files_only: false` also one that is downloaded now."""
+    """The folder of a model in the cache; with `local_files_only: false` it is downloaded if missing."""
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     name = str(config.model)
     no_folder = f"model: there is no folder {name!r} in {Path.cwd()}"
     try:
-        found = Path(snapshot_download(name, revision=config.revision, local_files_only=True)).absolute()
-        lack = _lack(found)
+        folder = Path(snapshot_download(name, revision=config.revision, local_files_only=True)).absolute()
+        lack = _lack(folder)
         if lack is None:
-            return found
-        told = f"model: {found} {lack[0]}: fetch it whole (hf download {name})"  # as of one that was cut off
+            return folder
+        problem = (
+            f"model: {folder} {lack[0]}; download it again (hf download {name})"  # an interrupted download
+        )
     except HFValidationError:
-        raise ConfigError([f"{no_folder}, and no id of the hub is written so"]) from None
+        raise ConfigError([f"{no_folder}, and it is not a valid id of the hub"]) from None
     except LocalEntryNotFoundError:
         at = f" at revision {config.revision}" if config.revision else ""
-        told = f"{no_folder}, and no model of that name{at} in the cache ({constants.HF_HUB_CACHE}); "
-        told += f"name a folder, or fetch it (hf download {name})"
+        problem = f"{no_folder}, and no model of that name{at} in the cache ({constants.HF_HUB_CACHE}); "
+        problem += f"name a folder, download it (hf download {name})"
     if config.local_files_only:
-        raise ConfigError([f"{told}, or set local_files_only: false"])
+        raise ConfigError([f"{problem}, or set local_files_only: false"])
     if not may_download:
         return None
     try:
-        found = Path(snapshot_download(name, revision=config.revision, allow_patterns=list(WANTED)))
-    except Exception as error:  # of the network, of the hub, of the disk: each library's own
+        folder = Path(snapshot_download(name, revision=config.revision, allow_patterns=list(WANTED)))
+    except Exception as error:  # the network, the hub and the disk have errors of several libraries
         first = str(error).strip().splitlines()[0]
         raise ConfigError([f"model: {name} cannot be downloaded: {first}"]) from error
-    if lack := _lack(found):
+    if lack := _lack(folder):
         raise ConfigError([f"model: {name} {lack[0]} on the hub"])
-    return found.absolute()
+    return folder.absolute()
 
 
 def model_problems(config: Config) -> list[str]:
@@ -115,7 +118,7 @@ def model_problems(config: Config) -> list[str]:
     try:
         folder = folder_of(config, may_download=False)
         if folder is None and config.model is not None:
-            return []  # it is to be downloaded
+            return []  # it will be downloaded
         longest = _longest_shipped() if folder is None else longest_row(about(folder))
     except ConfigError as error:
         return error.problems
@@ -125,41 +128,41 @@ def model_problems(config: Config) -> list[str]:
 
 
 def too_long(config: Config, longest: int) -> str:
-    """Says that a model takes no rows of this length."""
+    """The message that a model takes no rows of this length."""
     return f"max_length: found {config.max_length}, but the model was made for {longest}"
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """What `config.json` says. Raises `ConfigError` where that is no record of JSON, or of no model."""
-    found = _record(folder / CONFIG)
-    for told in (found, _of_its_text(found)):
-        for name, value in told.items():
+    """The content of `config.json`. Raises `ConfigError` if it is not a JSON object, or absurdly large."""
+    config = _record(folder / CONFIG)
+    for part in (config, _text_config(config)):
+        for name, value in part.items():
             if COUNTED.fullmatch(name) and isinstance(value, int) and value > MOST:
-                raise ConfigError([f"model: {folder / CONFIG} has {name} {value:,}: no model has so many"])
-    return found
+                raise ConfigError([f"model: {folder / CONFIG} has {name} {value:,}, more than {MOST:,}"])
+    return config
 
 
 def _record(path: Path) -> dict[str, Any]:
     with _readable(path):
-        found = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
-        raise ConfigError([f"model: {path} holds {kind_of(found)}, needs an object"])
-    return found
+        record = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(record, dict):
+        raise ConfigError([f"model: {path} holds {kind_of(record)}, needs an object"])
+    return record
 
 
 def longest_row(about: dict[str, Any]) -> int | None:
-    """The tokens that a model has places for; None where it has no end, as T5 with its relative places."""
-    told = _of_its_text(about)
-    if "relative_attention_num_buckets" in told and told.get("model_type") != "mpnet":
+    """The most tokens that a model has positions for; None if unlimited, as T5 with relative positions."""
+    config = _text_config(about)
+    if "relative_attention_num_buckets" in config and config.get("model_type") != "mpnet":
         return None
-    found = (told.get(name) for name in ("max_position_embeddings", "n_positions"))
-    return next((number for number in found if isinstance(number, int) and number > 0), None)
+    lengths = (config.get(name) for name in ("max_position_embeddings", "n_positions"))
+    return next((number for number in lengths if isinstance(number, int) and number > 0), None)
 
 
-def _of_its_text(about: dict[str, Any]) -> dict[str, Any]:
-    """What is said of the part of a model that reads text; most have no other."""
-    told = about.get("text_config")
-    return told if told and isinstance(told, dict) else about
+def _text_config(about: dict[str, Any]) -> dict[str, Any]:
+    """The part of the configuration for the text model; most models have no other."""
+    config = about.get("text_config")
+    return config if config and isinstance(config, dict) else about
 
 
 def _longest_shipped() -> int:
@@ -170,9 +173,9 @@ def _longest_shipped() -> int:
 
 
 def fingerprint(folder: Path) -> str:
-    """What tells models apart: the SHA-256 of their files, of large ones of parts that lie evenly spread.
+    """The SHA-256 of a model's files; of large files only evenly spread samples are hashed.
 
-    Raises `ConfigError` where one cannot be read.
+    Raises `ConfigError` if a file cannot be read.
     """
     digest = hashlib.sha256()
     for path in sorted({path for pattern in WANTED for path in folder.glob(pattern) if path.is_file()}):

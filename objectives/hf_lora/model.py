@@ -1,7 +1,7 @@
-"""A model of transformers with adapters of peft, ready to be trained; its tokenizer.
+"""Loads a model of transformers with adapters of peft, ready to train, and its tokenizer.
 
-What is new in a model is trained and kept with the adapters: a head for the classes, and whatever else its
-files have no weights for.
+New modules are trained and saved with the adapters: a head for the classes, and any other module whose
+weights are not in the model's files.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ CLASSES = {  # of transformers
     "sequence_classification": "AutoModelForSequenceClassification",
 }
 PEFT_TASKS = {"causal_lm": "CAUSAL_LM", "seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_classification": "SEQ_CLS"}
-HEADS = ("classifier", "score")  # that peft trains and keeps as a whole for SEQ_CLS
+HEADS = ("classifier", "score")  # peft trains and saves these as a whole for SEQ_CLS
 ADAPTABLE = ("Linear", "Conv1D", "Embedding")
-LONGEST = 400  # letters of what a library says
+LONGEST = 400  # letters quoted of a library's message
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """A model's tokenizer; one that pads nothing pads with its ending token. Raises `ConfigError`."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a trial has the threads that it has
+    """A model's tokenizer. Without a padding token it pads with the ending token. Raises `ConfigError`."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a trial has its own number of threads
     import transformers
 
-    transformers.utils.logging.set_verbosity_error()  # what matters of it is said by errors of ours
+    transformers.utils.logging.set_verbosity_error()  # our own errors say what matters
     transformers.utils.logging.disable_progress_bar()
     with _told(folder):
         tokenizer = transformers.AutoTokenizer.from_pretrained(
@@ -59,17 +59,18 @@ def load_model(
     device: torch.device,
     dtype: torch.dtype,
 ) -> tuple[Any, list[str]]:
-    """The model of a folder, and the modules that it has no weights for. Draws these by torch's generator.
+    """Load the model of a folder. Also returns its modules without weights, which torch's generator draws.
 
-    Its weights are of `dtype`. Raises `ConfigError` where it is not one for the task.
+    The weights have the type `dtype`. Raises `ConfigError` if the model does not fit the task.
     """
     import transformers
 
     more: dict[str, Any] = {}
     if config.task == "sequence_classification":
         if tokenizer.pad_token_id is None:
-            told = "has neither a padding nor an ending token, and batches of whole texts need one"
-            raise ConfigError([f"model: its tokenizer {told}"])
+            raise ConfigError(
+                ["model: its tokenizer has neither a padding nor an ending token; a classification needs one"]
+            )
         names = dict(enumerate(classes))
         more = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
     if config.load_in_4bit:
@@ -86,14 +87,14 @@ def load_model(
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # a head for other classes: `_new_modules` looks at the rest
+            ignore_mismatched_sizes=True,  # a head for other classes; `_new_modules` checks the rest
             **more,
         )
     new = _new_modules(config, model, info, len(classes))
     rows = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > rows:
         raise ConfigError(
-            [f"model: its tokenizer has {len(tokenizer)} tokens, but its embedding {rows} rows"]
+            [f"model: its tokenizer has {len(tokenizer)} tokens, but its embedding has {rows} rows"]
         )
     for longest in (longest_row(about.to_dict()), _places(model)):
         if longest is not None and config.max_length > longest:
@@ -103,7 +104,7 @@ def load_model(
 
 
 def with_adapters(config: Config, model: Any, new: list[str]) -> Any:
-    """The model with adapters drawn by torch's generator, and the modules that train as a whole."""
+    """The model with adapters, drawn by torch's generator, and with the modules that train as a whole."""
     import peft
 
     linears = {type(module).__name__ for module in model.modules()}
@@ -121,7 +122,7 @@ def with_adapters(config: Config, model: Any, new: list[str]) -> Any:
         modules_to_save=new or None,
         use_rslora=config.use_rslora,
         use_dora=config.use_dora,
-        fan_in_fan_out="Conv1D" in linears,  # GPT-2 keeps the weights of its linears transposed
+        fan_in_fan_out="Conv1D" in linears,  # GPT-2 stores the weights of its linears transposed
     )
     with _quiet():
         try:
@@ -138,15 +139,15 @@ def with_adapters(config: Config, model: Any, new: list[str]) -> Any:
 
 
 def trained_tensors(model: Any) -> dict[str, Tensor]:
-    """What a run changes, in 32 bits, by its names in the model."""
-    found = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    for parameter in found.values():
+    """The tensors that a run trains, converted to 32 bits, by their names in the model."""
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for parameter in trained.values():
         parameter.data = parameter.data.float()
-    return found
+    return trained
 
 
 def blocks_of(model: Any) -> list[Any]:
-    """The layers of a model that compute one after another: the entries of its outermost lists."""
+    """The consecutive layers of a model: the entries of its outermost module lists."""
     lists = {
         name: module for name, module in model.named_modules() if isinstance(module, torch.nn.ModuleList)
     }
@@ -157,7 +158,7 @@ def blocks_of(model: Any) -> list[Any]:
 
 
 def _check_task(config: Config, about: Any) -> None:
-    """Raise `ConfigError` where transformers has no such model for the task."""
+    """Raise `ConfigError` if transformers has no model of this type for the task."""
     import transformers
 
     def has(task: str) -> bool:
@@ -169,30 +170,30 @@ def _check_task(config: Config, about: Any) -> None:
         others = [
             task for task in CLASSES if task != config.task and has(task) and (one_way or task != "causal_lm")
         ]
-        told = f"it is one for {' and '.join(others)}" if others else "hf_lora trains none of its kind"
-        raise ConfigError([f"task: found {config.task}, but the model is a {about.model_type}: {told}"])
+        fits = f", which is for {' and '.join(others)}" if others else "; hf_lora does not train such models"
+        raise ConfigError([f"task: found {config.task}, but the model is a {about.model_type}{fits}"])
 
 
 def _new_modules(config: Config, model: Any, info: Any, classes: int) -> list[str]:
-    """The modules without weights in the model's files, but for those that peft knows by itself."""
+    """The modules without weights in the model's files, except those that peft handles itself."""
     mismatched = {entry[0] for entry in info["mismatched_keys"]}
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if wrong := sorted(name for name in mismatched if shapes[name][0] != classes):
         raise ConfigError(
-            [f"model: the weights of {wrong[0]} have another shape than {config.model}'s config says"]
+            [f"model: the shape of the weights {wrong[0]} does not fit the config of {config.model}"]
         )
     lacking = sorted({*info["missing_keys"], *mismatched})
     if lacking and config.task != "sequence_classification":
-        told = f"has no weights for {lacking[0]}" + (
-            f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        names = lacking[0] + (f" and {len(lacking) - 1} more" if len(lacking) > 1 else "")
+        raise ConfigError(
+            [f"model: {config.model} has no weights for {names}: it was not trained for {config.task}"]
         )
-        raise ConfigError([f"model: {config.model} {told}: it was not trained for {config.task}"])
     modules = {name.rpartition(".")[0] for name in lacking}
     return sorted(path for path in modules if not any(part.endswith(HEADS) for part in path.split(".")))
 
 
 def _check_targets(model: Any, targets: list[str]) -> None:
-    """Raise `ConfigError` where no layer has such a name."""
+    """Raise `ConfigError` if no layer has one of these names."""
     known = {name: module for name, module in model.named_modules() if type(module).__name__ in ADAPTABLE}
     lasts = list(dict.fromkeys(name.rpartition(".")[2] for name in known))
     for target in targets:
@@ -204,7 +205,7 @@ def _check_targets(model: Any, targets: list[str]) -> None:
 
 
 def _places(model: Any) -> int | None:
-    """The tokens that RoBERTa and its like have places for: the first ones of their table are not used."""
+    """The most tokens of models like RoBERTa, whose first positions are not used; None for others."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             return int(module.num_embeddings - module.padding_idx - 1)
@@ -212,7 +213,7 @@ def _places(model: Any) -> int | None:
 
 
 def _four_bits(device: torch.device) -> Any:
-    """QLoRA (Dettmers et al. 2023): the frozen weights as 4-bit normal floats, computed with in bf16."""
+    """QLoRA (Dettmers et al. 2023): frozen weights are 4-bit normal floats, computation is in bf16."""
     import transformers
 
     if device.type != "cuda":
@@ -227,22 +228,22 @@ def _four_bits(device: torch.device) -> Any:
 
 @contextmanager
 def _told(folder: Path) -> Iterator[None]:
-    """Raise what transformers says of a model's files as our own error."""
+    """Raise errors of transformers in loading a model as `ConfigError`."""
     try:
         with _quiet():
             yield
     except ConfigError:
         raise
-    except Exception as error:  # of json, safetensors, tokenizers: each its own
+    except Exception as error:  # json, safetensors and tokenizers have their own errors
         if isinstance(error, torch.OutOfMemoryError | MemoryError):
             raise
-        told = " ".join(str(error).split())[:LONGEST]  # what matters may stand in any line
-        raise ConfigError([f"model: {folder} cannot be loaded: {type(error).__name__}: {told}"]) from error
+        reason = " ".join(str(error).split())[:LONGEST]  # any of the lines may be the important one
+        raise ConfigError([f"model: {folder} cannot be loaded: {type(error).__name__}: {reason}"]) from error
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the one warning that peft gives of itself: that transformers will rename what it asks."""
+    """Suppress a warning that peft causes itself: transformers will rename an attribute that it uses."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
         yield

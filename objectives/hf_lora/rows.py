@@ -1,18 +1,18 @@
-"""Rows to learn from, with the place that each is from: what stands in them, and which are to validate on.
+"""Reads rows from files, each with its place, and splits them into training and validation rows.
 
 | file | a row is |
 |---|---|
 | `*.jsonl`, `*.ndjson` | a line with a record |
-| `*.json` | a record of the one list that it holds |
-| `*.csv`, `*.tsv` | a line under the line of names |
-| any other text | the file |
-| a folder, `*.gz` | what is in it, by the same names |
-| `english`, `python` | the part to train on, and the part to validate on, of what Python carries |
+| `*.json` | an item of the list in the file |
+| `*.csv`, `*.tsv` | a line after the header |
+| any other text | the whole file |
+| a folder, `*.gz` | the rows of the files in it, by the same rules |
+| `english`, `python` | one of the two parts of a corpus that comes with Python |
 
-The fields of a record are those of `texts`, or the ones that the configuration names; `messages` are written
-as the tokenizer's chat template has them, where there is one, and of them the last answer is learned. Blank
-rows are left out. Which rows are to validate on follows from `split_seed` and what they say: so large a share
-of each class, equal rows together.
+The fields of a record are those of `texts`, or those that the configuration names. `messages` are formatted
+by the tokenizer's chat template, if there is one; only the last answer is learned. Blank rows are left out.
+The validation rows depend on `split_seed` and the rows' content: the same share of each class, with equal
+rows on the same side.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from .config import Config
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-LABEL = "label"  # the field of a class, where none is named
-_NUMBER = re.compile("-?[0-9]{1,18}")  # of a class; what is longer is a name
-csv.field_size_limit(sys.maxsize)  # a text may be longer than the 128 KiB that csv takes by default
+LABEL = "label"  # the default field of the class
+_NUMBER = re.compile("-?[0-9]{1,18}")  # of a class; anything longer is a name
+csv.field_size_limit(sys.maxsize)  # texts may exceed the default limit of 128 KiB
 
 Chat = Callable[[list[dict[str, Any]]], tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Row:
-    """`text` is to be learned; `prompt` is given, None where a text stands alone; `label` is its class."""
+    """`text` is to be learned; `prompt` is given, None for a text alone; `label` is its class."""
 
     place: str
     text: str
@@ -66,14 +66,14 @@ class Row:
 
     @property
     def fingerprint(self) -> str:
-        """What tells rows apart: all they say."""
+        """The hash of the row's content."""
         return corpus.fingerprint(json.dumps([self.prompt, self.text.strip(), self.label]).encode())
 
 
 def split_rows(config: Config, chat: Chat | None) -> tuple[list[Row], list[Row]]:
-    """(train, validation) rows of a configuration, each at least one. Raises `DataError`.
+    """(train, validation) rows of a configuration, at least one each. Raises `DataError`.
 
-    What is left out is said on stderr.
+    Rows that are left out are reported on stderr.
     """
     if config.train_file in NAMED_CORPORA:
         parts = corpus.split_documents(corpus.named_documents(config.train_file), config.validation_split)
@@ -87,20 +87,20 @@ def split_rows(config: Config, chat: Chat | None) -> tuple[list[Row], list[Row]]
         known = {row.fingerprint for row in held}
         train = [row for row in rows if row.fingerprint not in known]
         if left_out := len(rows) - len(train):
-            say(f"{config.train_file}: {left_out} of its rows are in validation_file too and left out")
-    for part, found, where in (
+            say(f"{config.train_file}: left out {left_out} rows that are in validation_file too")
+    for part, some, where in (
         ("train", train, config.train_file),
         ("validate", held, config.validation_file),
     ):
-        if not found:
+        if not some:
             raise DataError(
-                f"{where or config.train_file}: {len(rows)} rows leave none to {part} on: bring more"
+                f"{where or config.train_file}: {len(rows)} rows leave none to {part} on; add more"
             )
     return train, held
 
 
 def _dealt(rows: list[Row], config: Config) -> tuple[list[Row], list[Row]]:
-    """Whole rows; where few texts are long, the end of one."""
+    """Split into whole rows; if there are only few, long texts, one is cut."""
     salt = f"{config.split_seed} "
     texts = [row for row in rows if row.prompt is None and row.label is None]
     parts = (
@@ -110,7 +110,7 @@ def _dealt(rows: list[Row], config: Config) -> tuple[list[Row], list[Row]]:
     )
     train, held = (
         [Row(config.train_file, text.decode(errors="ignore")) for text in part] for part in parts
-    )  # a cut may go through a letter
+    )  # the cut may be inside a character
     classes: dict[str | None, list[tuple[str, Row]]] = {}
     for row in rows:
         if row.prompt is not None or row.label is not None:
@@ -127,23 +127,23 @@ def _rows(path: str, config: Config, chat: Chat | None) -> list[Row]:
     files, left_out = read_files(list_files(Path(path)))
     if left_out:
         say(left_out)
-    found, blank = [], 0
+    rows, blank = [], 0
     for file in files:
         for place, record in _records(file):
             with at(place):
                 row = _row(place, record, config, chat)
-                f"{row.prompt}{row.text}{row.label}".encode()  # half a character is told here, with its place
+                f"{row.prompt}{row.text}{row.label}".encode()  # raises at an unpaired surrogate
             if row.text.strip():
-                found.append(row)
+                rows.append(row)
             else:
                 blank += 1
     if blank:
-        say(f"{path}: left out {blank} of {blank + len(found)} rows: nothing in them is to be learned")
-    return found
+        say(f"{path}: left out {blank} of {blank + len(rows)} rows that have no text to learn")
+    return rows
 
 
 def _records(file: TextFile) -> Iterator[tuple[str, Any]]:
-    """The place of each record, and what it holds; of a plain text itself."""
+    """The place and the content of each record; of plain text, the whole text."""
     name, text = Path(file.path.name.lower().removesuffix(".gz")), decoded(file)
     if name.suffix in RECORDS:
         yield from records(file.path, text)
@@ -156,7 +156,7 @@ def _records(file: TextFile) -> Iterator[tuple[str, Any]]:
 
 
 def first_fields(path: str) -> frozenset[str] | None:
-    """The fields of the first record of a file or folder; None where nobody can tell."""
+    """The fields of the first record of a file or folder; None if it cannot be read."""
     try:
         files, _ = read_files(list_files(Path(path)))
         _, record = next(_records(files[0]))
@@ -166,10 +166,10 @@ def first_fields(path: str) -> frozenset[str] | None:
 
 
 def _list_items(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    """The items of a list in JSON, each with the line that it begins in."""
+    """The items of a JSON list, each with the line in which it begins."""
     decoder, begin, line = json.JSONDecoder(), _past_blanks(text, 0), 1
     if text[begin : begin + 1] != "[":
-        raise DataError(f"{path}:1: found no list; needs [{{...}}, ...], or a .jsonl with a record a line")
+        raise DataError(f"{path}:1: not a list; needs [{{...}}, ...], or a .jsonl with a record on each line")
     line += text.count("\n", 0, begin)
     end, sign = _past_blanks(text, begin + 1), ","
     if text[end : end + 1] == "]":
@@ -188,7 +188,7 @@ def _list_items(path: Path, text: str) -> Iterator[tuple[str, Any]]:
         raise DataError(f"{path}:{line}: found {sign or 'the end'!r}, needs , or ] after an item of the list")
     if (rest := _past_blanks(text, end)) < len(text):
         line += text.count("\n", end, rest)
-        raise DataError(f"{path}:{line}: found {text[rest]!r} after the list, needs one list alone")
+        raise DataError(f"{path}:{line}: found {text[rest]!r} after the list, needs a single list")
 
 
 def _past_blanks(text: str, begin: int) -> int:
@@ -198,7 +198,7 @@ def _past_blanks(text: str, begin: int) -> int:
 
 
 def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[str, Any]]:
-    """The lines of a table, by the names in its first one. A field in quotes may go over several lines."""
+    """The rows of a table as records, by the names in its header. A quoted field may span several lines."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     names: list[str] | None = None
     line = 1
@@ -209,8 +209,8 @@ def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[str, Any]]:
                 continue
             if names is None:
                 names = values
-                if twice := [name for name, count in Counter(names).items() if name and count > 1]:
-                    raise DataError(f"{place}: found two columns {twice[0]!r}, needs a name for each")
+                if repeated := [name for name, count in Counter(names).items() if name and count > 1]:
+                    raise DataError(f"{place}: found two columns {repeated[0]!r}, needs different names")
                 continue
             if len(values) != len(names):
                 raise DataError(
@@ -222,7 +222,7 @@ def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[str, Any]]:
 
 
 def _row(place: str, record: Any, config: Config, chat: Chat | None) -> Row:
-    """What a record says to a task. Raises `DataError` where that is not what it needs."""
+    """The row of a record for the task. Raises `DataError` if the record does not fit it."""
     if isinstance(record, str) and config.task == "causal_lm":
         return Row(place, record)
     if config.task == "sequence_classification":
@@ -233,7 +233,7 @@ def _row(place: str, record: Any, config: Config, chat: Chat | None) -> Row:
             "completion": _field(record, str(config.completion_field), "completion_field"),
         }
     if chat and isinstance(record, dict) and "messages" in record and config.text_field is None:
-        divided(record, None)  # so that they are messages
+        divided(record, None)  # raises unless they are messages
         prompt, text = chat(record["messages"])
     else:
         prompt, text = divided(record, config.text_field)
@@ -245,24 +245,24 @@ def _row(place: str, record: Any, config: Config, chat: Chat | None) -> Row:
 
 def _labelled(place: str, record: Any, config: Config) -> Row:
     if not isinstance(record, dict):
-        raise DataError('found no record, needs one such as {"text": "...", "label": "..."}')
+        raise DataError('not a record, needs one such as {"text": "...", "label": "..."}')
     label = record.get(config.label_field or LABEL)
     if isinstance(label, bool) or not isinstance(label, str | int) or label == "":
         named = f'"{config.label_field or LABEL}" (label_field)'
         raise DataError(
-            f"found the fields {fields_of(record)}, needs a class, text or a whole number, in {named}"
+            f"found the fields {fields_of(record)}, needs a class (text or a whole number) in {named}"
         )
     return Row(place, _field(record, config.text_field or "text", "text_field"), label=str(label))
 
 
 def _field(record: dict[str, Any], name: str, parameter: str) -> str:
-    found = record.get(name)
-    if not isinstance(found, str):
+    text = record.get(name)
+    if not isinstance(text, str):
         raise DataError(f'found the fields {fields_of(record)}, needs text in "{name}" ({parameter})')
-    return found
+    return text
 
 
 def names_of(labels: Sequence[str]) -> tuple[str, ...]:
-    """The classes in their order: numbers by their size, words by their letters."""
-    words = sorted(set(labels))  # first: 1 and 01 are two classes, in the same order in every process
+    """The classes in order: numbers by value, words alphabetically."""
+    words = sorted(set(labels))  # sorted first, so that 1 and 01 have the same order in every process
     return tuple(sorted(words, key=int) if all(map(_NUMBER.fullmatch, words)) else words)

@@ -1,13 +1,13 @@
-"""A training of a Hugging Face model's adapters: hpsearch's loop around what transformers computes.
+"""Training adapters of a Hugging Face model: hpsearch's loop around the computation of transformers.
 
 | promise | kept by |
 |---|---|
-| the same seed, the same curve, on a CPU bit for bit | all that is random comes from (seed, step) alone |
-| rows of each epoch in another order, each once | a permutation by (seed, epoch) |
-| a step is the same in one pass or in several | losses are summed, then divided by what a step learns |
-| losses compare between trials | all see the same validation rows, summed and divided by what is learned |
-| several processes have the losses of one | whole passes are dealt out, then rows, with other dropout |
-| none of them waits for another in vain | all have as many passes; one without rows learns nothing |
+| the same seed, the same curve, on a CPU bit for bit | all random draws depend on (seed, step) alone |
+| each epoch has every row once, in another order | a permutation by (seed, epoch) |
+| a step is the same in one pass or in several | losses are summed, then divided by the labels of the step |
+| losses are comparable between trials | all are means over the labels of the same validation rows |
+| the same losses with several processes | whole passes are dealt out, then rows; only dropout differs |
+| no process waits forever for another | all have equally many passes; one without rows learns nothing |
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HfRun(BaseRun):
         config = on_device(config)
         device = torch.device(config.device)
         self.numerics = Numerics.of(config, device)
-        with ranks.after_the_first():  # which downloads it, or writes the one that ships
+        with ranks.after_the_first():  # the first process downloads or writes the model
             folder, self.base_sha256 = base_of(config)
         self.tokenizer = load_tokenizer(folder)
         self.examples = load_examples(config, self.tokenizer, self.base_sha256)
@@ -63,14 +63,14 @@ class HfRun(BaseRun):
         if config.num_train_epochs is not None and config.samples_per_epoch is None:
             config = dataclasses.replace(config, samples_per_epoch=len(self.examples.train))
         torch.manual_seed(seed_of("start", config.seed))  # draws the adapters, and a new head
-        # What is frozen is computed with in 16 bits anyway, so on a GPU it need not take 32.
+        # Autocast uses frozen weights in 16 bits anyway, so on a GPU they are stored that way.
         frozen = (
             HALVES.get(self.numerics.precision, torch.float32) if device.type == "cuda" else torch.float32
         )
-        shared = ranks.strategy in ("fsdp", "deepspeed")  # which bring it to the devices themselves
-        first = torch.device("cpu") if shared else device
+        sharded = ranks.strategy in ("fsdp", "deepspeed")  # these move the weights to the devices themselves
+        first = torch.device("cpu") if sharded else device
         model, new = load_model(config, folder, self.tokenizer, self.examples.classes, first, frozen)
-        model.config.use_cache = False  # of what is written once, and not token by token
+        model.config.use_cache = False  # a cache is only useful for generation
         self.model = with_adapters(config, model, new)
         trained = trained_tensors(self.model)
         self.zero: Zero | None = None
@@ -89,7 +89,7 @@ class HfRun(BaseRun):
         reset_peak_memory(device)
 
     def train(self) -> None:
-        """One optimizer step; one whose gradients are no finite numbers is left out in fp16."""
+        """Make one optimizer step. In fp16 it is skipped if the gradients are not finite."""
         began = time.perf_counter()
         config, rows = self.config, self._rows_of(self.step)
         passes = [rows[at : at + config.batch_size] for at in range(0, len(rows), config.batch_size)]
@@ -104,9 +104,9 @@ class HfRun(BaseRun):
             for number, (seed, batch) in enumerate(batches, 1):
                 torch.manual_seed(seed)
                 loss = self._loss(self._logits(batch), batch["labels"], config.label_smoothing_factor) / total
-                if not loss.requires_grad:  # as of T5's `shared`, beside the embeddings that it has
-                    told = "the loss depends on none of these layers"
-                    raise ConfigError([f"target_modules: found {config.target_modules!r}, but {told}"])
+                if not loss.requires_grad:  # T5's `shared`, for example, is not used by the loss
+                    targets = f"target_modules: found {config.target_modules!r}"
+                    raise ConfigError([f"{targets}, but the loss depends on none of these layers"])
                 if self.zero is None:
                     torch.autograd.backward(loss * scale)
                 else:
@@ -122,7 +122,7 @@ class HfRun(BaseRun):
         self.train_seconds += time.perf_counter() - began
 
     def _own(self, passes: list[list[Example]]) -> Iterator[tuple[int, dict[str, Tensor]]]:
-        """The passes of a step, or the parts of them, that this process computes; the seed of each."""
+        """The batches of a step that this process computes, each with the seed of its dropout."""
         for number, share in self.ranks.passes(len(passes), self.config.batch_size):
             rows, purpose = passes[number], "dropout"
             if share is not None:
@@ -134,7 +134,7 @@ class HfRun(BaseRun):
 
     @torch.inference_mode()
     def evaluate(self) -> tuple[float, dict[str, float]]:
-        """The loss in nats over all that is learned of the validation rows; perplexity, or accuracy."""
+        """The mean validation loss in nats; perplexity, or accuracy."""
         self.model.eval()
         losses, right, count = [], 0, 0
         rows = self.config.batch_size
@@ -187,13 +187,13 @@ class HfRun(BaseRun):
         return self.config.task == "sequence_classification"
 
     def _rows_of(self, step: int) -> list[Example]:
-        """The rows of a step: places in a row of epochs, each of which is a permutation."""
+        """The rows of a step; every epoch is a permutation of all rows."""
         rows, count = self.config.rows_per_step, len(self.examples.train)
         places = (divmod(place, count) for place in range(step * rows, (step + 1) * rows))
         return [self.examples.train[self._order(epoch)[place]] for epoch, place in places]
 
     def _order(self, epoch: int) -> list[int]:
-        """A permutation of the rows; those of the last two epochs are kept, as a step may go over both."""
+        """The permutation of an epoch. The last two are kept, because a step may span two epochs."""
         if epoch not in self._orders:
             generator = torch.Generator().manual_seed(seed_of("epoch", self.config.seed, epoch))
             order: list[int] = torch.randperm(len(self.examples.train), generator=generator).tolist()
@@ -202,20 +202,20 @@ class HfRun(BaseRun):
         return self._orders[epoch]
 
     def _batch(self, rows: list[Example]) -> dict[str, Tensor]:
-        pad = self.tokenizer.pad_token_id or 0  # where there is none it is masked all the same
+        pad = self.tokenizer.pad_token_id or 0  # padding is masked, so any token will do
         batch = collate(rows, pad, causal=self._causal, classify=self._classifies)
         return {name: tensor.to(self.device) for name, tensor in batch.items()}
 
     def _logits(self, batch: dict[str, Tensor]) -> Tensor:
-        """[rows, tokens, vocabulary], of classes [rows, classes]."""
-        # Of the labels a seq2seq model makes what its decoder reads; nobody uses the loss that it makes too.
+        """[rows, tokens, vocabulary], or [rows, classes] for a classification."""
+        # A seq2seq model derives its decoder's input from the labels; its own loss is not used.
         given = {name: batch[name] for name in batch if name != "labels" or self.config.task == "seq2seq_lm"}
         with nullcontext() if self.zero else self.numerics.autocast():
             logits: Tensor = (self.zero or self.model)(**given).logits
         return logits
 
     def _loss(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The cross-entropy in nats, in 32 bits, summed over all that is learned."""
+        """The cross-entropy in nats, in 32 bits, summed over all learned labels."""
         if self._causal:
             logits, labels = logits[:, :-1], labels[:, 1:]
         return F.cross_entropy(
@@ -228,12 +228,12 @@ class HfRun(BaseRun):
 
 
 def _gradient(tensor: Tensor) -> Tensor:
-    """Of what the step did not use it is zero."""
+    """The gradient of a tensor; zero if the step did not use it."""
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
 
 
 def base_of(config: Config) -> tuple[Any, str]:
-    """The folder of a run's model, and what tells it from others."""
+    """The folder of a run's model, and its fingerprint."""
     folder = folder_of(config)
     if folder is None:
         from .base import shipped_model
@@ -243,7 +243,7 @@ def base_of(config: Config) -> tuple[Any, str]:
 
 
 def spread(rows: list[Example], count: int | None) -> list[Example]:
-    """So many of the rows, evenly spread; all of them where there are no more."""
+    """`count` of the rows, evenly spread; all of them if there are no more."""
     if count is None or count >= len(rows):
         return rows
     return [rows[place * len(rows) // count] for place in range(count)]

@@ -1,7 +1,7 @@
-"""What the objectives of boosted trees share: a training in parts, each from one checkpoint to the next.
+"""Common code of the boosted-tree objectives: training in parts, each from one checkpoint to the next.
 
-A part begins with the model as it was written, and with a seed of its own: so a trial that was paused or
-killed goes on as one that was not. The libraries' own generators begin anew with every call.
+A part starts from the saved model, with its own seed, because the libraries' generators start anew with every
+call. So a trial that was paused or killed continues as if it had not been.
 """
 
 from __future__ import annotations
@@ -23,35 +23,36 @@ Part = Callable[[Path | None, int, int, Path], list[float]]
 
 @dataclass(frozen=True, kw_only=True)
 class BoostingParameters(RoundParameters):
-    """What the libraries of boosted trees have alike."""
+    """The common parameters of the boosted-tree objectives."""
 
     measure: ClassVar[str] = "eval_metric"
     stops_after: ClassVar[str] = "early_stopping_rounds"
 
-    eval_metric: str | None = optional(str, "", "what is reported (default by the target)")
+    eval_metric: str | None = optional(str, "", "the reported metric (default by the target)")
     early_stopping_rounds: int = whole(
-        0, "[0, inf)", "end after so many trees without a better validation, and keep the best; 0: never"
+        0, "[0, inf)", "stop after so many trees without a better validation, and keep the best; 0: never"
     )
 
     @property
     def library(self) -> dict[str, Any]:
-        """The parameters that the library itself takes."""
+        """The parameters for the library itself."""
         ours = {*rules(BoostingParameters), self.length}
         return {name: getattr(self, name) for name in rules(type(self)) if name not in ours}
 
     def library_on(self, table: Table) -> dict[str, Any]:
-        """Those that fit the table's target. Raises `ConfigError` where one is given that does not."""
+        """The library's parameters for the table's target. Raises `ConfigError` if one does not fit it."""
         params = self.library
         if len(table.classes) != 2 and params.pop("scale_pos_weight") != 1:
-            raise ConfigError(["scale_pos_weight: is for a target of two classes"])
+            raise ConfigError(["scale_pos_weight: only for a target with two classes"])
         return params
 
 
 def boost(trial: Trial, config: BoostingParameters, part: Part, *, file: str, metric: str) -> float:
-    """The trial's value after as many trees as it may have, or fewer with early stopping.
+    """Train a trial to its number of trees, or fewer with early stopping. Returns its value.
 
-    `part(model, count, seed, to)` trains so many more trees of the model in a file, of a new one where it is
-    None, writes it to another file, and returns the value after each. `file` is its name in the checkpoint.
+    `part(model, count, seed, to)` adds `count` trees to the model in a file, or to a new one if it is None,
+    writes the result to the file `to`, and returns the value after each tree. `file` is the model's name in
+    the checkpoint.
     """
     made = trial.checkpoint / f"next-{file}"
     rounds = config.rounds(trial, metric, lambda folder: os.replace(made, folder / file))
@@ -65,5 +66,5 @@ def boost(trial: Trial, config: BoostingParameters, part: Part, *, file: str, me
 
 
 def threads() -> int:
-    """How many a trial may use: its share of the cores, which the worker was given."""
+    """How many threads a trial may use: its share of the cores."""
     return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)

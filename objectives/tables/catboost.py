@@ -23,7 +23,7 @@ FILE = "model.cbm"
 
 @dataclass(frozen=True, kw_only=True)
 class Config(BoostingParameters):
-    """The parameters of CatBoost that people tune."""
+    """The parameters of CatBoost that are usually tuned."""
 
     objective: ClassVar[str] = "catboost"
     length: ClassVar[str] = "iterations"
@@ -35,23 +35,23 @@ class Config(BoostingParameters):
     )
 
     iterations: int = whole(1000, "[1, inf)", "trees")
-    learning_rate: float = real(0.03, "(0, 1]", "what the values of a tree are multiplied with")
+    learning_rate: float = real(0.03, "(0, 1]", "factor of each tree's values")
     depth: int = whole(6, "[1, 16]", "of a tree")
     l2_leaf_reg: float = real(3.0, "[0, inf)", "L2 on the leaves")
     random_strength: float = real(1.0, "[0, inf)", "noise on the scores of splits")
     bagging_temperature: float = real(1.0, "[0, inf)", "how far the weights of rows differ from tree to tree")
     rsm: float = real(1.0, "(0, 1]", "share of the columns for each split")
-    min_data_in_leaf: int = whole(1, "[1, inf)", "least rows of a leaf, of the other grow policies")
+    min_data_in_leaf: int = whole(1, "[1, inf)", "fewest rows of a leaf; not for SymmetricTree")
     grow_policy: str = text(
         "SymmetricTree", ("SymmetricTree", "Depthwise", "Lossguide"), "the shape of trees"
     )
     border_count: int = whole(254, "[1, 65535]", "bins of a column")
-    one_hot_max_size: int = whole(2, "[2, 255]", "a category of at most so many values becomes a column each")
+    one_hot_max_size: int = whole(2, "[2, 255]", "categories of at most so many values are one-hot encoded")
     scale_pos_weight: float = real(1.0, "(0, inf)", "weight of the second of two classes")
 
 
 def train(trial: Trial) -> float:
-    """The metric's value, after the last tree or the best one (`early_stopping_rounds`)."""
+    """Train a trial. Returns the metric after the last tree or the best one (`early_stopping_rounds`)."""
     import catboost
 
     config = Config.of(trial)
@@ -83,13 +83,13 @@ def train(trial: Trial) -> float:
 
 
 def _named(frame: pd.DataFrame, categorical: list[str]) -> pd.DataFrame:
-    """With text for categories, a gap too: CatBoost takes nothing else."""
+    """The frame with all categories as text, including gaps: CatBoost accepts nothing else."""
     named: dict[str, Any] = {name: frame[name].astype(object).fillna("").astype(str) for name in categorical}
     return frame.assign(**named)
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """The model, which `catboost.CatBoost().load_model(...)` reads."""
+    """Write the model, for `catboost.CatBoost().load_model(...)`."""
     import catboost
 
     model = catboost.CatBoost().load_model(str(checkpoint / FILE))

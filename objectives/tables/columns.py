@@ -1,4 +1,4 @@
-"""The columns of a table as numbers alone, for models that take nothing else; files of what was fitted."""
+"""Converts the columns of a table to numbers, and reads and writes fitted scikit-learn objects."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def as_numbers(table: Table) -> ColumnTransformer:
-    """Numbers scaled, their gaps filled with the median, a column for each category; to be fitted."""
+    """An unfitted transformer: scales numbers, fills gaps with the median, one-hot encodes categories."""
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     numbers = [name for name in table.x.columns if name not in table.categorical]
-    median = SimpleImputer(strategy="median", keep_empty_features=True)  # where all are gaps: 0
+    median = SimpleImputer(strategy="median", keep_empty_features=True)  # 0 for an empty column
     return ColumnTransformer(
         [
             ("numbers", make_pipeline(median, StandardScaler()), numbers),
@@ -30,17 +30,17 @@ def as_numbers(table: Table) -> ColumnTransformer:
 
 
 def write(fitted: Any, file: Path) -> None:
-    """Write what scikit-learn has fitted."""
+    """Write a fitted scikit-learn object."""
     import skops.io
 
     skops.io.dump(fitted, file)
 
 
 def read(file: Path) -> Any:
-    """What was written, of scikit-learn's and numpy's own types alone. Raises `CheckpointError`."""
+    """Read a fitted object. Raises `CheckpointError` if a type is not of scikit-learn or numpy."""
     import skops.io
 
     types = skops.io.get_untrusted_types(file=file)
     if others := [name for name in types if not name.startswith(("sklearn.", "numpy."))]:
-        raise CheckpointError(f"{file}: has types that no model of scikit-learn has: {', '.join(others)}")
+        raise CheckpointError(f"{file}: has types other than those of scikit-learn: {', '.join(others)}")
     return skops.io.load(file, trusted=types)

@@ -1,10 +1,10 @@
 """The objective `keras`: a dense network of Keras, and the value of its metric on the validation rows.
 
-The parameters have the names that Keras has for them; those that are left out have its defaults. Numbers are
-scaled, their gaps filled with the median, categories become a column each.
+The parameters have Keras's names and defaults. Numbers are scaled, gaps are filled with the median,
+categories are one-hot encoded.
 
-Every draw has a seed that goes by the epoch, and none is left to a global generator: a trial that was paused
-or killed goes on as one that was not, on each backend of Keras.
+Every random draw is seeded by the epoch, and none uses a global generator. So a trial that was paused or
+killed continues as if it had not been, on each backend of Keras.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from .rounds import RoundParameters, Rounds, model_round
 from .table import Metrics, Table
 
 FILE, COLUMNS = "model.keras", "columns.skops"
-BEST = "best.keras"  # with `patience`; the other goes on from the last epoch
+BEST = "best.keras"  # with `patience`; training resumes from the other file
 BACKENDS = ("torch", "tensorflow")
 OPTIMIZERS = ("adam", "adamw", "nadam", "adamax", "sgd", "rmsprop", "adagrad", "adafactor", "lion")
 ACTIVATIONS = ("relu", "gelu", "silu", "elu", "selu", "leaky_relu", "tanh", "sigmoid")
-FINEST = 1e-5  # of the largest number: steps of float32 are 1e-7 of it, so spread over a hundred of them
-SMALLEST = 1e-15  # whose square, and that of its inverse, float32 has
+FINEST = 1e-5  # least deviation relative to the largest number: a hundred steps of float32
+SMALLEST = 1e-15  # least deviation: float32 can represent its square and the square of its inverse
 VALIDATION_BATCH = 4096  # rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(RoundParameters):
-    """What people tune of a dense network."""
+    """The parameters of a dense network that are usually tuned."""
 
     objective: ClassVar[str] = "keras"
     length: ClassVar[str] = "epochs"
@@ -63,25 +63,27 @@ class Config(RoundParameters):
         higher=("val_accuracy", "val_auc", "val_r2_score"),
     )
 
-    layers: int = whole(2, "[1, inf)", "hidden ones")
+    layers: int = whole(2, "[1, inf)", "hidden layers")
     units: int = whole(64, "[1, inf)", "of each hidden layer")
     activation: str = text("relu", ACTIVATIONS, "of hidden units")
     batch_normalization: bool = switch("before each activation")
     dropout: float = real(0.0, "[0, 1)", "after each activation")
     l1: float = real(0.0, "[0, inf)", "on the kernels of hidden layers")
     l2: float = real(0.0, "[0, inf)", "on the kernels of hidden layers")
-    optimizer: str = text("adam", OPTIMIZERS, "by Keras's names")
+    optimizer: str = text("adam", OPTIMIZERS, "by its name in Keras")
     learning_rate: float | None = optional(float, "(0, inf)", "default: the optimizer's, 0.001 for adam")
     learning_rate_schedule: str = text("constant", ("constant", "cosine"), "cosine: to 0 at the last epoch")
     weight_decay: float | None = optional(float, "[0, inf)", "default: the optimizer's, 0.004 for adamw")
     momentum: float = real(0.0, "[0, 1)", "of sgd and rmsprop")
-    clipnorm: float | None = optional(float, "(0, inf)", "longest gradient of a weight (default: any)")
+    clipnorm: float | None = optional(
+        float, "(0, inf)", "largest gradient norm of a weight (default: no limit)"
+    )
     batch_size: int = whole(32, "[1, inf)", "rows of a step")
-    class_weight: str | None = optional(str, "", "rare classes count more", ("balanced",))
+    class_weight: str | None = optional(str, "", "give rare classes more weight", ("balanced",))
     epochs: int = whole(30, "[1, inf)", "passes over the rows")
     monitor: str | None = optional(str, "", metrics.help)
     patience: int = whole(
-        0, "[0, inf)", "end after so many epochs without a better validation, and keep the best; 0: never"
+        0, "[0, inf)", "stop after so many epochs without a better validation, and keep the best; 0: never"
     )
     backend: str | None = optional(str, "", "of Keras (default: KERAS_BACKEND, or torch)", BACKENDS)
 
@@ -92,10 +94,10 @@ class Config(RoundParameters):
 
 
 def train(trial: Trial) -> float:
-    """The metric's value, after the last epoch or the best one (`patience`)."""
+    """Train a trial. Returns the metric after the last epoch or the best one (`patience`)."""
     config = Config.of(trial)
     keras = _keras(config.backend)
-    keras.utils.clear_session(free_memory=False)  # of the networks of earlier trials
+    keras.utils.clear_session(free_memory=False)  # drops the networks of earlier trials
     table = config.table()
     metric = config.metric(table)
     columns = as_numbers(table).fit(table.x)
@@ -125,11 +127,11 @@ def train(trial: Trial) -> float:
             y[order],
             sample_weight=None if weights is None else weights[order],
             batch_size=config.batch_size,
-            shuffle=False,  # the rows are
+            shuffle=False,  # `order` has shuffled the rows
             verbose=0,
         )
-        told = model.evaluate(held, held_y, batch_size=VALIDATION_BATCH, verbose=0, return_dict=True)
-        value = told[_name(metric)]
+        metrics = model.evaluate(held, held_y, batch_size=VALIDATION_BATCH, verbose=0, return_dict=True)
+        value = metrics[_name(metric)]
         if config.patience and rounds.improved_by(value):
             best.set_weights(model.get_weights())
         rounds.after(value)
@@ -137,27 +139,27 @@ def train(trial: Trial) -> float:
 
 
 def _check_target(config: Config, table: Table) -> None:
-    """Raise `DataError` where float32, which a network has, does not tell the numbers to predict apart.
+    """Raise `DataError` if the numbers to predict are not distinct in a network's float32.
 
-    Its errors would be 0, or infinite, whatever it predicts.
+    The errors would be 0 or infinite, whatever the network predicts.
     """
     if table.classes:
         return
     spread, largest = float(table.y.std()), float(np.abs(table.y).max())
     if spread and (spread < largest * FINEST or not SMALLEST < spread < 1 / SMALLEST):
         raise DataError(
-            f"{config.data}: a network cannot tell the numbers to predict apart, which go up to "
-            f"{largest:.3g} and lie {spread:.3g} around their mean; subtract a constant, or take another unit"
+            f"{config.data}: the numbers to predict are too close together for a network (the largest is "
+            f"{largest:.3g}, their standard deviation {spread:.3g}); subtract a constant, or use another unit"
         )
 
 
 def _name(metric: str) -> str:
-    """As Keras has it without the `val_` of its logs."""
+    """The name of a metric in Keras, without the `val_` of its logs."""
     return metric.removeprefix("val_")
 
 
 def _drawn(model: Any, rounds: Rounds, rows: int) -> NDArray[np.int64]:
-    """Draw for the next epoch: what its dropouts begin with, and the order of the rows."""
+    """Seed the dropouts for the next epoch, and draw the order of the rows."""
     rng = np.random.default_rng(rounds.seed)
     for layer in model.layers:
         if hasattr(layer, "seed_generator"):
@@ -166,18 +168,18 @@ def _drawn(model: Any, rounds: Rounds, rows: int) -> NDArray[np.int64]:
 
 
 def _weights(config: Config, table: Table) -> NDArray[np.float32] | None:
-    """So much each row counts. Raises `ConfigError` where there are no classes to balance."""
+    """The weight of each row. Raises `ConfigError` if there are no classes to balance."""
     if config.class_weight is None:
         return None
     if not table.classes:
-        raise ConfigError(["class_weight: is for a target of classes"])
+        raise ConfigError(["class_weight: only for a target with classes"])
     counts = np.bincount(table.y)
     weights: NDArray[np.float32] = (len(table.y) / (len(counts) * counts))[table.y].astype(np.float32)
     return weights
 
 
 def _network(keras: Any, config: Config, table: Table, width: int, metric: str) -> Any:
-    """The network for so many numbers a row, compiled; of a regression in the target's own unit."""
+    """The compiled network for rows of `width` numbers; for a regression it predicts in the target's unit."""
     layers, seed = keras.layers, _seeds(config.seed)
     penalty = keras.regularizers.L1L2(config.l1, config.l2) if config.l1 or config.l2 else None
 
@@ -203,15 +205,15 @@ def _network(keras: Any, config: Config, table: Table, width: int, metric: str) 
     model.compile(
         optimizer=_optimizer(keras, config, len(table.y)),
         loss=table.one_of("binary_crossentropy", "sparse_categorical_crossentropy", "mean_squared_error"),
-        loss_weights=[1 / scale**2],  # rates and penalties mean the same for a target of any unit
+        loss_weights=[1 / scale**2],  # makes rates and penalties independent of the target's unit
         metrics=[_name(metric)],
-        jit_compile=False,  # by default it is compiled, on TensorFlow, for seconds
+        jit_compile=False,  # by default TensorFlow compiles it, for seconds
     )
     return model
 
 
 def _seeds(seed: int) -> Iterator[int]:
-    """One for each draw that builds a network."""
+    """The seeds for the draws that initialize a network."""
     return (seed_of("keras", seed, number) % 2**31 for number in itertools.count())
 
 
@@ -229,12 +231,12 @@ def _optimizer(keras: Any, config: Config, rows: int) -> Any:
 
 
 def _missing(backend: str) -> str | None:
-    """What to say where a backend is not installed."""
+    """The message if a backend is not installed; else None."""
     return None if find_spec(backend) else f"{backend} is not installed: pip install 'hpsearch[{backend}]'"
 
 
 def _keras(backend: str | None) -> Any:
-    """Keras on a backend, which a process chooses once: when it imports Keras. Raises `ConfigError`."""
+    """Import Keras with a backend, which a process can choose only once. Raises `ConfigError`."""
     wanted = backend or os.environ.get("KERAS_BACKEND") or BACKENDS[0]
     if wanted not in BACKENDS:
         raise ConfigError([f"backend: KERAS_BACKEND is {wanted!r}, allowed: {', '.join(BACKENDS)}"])
@@ -246,13 +248,13 @@ def _keras(backend: str | None) -> Any:
             _prepare_tensorflow()
     import keras
 
-    if (found := keras.backend.backend()) != wanted:
-        raise ConfigError([f"backend: found {wanted!r}, but this process has Keras on {found}"])
+    if (actual := keras.backend.backend()) != wanted:
+        raise ConfigError([f"backend: found {wanted!r}, but this process already uses Keras on {actual}"])
     return keras
 
 
 def _prepare_tensorflow() -> None:
-    """Let TensorFlow keep to its share of the cores and of a GPU, and repeat what it computes."""
+    """Limit TensorFlow to its share of the cores and of a GPU, and make it deterministic."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow
 
@@ -264,7 +266,7 @@ def _prepare_tensorflow() -> None:
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """The network, which `keras.models.load_model` reads, and what makes its numbers of columns."""
+    """Write the network, for `keras.models.load_model`, and the transformer of its columns."""
     model_round(checkpoint)
     best = checkpoint / BEST
     shutil.copyfile(best if best.exists() else checkpoint / FILE, folder / FILE)

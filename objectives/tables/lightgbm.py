@@ -21,7 +21,7 @@ FILE = "model.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class Config(BoostingParameters):
-    """The parameters of LightGBM that people tune."""
+    """The parameters of LightGBM that are usually tuned."""
 
     objective: ClassVar[str] = "lightgbm"
     length: ClassVar[str] = "n_estimators"
@@ -37,11 +37,11 @@ class Config(BoostingParameters):
         higher=("auc", "average_precision", "auc_mu"),
     )
 
-    n_estimators: int = whole(100, "[1, inf)", "trees, of each class where there are more than two")
-    learning_rate: float = real(0.1, "(0, inf)", "what the values of a tree are multiplied with")
+    n_estimators: int = whole(100, "[1, inf)", "trees; with more than two classes, trees of each class")
+    learning_rate: float = real(0.1, "(0, inf)", "factor of each tree's values")
     num_leaves: int = whole(31, "[2, 131072]", "of a tree")
     max_depth: int = whole(-1, "[-1, inf)", "of a tree; -1: no limit")
-    min_child_samples: int = whole(20, "[0, inf)", "least rows of a leaf")
+    min_child_samples: int = whole(20, "[0, inf)", "fewest rows of a leaf")
     min_child_weight: float = real(1e-3, "[0, inf)", "least sum of second derivatives in a leaf")
     min_split_gain: float = real(0.0, "[0, inf)", "least gain of a split")
     subsample: float = real(1.0, "(0, 1]", "share of the rows, drawn again every subsample_freq trees")
@@ -49,15 +49,15 @@ class Config(BoostingParameters):
     colsample_bytree: float = real(1.0, "(0, 1]", "share of the columns for each tree")
     reg_alpha: float = real(0.0, "[0, inf)", "L1 on the leaves")
     reg_lambda: float = real(0.0, "[0, inf)", "L2 on the leaves")
-    path_smooth: float = real(0.0, "[0, inf)", "pulls small leaves to the one above")
-    extra_trees: bool = switch("try one threshold of each column, at random")
-    cat_smooth: float = real(10.0, "[0, inf)", "pulls rare categories to the mean")
+    path_smooth: float = real(0.0, "[0, inf)", "shrinks small leaves towards their parent")
+    extra_trees: bool = switch("try one random threshold of each column")
+    cat_smooth: float = real(10.0, "[0, inf)", "shrinks rare categories towards the mean")
     scale_pos_weight: float = real(1.0, "(0, inf)", "weight of the second of two classes")
     max_bin: int = whole(255, "[2, inf)", "bins of a column")
 
 
 def train(trial: Trial) -> float:
-    """The metric's value, after the last tree or the best one (`early_stopping_rounds`)."""
+    """Train a trial. Returns the metric after the last tree or the best one (`early_stopping_rounds`)."""
     import lightgbm
 
     config = Config.of(trial)
@@ -68,7 +68,7 @@ def train(trial: Trial) -> float:
         "metric": metric,
         "num_threads": threads(),
         "deterministic": True,
-        "force_row_wise": True,  # LightGBM would measure which is faster, and differ from run to run
+        "force_row_wise": True,  # else LightGBM chooses by speed, and results differ from run to run
         "verbosity": -1,
     }
     if len(table.classes) > 2:
@@ -76,11 +76,11 @@ def train(trial: Trial) -> float:
     rows = lightgbm.Dataset(table.x, table.y, params=params, free_raw_data=False)
     held = rows.create_valid(table.validation_x, table.validation_y)
 
-    booster: lightgbm.Booster | None = None  # of the part before: what was written, without reading it
+    booster: lightgbm.Booster | None = None  # that of the previous part, so that its file need not be read
 
     def part(model: Path | None, count: int, seed: int, to: Path) -> list[float]:
         nonlocal booster
-        told: dict[str, dict[str, list[float]]] = {}
+        values: dict[str, dict[str, list[float]]] = {}
         booster = lightgbm.train(
             params | {"seed": seed},
             rows,
@@ -88,17 +88,17 @@ def train(trial: Trial) -> float:
             valid_sets=[held],
             valid_names=["validation"],
             init_model=booster or model,
-            keep_training_booster=True,  # else it is written and read once more
-            callbacks=[lightgbm.record_evaluation(told)],
+            keep_training_booster=True,  # else LightGBM serializes it once more
+            callbacks=[lightgbm.record_evaluation(values)],
         )
         booster.save_model(to)
-        return told["validation"][metric]
+        return values["validation"][metric]
 
     return boost(trial, config, part, file=FILE, metric=metric)
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """The model, which `lightgbm.Booster(model_file=...)` reads."""
+    """Write the model, for `lightgbm.Booster(model_file=...)`."""
     import lightgbm
 
     booster = lightgbm.Booster(model_file=checkpoint / FILE)

@@ -1,7 +1,7 @@
-"""How the training of a framework, round by round, becomes a trial: reports, early stopping, checkpoints.
+"""Turns a framework's training in rounds into a trial: reports, early stopping, checkpoints.
 
-An objective tells what its rounds (trees, epochs, folds) have come to, and trains on as long as it `goes_on`.
-Those that are judged after each round have the parameters of that alike (`RoundParameters`).
+An objective passes the value of its rounds (trees, epochs, folds) to `Rounds`, and trains as long as it
+`goes_on`. Objectives that evaluate after each round share the parameters for that (`RoundParameters`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATE = "rounds.json"
 
 
 class Rounds:
-    """The rounds of one trial, those of an earlier attempt included."""
+    """The rounds of one trial, including those of earlier attempts."""
 
     def __init__(
         self,
@@ -36,11 +36,10 @@ class Rounds:
         patience: int = 0,
         higher_is_better: bool = False,
     ) -> None:
-        """Reports come `every` so many rounds, and after the last one.
+        """Reports come `every` so many rounds (default: a tenth of `length`, at least 1) and after the last.
 
-        By default a tenth of them, rounded down, at least 1.
-        `save` writes what there is of the model into a folder. With `patience`, training ends after so many
-        rounds without a better value, and the trial's value is the best one.
+        `save` writes the model into a folder. With `patience`, training stops after so many rounds without a
+        better value, and the trial's value is the best one.
         """
         self._trial = trial
         self._seed = seed
@@ -56,25 +55,26 @@ class Rounds:
 
     @property
     def done(self) -> int:
-        """Rounds that are trained."""
+        """The number of trained rounds."""
         done: int = self._state["done"]
         return done
 
     @property
     def until_report(self) -> int:
-        """Rounds until the next report."""
+        """The number of rounds until the next report."""
         return min(self._every - self.done % self._every, self._length - self.done)
 
     @property
     def seed(self) -> int:
-        """What the next rounds draw from: by the round alone, however often the trial was taken up again."""
+        """The seed of the next rounds; it depends on the round alone, however often the trial was resumed."""
         return seed_of("rounds", self._seed, self.done) % 2**31
 
     @property
     def goes_on(self) -> bool:
-        """Whether another round is to come."""
-        waited = self.done - self._state["best_round"]
-        return self.done < self._length and not (self._patience and self.done and waited >= self._patience)
+        """Whether there is another round to train."""
+        without_gain = self.done - self._state["best_round"]
+        out_of_patience = self._patience and self.done and without_gain >= self._patience
+        return self.done < self._length and not out_of_patience
 
     @property
     def value(self) -> float:
@@ -83,14 +83,14 @@ class Rounds:
         return value
 
     def improved_by(self, value: float) -> bool:
-        """Whether a value is better than all so far."""
+        """Whether a value is better than all values so far."""
         best = self._state["best"]
         return best is None or self._sign * value < self._sign * best
 
     def after(self, value: float, rounds: int = 1) -> None:
-        """Take in what so many rounds have come to; never more than `until_report`.
+        """Record the value after more rounds, at most `until_report`; save and report if due.
 
-        Raises `TrialStopped` where the search ends the trial here.
+        Raises `TrialStopped` if the search ends the trial here.
         """
         state = self._state
         state["done"] += rounds
@@ -106,15 +106,15 @@ class Rounds:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundParameters(TableParameters):
-    """What objectives have alike whose library trains in rounds and measures after each."""
+    """The common parameters of objectives whose library evaluates after each round."""
 
-    length: ClassVar[str]  # the parameters that say how many rounds there are,
-    measure: ClassVar[str]  # what is reported,
-    stops_after: ClassVar[str]  # and after how many rounds without a better value it ends
+    length: ClassVar[str]  # the name of the parameter for the number of rounds,
+    measure: ClassVar[str]  # for the reported metric,
+    stops_after: ClassVar[str]  # and for the patience of early stopping
     metrics: ClassVar[Metrics]
 
     eval_every: int | None = optional(
-        int, "[1, inf)", "report after so many rounds: trees or epochs (default: a tenth of them)"
+        int, "[1, inf)", "report every so many rounds (trees or epochs; default: a tenth of them)"
     )
 
     @classmethod
@@ -127,7 +127,7 @@ class RoundParameters(TableParameters):
 
     @classmethod
     def course(cls, params: Mapping[str, Any]) -> Course:
-        """Where runs of these parameters end and report."""
+        """The length and the reports of runs with these parameters."""
         rounds = params.get(cls.length, defaults_of(cls)[cls.length])
         return Course(cls.length, rounds, params.get("eval_every"))
 
@@ -136,11 +136,11 @@ class RoundParameters(TableParameters):
         return cls.metrics.goal(params.get(cls.measure))
 
     def metric(self, table: Table) -> str:
-        """What is reported of this table. Raises `ConfigError`."""
+        """The reported metric for this table. Raises `ConfigError`."""
         return self.metrics.of(table, getattr(self, self.measure), self.measure)
 
     def rounds(self, trial: Trial, metric: str, save: Callable[[Path], None]) -> Rounds:
-        """Those of a trial with these parameters; `save` as `Rounds` has it."""
+        """The rounds of a trial with these parameters; `save` as in `Rounds`."""
         return Rounds(
             trial,
             seed=self.seed,
@@ -153,7 +153,7 @@ class RoundParameters(TableParameters):
 
 
 def model_round(checkpoint: Path) -> int:
-    """The round whose model is the trial's. Raises `CheckpointError` where there is no checkpoint."""
+    """The round whose model is the result of a trial. Raises `CheckpointError` if there is no checkpoint."""
     try:
         state = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
     except FileNotFoundError:

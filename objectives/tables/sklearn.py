@@ -1,13 +1,13 @@
 """The objective `sklearn`: an estimator of scikit-learn, and its score on rows that it has not seen.
 
-| estimator | a report is |
+| estimator | each report has |
 |---|---|
-| with rounds: trees or epochs | the score on the validation rows after so many of them |
-| without, and each where `cv` is given | the mean score of the folds so far, of all rows |
+| with rounds: trees or epochs | the score on the validation rows after some rounds |
+| without rounds, or any estimator with `cv` | the mean score of the folds so far |
 
-The parameters have scikit-learn's names; those that are left out have its defaults. Numbers are scaled, their
-gaps filled with the median, categories become a column each. For `sgd`, `mlp` and `svm` a number to predict
-is scaled too; the model says it in its own unit.
+The parameters have scikit-learn's names and defaults. Numbers are scaled, gaps are filled with the median,
+categories are one-hot encoded. For `sgd`, `mlp` and `svm` a numeric target is scaled too; the model predicts
+in the target's own unit.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ ROUNDS, FOLDS = 100, 5  # by default
 
 @dataclass(frozen=True)
 class Estimator:
-    """Where an estimator stands in scikit-learn, and how it is trained on."""
+    """Where an estimator is in scikit-learn, and how more rounds are trained."""
 
     module: str
     classifier: str
     regressor: str
     parameters: tuple[str, ...]
-    rounds: str | None = None  # the parameter that counts them
-    partial: bool = False  # a round is a call of `partial_fit`; else of `fit` with `warm_start`
-    scaled: bool = False  # steps and penalties mean the same only for targets of one scale
+    rounds: str | None = None  # the parameter for the number of rounds
+    partial: bool = False  # whether rounds are trained by `partial_fit`; else by `fit` with `warm_start`
+    scaled: bool = False  # whether its steps and penalties depend on the scale of the target
 
 
 TREES = ("max_depth", "max_leaf_nodes", "min_samples_leaf", "max_features")
@@ -96,7 +96,7 @@ _NEEDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config(TableParameters):
-    """An estimator, and those of its parameters that people tune."""
+    """An estimator, and those of its parameters that are usually tuned."""
 
     objective: ClassVar[str] = "sklearn"
     needs: ClassVar[Mapping[str, Need]] = _NEEDS | {
@@ -108,44 +108,44 @@ class Config(TableParameters):
         numbers=("r2", "neg_root_mean_squared_error", "neg_mean_absolute_error"),
     )
 
-    estimator: str = text("random_forest", tuple(ESTIMATORS), "what is trained")
+    estimator: str = text("random_forest", tuple(ESTIMATORS), "the estimator to train")
     scoring: str | None = optional(str, "", metrics.help, metrics.names)
     cv: int | None = optional(int, "[2, 100]", f"folds, a report each (default of linear, svm, knn: {FOLDS})")
     eval_every: int | None = optional(
-        int, "[1, inf)", "report after so many rounds (default: a tenth of them)"
+        int, "[1, inf)", "report every so many rounds (default: a tenth of them)"
     )
     max_iter: int | None = optional(int, "[1, inf)", f"rounds: epochs or trees (default: {ROUNDS})")
     n_estimators: int | None = optional(int, "[1, inf)", f"rounds: trees (default: {ROUNDS})")
-    loss: str | None = optional(str, "", "what is made small")
+    loss: str | None = optional(str, "", "the loss function")
     penalty: str | None = optional(str, "", "on the weights", ("l2", "l1", "elasticnet"))
     alpha: float | None = optional(float, "[0, inf)", "strength of the penalty")
     l1_ratio: float | None = optional(float, "[0, 1]", "share of L1 in elasticnet")
-    eta0: float | None = optional(float, "(0, inf)", "constant learning rate (default: it falls by itself)")
+    eta0: float | None = optional(float, "(0, inf)", "constant learning rate (default: a falling one)")
     average: bool | None = optional(bool, "", "average the weights over the steps")
-    class_weight: str | None = optional(str, "", "rare classes count more", ("balanced",))
+    class_weight: str | None = optional(str, "", "give rare classes more weight", ("balanced",))
     hidden_layer_sizes: tuple[int, ...] | None = optional(tuple, "[1, inf)", "units of each hidden layer")
     activation: str | None = optional(str, "", "of hidden units", ("relu", "tanh", "logistic", "identity"))
     batch_size: int | None = optional(int, "[1, inf)", "rows of a step")
     learning_rate_init: float | None = optional(float, "(0, inf)", "of Adam")
     max_depth: int | None = optional(int, "[1, inf)", "of a tree")
     max_leaf_nodes: int | None = optional(int, "[2, inf)", "of a tree")
-    min_samples_leaf: int | None = optional(int, "[1, inf)", "least rows of a leaf")
-    min_samples_split: int | None = optional(int, "[2, inf)", "least rows of a node that is split")
+    min_samples_leaf: int | None = optional(int, "[1, inf)", "fewest rows of a leaf")
+    min_samples_split: int | None = optional(int, "[2, inf)", "fewest rows of a node that is split")
     max_features: float | None = optional(float, "(0, 1]", "share of the columns for each split")
-    learning_rate: float | None = optional(float, "(0, inf)", "what the values of a tree are multiplied with")
+    learning_rate: float | None = optional(float, "(0, inf)", "factor of each tree's values")
     l2_regularization: float | None = optional(float, "[0, inf)", "on the leaves")
     subsample: float | None = optional(float, "(0, 1]", "share of the rows for each tree")
     C: float | None = optional(float, "(0, inf)", "the smaller, the stronger the penalty")
     kernel: str | None = optional(str, "", "of the distances", ("rbf", "linear", "poly", "sigmoid"))
     gamma: float | None = optional(float, "(0, inf)", "of rbf, poly and sigmoid")
     degree: int | None = optional(int, "[1, inf)", "of poly")
-    n_neighbors: int | None = optional(int, "[1, inf)", "that vote")
+    n_neighbors: int | None = optional(int, "[1, inf)", "neighbors that vote")
     weights: str | None = optional(str, "", "of the votes", ("uniform", "distance"))
-    p: float | None = optional(float, "[1, inf)", "of the Minkowski distance: 1 Manhattan, 2 Euclid")
+    p: float | None = optional(float, "[1, inf)", "of the Minkowski distance: 1 Manhattan, 2 Euclidean")
 
     @classmethod
     def course(cls, params: Mapping[str, Any]) -> Course:
-        """Where runs of these parameters end and report."""
+        """The length and the reports of runs with these parameters."""
         length = ESTIMATORS[params.get("estimator", cls.estimator)].rounds
         if length is None or params.get("cv") is not None:
             return Course("cv", params.get("cv", FOLDS), 1)
@@ -153,22 +153,22 @@ class Config(TableParameters):
 
     @classmethod
     def goal(cls, params: Mapping[str, Any]) -> str:
-        return "maximize"  # scikit-learn's scores are all the better the higher
+        return "maximize"  # higher is better for all scores of scikit-learn
 
     @property
     def folds(self) -> int | None:
-        """How many; None where the estimator is judged round by round."""
+        """The number of folds; None if the estimator is evaluated after rounds instead."""
         return self.cv or (None if ESTIMATORS[self.estimator].rounds else FOLDS)
 
     @property
     def rounds(self) -> int:
-        """So many the estimator trains, where it has any."""
+        """The number of rounds, if the estimator has any."""
         name = ESTIMATORS[self.estimator].rounds
         return (name and getattr(self, name)) or ROUNDS
 
 
 def train(trial: Trial) -> float:
-    """The score after the last round, or the mean over all folds."""
+    """Train a trial. Returns the score after the last round, or the mean over all folds."""
     config = Config.of(trial)
     table = config.table()
     scoring = config.metrics.of(table, config.scoring, "scoring")
@@ -191,7 +191,7 @@ def train(trial: Trial) -> float:
 def _train_rounds(
     config: Config, table: Table, scoring: str, rounds: Rounds, model: Path, made: Path
 ) -> None:
-    """Each part begins with the model as it was written: a trial that was paused goes on as any other."""
+    """Each part starts from the saved model, so that a paused trial continues as if it had not been."""
     pipeline = _pipeline(config, table)
     columns = pipeline["columns"].fit(table.x)
     x, held = columns.transform(table.x), columns.transform(table.validation_x)
@@ -205,7 +205,7 @@ def _train_rounds(
 
 
 def _grow(config: Config, table: Table, model: Any, x: Any, rounds: Rounds, count: int) -> None:
-    """Train so many more rounds."""
+    """Train `count` more rounds."""
     estimator = ESTIMATORS[config.estimator]
     assert estimator.rounds is not None
     if not estimator.partial:
@@ -224,7 +224,7 @@ def _grow(config: Config, table: Table, model: Any, x: Any, rounds: Rounds, coun
 
 
 def _begin(model: Any, x: Any, y: NDArray[Any]) -> None:
-    """Fit the scale of the target alone; the regressor has learned nothing yet."""
+    """Fit only the scale of the target; the regressor stays untrained."""
     from sklearn.base import clone
     from sklearn.dummy import DummyRegressor
 
@@ -234,7 +234,7 @@ def _begin(model: Any, x: Any, y: NDArray[Any]) -> None:
 
 
 def _train_folds(config: Config, table: Table, scoring: str, rounds: Rounds, made: Path) -> None:
-    """The last model learns from all rows."""
+    """Train a model for each fold; after the last fold, the saved model is trained on all rows."""
     import pandas as pd
     from sklearn.model_selection import KFold, StratifiedKFold
 
@@ -259,7 +259,7 @@ def _train_folds(config: Config, table: Table, scoring: str, rounds: Rounds, mad
 
 
 def _pipeline(config: Config, table: Table) -> Pipeline:
-    """The columns as numbers, and the estimator, both to be fitted. Raises `ConfigError`."""
+    """The unfitted transformer of the columns and estimator. Raises `ConfigError`."""
     from sklearn.pipeline import Pipeline
 
     return Pipeline([("columns", as_numbers(table)), ("model", _estimator(config, table))])
@@ -272,13 +272,15 @@ def _estimator(config: Config, table: Table) -> Any:
     known = model.get_params()
     given = {name: value for name in estimator.parameters if (value := getattr(config, name)) is not None}
     if unknown := [parameter for parameter in given if parameter not in known]:
-        raise ConfigError([f"{parameter}: unknown to {name}, for this target" for parameter in unknown])
+        raise ConfigError(
+            [f"{parameter}: unknown to {name}, the estimator for this target" for parameter in unknown]
+        )
     if "eta0" in given:
         given["learning_rate"] = "constant"
     ours = {"random_state": config.seed % 2**32, "early_stopping": False}
     if estimator.rounds is not None:
         ours[estimator.rounds] = config.rounds
-    if estimator.module in ("ensemble", "neighbors"):  # of others it means nothing here
+    if estimator.module in ("ensemble", "neighbors"):  # it has no effect in the others
         ours["n_jobs"] = threads()
     model.set_params(**given, **{name: value for name, value in ours.items() if name in known})
     if not estimator.scaled or table.classes:
@@ -295,11 +297,13 @@ def _score(config: Config, scoring: str, model: Any, x: Any, y: NDArray[Any]) ->
     try:
         return float(get_scorer(scoring)(model, x, y))
     except AttributeError as error:  # a classifier without probabilities
-        raise ConfigError([f"scoring: no {scoring} of this {config.estimator}: {error}"]) from error
+        raise ConfigError(
+            [f"scoring: {scoring} does not work for this {config.estimator}: {error}"]
+        ) from error
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """The model with the treatment of its columns, which `skops.io.load` reads."""
+    """Write the model, including the transformer of its columns, for `skops.io.load`."""
     model_round(checkpoint)
     shutil.copyfile(checkpoint / FILE, folder / FILE)
     return [folder / FILE]

@@ -20,7 +20,7 @@ FILE = "model.ubj"
 
 @dataclass(frozen=True, kw_only=True)
 class Config(BoostingParameters):
-    """The parameters of XGBoost that people tune."""
+    """The parameters of XGBoost that are usually tuned."""
 
     objective: ClassVar[str] = "xgboost"
     length: ClassVar[str] = "n_estimators"
@@ -31,8 +31,8 @@ class Config(BoostingParameters):
         higher=("auc", "aucpr"),
     )
 
-    n_estimators: int = whole(100, "[1, inf)", "trees, of each class where there are more than two")
-    learning_rate: float = real(0.3, "(0, inf)", "what the values of a tree are multiplied with")
+    n_estimators: int = whole(100, "[1, inf)", "trees; with more than two classes, trees of each class")
+    learning_rate: float = real(0.3, "(0, inf)", "factor of each tree's values")
     max_depth: int = whole(6, "[0, inf)", "of a tree; 0: no limit")
     max_leaves: int = whole(0, "[0, inf)", "of a tree; 0: no limit")
     grow_policy: str = text("depthwise", ("depthwise", "lossguide"), "which leaf is split next")
@@ -50,7 +50,7 @@ class Config(BoostingParameters):
 
 
 def train(trial: Trial) -> float:
-    """The metric's value, after the last tree or the best one (`early_stopping_rounds`)."""
+    """Train a trial. Returns the metric after the last tree or the best one (`early_stopping_rounds`)."""
     import xgboost
 
     config = Config.of(trial)
@@ -69,24 +69,24 @@ def train(trial: Trial) -> float:
     )
 
     def part(model: Path | None, count: int, seed: int, to: Path) -> list[float]:
-        told: dict[str, dict[str, list[float]]] = {}
+        values: dict[str, dict[str, list[float]]] = {}
         booster = xgboost.train(
             params | {"seed": seed},
             rows,
             count,
             evals=[(held, "validation")],
-            evals_result=told,
+            evals_result=values,
             xgb_model=model,
             verbose_eval=False,
         )
         booster.save_model(to)
-        return told["validation"][metric]
+        return values["validation"][metric]
 
     return boost(trial, config, part, file=FILE, metric=metric)
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """The model, which `xgboost.Booster(model_file=...)` reads."""
+    """Write the model, for `xgboost.Booster(model_file=...)`."""
     import xgboost
 
     booster = xgboost.Booster(model_file=checkpoint / FILE)

@@ -1,10 +1,10 @@
-"""Any script, in any language, as an objective: started once per trial, and read as it prints (`reports`).
+"""Any script, in any language, as an objective: started once per trial, while its output is read (`reports`).
 
-The script learns its parameters from its arguments. Its last report is the trial's value.
+The script gets its parameters as arguments. Its last report is the trial's value.
 
-Where a trial has several processes the script is started in each, with torchrun's variables (`ranks`). The
-reports of rank 0 count; what the others print is in the trial's output. They end together: when one of them
-fails, and when the trial does.
+If a trial has several processes, the script is started in each, with torchrun's variables (`processes`). The
+reports of rank 0 count; the output of the others goes to the trial's output. All processes end when one of
+them fails, or when the trial ends.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from .shell import MACRO, said
 from .writing import SIGNALLING, State, half_written, let_write, set_aside, unfinished
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
-LATE_SECONDS = 0.5  # of silence, after which several reports at once are late
-# Their programs print at once, into a pipe too, and what is read here.
+LATE_SECONDS = 0.5  # several reports at once are late if they follow so much silence
+# Makes programs print UTF-8 without buffering, also into a pipe.
 READABLE = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "GFORTRAN_UNBUFFERED_PRECONNECTED": "y"}
-# Words that stand for several; those of W&B sweeps.
+# Macros for several words, as in W&B sweeps.
 LISTS = ("env", "interpreter", "args", "args_no_hyphens", "args_no_boolean_flags", "args_json")
-OWN = ("seed", "checkpoint", "resume_from", "run")  # what each trial has of its own
+OWN = ("seed", "checkpoint", "resume_from", "run")  # macros for values that differ in each trial
 
 
 class CommandObjective:
     """Runs a command for each trial.
 
-    Macros are those of W&B sweeps, `${name}` for one parameter, `${seed}`, `${checkpoint}`, `${resume_from}`
-    and `${run}` for what is the trial's own, and `${config:FILE}` for the path of a copy of a configuration
-    file that has the trial's values in it. What names one of the space's `parameters` that a trial does not
-    have, for its condition is not met, falls away.
+    The macros are those of W&B sweeps, `${name}` for one parameter, `${seed}`, `${checkpoint}`,
+    `${resume_from}` and `${run}` for values of the trial itself, and `${config:FILE}` for the path of a copy
+    of a configuration file with the trial's values. Words with one of the space's `parameters` that a trial
+    does not have, because the parameter's condition is not met, are left out.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class CommandObjective:
         written: dict[Path, State] = {}
         with meeting(self._processes) as variables:
             try:
-                for rank, its in enumerate(variables):
-                    ranks.append(_started(words, environment | its, leads=rank == 0))
+                for rank, of_rank in enumerate(variables):
+                    ranks.append(_started(words, environment | of_rank, leads=rank == 0))
                 with Output(ranks) as output:
                     try:
                         return self._follow(words[0], ranks, output, delivery)
@@ -81,53 +81,55 @@ class CommandObjective:
             finally:
                 with SIGNALLING:
                     half = half_written(ranks, trial.checkpoint)
-                    _kill_groups(ranks)  # what the script started and left behind
+                    _kill_groups(ranks)  # processes that the script started and left behind
                     set_aside([*half, *unfinished(written)])
 
     def _follow(self, name: str, ranks: Sequence[Process], output: Output, delivery: _Delivery) -> float:
-        """Pass the reports of rank 0 on as they come, until all ranks have ended; the last value."""
+        """Pass on the reports of rank 0 as they come, until all ranks have ended. Returns the last value."""
         lines, reports = Lines(), Reports(self._metric)
         for piece in output.pieces():
-            found = [report for line in lines.feed(piece.text) for report in reports.read(line)]
-            delivery.add(found, piece.waited)
+            printed = [report for line in lines.feed(piece.text) for report in reports.read(line)]
+            delivery.add(printed, piece.waited)
         delivery.add([report for line in lines.end() for report in reports.read(line)])
         _wait(name, ranks, output)
         if delivery.value is None:
             raise NothingReported(
-                f'the command ended without reporting "{self._metric}"; it prints lines such as '
+                f'the command ended without reporting "{self._metric}"; it must print lines such as '
                 + json.dumps({"step": 1, self._metric: 0.5}),
                 detail=_in_words(reports.near_misses, output.last_errors(0)),
             )
         if reports.unusable:
-            told = f"what it printed is no report: {' and '.join(reports.unusable)}"
-            delivery.trial.remark("unusable", told)
+            lines_in_words = " and ".join(reports.unusable)
+            delivery.trial.remark(
+                "unusable", f"lines that it printed are not valid reports: {lines_in_words}"
+            )
         return delivery.value
 
 
 class _Delivery:
-    """The reports of one attempt on their way to its trial."""
+    """Passes the reports of one attempt on to its trial."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
         self.value: float | None = None  # of the last report
-        self.times: list[int] = []  # of the last two reports, in nanoseconds as files have them
+        self.times: list[int] = []  # of the last two reports, in nanoseconds like file times
         self._last: int | None = None  # step
-        self._counts = True  # as long as it tells no steps
+        self._counts = True  # whether reports are counted, because none has had a step
 
-    def add(self, found: Sequence[Printed], waited: float = 0.0) -> None:
-        """Report what was found at once after so many seconds of silence.
+    def add(self, printed: Sequence[Printed], waited: float = 0.0) -> None:
+        """Report what was printed at once, after `waited` seconds of silence.
 
-        Several reports after a long silence were printed one by one, and lay in a buffer: the training is at
-        the last of them.
+        Several reports after a long silence were printed one by one, but held in a buffer: the training has
+        already reached the last of them.
         """
-        numbered = list(self._numbered(found))
+        numbered = list(self._numbered(printed))
         if len(numbered) > 1 and waited >= LATE_SECONDS:
             (first, _), *_, (last, _) = numbered
             self.trial.trained = last
             self.trial.remark(
                 "late",
                 f"its reports of steps {first} to {last} came together after {waited:.1f} s of silence, "
-                "too late for early stopping if it trained between them: its output lies in a buffer; "
+                "too late for early stopping if it trained between them: its output is buffered; "
                 "flush it after each report",
             )
         for step, report in numbered:
@@ -135,12 +137,12 @@ class _Delivery:
             self.times = [*self.times[-1:], time.time_ns()]
             self.trial.report(report.value, step=step, **report.metrics)
 
-    def _numbered(self, found: Sequence[Printed]) -> Iterator[tuple[int, Printed]]:
-        """Each with its step; who tells none counts its reports. Steps that do not rise are left out.
+    def _numbered(self, printed: Sequence[Printed]) -> Iterator[tuple[int, Printed]]:
+        """Reports with their steps, which are counted if none has one. Steps that do not rise are dropped.
 
-        So is a report without a step of who told some: it is one more of the last.
+        So is a report without a step after reports with steps: it repeats the last one.
         """
-        for report in found:
+        for report in printed:
             self._counts = self._counts and report.step is None
             last = self._last or 0
             step = report.step if report.step is not None else last + 1 if self._counts else last
@@ -155,13 +157,13 @@ class _Delivery:
 
 
 def _in_words(near_misses: Sequence[str], errors: str) -> str:
-    """What a script printed that tells why it has failed."""
-    told = [f"it printed {' and '.join(near_misses)}"] if near_misses else []
-    return "; ".join(told + ([f"standard error ends with {errors}"] if errors else []))
+    """The output of a script that may explain its failure."""
+    printed = [f"it printed {' and '.join(near_misses)}"] if near_misses else []
+    return "; ".join(printed + ([f"standard error ends with {errors}"] if errors else []))
 
 
 def _started(words: list[str], environment: dict[str, str], *, leads: bool) -> Process:
-    """The script as a process of a trial, in a group of its own; the one that `leads` is listened to."""
+    """Start the script in a process group of its own; standard output is read from the one that `leads`."""
     output = subprocess.PIPE if leads else None
     try:
         return subprocess.Popen(
@@ -183,11 +185,11 @@ def _wait(name: str, ranks: Sequence[Process], output: Output) -> None:
     while not any(process.poll() for process in ranks) and None in [process.poll() for process in ranks]:
         time.sleep(LOOK_SECONDS)
     if None in [process.returncode for process in ranks]:
-        output.drain(SILENCE_SECONDS)  # for whoever fails with the one that has, or failed first
+        output.drain(SILENCE_SECONDS)  # others may fail at the same time, or have caused the failure
     failed = {rank: process.returncode for rank, process in enumerate(ranks) if process.poll()}
     if not failed:
         return
-    # What is killed tells more than who then waits for it in vain, and says so.
+    # A killed rank comes first: the others may only have failed because they lost it.
     rank = min(failed, key=lambda rank: (failed[rank] > 0, rank))
     code = failed[rank]
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
@@ -196,13 +198,13 @@ def _wait(name: str, ranks: Sequence[Process], output: Output) -> None:
 
 
 def own_values(trial: Trial) -> dict[str, Any]:
-    """What is a trial's own: macros of these names give it, and variables of the environment."""
+    """The values that differ in each trial, for macros and environment variables of these names."""
     values = trial.seed, str(trial.checkpoint), str(trial.resume_from or ""), str(trial.checkpoint.parent)
     return dict(zip(OWN, values, strict=True))
 
 
 def absent(parameters: Iterable[str], params: Mapping[str, Any]) -> list[str]:
-    """Those of a space's parameters that a trial with these does not have."""
+    """The parameters of a space that a trial with `params` does not have."""
     return [name for name in parameters if not any(f"{each}.".startswith(f"{name}.") for each in params)]
 
 
@@ -211,10 +213,9 @@ def expand(
 ) -> list[str]:
     """The command's words with their macros replaced.
 
-    A word that is a list macro alone becomes several words. `own` are the `own_values` of the trial; a
-    parameter of such a name is what its macro stands for. An option that is to have the checkpoint to go on
-    from falls away where there is none. Raises `ObjectiveError` for an unknown macro, or where there is no
-    such file.
+    A word that is only a list macro becomes several words. `own` are the `own_values` of the trial; a
+    parameter of the same name takes precedence. An option with `${resume_from}` is left out if there is no
+    checkpoint to resume from. Raises `ObjectiveError` for an unknown macro, or a missing file.
     """
     lists: dict[str, list[str]] = {
         "${env}": ["/usr/bin/env"],
@@ -233,7 +234,7 @@ def expand(
         elif not (starts_over and word.endswith("=${resume_from}")):
             words.append(_fill(word, params, own, copied))
     if command and command[0] in ("python", "python3"):
-        words[0] = sys.executable  # the environment that the search runs in
+        words[0] = sys.executable  # so that the script has the search's environment
     return words
 
 
@@ -254,42 +255,42 @@ def _fill(word: str, params: dict[str, Any], own: Mapping[str, Any], copied: Map
 
 
 def unknown_macro(word: str, known: Collection[str]) -> str | None:
-    """What is wrong with the macros of a command's word, where `known` are those that it may have."""
+    """What is wrong with the macros in a word of a command; `known` are the allowed names."""
     if word in (f"${{{name}}}" for name in LISTS):
         return None
     for macro in MACRO.finditer(word):
         if (config := CONFIG.fullmatch(macro[0])) is not None:
             strange = next((name for name in re.findall(r"\$(\w*)", config["own"]) if name not in OWN), None)
             if strange is not None:
-                there = ", ".join(f"${name}" for name in OWN)
-                return f'${{config:...}} has "${strange}" in "{config["own"].strip()}"; there is {there}'
+                allowed = ", ".join(f"${name}" for name in OWN)
+                return f'${{config:...}} has "${strange}" in "{config["own"].strip()}"; allowed: {allowed}'
         elif macro[1] not in known:
             near = difflib.get_close_matches(macro[1], [*known, *LISTS], 1)
             hint = f', did you mean "${{{near[0]}}}"?' if near and near[0] not in LISTS else ""
             return (
-                f'the command has an unknown macro in "{word}"{hint}; there is ${{PARAMETER}}, '
+                f'the command has an unknown macro in "{word}"{hint}; allowed: ${{PARAMETER}}, '
                 + "".join(f"${{{name}}}, " for name in OWN)
-                + "${config:FILE}, and as words of their own "
+                + "${config:FILE}, and as whole words "
                 + ", ".join(f"${{{name}}}" for name in LISTS)
             )
     return None
 
 
 def _assigned(words: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """What `${config:FILE train.seed=$seed}` puts into the file beside the parameters."""
-    found: dict[str, Any] = {}
+    """The values that `${config:FILE train.seed=$seed}` puts into the file besides the parameters."""
+    assigned: dict[str, Any] = {}
     for word in words.split():
         name, _, given = word.partition("=")
         if given.removeprefix("$") in own:
             value = own[given.removeprefix("$")]
-            found[name] = None if value == "" else value
+            assigned[name] = None if value == "" else value
         else:
-            found[name] = re.sub(r"\$(\w+)", lambda macro: as_text(own[macro[1]]), given)
-    return found
+            assigned[name] = re.sub(r"\$(\w+)", lambda macro: as_text(own[macro[1]]), given)
+    return assigned
 
 
 def _without_boolean_flags(params: dict[str, Any]) -> Iterator[str]:
-    """W&B's form for argparse's store_true: a flag for True, nothing for False."""
+    """W&B's form for the action `store_true` of argparse: a flag for True, nothing for False."""
     for name, value in params.items():
         if value is True:
             yield f"--{name}"
@@ -303,10 +304,11 @@ def as_text(value: Any) -> str:
 
 def flat(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested parameters under their dotted names."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in params.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return found
+        nested = isinstance(value, dict)
+        flattened |= flat(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
+    return flattened
 
 
 def signal_name(number: int) -> str:
@@ -318,7 +320,7 @@ def signal_name(number: int) -> str:
 
 
 def _terminate(ranks: Sequence[Process], output: Output) -> None:
-    """Ask the script and what it started to end, and give all ranks some time."""
+    """Send SIGTERM to the script's process groups, and wait a while for all ranks to end."""
     for process in ranks:
         with SIGNALLING, suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -328,6 +330,6 @@ def _terminate(ranks: Sequence[Process], output: Output) -> None:
 
 def _kill_groups(ranks: Sequence[Process]) -> None:
     for process in ranks:
-        with suppress(ProcessLookupError):  # nothing of it is left
+        with suppress(ProcessLookupError):  # the group has ended
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

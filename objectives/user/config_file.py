@@ -1,8 +1,8 @@
-"""A script's own configuration file with a trial's values in it; comments, order and the rest stay.
+"""Writes a trial's values into a copy of a script's own configuration file; comments and order are preserved.
 
-What is written is read alike by every reader of YAML: `1.0e-05`, for PyYAML takes `1e-05` for a text, and
-`"no"`, which it takes for a falsehood without the quotes. A number that is there already is written anew:
-some read 8 in `010`, others 10.
+The result means the same to every YAML parser: `1.0e-05`, because PyYAML reads `1e-05` as text, and `"no"`,
+because it reads `no` as false. Numbers that are already in the file are rewritten too: some parsers read
+`010` as 8, others as 10.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from ...trainer.anew import write_anew
 from ..base import ObjectiveError
 
-MOST_VALUES = 100_000  # of a file, after aliases are written out
-DEEPEST = 100  # levels
+MOST_VALUES = 100_000  # in a file, with aliases expanded
+DEEPEST = 100  # levels of nesting
 
-# The macro of a command: the file, and what of the trial's own goes into it.
+# The macro in a command: the file, and assignments of values of the trial itself.
 CONFIG = re.compile(r"\$\{config:(?P<file>[^}]+?)(?P<own>(?:\s+[\w.]+=[^\s}]*\$[^\s}]+)*)\s*(?:\}|$)")
 
 
 def write_config(source: Path, values: Mapping[str, Any], target: Path) -> None:
-    """Write the YAML or JSON file `source` to `target` with `values` at their dotted names.
+    """Write a copy of the YAML or JSON file `source` to `target`, with `values` at their dotted names.
 
-    Raises `ObjectiveError` where there is no such file, or none that can hold them.
+    Raises `ObjectiveError` if the file is missing, or a value has no place in it.
     """
     content, is_json = _read(source, _yaml())
     if isinstance(content, dict | list):
@@ -48,24 +48,24 @@ def write_config(source: Path, values: Mapping[str, Any], target: Path) -> None:
 
 
 def copies(command: Iterable[str]) -> dict[str, str]:
-    """The configuration files that a command asks for, and the names of their copies in a trial's folder."""
-    found: dict[str, str] = {}
+    """The configuration files that a command uses, and the names of their copies in a trial's folder."""
+    names: dict[str, str] = {}
     for file in (macro["file"] for word in command for macro in CONFIG.finditer(word)):
         suffix = Path(file).suffix
-        alike = [name for name in found.values() if Path(name).suffix == suffix]
-        found.setdefault(file, f"trial-{len(alike) + 1}{suffix}" if alike else f"trial{suffix}")
-    return found
+        alike = [name for name in names.values() if Path(name).suffix == suffix]
+        names.setdefault(file, f"trial-{len(alike) + 1}{suffix}" if alike else f"trial{suffix}")
+    return names
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """What a YAML or JSON file holds. Raises `ObjectiveError` where that is no mapping."""
+    """The content of a YAML or JSON file. Raises `ObjectiveError` if it is not a mapping."""
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _Constructor
     return _read(file, yaml)[0]
 
 
 def check_config(command: Iterable[str], names: Iterable[str]) -> None:
-    """Raise `ObjectiveError` where a configuration file is none, or has no place for a parameter's name."""
+    """Raise `ObjectiveError` if a configuration file is invalid, or has no place for a parameter's name."""
     for macro in (macro for word in command for macro in CONFIG.finditer(word)):
         source = Path(macro["file"]).expanduser()
         content = read_config(source)
@@ -74,16 +74,16 @@ def check_config(command: Iterable[str], names: Iterable[str]) -> None:
 
 
 def real(value: float) -> str:
-    """A number that every YAML reads as one, and JSON too."""
+    """A float in a form that every version of YAML, and JSON, reads as a number."""
     mantissa, e, exponent = repr(value).partition("e")
     if not e:
         return mantissa
-    sign = "-" if exponent.startswith("-") else "+"  # YAML 1.1 wants a point and a sign
+    sign = "-" if exponent.startswith("-") else "+"  # YAML 1.1 requires a point and a sign
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent.lstrip('+-')}"
 
 
 def _read(source: Path, yaml: YAML) -> tuple[dict[str, Any], bool]:
-    """What a file holds, and whether it is JSON. Raises `ObjectiveError` where that is no mapping."""
+    """The content of a file, and whether it is JSON. Raises `ObjectiveError` if it is not a mapping."""
     try:
         text = source.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -95,26 +95,28 @@ def _read(source: Path, yaml: YAML) -> tuple[dict[str, Any], bool]:
             check_size(text)
         content = json.loads(text) if is_json else yaml.load(text)
     except (ValueError, YAMLError, RecursionError) as error:
-        raise ObjectiveError(f"the configuration file {source} is no {what}: {error}") from error
+        raise ObjectiveError(f"the configuration file {source} is not valid {what}: {error}") from error
     if not isinstance(content, dict):
-        raise ObjectiveError(f"the configuration file {source} is read as {what}, and holds no mapping")
+        raise ObjectiveError(f"the configuration file {source} does not hold a {what} mapping")
     return content, is_json
 
 
 def check_size(text: str) -> None:
-    """Raise `ValueError`, with the line, where a text of YAML has no end, or far more in it than it is long.
+    """Raise `ValueError`, with the line, if the content of a YAML text is infinite or too large.
 
-    Aliases multiply what they refer to, and one may refer to a list or mapping around it.
+    Aliases multiply what they refer to, and an alias may refer to a list or mapping that contains it.
     """
-    around: list[tuple[str | None, int]] = []  # the anchor of each that is open, and how much was before it
-    sizes: dict[str, int | None] = {}  # of what has an anchor; None while it is open
+    around: list[
+        tuple[str | None, int]
+    ] = []  # the open collections: their anchors, and the count before them
+    sizes: dict[str, int | None] = {}  # of anchored values; None while they are open
     count = 0
     for event in YAML(typ="safe", pure=True).parse(text):
         line = event.start_mark.line + 1
         anchor = getattr(event, "anchor", None)
         if isinstance(event, AliasEvent):
             if (size := sizes.get(event.anchor, 0)) is None:
-                raise ValueError(f"line {line}: the alias *{event.anchor} refers to what it stands in")
+                raise ValueError(f"line {line}: the alias *{event.anchor} refers to a value that contains it")
             count += size
         elif isinstance(event, CollectionEndEvent):
             anchor, before = around.pop()
@@ -127,7 +129,7 @@ def check_size(text: str) -> None:
             sizes |= {} if anchor is None else {anchor: 1}
         count += isinstance(event, CollectionStartEvent | ScalarEvent)
         if count > MOST_VALUES:
-            raise ValueError(f"line {line}: more than {MOST_VALUES:,} values, with aliases written out")
+            raise ValueError(f"line {line}: more than {MOST_VALUES:,} values, with aliases expanded")
         if len(around) > DEEPEST:
             raise ValueError(f"line {line}: nested deeper than {DEEPEST} levels")
 
@@ -137,7 +139,7 @@ def _put(content: Any, name: str, value: Any, source: Path) -> None:
     inside = content
     for part in outer:
         if isinstance(inside, dict) and inside.get(part) is None:
-            inside[part] = {}  # also where `optimizer:` stands there with nothing in it
+            inside[part] = {}  # missing, or empty as in `optimizer:`
         inside = inside[part] if isinstance(inside, dict) else None
     if not isinstance(inside, dict):
         raise ObjectiveError(f'the configuration file {source} has no place for the parameter "{name}"')
@@ -145,9 +147,9 @@ def _put(content: Any, name: str, value: Any, source: Path) -> None:
 
 
 def _part(content: Any, seen: set[int]) -> None:
-    """Give every alias and every merged key a value of its own.
+    """Give every alias and every merged key its own copy of the value.
 
-    So a value changes where it is named and nowhere else, whether it is a scalar, a list or a mapping.
+    So a change of a value affects only the name that it is made under.
     """
     places = content.items() if isinstance(content, dict) else enumerate(content)
     for place, value in list(places):
@@ -155,13 +157,13 @@ def _part(content: Any, seen: set[int]) -> None:
             value = _without_anchors(copy.deepcopy(value))
         if isinstance(value, dict | list) or hasattr(value, Anchor.attrib):
             seen.add(id(value))
-        content[place] = value  # also a key that is merged in, which then stands here
+        content[place] = value  # a merged key becomes a key of this mapping
         if isinstance(value, dict | list):
             _part(value, seen)
 
 
 def _without_anchors(value: Any) -> Any:
-    """The value, which no alias can mean any more."""
+    """The value without anchors, so that no alias refers to it."""
     if hasattr(value, Anchor.attrib):
         delattr(value, Anchor.attrib)
     if isinstance(value, dict | list):
@@ -171,17 +173,17 @@ def _without_anchors(value: Any) -> Any:
 
 
 def _quoted(value: Any) -> Any:
-    """The value with its texts in quotes."""
+    """The value with all texts in quotes."""
     if isinstance(value, str):
         return DoubleQuotedScalarString(value)
     return [_quoted(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 class _Constructor(SafeConstructor):
-    """Reads what has a tag that only the script knows as if it had none."""
+    """Ignores tags, which only the script knows."""
 
     def untagged(self, _: str, node: Node) -> Any:
-        """The value of a node."""
+        """The value of a node without its tag."""
         if isinstance(node, MappingNode):
             return self.construct_mapping(node, deep=True)
         if isinstance(node, SequenceNode):
@@ -193,7 +195,7 @@ _Constructor.add_multi_constructor("", _Constructor.untagged)
 
 
 class _Representer(RoundTripRepresenter):
-    """Writes our numbers, and leaves the file's own as they are."""
+    """Writes floats by `real`."""
 
 
 _Representer.add_representer(

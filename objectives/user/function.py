@@ -17,10 +17,10 @@ from ..base import Objective, ObjectiveError
 
 
 def load_function(name: str) -> Objective:
-    """Import a user's function. Its folder goes first on the path, so that it finds its own modules.
+    """Import a user's function. Its folder is put first on the path, so that it can import its own modules.
 
-    Raises `ObjectiveError` where there is no such file, module or function; what the user's code raises on
-    import passes.
+    Raises `ObjectiveError` if there is no such file, module or function. Errors of the user's code on import
+    pass through.
     """
     module_name, function_name = _split(name)
     source = find_source(name)
@@ -38,16 +38,16 @@ def load_function(name: str) -> Objective:
         raise ObjectiveError(f'objective "{name}": {source} has no "{function_name}"{hint}')
     if not callable(function):
         raise ObjectiveError(
-            f'objective "{name}": "{function_name}" is a {type(function).__name__}, no function'
+            f'objective "{name}": "{function_name}" is a {type(function).__name__}, not a function'
         )
     objective: Objective = function
     return objective
 
 
 def find_source(name: str) -> Path:
-    """The file a user's function stands in, found without importing it.
+    """The source file of a user's function, found without importing it.
 
-    Raises `ObjectiveError` where there is none.
+    Raises `ObjectiveError` if there is none.
     """
     module_name, _ = _split(name)
     if module_name.endswith(".py"):
@@ -65,20 +65,20 @@ def find_source(name: str) -> Path:
 
 
 def _stems(module_name: str) -> Iterator[Path]:
-    """Where a module's file may be, without its suffix; a parent package's __init__ is not run."""
+    """Where a module's file may be, without its suffix. Parent packages are not imported."""
     top, *inner = module_name.split(".")
     for folder in [os.getcwd(), *sys.path]:
         yield Path(folder or ".").joinpath(top, *inner)
-    with suppress(ImportError, ValueError):  # ValueError: it is loaded, and keeps no spec
-        found = importlib.util.find_spec(top)  # knows editable installs too, which are not on the path
-        for location in (found and found.submodule_search_locations) or ():
+    with suppress(ImportError, ValueError):  # ValueError: a loaded module without a spec
+        spec = importlib.util.find_spec(top)  # also finds editable installs, which are not on the path
+        for location in (spec and spec.submodule_search_locations) or ():
             yield Path(location).joinpath(*inner)
 
 
 def parameters_read(name: str) -> frozenset[str] | None:
-    """The parameter names a user's file reads from `trial.params`, judged by its source.
+    """The parameter names that a user's source file reads from `trial.params`.
 
-    None where that cannot be told: the source does not parse, or hands `params` on as a whole.
+    None if they are unknown: the source does not parse, or passes `params` on as a whole.
     """
     try:
         tree = ast.parse(find_source(name).read_text(encoding="utf-8"))
@@ -113,7 +113,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _import_file(path: Path) -> Any:
-    # Under its own name, so that its classes can be pickled; but a user's random.py must not become Python's.
+    # Its own name lets its classes be pickled; but a user's random.py must not replace Python's.
     name = f"hpsearch_user_{path.stem}" if path.stem in sys.stdlib_module_names else path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

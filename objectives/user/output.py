@@ -1,4 +1,4 @@
-"""What a script's processes print: passed on as it comes, and read."""
+"""Reads the output of a script's processes, and passes it on as it comes."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from typing import IO, BinaryIO
 
 from ..reports import quoted
 
-SILENCE_SECONDS = 0.5  # of a script that has ended, before its output counts as read
-LEFT_SECONDS = 5.0  # for what a script that has ended left behind, which may print for ever
-LOOK_SECONDS = 0.05  # between two looks at processes that are on their way out
-AT_ONCE = 1 << 20  # bytes that are read before somebody looks at them
-TAIL = 4096  # bytes of standard error that are remembered
-TAIL_LINES = 3  # of them, that a message quotes
+SILENCE_SECONDS = 0.5  # of an ended script, before its output counts as complete
+LEFT_SECONDS = 5.0  # for processes that an ended script left behind, which may print forever
+LOOK_SECONDS = 0.05  # between two checks of processes that are ending
+AT_ONCE = 1 << 20  # bytes that are read before they are searched for reports
+TAIL = 4096  # bytes of standard error that are kept
+TAIL_LINES = 3  # of standard error in a message
 
 Process = subprocess.Popen[bytes]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What rank 0 has printed since the last look."""
+    """What rank 0 has printed since the last piece."""
 
     text: bytes
-    waited: float  # seconds in which nothing came before it
+    waited: float  # seconds of silence before it
 
 
 class Output:
     """The output of a script in one or several ranks: standard error of all, standard output of rank 0.
 
-    What the other ranks print goes where our own output goes.
+    The other ranks inherit our standard output.
     """
 
     def __init__(self, ranks: Sequence[Process]) -> None:
@@ -64,9 +64,9 @@ class Output:
         self._streams.close()
 
     def pieces(self) -> Iterator[Piece]:
-        """What rank 0 prints, until all of it is there, or another rank fails.
+        """What rank 0 prints, until its output is complete or another rank fails.
 
-        What a script started and left behind may keep its output open; that does not hold the trial.
+        Processes that a script left behind may keep its output open; the trial does not wait for them.
         """
         since, until = time.monotonic(), math.inf
         while self._selector.get_map() and not any(other.poll() for other in self._ranks[1:]):
@@ -82,7 +82,7 @@ class Output:
                 break
 
     def drain(self, seconds: float) -> None:
-        """Pass on what else is printed, until all processes have ended, for at most so many seconds."""
+        """Pass on further output until all processes have ended, for at most so many seconds."""
         until = time.monotonic() + seconds
         while (now := time.monotonic()) < until and None in [process.poll() for process in self._ranks]:
             if not self._selector.get_map():
@@ -92,12 +92,12 @@ class Output:
         self._read()
 
     def last_errors(self, rank: int) -> str:
-        """The last lines of a rank's standard error, quoted; empty where it wrote none."""
+        """The last lines of a rank's standard error, quoted; empty if there are none."""
         lines = self._tails[rank].decode("utf-8", "replace").replace("\r", "\n").split("\n")
         return " / ".join(quoted(line) for line in [line for line in lines if line.strip()][-TAIL_LINES:])
 
     def _read(self) -> bytes:
-        """Read what is there now, and pass it on; what rank 0 printed of it."""
+        """Read and pass on the output that is available now. Returns the part of rank 0."""
         printed: list[bytes] = []
         size = 0
         while size < AT_ONCE and (ready := self._selector.select(0) if self._selector.get_map() else []):

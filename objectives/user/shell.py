@@ -1,4 +1,4 @@
-"""The words of a command, also those in a string that it hands to a shell.
+"""Splits a command into words, also the string that it passes to a shell.
 
 shell_words('cd x && python t.py --lr="${lr}"')
     ->  the words `cd x` and, as another command, `python t.py --lr=${lr}`, with their places in the string
@@ -15,7 +15,7 @@ from pathlib import PurePath
 MACRO = re.compile(r"\$\{([^}]*)\}?")
 SHELLS = ("sh", "ash", "bash", "dash", "ksh", "zsh")
 HANDS_OVER = re.compile(r"-[A-Za-z]*c")  # the option before a shell's string
-# Parts of a word that are not what they look like.
+# Quoted, escaped or substituted parts of a word.
 _PARTS = r"""\$\{[^}]*\}|\$\([^()]*\)|`[^`]*`|'[^']*'|"(?:\\.|[^"\\])*"|\\."""
 _WORD = rf"(?:{_PARTS}|\$(?!\()|[^\s;&|()<>'\"\\$`])+"
 _BESIDE = rf"[ \t\r]+|\\\n|#[^\n]*|\d*[<>](?!<)[<>&|]*[ \t]*(?:{_WORD})?"  # gaps, comments, redirections
@@ -25,27 +25,27 @@ _PART = re.compile(_PARTS, re.DOTALL)
 
 @dataclass(frozen=True)
 class ShellWord:
-    """A word as the program gets it, and where it stands in its string."""
+    """A word as the program gets it, and its place in the string."""
 
     text: str
     start: int = 0
     end: int = 0
-    changes: bool = False  # whether the shell puts something else for a part of it
+    changes: bool = False  # whether the shell substitutes a part of it
 
 
 def shell_string(command: Sequence[str]) -> int | None:
-    """The place of the word that a shell reads, as in `bash -c STRING`; None where there is none."""
-    reads = False  # whether a shell reads its options there
+    """The index of the word that a shell interprets, as in `bash -c STRING`; None if there is none."""
+    reads = False  # whether the word is an option of a shell
     for place, (before, word) in enumerate(itertools.pairwise(["", *command[:-1]]), start=1):
         if reads and HANDS_OVER.fullmatch(word):
             return place
         is_option = word[:1] in ("-", "+") or before in ("-o", "+o", "-O", "+O")
-        reads = PurePath(word).name in SHELLS or (reads and is_option)  # a script of its ends them
+        reads = PurePath(word).name in SHELLS or (reads and is_option)  # other words end the options
     return None
 
 
 def shell_words(string: str) -> list[list[ShellWord]] | None:
-    """The words of each command in a shell's string; None where it has what this does not read."""
+    """The words of each command in a shell's string; None if it has unsupported syntax."""
     commands: list[list[ShellWord]] = [[]]
     at = 0
     while at < len(string):
@@ -63,10 +63,10 @@ def shell_words(string: str) -> list[list[ShellWord]] | None:
 
 
 def said(command: Sequence[str], absent: Collection[str]) -> list[str]:
-    """A command without what names a parameter that a trial does not have.
+    """A command without the words that name an absent parameter.
 
-    A whole word falls away, and the option before it where it is none itself. So it is within a shell's
-    string, as far as that can be read.
+    The whole word is left out, and the option before it, unless the word is an option itself. The same
+    applies within a shell's string, if it can be parsed.
     """
     if not absent:
         return list(command)
@@ -80,26 +80,26 @@ def said(command: Sequence[str], absent: Collection[str]) -> list[str]:
 
 
 def _said_in_shell(string: str, absent: Collection[str]) -> str:
-    found = [
+    gone = [
         words[place]
         for words in shell_words(string) or ()
         for place in _naming([word.text for word in words], absent)
     ]
-    for word in sorted(found, key=lambda word: word.start, reverse=True):
+    for word in sorted(gone, key=lambda word: word.start, reverse=True):
         string = re.sub(r"(?<!\\) +$", "", string[: word.start]) + string[word.end :]
     return string
 
 
 def _naming(words: Sequence[str], absent: Collection[str]) -> set[int]:
-    """The places of the words that name one of these parameters, and of the options before them."""
-    found: set[int] = set()
+    """The indices of the words that name an absent parameter, and of the options before them."""
+    places: set[int] = set()
     for place, word in enumerate(words):
         if any(macro[1] in absent for macro in MACRO.finditer(word)):
-            found.add(place)
+            places.add(place)
             before = words[place - 1] if place else ""
             if before.startswith("-") and not set("=$") & {*before} and not word.startswith("-"):
-                found.add(place - 1)
-    return found
+                places.add(place - 1)
+    return places
 
 
 def _plain(part: re.Match[str]) -> str:

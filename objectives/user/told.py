@@ -1,4 +1,4 @@
-"""What a command's script is told beside a trial's parameters, and the options by which it hears of these.
+"""The settings of a command's script besides a trial's parameters, and the options that pass the parameters.
 
 beside(["python", "t.py", "--model=m", "--config=${config:t.yaml}"], folder).layers
     ->  ({"epochs": 3}, {"model": "m"}), where t.yaml has `epochs: 3`
@@ -24,29 +24,29 @@ from .command import as_text, expand, flat
 from .config_file import CONFIG, check_size, copies, read_config
 from .shell import MACRO, ShellWord, shell_string, shell_words
 
-LISTS = tuple(f"${{{name}}}" for name in LIST_MACROS if name.startswith("args"))  # have the parameters
+LISTS = tuple(f"${{{name}}}" for name in LIST_MACROS if name.startswith("args"))  # pass the parameters
 ASSIGNED = re.compile(r"(?:--|\+{0,2}(?=[A-Za-z_]))([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
-OWN = {name: f"${{{name}}}" for name in OWN_MACROS if name != "seed"}  # of a trial, and no other's
+OWN = {name: f"${{{name}}}" for name in OWN_MACROS if name != "seed"}  # differ in each trial
 UNKNOWN = "${}"  # a value that only the shell knows
-ENVIRONMENT = re.compile(r"\w+=")  # before a program's name
+ENVIRONMENT = re.compile(r"\w+=")  # an assignment before a program's name
 OPTION = re.compile(r"--([A-Za-z_][\w.-]*)")
-NEGATIVE = re.compile(r"-[.\d]")  # begins a number, and no option
+NEGATIVE = re.compile(r"-[.\d]")  # a negative number, not an option
 FLAGS_OF_HYDRA = ("multirun", "resolve", "run", "hydra-help", "help", "version", "info")  # before name=value
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a script was told by name, of which the later counts, and what cannot be read, with the reason."""
+    """The named settings of a script, of which later layers override earlier ones, and the unreadable."""
 
     layers: tuple[dict[str, Any], ...] = ()
     unread: dict[str, str] = field(default_factory=dict)
 
 
 def beside(command: Sequence[str], folder: Path, params: Mapping[str, Any] = MappingProxyType({})) -> Told:
-    """What a trial's script was told by its configuration files and by its command's own words.
+    """The settings of a trial's script, from its configuration files and from the words of its command.
 
-    `--alpha=${r}` tells it `alpha`, by the value of the parameter `r`.
-    The copy of a file in the trial's `folder` is what the script had; where that is gone, it is the file.
+    `--alpha=${r}` sets `alpha` to the value of the parameter `r`. The settings of a file come from its copy
+    in the trial's `folder`, which the script has read; if the copy is gone, from the file itself.
     """
     layers, unread = [], {}
     for file, copy in copies(command).items():
@@ -54,16 +54,16 @@ def beside(command: Sequence[str], folder: Path, params: Mapping[str, Any] = Map
             copied = folder / copy
             layers.append(read_config(copied if copied.is_file() else Path(file).expanduser()))
         except ObjectiveError:
-            unread[file] = "it cannot be read now: nobody knows what stands in it alone"
+            unread[file] = "it cannot be read now, so its other settings are unknown"
     string = shell_string(command)
     if string is not None and shell_words(command[string]) is None:
-        unread[command[string]] = "nobody but the shell can tell its words apart"
+        unread[command[string]] = "only the shell can split it into words"
     values, words = flat(dict(params)), list[str]()
     for before, word in itertools.pairwise([ShellWord(""), *_given(command)]):
         of_an_option = before.text.startswith("-") and "=" not in before.text
-        if word.changes and before.text:  # the first is the program
-            told = f"{before.text} {word.text}" if of_an_option else word.text
-            unread[told] = "the shell puts its value there"
+        if word.changes and before.text:  # the first word is the program
+            setting = f"{before.text} {word.text}" if of_an_option else word.text
+            unread[setting] = "the shell substitutes its value"
         words.append(UNKNOWN if word.changes else _filled(word.text, values))
     own = {name: value for name, value in _own_words(words) if name not in params}
     return Told((*layers, own), unread)
@@ -72,17 +72,17 @@ def beside(command: Sequence[str], folder: Path, params: Mapping[str, Any] = Map
 def changed(
     command: Sequence[str], params: Mapping[str, Any], folder: Path, besides: Iterable[str] = ()
 ) -> list[str]:
-    """The configuration files that would tell a script something else now than they did in the trial.
+    """The configuration files whose settings have changed since the trial.
 
-    `besides` names what is to be something else now.
+    `besides` names settings that are meant to differ.
     """
-    found = []
+    changed_files = []
     own = {*besides} | {
         assigned.partition("=")[0]
         for word in command
         for macro in CONFIG.finditer(word)
         for assigned in macro["own"].split()
-    }  # which another trial has other values of
+    }  # these differ in each trial
     for file, name in copies(command).items():
         copied = folder / name
         if not copied.is_file():
@@ -91,16 +91,16 @@ def changed(
             now = flat(read_config(Path(file).expanduser())) | flat(dict(params))
             then = flat(read_config(copied))
             if any(now.get(name) != then.get(name) for name in (now.keys() | then.keys()) - own):
-                found.append(file)
+                changed_files.append(file)
         except ObjectiveError:
-            found.append(file)
-    return found
+            changed_files.append(file)
+    return changed_files
 
 
 def options(command: Sequence[str], params: Mapping[str, Any], seed: int) -> list[str] | None:
-    """The words of a trial by which the script hears of its parameters; None where it has none of them.
+    """The words of a trial's command that pass its parameters; None if there are none.
 
-    `${name}` in a word of its own comes with the option before it.
+    A `${name}` as a whole word comes with the option before it.
     """
     trial = flat(dict(params))
     single = {"seed": seed} | trial
@@ -115,16 +115,16 @@ def options(command: Sequence[str], params: Mapping[str, Any], seed: int) -> lis
 
 
 def unsaid(command: Sequence[str]) -> list[str]:
-    """The words for a command's program that say no parameter: those that `options` leaves out."""
+    """The arguments of a command's program that pass no parameter: those that `options` leaves out."""
     words = _arguments([word.text for word in _given(command)])
     pairs = itertools.pairwise([*words, "--"])
     return [word for word, after in pairs if "${" not in word and not _is_option_of(word, after)]
 
 
 def overriding(command: Sequence[str], names: Iterable[str]) -> Iterator[tuple[int, str, str]]:
-    """The words that set a parameter of these names anew, each with its place and the word that passes it.
+    """The words that override a parameter of these names, each with its index and the word that passes it.
 
-    Of two options a script takes the last, and options before what stands in a configuration file.
+    The last of two options counts, and an option overrides a configuration file.
     """
     files = {name: word for word in command if CONFIG.search(word) for name in names}
     passing = {name.replace("-", "_"): word for name, word in files.items()}
@@ -140,25 +140,26 @@ def overriding(command: Sequence[str], names: Iterable[str]) -> Iterator[tuple[i
 
 
 def _given(command: Sequence[str]) -> list[ShellWord]:
-    """The words that tell a command's script something: of a shell's string those that its program gets.
+    """The words that a command's script gets; in a shell's string, those of the program.
 
-    Where that starts several, they are those of the ones that have something of the trial's.
+    If the string has several programs, only those with macros count.
     """
     string = shell_string(command)
     commands = None if string is None else shell_words(command[string])
     if string is None or commands is None:
         return [ShellWord(word) for word in command]
-    its = [words for words in commands if any("${" in word.text for word in words)] or commands
+    with_macros = [words for words in commands if any("${" in word.text for word in words)] or commands
     programs = [
-        itertools.dropwhile(lambda word: ENVIRONMENT.match(word.text) is not None, words) for words in its
+        itertools.dropwhile(lambda word: ENVIRONMENT.match(word.text) is not None, words)
+        for words in with_macros
     ]
     return [*itertools.chain.from_iterable(programs), *map(ShellWord, command[string + 1 :])]
 
 
 def _own_words(command: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """The names and values that stand in a command itself.
+    """The names and values in a command's own words.
 
-    `--name=value`, `--name value ...`, `--name` and, as Hydra has it, `name=value`.
+    Their forms are `--name=value`, `--name value ...`, `--name` and, for Hydra, `name=value`.
     """
     option, values = "", list[str]()
     for word in [*command, "--"]:
@@ -188,13 +189,13 @@ def _arguments(command: Sequence[str]) -> Sequence[str]:
 
 
 def _is_option_of(word: str, after: str) -> bool:
-    """Whether a word is the option of the macro that comes after it."""
+    """Whether a word is the option of the macro after it."""
     plain = after.startswith("${") and after not in LISTS
     return word.startswith("-") and "=" not in word and plain
 
 
 def _filled(word: str, params: Mapping[str, Any]) -> str:
-    """A word with the parameters for which it has a macro; others stay."""
+    """A word with its macros replaced by parameters; other macros stay."""
 
     def value_of(macro: re.Match[str]) -> str:
         return as_text(params[macro[1]]) if macro[1] in params else macro[0]
@@ -207,7 +208,7 @@ def _is_value(word: str) -> bool:
 
 
 def _value(text: str) -> Any:
-    """A word as YAML reads it; what is none of that is a text."""
+    """A word parsed as YAML; the text itself if that fails."""
     try:
         check_size(text)
         value = YAML(typ="safe", pure=True).load(text)

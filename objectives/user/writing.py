@@ -1,9 +1,9 @@
-"""What a script is writing when it is to end, so that nobody goes on from half a checkpoint.
+"""Detects files that a script is writing when it has to end, so that no trial resumes from half a checkpoint.
 
-A script is to save and then report. One that reports first, or saves in another thread, may be told to end
-in the middle of a file. So it is given the time to come to the file's end, and what it is killed in is set
-aside. A file is being written while a process has it open to write; logs and databases, which stay open, do
-not count.
+A script should save and then report. One that reports first, or saves in another thread, may be stopped in
+the middle of a file. So it gets time to finish the file, and files that are still unfinished when it is
+killed are set aside. A file counts as being written while a process has it open for writing, except for logs
+and databases, which stay open.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ import psutil
 
 from .output import LOOK_SECONDS, Output, Process
 
-WRITE_SECONDS = 10.0  # for a script to finish what it writes, before it is told to end
-QUIET_SECONDS = 0.2  # without a change, after which a checkpoint counts as whole
-STILL_SECONDS = 1.0  # for a process that was told to stop to do so; one that waits for a disk stops late
-BETWEEN_SECONDS = 1.0  # that this is waited for: some scripts save all the time, and train on meanwhile
-INCOMPLETE = ".incomplete"  # is put behind the name of a file that was not finished
+WRITE_SECONDS = 10.0  # for a script to finish writing before it is told to end
+QUIET_SECONDS = 0.2  # without a change, after which a checkpoint counts as complete
+STILL_SECONDS = 1.0  # for a process to stop after SIGSTOP; one that waits for a disk stops late
+BETWEEN_SECONDS = 1.0  # to wait for that: some scripts save all the time while they train
+INCOMPLETE = ".incomplete"  # suffix of unfinished files
 State = tuple[int, int, int]  # of a file: its inode, bytes, and nanoseconds of its last change
 STAY_OPEN = re.compile(r"events\.out\.tfevents.*|.*\.(csv|jsonl|log|db|sqlite3?)(-\w+)?")
 
-# Held while processes are stopped to look at what they write: another thread would let them go on meanwhile.
+# Held while processes are stopped to see what they write, so that no other thread continues them meanwhile.
 SIGNALLING = threading.RLock()
 
 
 def let_write(
     ranks: Sequence[Process], folder: Path, output: Output, reports: Sequence[int] = ()
 ) -> dict[Path, State]:
-    """Wait until nothing in the folder is being written, for a while, and stop the script right there.
+    """Wait, for a limited time, until nothing in the folder is being written, and stop the script there.
 
-    `reports` are the times of its last two reports in nanoseconds. Of files that it wrote between them, it
-    writes all again or none: one that follows another after a pause is waited for.
+    `reports` are the times of its last two reports in nanoseconds. It is assumed that the files written
+    between them are written together: if some have been written again, the others are waited for.
 
-    A stopped process hears a signal to end when it is let go on. What it is writing still when it has had its
-    time is returned, with its state: where that stays the same, the script has not come to its end.
+    A stopped process receives further signals when it continues. The files that it is still writing at the
+    time limit are returned with their states: if a state stays the same, the file was not finished.
     """
     since = time.monotonic()
     while None in [rank.poll() for rank in ranks]:
@@ -62,20 +62,20 @@ def let_write(
 
 
 def unfinished(files: Mapping[Path, State]) -> list[Path]:
-    """Those that are as they were when their script was told to end."""
+    """The files that have not changed since their script was told to end."""
     return [path for path, state in files.items() if _state(path) == state]
 
 
 def half_written(ranks: Sequence[Process], folder: Path) -> list[Path]:
-    """The files in the folder that the script is in the middle of; it is stopped, to be killed."""
+    """Stop the script, and return the files in the folder that it is writing."""
     _stop(ranks)
     return list(_written(_below(ranks), folder))
 
 
 def await_still(processes: Sequence[psutil.Process]) -> bool:
-    """Wait until no thread runs of processes that were told to stop, for a while; whether none does.
+    """Wait, for a limited time, until all threads of stopped processes stand still; whether they do.
 
-    Each goes on for a moment, and what it opens in that moment would be missed.
+    Each continues for a moment after the signal, and files that it opens then would be missed.
     """
     until = time.monotonic() + STILL_SECONDS
     while not (still := all(map(_is_still, processes))) and time.monotonic() < until:
@@ -84,46 +84,46 @@ def await_still(processes: Sequence[psutil.Process]) -> bool:
 
 
 def being_written(processes: Iterable[psutil.Process], counts: Callable[[Path], bool]) -> Iterator[Path]:
-    """The files that `counts` that these processes have open to write whole."""
+    """The files that these processes have open for writing (not appending), if `counts` is true for them."""
     for process in processes:
-        with suppress(psutil.Error):  # it has ended meanwhile, or is not ours
+        with suppress(psutil.Error):  # it has ended, or is not ours
             for file in process.open_files():
-                mode, path = getattr(file, "mode", "r"), Path(file.path)  # Linux alone knows the mode
+                mode, path = getattr(file, "mode", "r"), Path(file.path)  # only Linux has the mode
                 if mode[:1] != "a" and mode != "r" and not STAY_OPEN.fullmatch(path.name) and counts(path):
                     yield path
 
 
 def set_aside(files: Iterable[Path]) -> None:
-    """Rename files whose writer was killed in the middle of them."""
+    """Rename unfinished files."""
     for file in set(files):
-        with suppress(FileNotFoundError):  # another process of the script had it open too
+        with suppress(FileNotFoundError):  # already renamed, as another process of the script had it open too
             file.rename(file.with_name(file.name + INCOMPLETE))
 
 
 def _written(processes: Iterable[psutil.Process], folder: Path) -> Iterator[Path]:
-    inside = folder.resolve()  # as the system names what is open
+    inside = folder.resolve()  # like the paths of open files
     return being_written(processes, lambda path: path.is_relative_to(inside))
 
 
 def _state(path: Path) -> State | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _has_just_changed(folder: Path) -> bool:
-    """Whether a checkpoint may be between two of its files, or two pieces of one."""
+    """Whether the script may be between two files of a checkpoint, or two pieces of a file."""
     now = time.time_ns()
     return any(abs(now - changed) < QUIET_SECONDS * 1e9 for _, changed in _changes(folder))
 
 
 def _is_saved_again(folder: Path, reports: Sequence[int]) -> bool | None:
-    """Whether what was saved between the last two reports was all saved again after the last one.
+    """Whether all files saved between the last two reports were saved again after the last one.
 
-    None where nothing was, or there are no two. Files that differ in numbers are one part: `model-3.pt` is
-    saved in place of `model-2.pt`.
+    None if none was, or there are not two reports. Names that differ only in numbers count as one file:
+    `model-3.pt` replaces `model-2.pt`.
     """
     if len(reports) < 2:
         return None
@@ -146,12 +146,12 @@ def _below(ranks: Sequence[Process]) -> Iterator[psutil.Process]:
     for rank in ranks:
         with suppress(psutil.Error):
             process = psutil.Process(rank.pid)
-            yield process  # first: it counts also where nobody can tell its children
+            yield process  # first, in case its children cannot be listed
             yield from process.children(recursive=True)
 
 
 def _stop(ranks: Sequence[Process]) -> bool:
-    """Stop them; whether all have stopped in time."""
+    """Stop the script. Returns whether all its processes have stopped in time."""
     _signal(ranks, signal.SIGSTOP)
     groups = {rank.pid for rank in ranks}
     return await_still([process for process in _below(ranks) if _group(process) in groups])
@@ -161,19 +161,19 @@ def _group(process: psutil.Process) -> int | None:
     try:
         return os.getpgid(process.pid)
     except (ProcessLookupError, PermissionError):
-        return None  # ended meanwhile, or not ours
+        return None  # it has ended, or is not ours
 
 
 def _is_still(process: psutil.Process) -> bool:
     try:
         tasks = list(Path(f"/proc/{process.pid}/task").iterdir())
         states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
-    except OSError:  # it has ended, or this is no Linux, where nobody knows what is being written
+    except OSError:  # it has ended, or this is not Linux, where open files cannot be examined anyway
         return True
     return all(state in "TtZX" for state in states)
 
 
 def _signal(ranks: Sequence[Process], number: signal.Signals) -> None:
     for process in ranks:
-        with suppress(ProcessLookupError, PermissionError):  # nothing of it is left, or nothing of ours
+        with suppress(ProcessLookupError, PermissionError):  # the group has ended, or is not ours
             os.killpg(process.pid, number)

@@ -199,7 +199,7 @@ def test_where_the_newest_two_are_damaged_an_older_one_is_used(
     for name in (CHECKPOINT, PREVIOUS, "checkpoint.20.safetensors"):
         flipped(tmp_path / name)
     assert number_in(tmp_path) == 1
-    assert capfd.readouterr().err.endswith("; going on from the checkpoint at 10\n")
+    assert capfd.readouterr().err.endswith("; resuming from the checkpoint at 10\n")
     assert names_in(saved(tmp_path, 2, 3, 4, keep=9)) == [
         *("checkpoint.10.safetensors", "checkpoint.20.safetensors"),
         *(PREVIOUS, CHECKPOINT),
@@ -231,7 +231,7 @@ def test_the_one_before_a_damaged_one_is_used_and_this_is_said(
     assert number_in(tmp_path) == 1
     [line] = capfd.readouterr().err.splitlines()
     assert line.startswith(f"{tmp_path / CHECKPOINT}: ")
-    assert line.endswith("; going on from the checkpoint before it")
+    assert line.endswith("; resuming from the checkpoint before it")
 
 
 @damages
@@ -244,7 +244,7 @@ def test_where_none_is_whole_there_is_none_and_this_is_said(
     assert number_in(tmp_path) is None
     [line] = capfd.readouterr().err.splitlines()
     assert f"{tmp_path / CHECKPOINT}: " in line and f"{tmp_path / PREVIOUS}: " in line
-    assert line.endswith("; going on from the beginning")
+    assert line.endswith("; resuming from the beginning")
     assert number_in(tmp_path) is None and capfd.readouterr().err == ""
 
 
@@ -335,8 +335,8 @@ def run(config: LoraConfig, folder: Path, stop: int | None = None) -> tuple[FitR
 @pytest.mark.parametrize(
     ("files", "again", "said"),
     [
-        ([CHECKPOINT], [16, 24, 32, 40, 48], "going on from the checkpoint before it"),
-        ([CHECKPOINT, PREVIOUS], [8, 16, 24, 32, 40, 48], "going on from the beginning"),
+        ([CHECKPOINT], [16, 24, 32, 40, 48], "resuming from the checkpoint before it"),
+        ([CHECKPOINT, PREVIOUS], [8, 16, 24, 32, 40, 48], "resuming from the beginning"),
     ],
 )
 def test_a_run_with_damaged_checkpoints_has_the_same_curve(

@@ -94,7 +94,7 @@ def weights(**changes: Any) -> Tensors:
 def test_a_base_of_an_absurd_shape_is_refused(tmp_path: Path, shape: Any, told: str) -> None:
     path = tmp_path / "base.safetensors"
     write_tensors(path, weights(), {"shape": shape})
-    refused(lambda: load_base(path), f"^{re.escape(str(path))}: no base.*{told}")
+    refused(lambda: load_base(path), f"^{re.escape(str(path))}: not a base.*{told}")
     refused(lambda: longest_sequence(LoraConfig(base=str(path), max_steps=1)), told)
     [problem] = problems_of_files(LoraConfig(base=str(path), max_steps=1))
     assert re.search(told, problem), "hpsearch validate says so too"
@@ -203,7 +203,7 @@ def test_a_header_that_does_not_fit_its_file_is_refused_before_a_trial_begins(
     header["blocks.0.down.weight"] |= changes
     path.write_bytes(raw(json.dumps(header).encode(), content))
     for read in READERS:
-        refused(lambda read=read: read(path), "it is no whole safetensors file")  # type: ignore[misc]
+        refused(lambda read=read: read(path), "it is not a complete safetensors file")  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("more", [-1, -1000, 1])
@@ -213,7 +213,7 @@ def test_a_file_whose_download_stopped_is_refused_before_a_trial_begins(
     path, header, content = parts_of_a_base
     path.write_bytes(raw(json.dumps(header).encode(), (content + b"\0")[: len(content) + more]))
     for read in READERS:
-        refused(lambda read=read: read(path), "it is no whole safetensors file")  # type: ignore[misc]
+        refused(lambda read=read: read(path), "it is not a complete safetensors file")  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("read", READERS)
@@ -222,7 +222,7 @@ def test_a_long_header_is_not_read(tmp_path: Path, read: Callable[[Path], object
     with path.open("wb") as file:
         file.write((100_000_000).to_bytes(8, "little"))
         file.truncate(100_000_008)
-    refused(lambda: read(path), "its header is of 100,000,000 bytes, at most 8,388,608 are read$")
+    refused(lambda: read(path), "its header has 100,000,000 bytes, the limit is 8,388,608$")
 
 
 def test_no_header_is_written_that_is_not_read(tmp_path: Path) -> None:
@@ -241,13 +241,13 @@ def adapter(tiny_lora: LoraConfig, tmp_path: Path) -> Path:
 
 
 OF_NO_RUN = [
-    ({"objective": "nothing"}, "says of no run of lora or pretrain"),
-    ({"objective": ["lora"]}, "says of no run of lora or pretrain"),
+    ({"objective": "nothing"}, "not the file of a lora or pretrain run"),
+    ({"objective": ["lora"]}, "not the file of a lora or pretrain run"),
     ({"lora_r": 1_000_000_000}, "lora_r: found 1000000000, needs"),
-    ({"lora_r": 65536}, "holds [0-9,]+ weights, where its configuration has"),
-    ({"target_modules": ["qkv"]}, "holds [0-9,]+ weights, where its configuration has"),
-    ({"use_dora": True}, "holds [0-9,]+ weights, where its configuration has"),
-    ({"finetuning_type": "full"}, "holds [0-9,]+ weights, where its configuration has"),
+    ({"lora_r": 65536}, "holds [0-9,]+ weights, but its configuration has"),
+    ({"target_modules": ["qkv"]}, "holds [0-9,]+ weights, but its configuration has"),
+    ({"use_dora": True}, "holds [0-9,]+ weights, but its configuration has"),
+    ({"finetuning_type": "full"}, "holds [0-9,]+ weights, but its configuration has"),
     ({"base": "/nowhere"}, 'there is no file "/nowhere"'),
     ({"base": 5}, r"base: found 5 \(int\), needs text"),
     ({"base_sha256": "0"}, "the adapters belong to base 0"),
@@ -267,7 +267,7 @@ def test_an_adapter_of_an_absurd_run_is_refused(adapter: Path, changes: dict[str
 def test_an_adapter_that_names_no_run_is_refused(adapter: Path, identity: Any) -> None:
     tensors, about = read_tensors(adapter)
     write_tensors(adapter, tensors, about | {"identity": identity})
-    refused(lambda: load_model(adapter), "says of no run of lora or pretrain")
+    refused(lambda: load_model(adapter), "not the file of a lora or pretrain run")
 
 
 def test_an_adapter_of_other_tensors_is_refused(adapter: Path) -> None:
@@ -304,7 +304,7 @@ def test_a_checkpoint_that_says_other_things_is_refused(
 ) -> None:
     parts, state = load_checkpoint(tmp_path / "run" / CHECKPOINT)
     save(tmp_path / "run", parts, state | changes)
-    told = f"no checkpoint of a run: {min(changes)} missing or of another kind$"
+    told = f"not the checkpoint of a run: {min(changes)} missing or of the wrong type$"
     refused(lambda: export(tmp_path / "run", tmp_path / "out"), told)
     refused(lambda: GptRun(tiny_lora).resume(tmp_path / "run"), told)
 
@@ -324,4 +324,4 @@ def test_a_checkpoint_of_other_tensors_is_not_gone_on_from(
 
 def test_tensors_that_are_no_part_of_a_checkpoint_are_told(tmp_path: Path) -> None:
     write_tensors(tmp_path / "x", {"else.a": torch.zeros(1)}, {})
-    refused(lambda: load_checkpoint(tmp_path / "x"), r"it holds else\.a; known are weights, optimizer, best")
+    refused(lambda: load_checkpoint(tmp_path / "x"), r"it holds else\.a; allowed: weights, optimizer, best")

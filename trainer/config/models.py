@@ -1,8 +1,8 @@
-"""What a run of hpsearch's own model can be told: each parameter with default, range and a line of help.
+"""The parameters of runs of hpsearch's own model, each with its default, range and a line of help.
 
     LoraConfig.from_params({"learning_rate": 1e-3, "max_samples": 1600})
 
-Imports no torch, as `training` does not.
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .training import ADAM, DROPOUT, NEEDS, SIZE, Adapters, TrainingConfig
 TARGETS = ("qkv", "out", "up", "down")
 FINETUNING = ("lora", "full", "linear")
 
-# Of one run in a forward pass. On a CPU, what more of them need does not stay in a core's cache; a GPU has
-# done fewer before the next are asked of it.
+# Tokens of one run in a forward pass. On a CPU, the data of more would not fit in a core's cache; a GPU would
+# finish fewer before the next are launched.
 PASS_TOKENS = {"cpu": 512, "cuda": 4096}
-LOOK_ROWS = 8  # of a forward pass of the validation, or as many as `PASS_TOKENS` has
+LOOK_ROWS = 8  # of a forward pass of the validation; on CUDA as many as `PASS_TOKENS` allows, if more
 
 _ADAPTERS = (
     *("lora_r", "lora_alpha", "alpha_over_r", "lora_dropout", "target_modules"),
@@ -29,7 +29,7 @@ _ADAPTERS = (
 )
 _LORA_NEEDS = {
     **dict.fromkeys(_ADAPTERS, one_of("finetuning_type", "lora")),
-    # Muon leaves to AdamW what is no matrix of a block, and adapters are such matrices.
+    # Muon leaves to AdamW all that is not a matrix of a block; adapters are such matrices.
     **dict.fromkeys(
         ADAM,
         Need(
@@ -57,15 +57,15 @@ _LORA_NEEDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(TrainingConfig):
-    """What every training of hpsearch's own model knows."""
+    """The parameters of every training of hpsearch's own model."""
 
     eval_samples: int = whole(32, "[1, inf)", "validation sequences, the same ones every time")
-    torch_compile: bool = switch("train blocks that torch compiles first: a minute that only long runs repay")
+    torch_compile: bool = switch("compile the blocks first: it takes a minute that only long runs repay")
 
     def undivided(self, strategy: str) -> list[str]:
         problems = super().undivided(strategy)
         if self.torch_compile:
-            problems.append("torch_compile: found true, but what several processes train is not compiled")
+            problems.append("torch_compile: found true, but a run of several processes is not compiled")
         return problems
 
     def parted(self, strategy: str) -> bool:
@@ -73,7 +73,7 @@ class TrainConfig(TrainingConfig):
 
     @property
     def trains_all(self) -> bool:
-        """Whether all weights of the model are trained: none is frozen."""
+        """Whether all weights of the model are trained, and none is frozen."""
         return True
 
     @property
@@ -83,7 +83,7 @@ class TrainConfig(TrainingConfig):
 
     @property
     def passes_per_step(self) -> int:
-        """Forward passes of one optimizer step; the last may have fewer rows that count."""
+        """Forward passes of one optimizer step; the last may be padded with rows that do not count."""
         return math.ceil(self.rows_per_step / self.rows_per_pass)
 
     @property
@@ -98,13 +98,13 @@ class TrainConfig(TrainingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LoraConfig(Adapters, TrainConfig):
-    """Fine-tune a base: low-rank adapters of it, all of it, or its head alone."""
+    """Fine-tune a base: with low-rank adapters, as a whole, or its head alone."""
 
     objective: ClassVar[str] = "lora"
     needs: ClassVar[Mapping[str, Need]] = NEEDS | _LORA_NEEDS
     models: ClassVar[tuple[str, ...]] = ("base",)
 
-    train_file: str = text("english", (), "text, folder or .jsonl; or what Python carries: english, python")
+    train_file: str = text("english", (), "text, folder or .jsonl; or english, python (shipped with Python)")
     target_modules: str | list[str] | tuple[str, ...] = field(
         default="all-linear",
         metadata={"rule": Rule(list, f"linears to adapt: a list of {', '.join(TARGETS)}, or all-linear",
@@ -121,10 +121,10 @@ class LoraConfig(Adapters, TrainConfig):
 
     @property
     def rows_per_pass(self) -> int:
-        """Sequences of one forward pass: a step is cut into equal ones of at most `PASS_TOKENS`.
+        """Sequences of one forward pass: a step is cut into equal passes of at most `PASS_TOKENS`.
 
-        By the configuration alone, so that a run computes the same in whatever pack. The device `auto` counts
-        as a CPU: whoever trains says which one it is (`build.on_device`).
+        It depends on the configuration alone, so that a run computes the same in any pack. The device `auto`
+        counts as a CPU; training replaces it first (`build.on_device`).
         """
         if self.finetuning_type != "lora":
             return self.batch_size
@@ -133,7 +133,7 @@ class LoraConfig(Adapters, TrainConfig):
 
     @property
     def padded_rank(self) -> int:
-        """The rank that is computed with: 8, 16, 32, ... Rows beyond `lora_r` are zero, and stay so."""
+        """The rank used in computation: 8, 16, 32, ... Rows beyond `lora_r` are zero and stay zero."""
         return max(8, 1 << (self.lora_r - 1).bit_length())
 
     @property
@@ -150,7 +150,7 @@ class PretrainConfig(TrainConfig):
     objective: ClassVar[str] = "pretrain"
 
     weight_decay: float = real(0.1, "[0, inf)", "decoupled weight decay, on matrices only")
-    width: int = whole(128, SIZE, "numbers in the stream of each token; a multiple of heads")
+    width: int = whole(128, SIZE, "numbers for each token between the blocks; a multiple of heads")
     depth: int = whole(4, "[1, 1000]", "blocks")
     heads: int = whole(4, SIZE, "attention heads of a block")
     dropout: float = real(0.0, DROPOUT, "dropout of the embeddings and of each block's two outputs")

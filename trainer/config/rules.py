@@ -1,4 +1,4 @@
-"""How an objective's parameters are told: each with its default, what it may be, and one line of help.
+"""How an objective declares its parameters: each with its default, its allowed values and a line of help.
 
     @dataclass(frozen=True, kw_only=True)
     class Mine(Parameters):
@@ -7,7 +7,7 @@
 
     Mine.from_params({"learning_rate": 1e-4})
 
-Imports nothing heavy, so that a space is checked and `--help` printed in milliseconds.
+Imports nothing heavy, so that checking a space and printing `--help` take milliseconds.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from ..errors import ConfigError
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value may be.
+    """The allowed values of a parameter.
 
-    A number in `interval` (`int`, `float`) or a list of whole ones (`tuple`), a `bool`, a `str` among
-    `choices` or a list of those (`list`).
+    By `kind`: a number in `interval` (`int`, `float`), a list of whole numbers in it (`tuple`), a `bool`, one
+    of `choices` (`str`) or a list of them (`list`).
     """
 
     kind: type
     help: str
-    interval: str = "(-inf, inf)"  # as mathematics writes it: a round bracket excludes its end
+    interval: str = "(-inf, inf)"  # in mathematical notation: a round bracket excludes the end
     choices: tuple[str, ...] = ()
     optional: bool = False
 
     @property
     def allowed(self) -> str:
-        """What a value may be, in a few words."""
+        """The allowed values in a few words."""
         one = ", ".join(self.choices) or {bool: "true, false", str: "text"}.get(self.kind, self.interval)
         some = f"a list of {one}" if self.kind in (list, tuple) else one
         return f"{some}, or null" if self.optional else some
 
     def problem(self, value: object) -> str | None:
-        """What is wrong with `value`, to be read after its name and a colon; None where it is fine."""
+        """What is wrong with `value`, to be read after its name and a colon; None if it is allowed."""
         if value is None and self.optional:
             return None
         if self.kind is float or self.kind is int:
@@ -75,7 +75,7 @@ class Rule:
         low, high = _ends(self.interval)
         above = value >= low if self.interval[0] == "[" else value > low
         below = value <= high if self.interval[-1] == "]" else value < high
-        if not (abs(value) <= sys.float_info.max and above and below):  # a whole number may be beyond it
+        if not (abs(value) <= sys.float_info.max and above and below):  # an int may exceed any float
             return f"found {value!r}, needs {wanted}"
         return None
 
@@ -87,7 +87,7 @@ def _ends(interval: str) -> tuple[float, float]:
 
 
 def did_you_mean(name: str, known: tuple[str, ...] | list[str]) -> str:
-    """`, did you mean "warmup_ratio"?`, or nothing where no known name is close."""
+    """`, did you mean "warmup_ratio"?`, or an empty string if no known name is close."""
     close = difflib.get_close_matches(name, known, n=1)
     return f', did you mean "{close[0]}"?' if close else ""
 
@@ -101,34 +101,34 @@ def whole(default: int, interval: str, help: str) -> int:
 
 
 def text(default: str, choices: tuple[str, ...], help: str) -> str:
-    """One of `choices`; any text where there are none."""
+    """One of `choices`; any text if there are none."""
     return field(default=default, metadata={"rule": Rule(str, help, choices=choices)})
 
 
 def switch(help: str) -> bool:
-    """What is off unless it is asked for."""
+    """A flag that is off by default."""
     return field(default=False, metadata={"rule": Rule(bool, help)})
 
 
 def optional(kind: type, interval: str, help: str, choices: tuple[str, ...] = ()) -> Any:
-    """A parameter that may be left out (None), with the meaning that its help tells."""
+    """A parameter that may be None; its help says what that means."""
     return field(default=None, metadata={"rule": Rule(kind, help, interval, choices, optional=True)})
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a parameter needs of the others, or it changes nothing.
+    """A condition on the other parameters without which a parameter has no effect.
 
-    `text` is read after "changes nothing unless"; `when` is how a space file says the same.
+    `text` is read after "changes nothing unless"; `when` is the same condition as a space file writes it.
     """
 
     text: str
     when: str
-    met: Callable[[Mapping[str, Any]], bool]  # whether values of all parameters meet it
+    met: Callable[[Mapping[str, Any]], bool]  # whether the values of all parameters meet it
 
 
 def one_of(name: str, *values: str) -> Need:
-    """The parameter `name` has one of these values."""
+    """The condition that the parameter `name` has one of these values."""
     choice = values[0] if len(values) == 1 else f"[{', '.join(values)}]"
     return Need(
         f"{name} is {' or '.join(values)}", f"{{{name}: {choice}}}", lambda given: given[name] in values
@@ -137,15 +137,15 @@ def one_of(name: str, *values: str) -> Need:
 
 @dataclass(frozen=True)
 class Course:
-    """A run's way from report to report, in the unit that these are numbered by."""
+    """The length of a run and the distance of its reports, in the unit that its reports are numbered by."""
 
-    length: str  # the parameter that says where it ends
+    length: str  # the parameter that sets the length
     end: int | None
-    every: int | None  # between two reports; None: a tenth of the whole, rounded down, at least 1
+    every: int | None  # between two reports; None: a tenth of the length, rounded down, at least 1
 
 
 class Seeded(Protocol):
-    """What has parameters, and a seed of its own."""
+    """A trial's parameters and seed."""
 
     @property
     def params(self) -> dict[str, Any]: ...
@@ -156,14 +156,14 @@ class Seeded(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """What an objective can be told: its fields, each with a rule."""
+    """The parameters of an objective: the fields of the class, each with a rule."""
 
     objective: ClassVar[str]
-    needs: ClassVar[Mapping[str, Need]] = {}  # of the parameters that others make idle
-    outside: ClassVar[tuple[str, ...]] = ()  # say how a run is computed and kept, not what it is
-    files: ClassVar[tuple[str, ...]] = ()  # name data, which may be a file
-    bundled: ClassVar[tuple[str, ...]] = ()  # data that is no file
-    models: ClassVar[tuple[str, ...]] = ()  # name files that hold a model
+    needs: ClassVar[Mapping[str, Need]] = {}  # the conditions of parameters that can have no effect
+    outside: ClassVar[tuple[str, ...]] = ()  # parameters that may change when a run is resumed
+    files: ClassVar[tuple[str, ...]] = ()  # parameters that name data, in a file or bundled
+    bundled: ClassVar[tuple[str, ...]] = ()  # names of data that needs no file
+    models: ClassVar[tuple[str, ...]] = ()  # parameters that name the file of a model
 
     def __post_init__(self) -> None:
         values = {name: getattr(self, name) for name in rules(type(self))}
@@ -172,9 +172,9 @@ class Parameters:
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:
-        """The configuration that `params` describe; what they leave out has its default.
+        """The configuration with these parameters and defaults for the others.
 
-        Raises `ConfigError`: every unknown name, wrong type, value out of range and contradiction.
+        Raises `ConfigError`, with every unknown name, wrong type, value out of range and contradiction.
         """
         known = rules(cls)
         problems = [
@@ -194,29 +194,29 @@ class Parameters:
 
     @classmethod
     def course(cls, params: Mapping[str, Any]) -> Course:
-        """Where runs of these parameters end and report."""
+        """The length and the reports of runs with these parameters."""
         raise NotImplementedError
 
     @classmethod
     def goal(cls, params: Mapping[str, Any]) -> str | None:
-        """Whether to `minimize` or `maximize` the value of these parameters; None where nobody can tell."""
+        """Whether to `minimize` or `maximize` the value of these parameters; None if unknown."""
         return "minimize"
 
     @classmethod
     def _problems(cls, values: Mapping[str, Any]) -> list[str]:
-        """Each value by itself; then, where all are fine, what they are together."""
+        """The problems of single values; if there are none, those of their combination."""
         checked = ((name, rule.problem(values[name])) for name, rule in rules(cls).items())
         return [f"{name}: {problem}" for name, problem in checked if problem] or cls._contradictions(values)
 
     @classmethod
     def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
-        """What is wrong with values together that are fine by themselves."""
+        """The problems of values that are allowed one by one, but not together."""
         return []
 
 
 def rules(config: type[Parameters]) -> Mapping[str, Rule]:
-    """Each parameter of a configuration and what it may be, in the order of the class."""
-    kind: Any = config  # whose instances' hash mypy takes for its own
+    """The rule of each parameter of a configuration, in the order of the class."""
+    kind: Any = config  # mypy takes the instances' hash for the hash of the class
     return _rules(kind)
 
 
@@ -226,7 +226,7 @@ def _rules(config: Any) -> Mapping[str, Rule]:
 
 
 def defaults_of(config: type[Parameters]) -> dict[str, Any]:
-    """What each parameter is where nobody says otherwise."""
+    """The default of each parameter."""
     return {entry.name: entry.default for entry in fields(config)}
 
 
@@ -236,13 +236,13 @@ def known_parameters(config: type[Parameters]) -> frozenset[str]:
 
 
 def idle_parameters(config: type[Parameters], params: Mapping[str, Any]) -> dict[str, Need]:
-    """Those of `params` that change nothing beside the others, and what each needs."""
+    """The parameters that have no effect given the others, each with the condition that it needs."""
     values = defaults_of(config) | dict(params)
     return {name: need for name, need in config.needs.items() if name in params and not need.met(values)}
 
 
 def _plain(rule: Rule, value: Any) -> Any:
-    """`value` as its field holds it: whole numbers given for a real one become real, lists become tuples."""
+    """`value` as its field holds it: ints become floats where the rule says so, lists become tuples."""
     if rule.kind is float and value is not None:
         return float(value)
     return tuple(value) if isinstance(value, list) else value

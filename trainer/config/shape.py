@@ -1,4 +1,4 @@
-"""The size of hpsearch's own model, and the tensors that a model of it has. Imports no torch."""
+"""The size of hpsearch's own model, and the tensors of a model of that size. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ VOCABULARY = 256  # a token is a byte
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of a GPT: all that is needed to build one before its weights are loaded."""
+    """The size of a GPT: all that is needed to build one, before its weights are loaded."""
 
     width: int
     depth: int
@@ -18,7 +18,7 @@ class Shape:
 
     @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each of its weights, by the names that `model.GPT` gives them."""
+        """The shape of each weight, by its name in `model.GPT`."""
         width = self.width
         block = {
             "norm_1": (width,),

@@ -1,7 +1,7 @@
-"""What a training can be told, whatever model it trains: its length, its schedule, its optimizer, its text.
+"""The parameters of every training, whatever the model: its length, its schedule, its optimizer, its text.
 
 The names are those of Hugging Face's `TrainingArguments` and `LoraConfig`. This module imports no torch, so
-that a space is checked and `--help` printed in milliseconds.
+that checking a space and printing `--help` take milliseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SCHEDULERS = (
     "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "step", "inverse_sqrt",
     "warmup_stable_decay", "one_cycle", "reduce_on_plateau",
 )  # fmt: skip
-OPTIONS = {  # of one scheduler alone
+OPTIONS = {  # each of one scheduler alone
     "cosine_with_restarts": ("lr_cycles",),
     "polynomial": ("lr_power",),
     "step": ("lr_step_every", "lr_gamma"),
@@ -32,18 +32,18 @@ PRECISIONS = ("auto", "fp32", "bf16", "fp16", "tf32")
 OPTIMIZERS = ("adamw", "sgd", "adafactor", "lion", "muon")
 LENGTHS = {"max_samples": "samples", "max_steps": "steps", "num_train_epochs": "epochs"}  # and their units
 NAMED_CORPORA = ("english", "python")
-# More than any run is meant to have: beyond it, products of values overflow, or a model is never made.
+# More than any run needs: beyond these intervals, products of values overflow or a model is too large.
 ROWS = "[1, 1000000]"
 SIZE = "[1, 65536]"
 SCALE = "(0, 1e9]"
-# In the 32 bits that a run computes in, a larger share than this may be all, and a smaller number 0.
+# In 32-bit arithmetic, a higher dropout may round to 1 and a smaller epsilon to 0.
 DROPOUT = "[0, 0.999)"
 LEAST = "[1e-37, inf)"
 BESIDE = (
     *("train_loss", "overfitting_gap", "perplexity", "accuracy", "learning_rate", "grad_norm"),
     *("tokens_per_second", "host_memory_mb", "device_memory_mb"),
-)  # what a report tells beside its value, the validation loss
-OUTSIDE = ("device", "save_total_limit")  # say where a run is computed and what is left of it, not what it is
+)  # the metrics of a report besides its value, the validation loss
+OUTSIDE = ("device", "save_total_limit")  # may change when a run is resumed
 
 ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
 SPLIT_NEED = Need(
@@ -54,7 +54,7 @@ SPLIT_NEED = Need(
 NEEDS = {
     **{name: one_of("lr_scheduler", scheduler) for scheduler, names in OPTIONS.items() for name in names},
     "min_lr_ratio": Need(
-        "lr_scheduler is another than constant",
+        "lr_scheduler is not constant",
         'lr_scheduler != "constant"',
         lambda values: values["lr_scheduler"] != "constant",
     ),
@@ -78,7 +78,7 @@ NEEDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig(Parameters):
-    """What every training knows, of whatever model. Exactly one of its `LENGTHS` is given: the resource."""
+    """The parameters of every training. Exactly one of the `LENGTHS` is given: the resource."""
 
     needs: ClassVar[Mapping[str, Need]] = NEEDS
     outside: ClassVar[tuple[str, ...]] = OUTSIDE
@@ -86,8 +86,8 @@ class TrainingConfig(Parameters):
     bundled: ClassVar[tuple[str, ...]] = NAMED_CORPORA
 
     learning_rate: float = real(1e-3, "(0, 1e30]", "peak learning rate")
-    batch_size: int = whole(8, ROWS, "sequences of one forward pass")
-    gradient_accumulation_steps: int = whole(1, ROWS, "forward passes of one optimizer step")
+    batch_size: int = whole(8, ROWS, "sequences in a forward pass")
+    gradient_accumulation_steps: int = whole(1, ROWS, "forward passes in an optimizer step")
     max_samples: int | None = optional(
         int, "[1, inf)", "length of the run in sequences; or give one of these:"
     )
@@ -96,18 +96,18 @@ class TrainingConfig(Parameters):
         int, "[1, inf)", "length of the run in epochs; or give one of these"
     )
     samples_per_epoch: int | None = optional(
-        int, "[1, inf)", "sequences of an epoch (default: as many as the text holds)"
+        int, "[1, inf)", "sequences of an epoch (default: all of the text)"
     )
     eval_every: int | None = optional(
         int,
         "[1, inf)",
-        "validate after so many of these (default: a tenth of them, rounded down, at least 1)",
+        "validate every so many of these (default: a tenth of the length, rounded down, at least 1)",
     )
     warmup_ratio: float = real(0.0, "[0, 1]", "share of the run in which the learning rate rises from 0")
     warmup_steps: int = whole(0, "[0, inf)", "the same in optimizer steps; give one of the two")
     lr_scheduler: str = text("linear", SCHEDULERS, "how the learning rate falls after the warm-up")
     min_lr_ratio: float = real(0.0, "[0, 1]", "where it falls to, as a share of the peak")
-    # Of one scheduler each, the others leave them alone. "The rest" is the run after the warm-up.
+    # Each of these belongs to one scheduler; the others ignore it. "The rest" is the run after the warm-up.
     lr_cycles: int = whole(2, "[1, 1000]", "cosine_with_restarts: how often it falls from the peak")
     lr_power: float = real(2.0, "(0, inf)", "polynomial: its power; 1 is linear")
     lr_step_every: float = real(0.3, "[0.001, 1]", "step: share of the rest after which it drops, each time")
@@ -118,9 +118,9 @@ class TrainingConfig(Parameters):
     lr_decay_ratio: float = real(0.2, "(0, 1]", "warmup_stable_decay: share of the rest in which it falls")
     lr_decay_type: str = text("cosine", DECAYS, "warmup_stable_decay: how it falls")
     lr_rise_ratio: float = real(0.3, "(0, 1)", "one_cycle: share of the rest in which it rises to the peak")
-    lr_start_divisor: float = real(25.0, "[1, inf)", "one_cycle: it begins at the peak divided by this")
+    lr_start_divisor: float = real(25.0, "[1, inf)", "one_cycle: it starts at the peak divided by this")
     lr_plateau_patience: int = whole(
-        1, "[0, inf)", "reduce_on_plateau: validations without gain to put up with"
+        1, "[0, inf)", "reduce_on_plateau: validations without gain that are tolerated"
     )
     lr_plateau_factor: float = real(0.5, "(0, 1)", "reduce_on_plateau: what a drop multiplies the rate by")
     lr_plateau_min_delta: float = real(0.0, "[0, inf)", "reduce_on_plateau: what counts as a gain, in nats")
@@ -132,33 +132,33 @@ class TrainingConfig(Parameters):
     max_length: int = whole(128, "[2, 65536]", "tokens (bytes) of a sequence")
     early_stopping_patience: int = whole(0, "[0, inf)", "stop after so many worse validations; 0: never")
     early_stopping_min_delta: float = real(0.0, "[0, inf)", "the gain that patience asks for, in nats")
-    load_best_model_at_end: bool = switch("the value and weights of the best validation, not of the last")
-    save_total_limit: int = whole(
-        2, "[2, inf)", "checkpoints to keep: the newest ones, older ones are deleted"
-    )
-    train_file: str = text("python", (), "text, folder or .jsonl; or what Python carries: english, python")
+    load_best_model_at_end: bool = switch("keep the value and weights of the best validation, not the last")
+    save_total_limit: int = whole(2, "[2, inf)", "checkpoints to keep; older ones are deleted")
+    train_file: str = text("python", (), "text, folder or .jsonl; or english, python (shipped with Python)")
     validation_file: str | None = optional(
-        str, "", "the same to validate on; what it holds is not trained on"
+        str, "", "the same to validate on; its documents are left out of training"
     )
-    validation_split: float = real(0.1, "[0, 0.5]", "share to validate on, where there is no validation_file")
+    validation_split: float = real(0.1, "[0, 0.5]", "share to validate on, if there is no validation_file")
     text_field: str | None = optional(str, "", "records: the field that holds the text (default: by layout)")
-    device: str = text("auto", DEVICES, "where to train; auto: an accelerator where there is one")
-    seed: int = whole(0, "[0, 9223372036854775807]", "of the weights' start, the batches and the dropout")
+    device: str = text("auto", DEVICES, "where to train; auto: an accelerator if there is one")
+    seed: int = whole(0, "[0, 9223372036854775807]", "of the initial weights, the batches and the dropout")
     # Of the optimizer.
-    optimizer: str = text("adamw", OPTIMIZERS, "what makes a step of a gradient; muon: of hidden matrices")
+    optimizer: str = text("adamw", OPTIMIZERS, "the optimizer; muon steps hidden matrices, adamw the rest")
     momentum: float | None = optional(
-        float, "[0, 1)", "sgd, muon: share of the past in the gradient (default: sgd 0.9, muon 0.95)"
+        float, "[0, 1)", "sgd, muon: weight of past gradients (default: sgd 0.9, muon 0.95)"
     )
-    nesterov: bool = switch("sgd: step from where the momentum leads; muon always does")
-    lion_beta1: float = real(0.9, "[0, 1)", "lion: share of the past in the step")
-    lion_beta2: float = real(0.99, "[0, 1)", "lion: share of the past in what it remembers")
+    nesterov: bool = switch("sgd: Nesterov momentum; muon always uses it")
+    lion_beta1: float = real(0.9, "[0, 1)", "lion: weight of past gradients in the step")
+    lion_beta2: float = real(0.99, "[0, 1)", "lion: weight of past gradients in the running mean")
     # Of the loss, and how it is computed.
     label_smoothing_factor: float = real(
-        0.0, "[0, 1)", "share of a target that all tokens have alike; in training, not in validation"
+        0.0, "[0, 1)", "share of a target spread over all tokens; in training, not in validation"
     )
-    precision: str = text("auto", PRECISIONS, "to compute in; auto: bf16 where CUDA has it, else fp32")
-    gradient_checkpointing: bool = switch("keep only each block's input, and compute the rest of it again")
-    deterministic: bool = switch("use deterministic algorithms alone, on CUDA too")
+    precision: str = text(
+        "auto", PRECISIONS, "to compute in; auto: bf16 on CUDA devices that have it, else fp32"
+    )
+    gradient_checkpointing: bool = switch("keep only the input of each block, and recompute the rest")
+    deterministic: bool = switch("use only deterministic algorithms, on CUDA too")
 
     @classmethod
     def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
@@ -180,20 +180,20 @@ class TrainingConfig(Parameters):
         if values["precision"] == "tf32" and device in ("cpu", "mps"):
             problems.append(f"precision: found 'tf32', but tf32 is for CUDA, and device is {device!r}")
         if values["nesterov"] and values["optimizer"] == "sgd" and values["momentum"] == 0:
-            problems.append("nesterov: found true, but momentum 0 leads nowhere; raise it")
+            problems.append("nesterov: found true, but momentum is 0; raise it")
         if values["validation_split"] == 0 and values["validation_file"] is None:
             problems.append("validation_split: found 0, needs a share above it, or a validation_file")
         return problems
 
     @classmethod
     def course(cls, params: Mapping[str, Any]) -> Course:
-        """Where runs of these parameters end and report."""
+        """The length and the reports of runs with these parameters."""
         length = next((name for name in LENGTHS if name in params), "max_steps")
         return Course(length, params.get(length), params.get("eval_every"))
 
     @property
     def unit(self) -> str:
-        """What the run is measured in, and its reports are numbered by: `samples`, `steps` or `epochs`."""
+        """The unit of the run's length and of its report numbers: `samples`, `steps` or `epochs`."""
         return next(unit for name, unit in LENGTHS.items() if getattr(self, name) is not None)
 
     @property
@@ -202,19 +202,19 @@ class TrainingConfig(Parameters):
         return cast(int, next(found for name in LENGTHS if (found := getattr(self, name)) is not None))
 
     def undivided(self, strategy: str) -> list[str]:
-        """What speaks against several processes that share a run by this strategy."""
+        """Why several processes cannot share this run by this strategy; empty if they can."""
         problems = []
         if self.parted(strategy) and self.optimizer in ("adafactor", "muon"):
             problems.append(
-                f"optimizer: found {self.optimizer!r}, which steps by whole matrices; with {strategy} "
-                "each process has a part of them: take another one, or ddp"
+                f"optimizer: found {self.optimizer!r}, which steps whole matrices, but with {strategy} "
+                "each process has only a part of them; use another optimizer, or ddp"
             )
         if strategy == "deepspeed" and self.precision == "fp16":
-            problems.append("precision: found 'fp16', which deepspeed scales by itself; take bf16, or ddp")
+            problems.append("precision: found 'fp16', but deepspeed scales the loss itself; use bf16, or ddp")
         return problems
 
     def parted(self, strategy: str) -> bool:
-        """Whether each process that shares a run by this strategy steps a part of what is trained."""
+        """Whether each process steps only a part of the trained tensors with this strategy."""
         return strategy == "deepspeed"
 
     @property
@@ -223,34 +223,34 @@ class TrainingConfig(Parameters):
         return self.batch_size * self.gradient_accumulation_steps
 
     def rate_ratio(self, name: str) -> float:
-        """What the learning rate is multiplied with for a tensor that trains."""
+        """The factor of the learning rate for a trained tensor."""
         return 1.0
 
     @property
     def total_steps(self) -> int:
-        """Optimizer steps of the whole run; the last one may go past its end by a part of a batch."""
+        """Optimizer steps of the whole run; the last may exceed its length by a part of a batch."""
         return self.steps_to(self.length)
 
     def steps_to(self, place: int) -> int:
-        """The optimizer steps after which `place`, in the run's unit, is reached."""
+        """The optimizer steps needed to reach `place`, in the run's unit."""
         if self.unit == "steps":
             return place
         return math.ceil(place * self._samples_per_unit / self.rows_per_step)
 
     def place_after(self, steps: int) -> int:
-        """How far the run is after so many optimizer steps, in whole places of its unit."""
+        """The place that the run has reached after so many optimizer steps, in whole numbers of its unit."""
         return steps if self.unit == "steps" else steps * self.rows_per_step // self._samples_per_unit
 
     @property
     def _samples_per_unit(self) -> int:
         if self.unit == "samples":
             return 1
-        assert self.samples_per_epoch is not None, "a run sets it where its text is known"
+        assert self.samples_per_epoch is not None, "a run sets it once it knows its text"
         return self.samples_per_epoch
 
     @property
     def keeps_best(self) -> bool:
-        """Whether the run's value and weights are those of its best validation, and not of its last."""
+        """Whether the run ends with the value and weights of its best validation, not its last."""
         return self.load_best_model_at_end or self.early_stopping_patience > 0
 
     @property
@@ -261,19 +261,19 @@ class TrainingConfig(Parameters):
 
 @dataclass(frozen=True, kw_only=True)
 class Adapters(Parameters):
-    """What low-rank adapters are told, of whatever model.
+    """The parameters of low-rank adapters, whatever the model.
 
-    Their strength is `lora_alpha`, or by its ratio to the rank `alpha_over_r`; both only where they agree, so
-    that a space may search the ratio and derive the alpha from it.
+    Their strength is given as `lora_alpha` or, relative to the rank, as `alpha_over_r`. Both may be given if
+    they agree, so that a space can search the ratio and derive the alpha from it.
     """
 
     lora_r: int = whole(8, SIZE, "rank of the adapters")
     lora_alpha: float | None = optional(float, SCALE, "adapters are scaled by lora_alpha / lora_r")
     alpha_over_r: float | None = optional(float, SCALE, "that scale by itself (default: 2)")
     lora_dropout: float = real(0.0, DROPOUT, "dropout of the adapters' input")
-    use_rslora: bool = switch("scale by lora_alpha / sqrt(lora_r): higher ranks learn as fast")
+    use_rslora: bool = switch("scale by lora_alpha / sqrt(lora_r), so that higher ranks learn as fast")
     loraplus_lr_ratio: float = real(1.0, "(0, 1e6]", "LoRA+: learning rate of B as a multiple of A's")
-    use_dora: bool = switch("DoRA: train the lengths of the weights' rows beside their directions")
+    use_dora: bool = switch("DoRA: train the lengths of the weights' rows apart from their directions")
 
     @classmethod
     def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:
@@ -286,19 +286,19 @@ class Adapters(Parameters):
         return problems
 
     def rate_ratio(self, name: str) -> float:
-        """LoRA+ (Hayou et al. 2024, section 4): B, which begins at zero, learns faster than A."""
+        """LoRA+ (Hayou et al. 2024, section 4): B, which starts at zero, learns faster than A."""
         return self.loraplus_lr_ratio if "lora_B" in name.split(".") else 1.0
 
     @property
     def strength(self) -> float:
-        """The alpha that the adapters have, whichever way it was said."""
+        """The alpha of the adapters, whichever way it was given."""
         if self.lora_alpha is not None:
             return self.lora_alpha
         return self.lora_r * (2.0 if self.alpha_over_r is None else self.alpha_over_r)
 
     @property
     def scale(self) -> float:
-        """What the adapters are scaled by: lora_alpha / lora_r, with rsLoRA lora_alpha / sqrt(lora_r).
+        """The factor of the adapters' output: lora_alpha / lora_r, with rsLoRA lora_alpha / sqrt(lora_r).
 
         rsLoRA: Kalajdzievski 2023, "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA".
         """

@@ -1,19 +1,19 @@
-"""Text as one row of bytes: where it comes from, how it is split, and how batches are cut from it.
+"""Text as a sequence of bytes: where it comes from, how it is split, and how batches are drawn from it.
 
 | corpus | text | split |
 |---|---|---|
-| `english` | the language reference that CPython carries (`pydoc_data.topics`) | by topic |
+| `english` | the language reference that comes with CPython (`pydoc_data.topics`) | by topic |
 | `python` | the source files of the standard library, without tests and tables | by file |
-| a path | the user's own: a file, a folder, records (`texts`) | by document; where none fits, by one's end |
-| two paths | the user's own | what is in `validation_file` is not trained on |
+| a path | the user's own: a file, a folder, records (`texts`) | by document; if none fits, one is cut |
+| two paths | the user's own | documents of `validation_file` are not trained on |
 
-The two named corpora need no download. They differ between Python versions, so losses compare only where
-`Corpus.sha256` is equal. A user's documents are dealt by the hash of what they say, so that equal ones are
-never on both sides, and all of them stay; that a part of one stands in another is not noticed.
+The two named corpora need no download. They differ between Python versions, so losses are comparable only if
+`Corpus.sha256` is equal. A user's documents are assigned by the hash of their content, so equal documents are
+never on both sides. All duplicates stay; a document that contains another one is not detected.
 
-A token is a byte, so a text is its own tokens, and only those of records are kept on disk (`token_cache`):
-they come from there in a quarter of the time. All else takes about as long to read for a hash of its content
-as to make (`benchmarks/corpora.py`).
+A token is a byte, so a text needs no tokenizing. Only the tokens of records are cached on disk
+(`token_cache`): reading them takes a quarter of the time of making them. For all else, hashing the content
+takes about as long as making the tokens (`benchmarks/corpora.py`).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from . import token_cache
 from .texts import RECORDS, Listing, TextFile, list_files, read_documents, read_files
 
 NAMED = ("english", "python")
-# Tests repeat themselves, `encodings` holds tables, `pydoc_data` is the other corpus.
+# Tests are repetitive, `encodings` holds tables, `pydoc_data` is the other corpus.
 SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "pydoc_data"}
-MADE = 2  # how tokens are made of records; with another number, those kept on disk are made again
-SLACK = 0.5  # of the share to validate on: by so much it may be missed for the sake of whole documents
+MADE = 2  # version of how tokens are made of records: a new number invalidates the cache
+SLACK = 0.5  # relative deviation from the validation share that is accepted to keep documents whole
 
 Document = tuple[str, bytes]
 
@@ -60,7 +60,7 @@ class Corpus:
 
 
 def as_tokens(text: bytes) -> Tensor:
-    """uint8 [bytes]: a token is a byte, an eighth of an int64; batches are widened when they are used."""
+    """uint8 [bytes]: one byte for each token; batches become int64 when they are used."""
     return torch.frombuffer(bytearray(text), dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)
 
 
@@ -72,11 +72,11 @@ def load_corpus(
     text_field: str | None = None,
     max_length: int = 1,
 ) -> Corpus:
-    """The corpus of that name, or of those files; kept in memory for the next trial of this process.
+    """The corpus of that name, or of those files; cached in memory for the next trial of this process.
 
-    Both parts must hold a window of `max_length` tokens and the one to predict after it.
-    Raises `DataError` where a file is missing, no UTF-8 or too short, a record has no text, both paths hold
-    the same, or Python comes without its topics.
+    Both parts must hold at least `max_length` + 1 tokens.
+    Raises `DataError` if a file is missing, not UTF-8 or too short, a record has no text, both paths hold the
+    same text, or this Python lacks the topics.
     """
     listings = (_listing(train_file), None if validation_file is None else _listing(validation_file))
     corpus = _load(train_file, validation_file, validation_split, text_field, *listings)
@@ -92,7 +92,7 @@ def load_corpus(
 
 
 def _listing(name: str) -> Listing | None:
-    """What changes when the files do, so that a worker that lives long reads an edited one again."""
+    """The files as they are now: a cache key, so that a long-lived worker reads an edited file again."""
     return None if name in NAMED else list_files(Path(name))
 
 
@@ -113,7 +113,8 @@ def _load(
     key = _key(train, held, validation_split, text_field)
     if key is None and text_field is not None:
         raise DataError(
-            f"{name}: no records ({', '.join(RECORDS)}), so text_field {text_field!r} names nothing"
+            f"{name}: found no records ({', '.join(RECORDS)}), so text_field {text_field!r} has no effect; "
+            "leave it out"
         )
     if kept := token_cache.fetch(key) if key else None:
         corpus, left_out = Corpus(name, kept.train, kept.validation, kept.sha256), kept.left_out
@@ -123,7 +124,7 @@ def _load(
         if key:
             token_cache.store(key, *parts, sha256=corpus.sha256, left_out=left_out)
     if left_out:
-        say(f"{name}: {left_out} of the documents to train on are in validation_file too and left out")
+        say(f"{name}: left out {left_out} training documents that are in validation_file too")
     return corpus
 
 
@@ -134,7 +135,7 @@ def _parts(
     validation_split: float,
     text_field: str | None,
 ) -> tuple[bytes, bytes, int]:
-    """(train, validation, documents left out of train because they are to validate on)."""
+    """(train, validation, number of documents left out of train because they are in validation)."""
     documents = read_documents(train, text_field)
     if held is None:
         return *split_own(documents, validation_split), 0
@@ -142,8 +143,8 @@ def _parts(
     fresh = without(documents, held_documents)
     if documents and not fresh:
         raise DataError(
-            f"{name}: all text to train on is in validation_file too: name another one, or none, to validate "
-            "on a share of train_file (validation_split)"
+            f"{name}: all training text is in validation_file too; name another file, or leave it out to "
+            "validate on a share of train_file (validation_split)"
         )
     return joined(fresh), joined(held_documents), len(documents) - len(fresh)
 
@@ -160,7 +161,7 @@ def _text_files(name: str, listing: Listing | None) -> list[TextFile]:
 def _key(
     train: list[TextFile], held: list[TextFile] | None, validation_split: float, text_field: str | None
 ) -> str | None:
-    """The hash of all that the tokens are made of; None where there are no records and it would not pay."""
+    """The hash of everything the tokens depend on; None without records, for which caching does not pay."""
     files = train + (held or [])
     if not any(file.holds_records for file in files):
         return None
@@ -180,15 +181,15 @@ def named_documents(name: str) -> list[Document]:
 def english_documents() -> list[Document]:
     """The topics of CPython's language reference, each paragraph once.
 
-    A fifth of the topics is repeated word for word in others (`compound` holds `if`, `while`, `try` ...):
-    kept twice, a paragraph to validate on would also be one to train on.
+    A fifth of the topics repeats others word for word (`compound` holds `if`, `while`, `try` ...). If both
+    were kept, validation paragraphs would also be trained on.
     """
     try:
         from pydoc_data import topics
     except ImportError as error:
         raise DataError(
-            "this Python comes without pydoc_data, the text of the corpus 'english' (Debian: the package "
-            "libpython3-stdlib has it); set train_file to 'python' or to a text file of your own"
+            "this Python lacks pydoc_data, the text of the corpus 'english' (Debian: install the package "
+            "libpython3-stdlib); set train_file to 'python' or to a text file of your own"
         ) from error
     seen: set[str] = set()
     documents = []
@@ -212,7 +213,7 @@ def python_documents() -> list[Document]:
 def _source_files(root: Path) -> Iterator[Path]:
     for entry in root.iterdir():
         if entry.name.startswith(("_sysconfigdata", "config-")):
-            continue  # these tell this machine's folders
+            continue  # these contain folders of this machine
         if entry.suffix == ".py":
             yield entry
         elif entry.is_dir() and entry.name not in SKIPPED:
@@ -221,7 +222,7 @@ def _source_files(root: Path) -> Iterator[Path]:
 
 
 def split_documents(documents: list[Document], validation_split: float) -> tuple[bytes, bytes]:
-    """(train, validation) of a named corpus: whole documents, dealt by hash until the share is reached."""
+    """(train, validation) of a named corpus: whole documents, in order of hash until the share is reached."""
     texts = dict(documents)
     wanted = validation_split * sum(map(len, texts.values()))
     held: set[str] = set()
@@ -236,22 +237,21 @@ def split_documents(documents: list[Document], validation_split: float) -> tuple
 
 
 def _dealt(names: Iterable[str]) -> list[str]:
-    """The names in the order of their hash, so that a part of them is spread over the whole corpus."""
+    """The names in order of their hash, so that the first of them are spread over the whole corpus."""
     return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
 
 
 def split_own(documents: list[bytes], validation_split: float) -> tuple[bytes, bytes]:
-    """(train, validation) of a user's documents, as `deal` has them."""
+    """(train, validation) of a user's documents, each joined into one text; split as in `deal`."""
     train, validation = deal(documents, validation_split)
     return joined(train), joined(validation)
 
 
 def deal(documents: list[bytes], validation_split: float, salt: str = "") -> tuple[list[bytes], list[bytes]]:
-    """(train, validation) of a user's documents, whole ones where that comes near the share.
+    """(train, validation) of a user's documents: whole documents if they come near the share.
 
-    Where too few of them are small enough, the largest is cut, and its end makes the share full. Equal
-    documents all stay, and are treated alike: no text of theirs is on both sides. Another `salt` deals in
-    another way.
+    If too few are small enough, the largest is cut, and its end fills up the share. Equal documents all stay
+    and are treated alike, so none is on both sides. Another `salt` gives another split.
     """
     names = [salt + fingerprint(document) for document in documents]
     sizes: Counter[str] = Counter()
@@ -259,7 +259,7 @@ def deal(documents: list[bytes], validation_split: float, salt: str = "") -> tup
         sizes[name] += len(document)
     wanted = validation_split * sizes.total()
     held = held_out(sizes, wanted)
-    ends: dict[str, int] = {}  # bytes that are cut off a document
+    ends: dict[str, int] = {}  # bytes to cut off a document
     missing = wanted - sum(sizes[name] for name in held)
     if missing > SLACK * wanted:
         largest = max((name for name in _dealt(sizes) if name not in held), key=lambda name: sizes[name])
@@ -273,7 +273,7 @@ def deal(documents: list[bytes], validation_split: float, salt: str = "") -> tup
 
 
 def held_out(sizes: Mapping[str, int], wanted: float) -> set[str]:
-    """The names that come near so much: each one that brings them nearer, and not far beyond."""
+    """Names whose sizes add up to about `wanted`: each one that brings the sum nearer, and not far beyond."""
     held: set[str] = set()
     size = 0
     for name in _dealt(sizes):
@@ -291,34 +291,34 @@ def without(documents: list[bytes], others: list[bytes]) -> list[bytes]:
 
 
 def fingerprint(document: bytes) -> str:
-    """What tells documents apart: all they say, whatever blanks they begin and end with."""
+    """The hash of a document without blanks at its beginning and end."""
     return hashlib.sha256(document.strip()).hexdigest()
 
 
 def joined(documents: Iterable[bytes]) -> bytes:
-    """One text, with an empty line between its documents."""
+    """The documents as one text, with an empty line between them."""
     return b"\n\n".join(documents)
 
 
 def train_places(tokens: Tensor, rows: int, length: int, *, seed: int, step: int) -> Tensor:
-    """int64 [rows], on the host: random places of windows, drawn from (seed, step) alone."""
+    """int64 [rows], on the host: random starts of windows, from (seed, step) alone."""
     generator = torch.Generator().manual_seed(seed_of("batch", seed, step))
     return torch.randint(len(tokens) - length, (rows,), generator=generator)
 
 
 def validation_windows(tokens: Tensor, rows: int, length: int) -> Tensor:
-    """uint8 [<= rows, length + 1]: evenly spread, without overlap, the same for every trial and step."""
+    """uint8 [<= rows, length + 1]: evenly spread, disjoint windows, the same for every trial and step."""
     rows = min(rows, (len(tokens) - 1) // length)
     starts = torch.linspace(0, len(tokens) - length - 1, rows, dtype=torch.float64).long()
     return windows_at(tokens, starts, length)
 
 
 def windows_at(tokens: Tensor, starts: Tensor, length: int) -> Tensor:
-    """uint8 [len(starts), length + 1]: a window holds its inputs and, one further, their targets."""
+    """uint8 [len(starts), length + 1]: windows of inputs and, shifted by one, their targets."""
     return tokens.unfold(0, length + 1, 1)[starts.to(tokens.device)]
 
 
 def inputs_and_targets(windows: Tensor) -> tuple[Tensor, Tensor]:
-    """int64 [rows, length] twice: each token, and the one after it."""
+    """int64 [rows, length] twice: each token, and the token after it."""
     wide = windows.long()
     return wide[:, :-1], wide[:, 1:]

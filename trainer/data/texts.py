@@ -2,23 +2,23 @@
 
 | path | documents |
 |---|---|
-| a folder | of each file below it, in the order of their paths |
+| a folder | those of each file below it, in order of their paths |
 | `*.jsonl`, `*.ndjson` | each line, by the table below |
 | any other file | the file itself |
-| `*.gz` | of what is packed in it: `*.jsonl.gz`, `*.txt.gz` |
+| `*.gz` | those of the compressed file: `*.jsonl.gz`, `*.txt.gz` |
 
-Names may end in capitals too. In a folder, what is hidden (`.name`) or binary (a zero byte near its start, as
-git tells it) is left out, which is said; a link to a file is read, one to a folder is not gone into. All else
-has to be UTF-8. Blank documents do not count.
+The case of a suffix does not matter. In a folder, hidden (`.name`) and binary files (a zero byte near the
+start, as for git) are left out with a notice. Links to files are followed, links to folders are not.
+Everything else must be UTF-8. Blank documents are dropped.
 
 | fields of a record, the first that fit | its text |
 |---|---|
 | `text` | as it is |
 | `prompt`, `completion` | one right after the other |
-| `instruction`, `output`, perhaps `input` | under `### Instruction:`, `### Input:`, `### Response:` |
+| `instruction`, `output`, optionally `input` | under `### Instruction:`, `### Input:`, `### Response:` |
 | `messages`: a list of `role` and `content` | a line for each: `role: content` |
 
-With `text_field` a record's text is in the field of that name, and nowhere else.
+With `text_field`, the text of a record is in the field of that name only.
 """
 
 from __future__ import annotations
@@ -38,40 +38,40 @@ from typing import Any
 from ..errors import DataError
 
 RECORDS = (".jsonl", ".ndjson")
-HEAD = 8192  # bytes in which a binary file shows
+HEAD = 8192  # bytes that are searched for a zero byte
 LAYOUTS = '"text", "prompt" and "completion", "instruction" and "output", or "messages"'
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a text as they stand on the disk: equal as long as none of them has changed."""
+    """The files of a text as they are on the disk: two listings are equal if no file has changed."""
 
     path: Path
     folder: bool
-    files: tuple[tuple[Path, int, int], ...]  # each with the time of its last change, and its size
+    files: tuple[tuple[Path, int, int], ...]  # each with the time of its last change and its size
     hidden: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file's content, unpacked but not yet looked at."""
+    """A file's content, decompressed but not decoded."""
 
     path: Path
     content: bytes
 
     @property
     def holds_records(self) -> bool:
-        """Whether a line of it is a document."""
+        """Whether each line of it is a document."""
         return self.path.name.lower().removesuffix(".gz").endswith(RECORDS)
 
 
 def list_files(path: Path) -> Listing:
-    """The file, or all in the folder that is not hidden. Raises `DataError` where there is none."""
-    path = Path(os.path.expanduser(path))  # that of nobody stays as it is, and is not there
+    """List the file, or all files in the folder that are not hidden. Raises `DataError` if there is none."""
+    path = Path(os.path.expanduser(path))  # the home of an unknown user stays as it is, and is missing
     try:
         folder = path.is_dir()
-        if path.exists() and not folder and not path.is_file():  # reading a pipe would wait for ever
-            raise DataError(f"{path}: is no file, but a pipe or a device; write its text into a file")
+        if path.exists() and not folder and not path.is_file():  # reading a pipe would block
+            raise DataError(f"{path}: is a pipe or a device, not a file; write its text into a file")
         files, hidden = _below(path) if folder else ([path], [])
         stats = ((file, file.stat()) for file in files)
         stamped = tuple((file, status.st_mtime_ns, status.st_size) for file, status in stats)
@@ -81,7 +81,7 @@ def list_files(path: Path) -> Listing:
 
 
 def fingerprint(path: Path) -> str:
-    """The SHA-256 of the file, or of all in the folder with their names. Raises `DataError`."""
+    """The SHA-256 of the file, or of all files in the folder with their names. Raises `DataError`."""
     digest = hashlib.sha256()
     listing = list_files(path)
     for file, _, size in listing.files:
@@ -97,14 +97,14 @@ def fingerprint(path: Path) -> str:
 
 
 def _below(root: Path) -> tuple[list[Path], list[str]]:
-    """The files in the order of their paths; the names of those that are hidden, or no files."""
+    """The files in order of their paths, and the names of hidden files and folders."""
     files: list[Path] = []
     hidden: list[str] = []
     for folder, inner, names in os.walk(root, onerror=_raise):
         hidden += [name for name in inner + names if name.startswith(".")]
         inner[:] = [name for name in inner if not name.startswith(".")]
         seen = (Path(folder, name) for name in names if not name.startswith("."))
-        files += [path for path in seen if path.is_file()]  # reading a pipe would wait for ever
+        files += [path for path in seen if path.is_file()]  # reading a pipe would block
     return sorted(files), sorted(hidden)
 
 
@@ -118,15 +118,17 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 
 
 def read_files(listing: Listing) -> tuple[list[TextFile], str | None]:
-    """The files that hold text, and a sentence on those left out, where there are any."""
+    """The files that hold text, and a sentence about the files left out, if any."""
     read = [(path, _content(path, text_only=listing.folder)) for path, _, _ in listing.files]
     texts = [TextFile(path, content) for path, content in read if content is not None]
     binary = [path.name for path, content in read if content is None]
     kinds = (("hidden", list(listing.hidden)), ("binary", binary))
-    told = " and ".join(f"{len(names)} {kind} ({_some(names)})" for kind, names in kinds if names)
+    left_out = " and ".join(f"{len(names)} {kind} ({_some(names)})" for kind, names in kinds if names)
     if not texts:
-        raise DataError(f"{listing.path}: no text file in this folder{f', but {told}' if told else ''}")
-    return texts, f"{listing.path}: read {len(texts)} files, left out {told}" if told else None
+        raise DataError(
+            f"{listing.path}: no text file in this folder{f', but {left_out}' if left_out else ''}"
+        )
+    return texts, f"{listing.path}: read {len(texts)} files, left out {left_out}" if left_out else None
 
 
 def _some(names: list[str]) -> str:
@@ -134,7 +136,7 @@ def _some(names: list[str]) -> str:
 
 
 def _content(path: Path, *, text_only: bool) -> bytes | None:
-    """What the file holds, unpacked; None where that is binary, and only text is wanted."""
+    """The content of the file, decompressed; None if it is binary and only text is wanted."""
     try:
         with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
             head = file.read(HEAD)
@@ -144,9 +146,9 @@ def _content(path: Path, *, text_only: bool) -> bytes | None:
 
 
 def read_documents(files: Iterable[TextFile], text_field: str | None) -> list[bytes]:
-    """The documents of these files that are not blank, in their order.
+    """The documents of these files that are not blank, in order.
 
-    Raises `DataError`, with file and line, where one is no UTF-8 or a record is none of the layouts.
+    Raises `DataError`, with file and line, if one is not UTF-8 or a record has none of the layouts.
     """
     documents: list[bytes] = []
     for file in files:
@@ -161,7 +163,7 @@ def read_documents(files: Iterable[TextFile], text_field: str | None) -> list[by
 
 
 def decoded(file: TextFile) -> str:
-    """A file's text. Raises `DataError` where it is not UTF-8."""
+    """A file's text. Raises `DataError` if it is not UTF-8."""
     try:
         return file.content.decode().removeprefix(codecs.BOM_UTF8.decode())
     except UnicodeDecodeError as error:
@@ -173,17 +175,16 @@ def decoded(file: TextFile) -> str:
 
 @contextmanager
 def at(place: str) -> Iterator[None]:
-    """Say of what goes wrong where it does: `file:line`. Raises `DataError`."""
+    """Put the place (`file:line`) before the message of an error. Raises `DataError`."""
     try:
         yield
     except UnicodeEncodeError as error:
-        found = "half a character (a surrogate without its other half)"
-        raise DataError(f"{place}: found {found}, needs Unicode text") from error
+        raise DataError(f"{place}: found an unpaired surrogate, needs Unicode text") from error
     except DataError as error:
         raise DataError(f"{place}: {error}") from error
     except (ValueError, RecursionError) as error:
         needed = 'needs a record such as {"text": "..."}'
-        raise DataError(f"{place}: found no JSON ({error}), {needed}") from error
+        raise DataError(f"{place}: not valid JSON ({error}), {needed}") from error
 
 
 def records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
@@ -197,9 +198,9 @@ def records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 
 
 def divided(record: Any, text_field: str | None) -> tuple[str, str]:
-    """What of a record's text is given, and what is to be learned, by the table above.
+    """Split a record's text, by the table above, into the part that is given and the part to learn.
 
-    The first is empty where all of it is to be learned. Raises `DataError` where there is none.
+    The first is empty if all of it is to be learned. Raises `DataError` if the record has no text.
     """
     if not isinstance(record, dict):
         raise DataError(f'found {kind_of(record)}, needs a record such as {{"text": "..."}}')
@@ -214,7 +215,7 @@ def divided(record: Any, text_field: str | None) -> tuple[str, str]:
         case {"messages": [_, *_] as messages} if all(map(_is_message, messages)):
             return "", "\n".join(f"{message['role']}: {message['content']}" for message in messages)
     needed = (
-        f"{LAYOUTS}; or name the field by text_field"
+        f"{LAYOUTS}; or name the field with text_field"
         if text_field is None
         else f'"{text_field}" (text_field)'
     )
@@ -222,7 +223,7 @@ def divided(record: Any, text_field: str | None) -> tuple[str, str]:
 
 
 def fields_of(record: Mapping[str, Any]) -> str:
-    """The fields of a record in words."""
+    """The fields of a record, for a message."""
     return ", ".join(f'"{name}" ({kind_of(value)})' for name, value in record.items()) or "none"
 
 
@@ -235,6 +236,6 @@ def _is_message(value: Any) -> bool:
 
 
 def kind_of(value: Any) -> str:
-    """What JSON calls it."""
+    """The JSON type of a value."""
     names = {dict: "object", list: "list", str: "text", bool: "boolean", type(None): "null"}
     return names.get(type(value), "number")

@@ -1,14 +1,14 @@
-"""Tokens on the disk, so that the next process need not make them again.
+"""A cache of tokens on the disk, so that the next process need not make them again.
 
-A file is named after all that its tokens are made of, so it never goes out of date. It holds a line of
-JSON, then the tokens: nothing in it can be run. They are mapped into memory that all processes share.
+A file is named by the hash of everything its tokens depend on, so it never goes out of date. It holds a line
+of JSON, then the tokens; nothing in it is executed. All processes share the memory that they are mapped into.
 
-| where | what is done |
+| if | then |
 |---|---|
-| several processes write | each writes beside, then renames |
-| a file does not match its hash | that is said on stderr, and the tokens are made again |
-| a file cannot be written: a full disk, no home | that is said, and the run goes on without |
-| there are more than `LIMIT` bytes | the files that were not used for longest go |
+| several processes write the same file | each writes a temporary file, then renames it |
+| a file does not match its hash | a notice goes to stderr, and the tokens are made again |
+| a file cannot be written: a full disk, no home | a notice goes to stderr, and the run continues without it |
+| there are more than `LIMIT` bytes | the least recently used files are deleted |
 
 The folder is the one that HPSEARCH_CACHE names, by default `hpsearch` in the user's cache folder
 (XDG_CACHE_HOME).
@@ -34,13 +34,13 @@ from torch import Tensor
 from ..notices import say
 
 LIMIT = 4 << 30  # bytes of all files
-ABANDONED = 3600.0  # seconds after which an unfinished file belongs to a process that was killed
-HEADER = 512  # bytes in which the line of JSON ends
+ABANDONED = 3600.0  # age in seconds from which an unfinished file was left by a killed process
+HEADER = 512  # most bytes of the line of JSON
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The tokens of a corpus, uint8, and their hash; `left_out` counts documents, to be said again."""
+    """The tokens of a corpus, uint8, and their hash; `left_out` counts documents, for the notice."""
 
     train: Tensor
     validation: Tensor
@@ -49,7 +49,7 @@ class Entry:
 
 
 def hash_of(train: bytes | memoryview, validation: bytes | memoryview) -> str:
-    """The hash that a corpus is known by: of both parts, and of where the one ends."""
+    """The hash that identifies a corpus: of both parts and of where the first ends."""
     digest = hashlib.sha256(len(train).to_bytes(8, "big"))
     digest.update(train)
     digest.update(validation)
@@ -57,23 +57,23 @@ def hash_of(train: bytes | memoryview, validation: bytes | memoryview) -> str:
 
 
 def cache_folder() -> Path:
-    """Where the tokens are kept. Raises `RuntimeError` where this user has no home."""
+    """The folder of the cache. Raises `RuntimeError` if this user has no home."""
     if named := os.environ.get("HPSEARCH_CACHE"):
         return Path(named)
     shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not shared.is_absolute():  # as the XDG specification wants it
+    if not shared.is_absolute():  # the XDG specification requires it
         shared = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
     return shared / "hpsearch"
 
 
 def fetch(key: str) -> Entry | None:
-    """The tokens kept under `key`; None where there are none, or they are damaged."""
+    """The tokens cached under `key`; None if there are none, or they are damaged."""
     try:
         path = _path(key)
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size else None
-        with suppress(OSError):  # where it may not be touched, it does not stay for longer
+        with suppress(OSError):  # in a read-only cache a use cannot be recorded
             os.utime(path)
     except FileNotFoundError:
         return None
@@ -88,21 +88,21 @@ def fetch(key: str) -> Entry | None:
 
 
 def _parsed(held: mmap.mmap | None) -> Entry:
-    """Raises `ValueError`, `KeyError` or `TypeError` where this is not what `store` wrote."""
+    """Raises `ValueError`, `KeyError` or `TypeError` if this is not a file of `store`."""
     if held is None:
-        raise ValueError("nothing at all")
+        raise ValueError("empty")
     begin = held.find(b"\n", 0, HEADER) + 1
     about: dict[str, Any] = json.loads(held[:begin])
     cut = begin + about["train"]
     view = memoryview(held)
     if hash_of(view[begin:cut], view[cut:]) != about["sha256"]:
-        raise ValueError("other tokens than were written")
+        raise ValueError("the tokens do not match their hash")
     tokens = torch.frombuffer(held, dtype=torch.uint8)
     return Entry(tokens[begin:cut], tokens[cut:], about["sha256"], about["left_out"])
 
 
 def store(key: str, train: bytes, validation: bytes, *, sha256: str, left_out: int) -> None:
-    """Keep these tokens for the next process. Where that fails, it is said and no more."""
+    """Cache these tokens for the next process. A failure is only a notice on stderr."""
     header = json.dumps({"train": len(train), "sha256": sha256, "left_out": left_out}).encode() + b"\n"
     size = len(header) + len(train) + len(validation)
     if size > LIMIT:
@@ -128,7 +128,7 @@ def _path(key: str) -> Path:
 
 
 def _make_room(folder: Path, room: int) -> None:
-    """Delete what was not used for longest, until the rest fits in; and what killed processes left."""
+    """Delete the least recently used files until the rest fits in `room` bytes, and abandoned ones."""
     ages: list[tuple[float, int, Path]] = []
     now = time.time()
     for path in folder.iterdir():
@@ -143,4 +143,4 @@ def _make_room(folder: Path, room: int) -> None:
 
 
 def _say(problem: str) -> None:
-    say(f"the cache of tokens (HPSEARCH_CACHE): {problem}")
+    say(f"token cache (HPSEARCH_CACHE): {problem}")

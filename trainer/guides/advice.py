@@ -1,19 +1,19 @@
-"""What the training guides advise after a run like this one, in the numbers of this one.
+"""The advice of the training guides after a run, in the numbers of that run.
 
-| seen | advised, where it is not so already |
+| the run | advice, unless already followed |
 |---|---|
 | diverged | clip gradients that grew, lower the learning rate, warm up, weaken adapters, let the rate fall |
-| went up, and the training loss with it | the same |
-| out of memory | smaller batches, lower ranks, activations made again, shorter rows, a smaller model |
-| overfitted | end sooner, stop early, more dropout and weight decay, fewer weights to overfit with |
+| got worse, and so did its training loss | the same |
+| ran out of memory | smaller batches, lower ranks, recomputed activations, shorter rows, a smaller model |
+| overfitted | shorter, early stopping, more dropout and weight decay, fewer weights |
 | hardly learned | a higher learning rate, more rank |
-| still learning at the end | a longer run, more rank |
+| was still learning at the end | a longer run, more rank |
 
     advise(LoraConfig, Seen(params, "diverged", reports))  ->  ["lower learning_rate from 0.03 to 0.003", ...]
 
-Advice names only parameters that the run has and that change something in it. Of what a search has
-varied, it says nothing that the search has answered: it goes towards the best trial, and from there past the
-end of a range alone. This module imports no torch.
+Advice names only parameters that the run has and that have an effect in it. For a parameter that the search
+varied, advice never contradicts the search: it points towards the best trial, and beyond it only past the end
+of a range. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from itertools import pairwise
 from ..config.training import TrainingConfig
 from .evidence import RunEvidence, Seen, Validation
 
-MOST = 4  # sentences; the guides' first ones help most
-RISE = 0.01  # of the best validation, from which a worse one is no noise of a small text
-BURST = 0.1  # of the best validation, from which a rise is more than a rate that is a little too high
-HARDLY = 0.02  # of the first validation: a run that gained less has hardly learned
-WAVER = 0.001  # of a validation: by so much the next may be worse in a run that only learns slowly
-STILL = 0.05  # of a validation, gained in the last quarter of a run: it was not over
-HIGH_RANK = 64  # above which adapters weigh as much as what they adapt
-GROWN = 10.0  # times its first value, from which a gradient's norm is no noise
+MOST = 4  # sentences; the first ones in the guides help most
+RISE = 0.01  # relative to the best validation: a larger rise is not the noise of a small text
+BURST = 0.1  # relative to the best validation: a larger rise is more than a rate slightly too high
+HARDLY = 0.02  # relative to the first validation: a run with a smaller gain has hardly learned
+WAVER = 0.001  # relative to a validation: how much worse the next may be in a run that only learns slowly
+STILL = 0.05  # relative gain in the last quarter of a run, above which it was still learning
+HIGH_RANK = 64  # above it, adapters are as large as the weights that they adapt
+GROWN = 10.0  # growth of a gradient's norm over its first value that is not noise
 
-# The same thing has several names in the objectives that users write.
+# Users' objectives have several names for the same parameter.
 RATES = ("learning_rate", "lr")
 BATCHES = ("batch_size", "per_device_train_batch_size")
 ROW_LENGTHS = ("max_length", "max_seq_length")
@@ -44,27 +44,27 @@ DEPTHS = ("depth", "num_hidden_layers", "num_layers")
 
 
 def advise(config: type[TrainingConfig] | None, seen: Seen) -> list[str]:
-    """At most `MOST` sentences, what helps most first; none where nothing fits.
+    """At most `MOST` sentences, the most helpful first; none if no rule applies.
 
-    `config` is that of a built-in objective, whose defaults count as this run's values. None: only what
-    `params` names is known.
+    `config` is the class of a built-in objective, whose defaults complete the run's parameters. If it is
+    None, only the given parameters are known.
     """
     run = RunEvidence(config, seen)
     if seen.ended == "diverged":
-        found = list(_diverged(run))
+        sentences = list(_diverged(run))
     elif seen.ended == "out_of_memory":
-        found = list(_out_of_memory(run))
+        sentences = list(_out_of_memory(run))
     else:
-        found = _complete(run, WORSE + SLOW)
-    return found[:MOST]
+        sentences = _complete(run, WORSE + SLOW)
+    return sentences[:MOST]
 
 
 def advise_worse(config: type[TrainingConfig] | None, seen: Seen) -> list[str]:
-    """What `advise` says of a run that ended worse than it had been; none for another."""
+    """The advice for a run that ended worse than its best validation; none for other runs."""
     return _complete(RunEvidence(config, seen), WORSE)[:MOST]
 
 
-# A loss that was no number
+# After divergence
 
 
 def _diverged(run: RunEvidence) -> Iterator[str]:
@@ -80,7 +80,7 @@ def _diverged(run: RunEvidence) -> Iterator[str]:
 
 
 def _grown_norm(run: RunEvidence) -> tuple[float, float] | None:
-    """The gradient's norm at first and at its largest, where it grew."""
+    """The gradient's first and largest norm, if it grew."""
     norms = [report.metrics.get("grad_norm", math.nan) for report in run.seen.reports]
     norms = [norm for norm in norms if not math.isnan(norm)]
     if not norms or not 0 < norms[0] < math.inf or max(norms) < GROWN * norms[0]:
@@ -95,11 +95,11 @@ def _clip(run: RunEvidence, grown: tuple[float, float] | None) -> Iterator[str]:
     name, limit = clip
     if run.open(name, 1.0) != 1:
         return
-    told = f"the gradient's norm grew from {_said(grown[0])} to {_said(grown[1])}: " if grown else ""
+    reason = f"the gradient's norm grew from {_said(grown[0])} to {_said(grown[1])}: " if grown else ""
     if limit == 0:
-        yield f"{told}set {name} to 1 (it is 0, which is no limit)"
+        yield f"{reason}set {name} to 1 (it is 0, which is no limit)"
     elif limit > 1 and grown:
-        yield f"{told}lower {name} from {_plain(limit)} to 1"
+        yield f"{reason}lower {name} from {_plain(limit)} to 1"
 
 
 def _lower_rate(run: RunEvidence) -> Iterator[str]:
@@ -117,9 +117,9 @@ def _lower_rate(run: RunEvidence) -> Iterator[str]:
 
 
 def _warm_up(run: RunEvidence) -> Iterator[str]:
-    """The start is what a warm-up steadies, so it is for runs that diverge in their first half.
+    """A warm-up steadies the start, so it helps runs that diverge in their first half.
 
-    One cycle begins low without.
+    The one-cycle schedule starts low anyway.
     """
     ratio = run.number("warmup_ratio")
     if ratio is None or run.number("warmup_steps") or run.values.get("lr_scheduler") == "one_cycle":
@@ -138,7 +138,7 @@ def _in_first_half(run: RunEvidence) -> bool:
 
 
 def _turn(run: RunEvidence) -> int:
-    """Where it went wrong: at the last report of a run that diverged, and after the best of another."""
+    """The step where it went wrong: the last report of a run that diverged, else the best validation."""
     return run.seen.reports[-1].step if run.seen.ended == "diverged" else _best(run).step
 
 
@@ -159,10 +159,10 @@ def _let_it_fall(run: RunEvidence) -> Iterator[str]:
         return
     if run.values.get("lr_scheduler") == "constant" and length and not _in_first_half(run):
         at = f"at {_turn(run):,} of {_said(length[1])} {run.seen.unit}"
-        yield f"set lr_scheduler to linear or cosine: {at} they have lowered the rate"
+        yield f"set lr_scheduler to linear or cosine: {at} they have already lowered the rate"
 
 
-# Out of memory
+# After running out of memory
 
 
 def _out_of_memory(run: RunEvidence) -> Iterator[str]:
@@ -171,14 +171,14 @@ def _out_of_memory(run: RunEvidence) -> Iterator[str]:
     if rank is not None and rank > HIGH_RANK:
         yield f"lower lora_r from {_plain(rank)} to {int(rank // 2)}: half the adapters"
     if run.values.get("gradient_checkpointing") is False:
-        yield "set gradient_checkpointing to true: activations are made again, a fifth to a third slower"
+        yield "set gradient_checkpointing to true: activations are recomputed, a fifth to a third slower"
     if run.values.get("precision") in (("fp32",) if run.on_cuda else ("auto", "fp32")):
-        yield "set precision to bf16, where the device has it: activations of half the size"
+        yield "set precision to bf16, if the device has it: activations of half the size"
     if run.values.get("bf16") is False and run.values.get("fp16") in (None, False):
         yield "set bf16 to true: numbers of half the size"
     row = run.first(ROW_LENGTHS)
     if row is not None and row[1] >= run.shortest:
-        yield f"lower {row[0]} from {_plain(row[1])} to {int(row[1] // 2)}, where the text allows it"
+        yield f"lower {row[0]} from {_plain(row[1])} to {int(row[1] // 2)}, if the text allows it"
     yield from _smaller_model(run, "a smaller model")
 
 
@@ -189,7 +189,7 @@ def _smaller_batches(run: RunEvidence) -> Iterator[str]:
     name, rows = batch[0], int(batch[1])
     halved = f"halve {name} from {rows} to {rows // 2}"
     parts = run.number("gradient_accumulation_steps")
-    if parts is None or parts < 1 or run.values.get("finetuning_type") == "lora":  # cut from all of a step
+    if parts is None or parts < 1 or run.values.get("finetuning_type") == "lora":  # passes share the step
         yield f"{halved}: half the activations"
         return
     more = math.ceil(rows * int(parts) / (rows // 2))
@@ -208,27 +208,23 @@ def _smaller_model(run: RunEvidence, why: str) -> Iterator[str]:
         yield f"{verb} {depth[0]} from {_plain(depth[1])} to {int(fewer)}: {why}"
 
 
-# A run that came to its end
+# After a complete run
 
 
 def _complete(run: RunEvidence, kinds: Sequence[Kind]) -> list[str]:
-    """What the curve says, at the head of the first sentence."""
-    for tell, remedies in kinds:
-        seen = tell(run)
-        if seen is not None:
-            return _told(seen, remedies(run))
+    """The advice of the first symptom that the curve shows; its first sentence begins with the symptom."""
+    for symptom_of, remedies_for in kinds:
+        symptom = symptom_of(run)
+        if symptom is not None:
+            remedies = list(remedies_for(run))
+            return [f"{symptom}: {remedies[0]}", *remedies[1:]] if remedies else []
     return []
 
 
-def _told(seen: str, remedies: Iterator[str]) -> list[str]:
-    found = list(remedies)
-    return [f"{seen}: {found[0]}", *found[1:]] if found else []
-
-
 def _overfitted(run: RunEvidence) -> str | None:
-    """The last two validations worse than the best, for one may be noise, while the training loss fell.
+    """The last two validations are worse than the best (one may be noise), but the training loss fell.
 
-    Not to be told without that loss.
+    Without the training loss this cannot be detected.
     """
     if len(run.validations) < 3 or not _is_worse(run, RISE):
         return None
@@ -239,7 +235,7 @@ def _overfitted(run: RunEvidence) -> str | None:
 
 
 def _burst(run: RunEvidence) -> str | None:
-    """The last two validations far worse than the best, and the training loss no better."""
+    """The last two validations are far worse than the best, and the training loss is no better."""
     if len(run.validations) < 3 or not _is_worse(run, BURST):
         return None
     before, after = _train_losses(run)
@@ -249,13 +245,13 @@ def _burst(run: RunEvidence) -> str | None:
 
 
 def _is_worse(run: RunEvidence, share: float) -> bool:
-    """Whether the last two validations are worse than the best, by more than a share of it."""
+    """Whether the last two validations are worse than the best by more than this share of it."""
     best = _best(run).value
     return all(run.sign * (report.value - best) > share * abs(best) for report in run.validations[-2:])
 
 
 def _train_losses(run: RunEvidence) -> tuple[float, float]:
-    """That of the best validation, and that of the last."""
+    """The training losses at the best and at the last validation."""
     before, after = (
         report.metrics.get("train_loss", math.nan) for report in (_best(run), run.validations[-1])
     )
@@ -282,17 +278,17 @@ def _against_overfitting(run: RunEvidence) -> Iterator[str]:
     rank = run.number("lora_r")
     if rank is not None and rank > 8:
         yield from _changed(run, "lora_r", rank, max(8, int(rank // 2)))
-    yield from _smaller_model(run, "less to overfit with")
+    yield from _smaller_model(run, "fewer weights to overfit with")
 
 
 def _changed(run: RunEvidence, name: str, value: float, to: float) -> Iterator[str]:
-    """That a number should be another, as far as a search leaves that open."""
-    if (left := run.open(name, to)) is not None:
-        yield f"{'raise' if to > value else 'lower'} {name} from {_plain(value)} to {_plain(left)}"
+    """Advice to change a number, as far as the search leaves that open."""
+    if (open_value := run.open(name, to)) is not None:
+        yield f"{'raise' if to > value else 'lower'} {name} from {_plain(value)} to {_plain(open_value)}"
 
 
 def _hardly_learned(run: RunEvidence) -> str | None:
-    """A small gain, and never a worse validation: steps that were too short rather than too long."""
+    """A small gain and never a worse validation: the steps were too short rather than too long."""
     curve = run.validations
     if len(curve) < 3:
         return None
@@ -321,7 +317,7 @@ def _against_slowness(run: RunEvidence) -> Iterator[str]:
 
 
 def _still_learning(run: RunEvidence) -> str | None:
-    """A gain in the last quarter that is too large for a run that is over."""
+    """The gain in the last quarter is too large for a run that has converged."""
     curve = run.validations
     if len(curve) < 4:
         return None
@@ -346,7 +342,7 @@ def _more_rank(run: RunEvidence) -> Iterator[str]:
 
 Kind = tuple[
     Callable[[RunEvidence], str | None], Callable[[RunEvidence], Iterator[str]]
-]  # what tells it, and what helps
+]  # a symptom, if the run has it, and its remedies
 WORSE: list[Kind] = [(_overfitted, _against_overfitting), (_burst, _diverged)]
 SLOW: list[Kind] = [(_hardly_learned, _against_slowness), (_still_learning, _against_an_early_end)]
 
@@ -365,12 +361,12 @@ def _course(run: RunEvidence, before: Validation, after: Validation, up: str, do
 
 
 def _plain(value: float) -> str:
-    """A parameter's value, to be copied into a file."""
+    """A parameter's value as a space file would have it."""
     return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
 def _said(value: float, digits: int = 4) -> str:
-    """A number to be read: `4,800`, `1.31`, `infinity`."""
+    """A number for people to read: `4,800`, `1.31`, `infinity`."""
     if math.isinf(value):
         return "infinity"
     return f"{value:,.0f}" if 10 ** min(digits, 3) <= abs(value) < 1e6 else f"{value:.{digits}g}"

@@ -1,4 +1,4 @@
-"""What is known of a run that has ended, and what its parameters may become."""
+"""What is known about a finished run, and which values its parameters could still take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from ..config.models import PASS_TOKENS
 from ..config.training import TrainingConfig
 
-LARGEST = 2**63  # whole number that a parameter may be
+LARGEST = 2**63  # parameters are below
 
 
 LENGTHS = ("max_samples", "max_steps", "epochs", "num_epochs", "num_train_epochs")
@@ -32,7 +32,7 @@ class Validation(Protocol):
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of a run that has ended."""
+    """A finished run: its parameters, its end, its validations, and the search that it belongs to."""
 
     params: Mapping[str, Any]
     ended: Ending
@@ -40,12 +40,12 @@ class Seen:
     metric: str = "val_loss"
     unit: str = "samples"
     maximize: bool = False
-    best: tuple[int, Mapping[str, Any]] | None = None  # the study's best trial, maybe this: number, params
-    searched: Mapping[str, tuple[float, float] | None] = field(default_factory=dict)  # ranges, where numbers
+    best: tuple[int, Mapping[str, Any]] | None = None  # number and params of the study's best trial
+    searched: Mapping[str, tuple[float, float] | None] = field(default_factory=dict)  # ranges; None: choices
 
 
 class RunEvidence:
-    """A run's values and validations, ready to be asked."""
+    """Answers questions about a finished run."""
 
     def __init__(self, config: type[TrainingConfig] | None, seen: Seen) -> None:
         defaults = {entry.name: entry.default for entry in fields(config)} if config else {}
@@ -57,38 +57,38 @@ class RunEvidence:
 
     @property
     def on_cuda(self) -> bool:
-        """Whether the run says that it was on such a device, or its reports do."""
-        told = any("device_memory_mb" in report.metrics for report in self.seen.reports)
-        return told or self.values.get("device") == "cuda"
+        """Whether the run was on a CUDA device, by its parameters or its reports."""
+        reported = any("device_memory_mb" in report.metrics for report in self.seen.reports)
+        return reported or self.values.get("device") == "cuda"
 
     @property
     def cuts_batches(self) -> bool:
-        """Whether a forward pass takes `PASS_TOKENS` at most, and half of the batch would take as many."""
+        """Whether `PASS_TOKENS` limits a forward pass, so that half a batch would need as much memory."""
         if self.values.get("finetuning_type") != "lora":
             return False
-        each = (
+        factors = (
             self.number(name) or 1 for name in ("batch_size", "gradient_accumulation_steps", "max_length")
         )
-        return not self.on_cuda or math.prod(each) >= 2 * PASS_TOKENS["cuda"]
+        return not self.on_cuda or math.prod(factors) >= 2 * PASS_TOKENS["cuda"]
 
     @property
     def shortest(self) -> int:
-        """The least length of a row that is worth halving."""
+        """The shortest row length that is worth halving."""
         return PASS_TOKENS["cuda" if self.on_cuda else "cpu"] + 1 if self.cuts_batches else 32
 
     def number(self, name: str) -> float | None:
-        """The parameter's value where the run has it, it changes something, and it is a finite number."""
+        """The parameter's value, if it is a finite number and has an effect in this run."""
         if name in self.needs and not self.needs[name].met(self.values):
             return None
         return _number(self.values.get(name))
 
     def first(self, names: Sequence[str]) -> tuple[str, float] | None:
-        """The first of several names that the run knows, and its value."""
-        found = ((name, self.number(name)) for name in names)
-        return next(((name, value) for name, value in found if value is not None), None)
+        """The first of these parameters that the run has, and its value."""
+        values = ((name, self.number(name)) for name in names)
+        return next(((name, value) for name, value in values if value is not None), None)
 
     def length(self) -> tuple[str, float] | None:
-        """What the run's length is called, and the length in the unit of its reports."""
+        """The parameter that sets the run's length, and the length in the unit of the reports."""
         for name in LENGTHS:
             value = self.number(name)
             if value is not None and (name == f"max_{self.seen.unit}" or self._epochs(name)):
@@ -99,9 +99,9 @@ class RunEvidence:
         return self.seen.unit == "epochs" and "epochs" in name
 
     def open(self, name: str, to: float | None = None) -> float | None:
-        """What is left to advise of a number that a guide would change to `to`; None where the search knows.
+        """The value to advise where a guide says `to`; None if the search has already answered the question.
 
-        A run that diverged or had no memory needs another value, whatever the search says.
+        A run that diverged or ran out of memory needs another value, whatever the search found.
         """
         value = self.number(name)
         if name not in self.seen.searched or value is None or to is None or self.seen.ended != "complete":
@@ -114,13 +114,13 @@ class RunEvidence:
             return None if best is not None else to
         end = span[1] if to > value else span[0]
         if value >= end if to > value else value <= end:
-            return to  # where the search has not been
+            return to  # outside the range that was searched
         if best is not None:
             return None
         return min(to, end) if to > value else max(to, end)
 
     def is_open(self, name: str, to: Sequence[Any]) -> bool:
-        """The same of a choice that would become one of these: the best trial's, where that is known."""
+        """Whether to advise a change of a choice to one of these: not if the best trial has another one."""
         if name not in self.seen.searched or self.seen.best is None or self.seen.ended != "complete":
             return True
         return self.seen.best[1].get(name) in to

@@ -1,9 +1,9 @@
-"""Ranges to search first, by what a number is called and what it is now.
+"""Ranges to search first, from a parameter's name and its current value.
 
     first_range("optimizer.lr", 1e-4)
-    FirstRange({"min": 1e-05, "max": 0.001, "log": True}, "a factor of 10 each way around what it is now")
+    FirstRange({"min": 1e-05, "max": 0.001, "log": True}, "a factor of 10 around the current value")
 
-The rules are the training guides'. A range holds the present value, so that it can be the baseline.
+The rules come from the training guides. A range includes the current value, so that it can be the baseline.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-LARGEST = 2**63  # integers of a study's database are below
+LARGEST = 2**63  # integers in a study's database are below
 Number = int | float
 Rule = Callable[[Number | None], tuple[dict[str, Any], str] | None]
 
 
 @dataclass(frozen=True)
 class FirstRange:
-    """A range as a space file has it, and why it is this one."""
+    """A range as a space file writes it, and the reason for it."""
 
     range: dict[str, Any]
     why: str
 
 
 def first_range(name: str, value: Number | None) -> FirstRange | None:
-    """The range for a number of this name; None where the guides know none that holds the value.
+    """The range for a number of this name; None if no rule gives one that includes the value.
 
-    `name` may be dotted and written with hyphens. `value` is what it is now; None where that is not known.
+    `name` may be dotted or hyphenated. `value` is the current one; None if unknown.
     """
-    if value is not None and not abs(value) < LARGEST:  # NaN is none of these either
+    if value is not None and not abs(value) < LARGEST:  # also false for NaN
         return None
     last = name.rpartition(".")[2].lower().replace("-", "_")
     rule = next((rule for pattern, rule in RULES if pattern.fullmatch(last)), None)
-    found = rule(value) if rule is not None else None
-    return None if found is None or not _sound(found[0], value) else FirstRange(*found)
+    proposed = rule(value) if rule is not None else None
+    return None if proposed is None or not _is_valid(proposed[0], value) else FirstRange(*proposed)
 
 
-def _sound(found: dict[str, Any], value: Number | None) -> bool:
-    low, high = found["min"], found["max"]
+def _is_valid(proposed: dict[str, Any], value: Number | None) -> bool:
+    low, high = proposed["min"], proposed["max"]
     if not (math.isfinite(low) and math.isfinite(high) and low < high) or abs(high) >= LARGEST:
         return False
-    if isinstance(high, int) and high > 2**53:  # beyond which a space takes no integer
+    if isinstance(high, int) and high > 2**53:  # a space accepts no larger integers
         return False
-    if low <= 0 and ("log" in found or "factor" in found):
+    if low <= 0 and ("log" in proposed or "factor" in proposed):
         return False
     return value is None or low <= value <= high
 
@@ -57,7 +57,7 @@ def _rate(value: Number | None) -> tuple[dict[str, Any], str] | None:
     if value <= 0:
         return None
     low, high = (float(f"{end:.3g}") for end in (value / 10, value * 10.0))
-    return {"min": low, "max": high, "log": True}, "a factor of 10 each way around what it is now"
+    return {"min": low, "max": high, "log": True}, "a factor of 10 around the current value"
 
 
 def _powers(low: int, high: int, why: str) -> Rule:
@@ -75,7 +75,7 @@ def _powers(low: int, high: int, why: str) -> Rule:
 
 
 def _share(most: float, why: str) -> Rule:
-    """From 0; more than `most` where it is more now."""
+    """From 0 to `most`, or higher if the current value is large."""
 
     def rule(value: Number | None) -> tuple[dict[str, Any], str] | None:
         if value is not None and not 0 <= value < 1:
@@ -97,7 +97,7 @@ def _decay(value: Number | None) -> tuple[dict[str, Any], str] | None:
 
 def _warmup(value: Number | None) -> tuple[dict[str, Any], str] | None:
     if isinstance(value, float) and value < 1:
-        return WARMUP_SHARE(value)  # as newer transformers write a share
+        return WARMUP_SHARE(value)  # newer versions of transformers accept a share here
     if value is not None and (value < 0 or value != int(value)):
         return None
     return {"min": 0, "max": max(100, 4 * int(value or 0))}, "guides: 5 to 10 % of the steps"
@@ -116,7 +116,7 @@ RULES: tuple[tuple[re.Pattern[str], Rule], ...] = tuple(
         (r"weight_decay|wd", _decay),
         (r"warmup_(ratio|fraction|proportion|frac)", WARMUP_SHARE),
         (r"(num_|n_)?warmup(_steps|_iters)?", _warmup),
-        (r"label_smoothing(_factor)?", _share(0.2, "from none to what is usual")),
+        (r"label_smoothing(_factor)?", _share(0.2, "from none to the usual strength")),
         (r"min_lr_ratio", _share(0.2, "guides: 0.01 to 0.1")),
     )
 )

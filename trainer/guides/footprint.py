@@ -1,16 +1,15 @@
-"""How many bytes a run holds at its fullest, from its configuration alone: counted, not measured.
+"""The peak memory of a run in bytes, counted from its configuration alone, not measured.
 
-    kept          what the model, the optimizer and the best weights hold all the time
-    + the most of
-        forward   what each block keeps for the gradient, of all tokens of a pass, and the logits
-        backward  the gradients, with what the last block computed on needs
-        step      the gradients, and what the optimizer makes of them
-        validate  the adapters merged into a copy of their weights, and a block of a chunk of rows
+    kept          the model, the optimizer and the best weights, all the time
+    + the largest of
+        forward   the activations that each block keeps for the gradient, and the logits
+        backward  the gradients, and the activations of one block
+        step      the gradients, and the optimizer's intermediate tensors
+        validate  the adapters merged into a copy of their weights, and the activations of one validation pass
 
-`search.preflight.memory` brings it to what a process takes on a machine, by two runs that it measures. So
-what counts here is what differs between configurations. The names are those of `model`, `lora`, `optim` and
-`pack`, and a change there is one here: `tests/trainer/guides/test_footprint.py` compares the two. This module
-imports no torch.
+`search.preflight.memory` calibrates the count to a machine with two measured runs, so only the differences
+between configurations matter here. The count follows the code in `model`, `optim` and `packs` and has to
+change with it: `tests/trainer/guides/test_footprint.py` compares the two. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from ..config.shape import VOCABULARY
 from ..errors import CheckpointError
 from ..header import SHIPPED_BASE, base_shape, read_header
 
-FP32 = 4  # bytes; of what is trained, its gradients and the optimizer's state in every precision
+FP32 = 4  # bytes; trained tensors, gradients and the optimizer's state are in fp32 in every precision
 HALF = ("bf16", "fp16")
-COMPILER = 50_000_000  # bytes of torch's compiler, which checkpointing loads
-AGAIN = 2  # times the room of a block that is computed again: glibc leaves holes that it does not fit
+COMPILER = 50_000_000  # bytes of torch's compiler, which activation checkpointing loads
+AGAIN = 2  # a recomputed block needs twice its size: it does not fit in the gaps that glibc leaves
 WIDTHS = {"qkv": (1, 3), "out": (1, 1), "up": (1, 4), "down": (4, 1)}  # inputs and outputs, in widths
 
 
-# What it is counted from; nothing else that a run can be told changes it.
+# The parameters that the count depends on; no other changes it.
 PARAMETERS = frozenset(
     [
         "batch_size",
@@ -65,7 +64,7 @@ PARAMETERS = frozenset(
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of one run."""
+    """The bytes of one run, by phase."""
 
     kept: int
     forward: int
@@ -75,13 +74,13 @@ class Footprint:
 
     @property
     def peak(self) -> int:
-        """The most that is held at a time."""
+        """The most bytes held at a time."""
         return self.kept + max(self.forward, self.backward, self.step, self.validate)
 
 
 @dataclass(frozen=True)
 class _Size:
-    """Of a model."""
+    """The size of a model."""
 
     width: int
     depth: int
@@ -98,9 +97,9 @@ class _Size:
 
 
 def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
-    """What a run of this configuration holds; `cuda`: where the device `auto` is such a one.
+    """The memory of a run of this configuration; `cuda` says that the device `auto` is a CUDA device.
 
-    Raises `OSError` or `CheckpointError` where its base cannot be read.
+    Raises `OSError` or `CheckpointError` if its base cannot be read.
     """
     if cuda and config.device == "auto":
         config = dataclasses.replace(config, device="cuda")
@@ -111,7 +110,7 @@ def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
     best = FP32 * trained if config.keeps_best else 0
     kept += best
     if config.passes_per_step > 1:
-        kept += FP32 * trained  # the gradient so far
+        kept += FP32 * trained  # the accumulated gradient
     if config.gradient_checkpointing or config.torch_compile:
         kept += COMPILER
     tokens = config.rows_per_pass * config.max_length
@@ -119,14 +118,14 @@ def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
     if config.gradient_checkpointing:
         blocks = (size.depth - 1) * FP32 * size.width + AGAIN * block
     else:
-        blocks = max(size.depth * block, 10 * FP32 * size.width)  # where nothing is kept, a block computes
+        blocks = max(size.depth * block, 10 * FP32 * size.width)  # at least what a block needs to compute
     if isinstance(config, PretrainConfig) and config.dropout:
         blocks += 2 * FP32 * size.width  # of the embeddings
     if not _linear(config):
-        blocks += 2 * FP32 * size.width  # the last norm's, which the head takes
-    logits = VOCABULARY * (FP32 * 4 + (2 if half else 0))  # they, their softmax, and the gradients of both
+        blocks += 2 * FP32 * size.width  # the last norm's output, which the head needs
+    logits = VOCABULARY * (FP32 * 4 + (2 if half else 0))  # with their softmax, and the gradients of both
     gradients = FP32 * _computed(config, size)
-    passing = (16 if half else 24) * size.width  # gradients of the widest layers, on their way
+    passing = (16 if half else 24) * size.width  # gradients that pass through the widest layers
     rows = min(config.rows_per_look, config.eval_samples)
     seen = rows * config.max_length
     return Footprint(
@@ -134,7 +133,7 @@ def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
         forward=tokens * (blocks + logits),
         backward=gradients + tokens * (block + passing),
         step=gradients + FP32 * _making(config, size),
-        # The old best weights are held while the new ones are made.
+        # The old best weights are held while the new ones are copied.
         validate=best
         + FP32 * _merged(config, size)
         + seen * (10 * FP32 * size.width + 3 * FP32 * VOCABULARY),
@@ -142,27 +141,27 @@ def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
 
 
 def trained_numbers(config: TrainConfig) -> int:
-    """How many numbers a run of this configuration trains. Raises as `footprint` does."""
+    """How many numbers a run of this configuration trains. Raises like `footprint`."""
     return _trained(config, _size(config))
 
 
 def highest_rank(config: LoraConfig) -> int:
-    """The rank from which adapters are whole matrices: the width of its base. Raises as `footprint` does."""
+    """The highest useful rank of adapters: the width of their base. Raises like `footprint`."""
     return _size(config).width
 
 
 def longest_sequence(config: TrainConfig) -> int:
-    """The most tokens that its model reads at once. Raises as `footprint` does."""
+    """The most tokens that the model reads at once. Raises like `footprint`."""
     return _size(config).max_length
 
 
 def counted(kind: type[TrainConfig], params: Mapping[str, Any], *, cuda: bool = False) -> int:
-    """The most that a run of these parameters holds at a time; of those that do not matter none is looked at.
+    """The peak bytes of a run with these parameters; those that do not affect it may have any value.
 
-    Raises `ConfigError` for what no configuration has, and as `footprint` does.
+    Raises `ConfigError` for an invalid configuration, else like `footprint`.
     """
     given = ((name, _hashable(value)) for name, value in params.items() if name in PARAMETERS)
-    known: Any = kind  # whose instances' hash mypy takes for its own
+    known: Any = kind  # mypy takes the instances' hash for the hash of the class
     return _counted(known, tuple(given), cuda)
 
 
@@ -189,7 +188,7 @@ def _size(config: TrainConfig) -> _Size:
 
 @functools.cache
 def _size_of(path: Path, stamp: int) -> _Size | str:
-    """The size of a base, from the header of its file; what to say of one that is none, which may be long."""
+    """The size of a base, from the header of its file; the error message if the file is not a base."""
     try:
         shape = base_shape(path, read_header(path))
     except CheckpointError as error:
@@ -206,7 +205,7 @@ def _linear(config: TrainConfig) -> bool:
 
 
 def _adapters(config: TrainConfig, size: _Size, rank: int) -> int:
-    """Numbers in the adapters of that rank."""
+    """How many numbers adapters of this rank have."""
     assert isinstance(config, LoraConfig)
     pairs = [WIDTHS[target] for target in config.targets]
     inputs, outputs = sum(i for i, _ in pairs), sum(o for _, o in pairs)
@@ -214,7 +213,7 @@ def _adapters(config: TrainConfig, size: _Size, rank: int) -> int:
 
 
 def _trained(config: TrainConfig, size: _Size) -> int:
-    """Numbers that a run trains."""
+    """How many numbers a run trains."""
     if _adapts(config):
         assert isinstance(config, LoraConfig)
         return _adapters(config, size, config.lora_r)
@@ -222,7 +221,7 @@ def _trained(config: TrainConfig, size: _Size) -> int:
 
 
 def _computed(config: TrainConfig, size: _Size) -> int:
-    """Numbers in the gradients: of the padded adapters, by layer and then side by side."""
+    """How many numbers the gradients have: those of padded adapters twice, by layer and then concatenated."""
     if _adapts(config):
         assert isinstance(config, LoraConfig)
         return 2 * _adapters(config, size, config.padded_rank)
@@ -230,20 +229,20 @@ def _computed(config: TrainConfig, size: _Size) -> int:
 
 
 def _model(config: TrainConfig, size: _Size) -> int:
-    """Numbers that the model holds beside what is trained."""
+    """How many numbers the model has besides the trained ones."""
     if _adapts(config):
         assert isinstance(config, LoraConfig)
         return size.weights + _adapters(config, size, config.padded_rank)
-    return size.weights if isinstance(config, LoraConfig) else 0  # the base itself, which nobody changes
+    return size.weights if isinstance(config, LoraConfig) else 0  # the base, cached unchanged
 
 
 def _state(config: TrainConfig, size: _Size) -> int:
-    """Numbers of the optimizer."""
+    """How many numbers the optimizer's state has."""
     trained = _trained(config, size)
     match config.optimizer:
         case "adamw":
             return 2 * trained
-        case "muon":  # AdamW's of what is no hidden matrix
+        case "muon":  # plus AdamW's for all but the hidden matrices
             hidden = trained if _adapts(config) else 0 if _linear(config) else size.depth * 12 * size.width**2
             return trained + (trained - hidden)
         case "adafactor":  # a row and a column of each matrix
@@ -252,7 +251,7 @@ def _state(config: TrainConfig, size: _Size) -> int:
 
 
 def _making(config: TrainConfig, size: _Size) -> int:
-    """Numbers that the optimizer makes on the way to a step."""
+    """How many numbers the optimizer's intermediate tensors have in a step."""
     trained = _trained(config, size)
     largest = trained if _linear(config) else 4 * size.width * _rank(config, size)
     match config.optimizer:
@@ -266,12 +265,12 @@ def _making(config: TrainConfig, size: _Size) -> int:
 
 
 def _rank(config: TrainConfig, size: _Size) -> int:
-    """The shorter side of a matrix that is trained."""
+    """The shorter side of a trained matrix."""
     return config.lora_r if _adapts(config) and isinstance(config, LoraConfig) else size.width
 
 
 def _merged(config: TrainConfig, size: _Size) -> int:
-    """Numbers in the weights that hold their adapters while nothing trains."""
+    """How many numbers the weights with merged adapters have, in a validation."""
     if not _adapts(config):
         return 0
     assert isinstance(config, LoraConfig)
@@ -279,14 +278,14 @@ def _merged(config: TrainConfig, size: _Size) -> int:
 
 
 def _block(config: TrainConfig, size: _Size, half: bool) -> int:
-    """Bytes that a block keeps of each token for the gradient.
+    """Bytes that a block keeps for the gradient, for each token.
 
-    Always the stream before both of its parts, q, k, v, what attention makes of them, and the input of GELU;
-    the other inputs of linears where their weights, or adapters of them, are trained.
+    These are always the inputs of both of its parts, q, k, v, the output of attention and the input of GELU;
+    also the inputs of linears whose weights or adapters are trained.
     """
     if _linear(config):
         return 0
-    low = 2 if half else FP32  # what products and attention compute in
+    low = 2 if half else FP32  # products and attention compute in this precision
     kept = 2 * FP32 + low * (3 + 1 + 4)
     if not _adapts(config):
         kept += low * (1 + 1 + 4) + (2 * FP32 if half else 0)
@@ -296,9 +295,9 @@ def _block(config: TrainConfig, size: _Size, half: bool) -> int:
     assert isinstance(config, LoraConfig)
     inputs, outputs = (sum(WIDTHS[name][side] for name in config.targets) for side in (0, 1))
     if config.lora_dropout:
-        kept += low * 2 * inputs  # the mask, and what it leaves
+        kept += low * 2 * inputs  # the mask and the masked input
     else:
-        kept += low * (inputs - ("out" in config.targets))  # whose input attention keeps already
+        kept += low * (inputs - ("out" in config.targets))  # attention keeps the input of `out` already
     if half:
         kept += FP32 * len({"qkv", "up"}.intersection(config.targets))
     if config.use_dora:

@@ -1,25 +1,25 @@
-"""Configurations to begin with, by name: five scenarios and three sizes of model.
+"""Configurations to start with, by name: five scenarios and three sizes of model.
 
     preset_values(LoraConfig, ["production"], given=["learning_rate"])
 
-The scenarios are the training guides', in the names of our parameters. The guides write for models of a
-hundred to a thousand times the size, so:
+The scenarios are those of the training guides, with our parameters' names. The guides are about models that
+are a hundred to a thousand times larger, so some values differ:
 
 | guides | here | why |
 |---|---|---|
 | num_train_epochs 1, 3, 5 | max_samples 2,600, 7,800, 13,000 | `english` has 2,600 sequences of 128 bytes |
-| learning_rate 1e-3, 5e-4, 2e-4 | ten times that | measured: `quick` comes to 1.23, with theirs to 1.33 |
-| the same, from scratch | three times that | measured: 2.40, with theirs 2.43, with ten times 2.74 |
-| eval_steps 50 to 1,000 | 10 or 5 validations an epoch | their rule of thumb; our runs have few steps |
-| warmup_ratio 0.1 | the same | their rule for runs of less than 1,000 steps, as these are |
-| linear; cosine | the same | their rule for shorter and for longer training |
+| learning_rate 1e-3, 5e-4, 2e-4 | ten times that | measured: loss of `quick` 1.23, with the guides' 1.33 |
+| the same, from scratch | three times that | measured: 2.40, with the guides' 2.43, with ten times 2.74 |
+| eval_steps 50 to 1,000 | 10 or 5 validations an epoch | the guides' rule of thumb; our runs have few steps |
+| warmup_ratio 0.1 | the same | the guides' rule for runs of less than 1,000 steps, as these are |
+| linear; cosine | the same | the guides' rule for shorter and for longer training |
 | batch sizes, patience | the same | |
-| weight_decay 0.01 (production) | the default | 0.01 for a LoRA, and 0.1 from scratch, as they say |
+| weight_decay 0.01 (production) | the default | the guides' 0.01 for a LoRA, 0.1 from scratch |
 | gradient_checkpointing (memory) | the same | |
-| fp16, bf16 | left out | `precision: auto` takes bf16 where a GPU has it |
+| fp16, bf16 | left out | `precision: auto` uses bf16 if the GPU has it |
 
-The sizes and their dropout are the guides' too. So are the learning rates of medium and large, which are for
-machines with a GPU; small takes that of our base. This module imports no torch.
+The sizes and their dropout are those of the guides. So are the learning rates of medium and large, which are
+for machines with a GPU; small uses that of our base. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -92,14 +92,19 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 }
 PRESETS = (*SCENARIOS, *SIZES)
 
-# What two parameters both say is said by one: where the left one is given, the right ones are not.
+# If the user gives the left parameter, the preset leaves out the right ones.
 INSTEAD = {
-    "max_steps": ("max_samples", "eval_every"),  # both would count samples
+    "max_steps": ("max_samples", "eval_every"),  # both count samples
     "num_train_epochs": ("max_samples", "eval_every"),
-    "max_samples": ("eval_every",),  # which is for runs of the preset's length
+    "max_samples": ("eval_every",),  # it is meant for the preset's length
     "warmup_steps": ("warmup_ratio",),
 }
-LEARNING = ("learning_rate", "lr_scheduler", "warmup_ratio", "warmup_steps")  # a winner knows these better
+LEARNING = (
+    "learning_rate",
+    "lr_scheduler",
+    "warmup_ratio",
+    "warmup_steps",
+)  # a search's winner has better ones
 
 
 def preset_values(
@@ -107,8 +112,8 @@ def preset_values(
 ) -> dict[str, Any]:
     """The values of one scenario, one size or both, for the parameters that are not `given`.
 
-    A size has the last word on the learning rate: the larger the model, the lower. Raises `ConfigError` for
-    an unknown name, two of a kind, or a size where the objective's model is given.
+    The learning rate of a size has priority: the larger the model, the lower the rate. Raises `ConfigError`
+    for an unknown name, two of a kind, or a size if the objective starts from a given model.
     """
     if problems := _problems(config, names):
         raise ConfigError(problems)
@@ -123,7 +128,7 @@ def preset_values(
 
 
 def weights_of(size: str, max_length: int = 128) -> int:
-    """How many weights a model of that size has, for sequences of `max_length` bytes."""
+    """How many weights a model of this size has, for sequences of `max_length` bytes."""
     width, depth = SIZES[size]["width"], SIZES[size]["depth"]
     block = 12 * width * width + 2 * width  # qkv 3, out 1, up 4, down 4; two norms
     return int(depth * block + (2 * 256 + max_length + 1) * width)  # embedding, head, positions, last norm
@@ -144,6 +149,6 @@ def _problems(config: type[TrainConfig], names: Sequence[str]) -> list[str]:
     if sizes and not SIZES[sizes[0]].keys() <= known_parameters(config):
         problems.append(
             f"{sizes[0]} is a size to train from scratch (objective: {PretrainConfig.objective}); "
-            f"{config.objective} adapts a base that has its size"
+            f"{config.objective} adapts a base of fixed size"
         )
     return problems

@@ -1,4 +1,4 @@
-"""A pretrained base, and the file of one."""
+"""Pretrained bases and their files."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Base:
 
 
 def load_base(path: str | Path | None = None) -> Base:
-    """The base at `path`, by default the one that ships; kept in memory for the next trial of this process.
+    """The base at `path`, by default the one that ships; cached in memory for the next trial of this process.
 
-    Its tensors are shared: do not write into them. Raises `CheckpointError` where the file is no base.
+    Its tensors are shared: do not modify them. Raises `CheckpointError` if the file is not a base.
     """
-    found = SHIPPED_BASE if path is None else Path(os.path.expanduser(path))
-    if not found.exists():
+    file = SHIPPED_BASE if path is None else Path(os.path.expanduser(path))
+    if not file.exists():
         raise CheckpointError(f'there is no file "{path}" in {Path.cwd()}')
-    return _load_base(found.absolute(), found.stat().st_mtime_ns)
+    return _load_base(file.absolute(), file.stat().st_mtime_ns)
 
 
 @cache
@@ -48,8 +48,8 @@ def _load_base(path: Path, stamp: int) -> Base:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
-    weights, header = read_file(path, "mmap")  # the workers of a machine share the memory
-    if sha256 != _shipped_sha256():  # which is older than the checksums, and known by its own
+    weights, header = read_file(path, "mmap")  # so that the workers of a machine share the memory
+    if sha256 != _shipped_sha256():  # the shipped file has no checksum, but its hash is known
         checked(path, weights, header)
     return Base(shape, weights, sha256)
 

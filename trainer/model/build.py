@@ -19,15 +19,15 @@ Config = TypeVar("Config", bound=TrainingConfig)
 
 
 def base_model(base: Base, generator: torch.Generator | None = None) -> GPT:
-    """A model with the weights of a base, which it shares with whoever else asks: they are not to change."""
-    with torch.device("meta"):  # where nothing is allocated
+    """A model with the weights of a base. They are shared with other models: do not modify them."""
+    with torch.device("meta"):  # allocates nothing
         model = GPT(base.shape, generator=generator)
     model.load_state_dict(base.weights, assign=True)
     return model
 
 
 def new_model(config: PretrainConfig, device: torch.device) -> GPT:
-    """A model from scratch; drawn on the CPU, so that all devices start from the same weights."""
+    """A new model; its weights are drawn on the CPU, so that all devices start from the same ones."""
     shape = Shape(config.width, config.depth, config.heads, config.max_length)
     with torch.device("meta"):
         model = GPT(shape, dropout_p=config.dropout, generator=torch.Generator(device))
@@ -37,7 +37,7 @@ def new_model(config: PretrainConfig, device: torch.device) -> GPT:
 
 
 def base_of(config: LoraConfig) -> Base:
-    """The base of a run. Raises `ConfigError` where its sequences are too long for it."""
+    """The base of a run. Raises `ConfigError` if the run's sequences are too long for it."""
     base = load_base(config.base)
     if config.max_length > base.shape.max_length:
         raise ConfigError(
@@ -47,17 +47,17 @@ def base_of(config: LoraConfig) -> Base:
 
 
 def start_of(config: TrainConfig) -> torch.Generator:
-    """What draws the weights that a run starts from."""
+    """The generator that draws a run's initial weights."""
     return torch.Generator().manual_seed(seed_of("start", config.seed))
 
 
 def on_device(config: Config) -> Config:
-    """The configuration with the device that `auto` means here. Raises `ConfigError`."""
+    """The configuration with `auto` replaced by the actual device. Raises `ConfigError`."""
     return dataclasses.replace(config, device=pick_device(config.device).type)
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of that name; `auto` takes the accelerator where there is one. Raises `ConfigError`."""
+    """The device of this name; `auto` is the accelerator if there is one. Raises `ConfigError`."""
     usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         return torch.device(next(kind for kind, there in usable.items() if there))

@@ -5,9 +5,9 @@
 
 | choice | why |
 |---|---|
-| a token is a byte | no tokenizer to ship, any text works, a loss is nats per byte |
+| a token is a byte | no tokenizer to ship, any text works, the loss is in nats per byte |
 | learned positions, LayerNorm, erf-GELU | a fifth faster on a CPU than RoPE, RMSNorm and tanh-GELU |
-| no biases | nothing is lost at this size, and every trained parameter is a matrix or a gain |
+| no biases | no worse at this size, and every trained parameter is a matrix or a gain |
 | activations stay [rows * time, width] | every linear is one matrix product; only attention needs four axes |
 
 The pre-norm block and the scaled initialisation of the projections back into the residual stream are GPT-2's
@@ -30,18 +30,18 @@ from ..ranks import Share
 
 
 class Dropout(nn.Module):
-    """Inverted dropout from a generator of its own, so that nothing else that draws changes a run.
+    """Inverted dropout with its own generator, so that other random draws do not change a run.
 
-    Sixteen bits a decision, four to each draw: twice as fast as `F.dropout` on a CPU. `p` is met to 1/65536.
+    It uses 16 bits for each decision, four decisions for each draw: twice as fast as `F.dropout` on a CPU.
+    `p` is rounded to 1/65536.
     """
 
     def __init__(self, p: float, generator: torch.Generator) -> None:
         super().__init__()
         self.p = p
         self.generator = generator
-        # The rows that x has of a pass, where other processes have the others.
-        self.share: Share | None = None
-        self.drawn: Tensor | None = None  # what x is multiplied with, where it was drawn before
+        self.share: Share | None = None  # the rows of the pass in x, if other processes compute the others
+        self.drawn: Tensor | None = None  # a mask that was drawn in advance
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -49,13 +49,13 @@ class Dropout(nn.Module):
         return x * (self._mask(x) if self.drawn is None else self.drawn.to(x.dtype))
 
     def draw(self, x: Tensor) -> None:
-        """Draw already what `forward` would, for an x of this shape."""
+        """Draw the mask of the next `forward` in advance, for an x of this shape."""
         self.drawn = self._mask(x)
 
     def _mask(self, x: Tensor) -> Tensor:
         size = x.numel() if self.share is None else x.numel() // self.share.rows * self.share.whole
         draws = torch.empty((size + 3) // 4, dtype=torch.int64, device=x.device)
-        draws.random_(-(2**63), None, generator=self.generator)  # all 64 bits: `random_()` keeps the sign 0
+        draws.random_(-(2**63), None, generator=self.generator)  # all 64 bits; `random_()` draws only 63
         drawn = draws.view(torch.int16)[:size]
         if self.share is not None:
             drawn = self.share.of(drawn.view(self.share.whole, -1))
@@ -64,18 +64,18 @@ class Dropout(nn.Module):
 
 
 def dropout(p: float, generator: torch.Generator) -> nn.Module:
-    """`Dropout`, or nothing at all where `p` is 0."""
+    """`Dropout`, or the identity if `p` is 0."""
     return Dropout(p, generator) if p else nn.Identity()
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` whose weights are drawn by `GPT.initialize` alone, or come from a base."""
+    """`nn.Linear` without initial weights: `GPT.initialize` draws them, or they come from a base."""
 
     def reset_parameters(self) -> None: ...
 
 
 class Embedding(nn.Embedding):
-    """`nn.Embedding` likewise. To draw on the device `meta`, torch would load its compiler: a second."""
+    """`nn.Embedding` without initial weights. To draw on `meta`, torch would load its compiler: a second."""
 
     def reset_parameters(self) -> None: ...
 
@@ -108,21 +108,21 @@ class Block(nn.Module):
 def computed_twice(
     block: Callable[[Tensor, int], Tensor], x: Tensor, time: int, drawing: Sequence[torch.Generator]
 ) -> Tensor:
-    """`block(x, time)`, of which only x is kept for the gradient: it is computed again in the backward pass.
+    """Compute `block(x, time)`, keep only x for the gradient, and compute it again in the backward pass.
 
     Chen et al. 2016, "Training deep nets with sublinear memory cost". `drawing` are the generators of its
-    dropout, which then draw the same once more.
+    dropout, which draw the same again then.
     """
-    # Not at the top of the module: it loads torch's compiler.
+    # Imported here because it loads torch's compiler.
     from torch.utils.checkpoint import checkpoint
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         return nullcontext(), _drawn_again(drawing, [generator.get_state() for generator in drawing])
 
-    found: Tensor = checkpoint(
+    output: Tensor = checkpoint(
         block, x, time, use_reentrant=False, preserve_rng_state=False, context_fn=contexts
     )
-    return found
+    return output
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def _drawn_again(drawing: Sequence[torch.Generator], states: Sequence[Tensor]) -
 
 
 class GPT(nn.Module):
-    """The model. `generator` draws its dropout; where `dropout` is 0 it is not used."""
+    """The model. `generator` draws its dropout; if `dropout_p` is 0 it is not used."""
 
     def __init__(
         self, shape: Shape, *, dropout_p: float = 0.0, generator: torch.Generator | None = None
@@ -146,8 +146,8 @@ class GPT(nn.Module):
         super().__init__()
         self.shape = shape
         self.generator = generator or torch.Generator()
-        self.drawing: Sequence[torch.Generator] | None = None  # who draws in blocks that are computed twice
-        self.train_block: Callable[[nn.Module, Tensor, int], Tensor] = Block.__call__  # or its like
+        self.drawing: Sequence[torch.Generator] | None = None  # the generators used in blocks computed twice
+        self.train_block: Callable[[nn.Module, Tensor, int], Tensor] = Block.__call__  # or a compiled version
 
         def drop() -> nn.Module:
             return dropout(dropout_p, self.generator)
@@ -179,7 +179,7 @@ class GPT(nn.Module):
         |---|---|
         | embeddings | normal, deviation 0.02 |
         | linears | normal, deviation 0.5 / sqrt(inputs): 0.04 at a width of 128 |
-        | `out`, `down`: back into the stream | the same / sqrt(2 * depth) |
+        | `out`, `down`: back into the residual stream | the same / sqrt(2 * depth) |
         | norms | 1 |
         """
         for name, parameter in self.named_parameters():

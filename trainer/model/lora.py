@@ -1,4 +1,4 @@
-"""Low-rank adapters: W stays as it is, and a run learns a small change beside it. Here for K runs at once.
+"""Low-rank adapters for K runs at once: W stays frozen, and each run learns a small change to it.
 
             x [K, tokens, in]
             |-----------------------.
@@ -9,24 +9,26 @@
             '---------- + ----------'
                         y [K, tokens, out]
 
-Hu et al. 2021, "LoRA", section 4.1. B is zero, so training starts exactly at the base. Both matrices have a
-row for each rank (the paper's B is the transpose): so laid out, B's gradients are ten times faster on a CPU.
+Hu et al. 2021, "LoRA", section 4.1. B is zero, so training starts exactly at the base. Both matrices have one
+row for each rank (the paper's B is the transpose): in this layout, B's gradients are ten times faster on a
+CPU.
 
-W is the same for all K runs, and one matrix product serves them all; A and B are each run's own. They are
-stacked where their ranks, filled up to 8, 16, 32, ..., are equal: a row of zeros in A and B has a gradient of
-zeros in both, so what a rank is filled up with stays zero, and no mask is needed. Alone or not, a run is
-filled up to the same, and so computes the same bits.
+W is the same for all K runs, so one matrix product serves them all; each run has its own A and B. They are
+padded to the ranks 8, 16, 32, ... and stacked if their padded ranks are equal. Rows of zeros in A and B have
+zero gradients in both, so the padding stays zero without a mask. A run alone is padded to the same rank, and
+so computes the same bits.
 
 A run keeps its adapters as two matrices, `lora_A` [r, all in] and `lora_B` [r, all out], whose columns are
-those of all adapted linears in the model's order: two tensors to stack, clip and move, and not one per layer.
+those of all adapted linears in the model's order: two tensors to stack, clip and move instead of two per
+layer.
 
-DoRA (Liu et al. 2024, equation 5) trains the length of each row of W + scale * B' A apart from its direction:
-`lora_M` [all out]. The product is multiplied by it, over the length that the row has. Dropout is on what the
-adapters see alone, as without DoRA.
+DoRA (Liu et al. 2024, equation 5) trains the length of each row of W + scale * B' A apart from its direction,
+as `lora_M` [all out]. The product is multiplied by `lora_M` and divided by the row's actual length. Dropout
+applies only to the adapters' input, as without DoRA.
 
-The layer owns the base's `weight` under the key that it had, so a base loads into an adapted model unchanged.
-For a validation and on export the change is added to a copy of W (`merged`): adding and subtracting it would
-move the base a little each time.
+The layer keeps the base's `weight` under its original key, so a base loads into an adapted model unchanged.
+For validation and export the change is added to a copy of W (`merged`): adding and subtracting it would shift
+the base a little each time.
 """
 
 from __future__ import annotations
@@ -43,18 +45,18 @@ from torch import Tensor, nn
 from .gpt import GPT
 
 Tensors = dict[str, Tensor]
-Mask = Callable[[Tensor], Tensor]  # x [K, tokens, in] -> what to multiply it with, of the same shape
+Mask = Callable[[Tensor], Tensor]  # x [K, tokens, in] -> a factor of the same shape
 
 
 @dataclass(slots=True)
 class Placed:
-    """What a linear computes with in this pass."""
+    """The adapters that a linear uses in the current pass."""
 
     matrices: list[Tensor] = field(default_factory=list)  # A [k, r, in], B [k, r, out] of each stack in turn
     lengths: Tensor | None = None  # DoRA's magnitudes of the rows of W + scale * B' A, [K, 1, out]
     scale: Tensor = field(default_factory=lambda: torch.empty(0))  # [K, 1, 1]
-    mask: Mask | None = None  # of the adapters' input, while they train with dropout
-    merged: Tensor | None = None  # the weight with one run's adapters in it, where nothing trains
+    mask: Mask | None = None  # of the adapters' input, in training with dropout
+    merged: Tensor | None = None  # the weight with one run's adapters merged, in evaluation
 
 
 class LoraLinear(nn.Module):
@@ -63,50 +65,51 @@ class LoraLinear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.weight = linear.weight.requires_grad_(False)
-        self.placed = Placed()  # one attribute: a module's own take long to set
-        self.drawn: Tensor | None = None  # the mask of the next `forward`, where it was drawn before
+        self.placed = Placed()  # a single attribute, because setting one on a module is slow
+        self.drawn: Tensor | None = None  # a mask for the next `forward` that was drawn in advance
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [K * tokens, in] -> x W' + scale * (x * mask) A' B [K * tokens, out], for each run its own."""
+        """x [K * tokens, in] -> x W' + scale * (x * mask) A' B [K * tokens, out], by run."""
         placed = self.placed
         if placed.merged is not None:
             return F.linear(x, placed.merged)
         mask = self.drawn
         if mask is None and placed.mask is not None:
             mask = placed.mask(_packed(x.detach(), placed.scale))
-        found: Tensor = _LoraProduct.apply(  # type: ignore[no-untyped-call]
+        y: Tensor = _LoraProduct.apply(  # type: ignore[no-untyped-call]
             x, self.weight, placed.scale, mask, *placed.matrices
         )
         if placed.lengths is not None:
             lengths = placed.lengths / self._lengths()
-            found = (_packed(found, lengths) * lengths).view(found.shape)
-        return found
+            y = (_packed(y, lengths) * lengths).view(y.shape)
+        return y
 
     def draw(self, x: Tensor) -> None:
-        """Draw already the mask of the next `forward`, with as many tokens as x has."""
+        """Draw the mask of the next `forward` in advance, for as many tokens as x has."""
         if self.placed.mask is not None:
             runs = self.placed.scale.shape[0]
             self.drawn = self.placed.mask(x.new_empty(runs, len(x) // runs, self.weight.shape[1]))
 
     @torch.no_grad()
     def _lengths(self) -> Tensor:
-        """The lengths of the rows of W + scale * B' A, [K, 1, out], without making that sum.
+        """The lengths of the rows of W + scale * B' A, [K, 1, out], without computing that sum.
 
-        Its gradient is left out, as DoRA's authors propose (section 4.3): it costs memory, and gains nothing.
+        They have no gradient, as DoRA's authors propose (section 4.3): it would cost memory and gain nothing.
         """
         own = self.weight.square().sum(1)
-        found = []
+        lengths = []
         for part, A, B in _stacks(self.placed.matrices):
             scale = part(self.placed.scale)
             mixed = 2 * scale * F.linear(A, self.weight) + scale.square() * torch.bmm(torch.bmm(A, A.mT), B)
-            found.append((own + (B * mixed).sum(1, keepdim=True)).clamp_(min=0).sqrt_())
-        return torch.cat(found)
+            lengths.append((own + (B * mixed).sum(1, keepdim=True)).clamp_(min=0).sqrt_())
+        return torch.cat(lengths)
 
 
 class _LoraProduct(torch.autograd.Function):
-    """The product with its gradient written out: autograd's own takes a tenth longer for a whole step.
+    """The product with an explicit gradient: with autograd a whole step takes a tenth longer.
 
-    Under autocast both passes compute in its type; autograd brings the gradients into that of the inputs.
+    Under autocast both passes compute in its type; autograd converts the gradients to the types of the
+    inputs.
     """
 
     @staticmethod
@@ -140,29 +143,29 @@ class _LoraProduct(torch.autograd.Function):
         product = torch.mm(gradient, weight) if ctx.needs_input_grad[0] else None
         dx = None if product is None else _packed(product, scale)
         dy = _packed(gradient.contiguous(), scale)
-        found: list[Tensor] = []
+        of_matrices: list[Tensor] = []
         for (part, A, B), low in zip(_stacks(rest[: len(rest) // 3 * 2]), lows, strict=True):
             dlow = torch.bmm(part(dy), B.mT).mul_(part(scale))
-            found += [torch.bmm(dlow.mT, part(seen)), torch.bmm(low.mT, part(dy))]
+            of_matrices += [torch.bmm(dlow.mT, part(seen)), torch.bmm(low.mT, part(dy))]
             if dx is not None and mask is None:
                 part(dx).baddbmm_(dlow, A)
             elif dx is not None:
                 part(dx).addcmul_(torch.bmm(dlow, A), part(mask))
-        return product, None, None, None, *found
+        return product, None, None, None, *of_matrices
 
 
 def _packed(x: Tensor, scale: Tensor) -> Tensor:
-    """x [K * tokens, width] as [K, tokens, width], where `scale` is that of K runs."""
+    """x [K * tokens, width] as [K, tokens, width], for K scales."""
     return x.view(scale.shape[0], -1, x.shape[1])
 
 
-Part = Callable[[Tensor], Tensor]  # of a tensor [K, ...], that of some of the runs
+Part = Callable[[Tensor], Tensor]  # takes the runs of one stack from a tensor [K, ...]
 
 
 def _stacks(matrices: Sequence[Tensor]) -> Iterator[tuple[Part, Tensor, Tensor]]:
-    """For each stack: what takes its runs' part of a tensor, its A and its B."""
+    """For each stack: the function that takes its runs from a tensor, its A and its B."""
     if len(matrices) == 2:
-        yield _whole, matrices[0], matrices[1]  # a view of all would cost as much as a small product
+        yield _whole, matrices[0], matrices[1]  # slicing would cost as much as a small product
         return
     first = 0
     for A, B in zip(matrices[::2], matrices[1::2], strict=True):
@@ -175,10 +178,10 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 class Lora:
-    """The adapters of a model: on which linears they are, and whose they are now."""
+    """The adapted linears of a model, and the adapters that they currently use."""
 
     def __init__(self, model: GPT, targets: tuple[str, ...], *, dora: bool = False) -> None:
-        """Freeze `model` and make its linears `targets`, of every block, carry adapters."""
+        """Freeze `model`, and replace the linears `targets` of every block by adapted ones."""
         model.requires_grad_(False)
         self.layers: dict[str, LoraLinear] = {}
         for number, block in enumerate(model.blocks):
@@ -193,25 +196,25 @@ class Lora:
             self._widths["lora_M"] = outputs
 
     def start(self, r: int, generator: torch.Generator) -> Tensors:
-        """The adapters of a new run: A uniform in +-1/sqrt(in), as `nn.Linear` starts its weight; B zero.
+        """The initial adapters of a run: A uniform in +-1/sqrt(in), like `nn.Linear`; B zero.
 
-        DoRA's `lora_M` [all out] begins as the lengths of the base's rows.
+        DoRA's `lora_M` [all out] starts as the lengths of the base's rows.
         """
         drawn = [
             torch.empty(r, width).uniform_(-(width**-0.5), width**-0.5, generator=generator)
             for width in self._widths["lora_A"]
         ]
-        found = {"lora_A": torch.cat(drawn, 1), "lora_B": torch.zeros(r, sum(self._widths["lora_B"]))}
+        adapters = {"lora_A": torch.cat(drawn, 1), "lora_B": torch.zeros(r, sum(self._widths["lora_B"]))}
         if "lora_M" in self._widths:
             rows = [layer.weight.square().sum(1).sqrt().cpu() for layer in self.layers.values()]
-            found["lora_M"] = torch.cat(rows)
-        return found
+            adapters["lora_M"] = torch.cat(rows)
+        return adapters
 
     def place(self, stacks: Sequence[Mapping[str, Tensor]], scale: Tensor, mask: Mask | None = None) -> None:
-        """Let the model compute with the adapters of K runs; `scale` [K].
+        """Make the model use the adapters of K runs; `scale` [K].
 
-        A stack is `lora_A` [k, r, all in], `lora_B` [k, r, all out] and for DoRA `lora_M` [k, 1, all out].
-        Each is split for all layers at once: the gradient of that is one concatenation.
+        A stack has `lora_A` [k, r, all in], `lora_B` [k, r, all out] and for DoRA `lora_M` [k, 1, all out].
+        Each is split for all layers at once, so that its gradient is a single concatenation.
         """
         split = [
             {name: torch.split(stack[name], widths, -1) for name, widths in self._widths.items()}
@@ -225,31 +228,31 @@ class Lora:
             layer.placed = Placed(matrices, lengths, scale, mask)
 
     def named(self, adapters: Mapping[str, Tensor]) -> Tensors:
-        """One run's by layer: `blocks.0.qkv.lora_A` [r, in], `blocks.0.qkv.lora_B` [r, out], ..."""
+        """A run's adapters by layer: `blocks.0.qkv.lora_A` [r, in], `blocks.0.qkv.lora_B` [r, out], ..."""
         parts = {name: torch.split(adapters[name], widths, -1) for name, widths in self._widths.items()}
         return {f"{layer}.{name}": parts[name][i] for i, layer in enumerate(self.layers) for name in parts}
 
     def gathered(self, named: Mapping[str, Tensor]) -> Tensors:
-        """The inverse of `named`. Raises `KeyError` where one is missing."""
+        """The inverse of `named`. Raises `KeyError` if one is missing."""
         return {
             name: torch.cat([named[f"{layer}.{name}"] for layer in self.layers], -1) for name in self._widths
         }
 
     def hold(self, adapters: Mapping[str, Tensor], scale: float) -> None:
-        """Let the model compute with one run's adapters, merged: a tenth faster, where nothing trains."""
+        """Make the model use one run's adapters, merged into the weights: a tenth faster in evaluation."""
         for name, weight in self.merged(adapters, scale).items():
             self.layers[name].placed = Placed(merged=weight)
 
     def merged(self, adapters: Mapping[str, Tensor], scale: float) -> Tensors:
-        """By layer, the weight of a plain linear that computes what one run's does, up to rounding.
+        """By layer, the weight of a plain linear that computes the same as the adapted one, up to rounding.
 
-        That is W + scale * B' A, for DoRA with its rows brought to the lengths that were trained.
+        That is W + scale * B' A, for DoRA with rows scaled to the trained lengths.
         """
-        named, found = self.named(adapters), {}
+        named, weights = self.named(adapters), {}
         for name, layer in self.layers.items():
             A, B = named[f"{name}.lora_A"], named[f"{name}.lora_B"]
             weight = torch.addmm(layer.weight, B.T, A, alpha=scale)
             if "lora_M" in adapters:
                 weight *= (named[f"{name}.lora_M"] / weight.square().sum(1).sqrt())[:, None]
-            found[name] = weight
-        return found
+            weights[name] = weight
+        return weights

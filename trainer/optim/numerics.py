@@ -1,15 +1,15 @@
-"""What a pack computes with: its precision, and whether only by deterministic algorithms.
+"""The numerics of a pack: its precision, and whether it uses deterministic algorithms only.
 
-| `precision` | what is computed in it |
+| `precision` | what it applies to |
 |---|---|
 | `fp32` | everything |
-| `bf16`, `fp16` | matrix products and attention, as torch's autocast chooses; the rest in fp32 |
-| `tf32` | matrix products: fp32 whose factors lose 13 bits on the way into CUDA's tensor cores |
-| `auto` | `bf16` on CUDA where the device has it, else `fp32` |
+| `bf16`, `fp16` | matrix products and attention, as torch's autocast chooses; the rest is in fp32 |
+| `tf32` | matrix products: CUDA's tensor cores drop 13 bits of their fp32 factors |
+| `auto` | `bf16` on CUDA if the device has it, else `fp32` |
 
-A CPU without instructions for `bf16` or `fp16` computes in them too, slower than in `fp32`; that is said.
-In all of them, what is trained, its gradients, the optimizer's state and the loss are kept in fp32.
-Validation computes in what training does.
+A CPU without instructions for `bf16` or `fp16` imitates them, slower than `fp32`, and a notice says so. In
+all precisions, trained tensors, gradients, the optimizer's state and the loss are kept in fp32. Validation
+uses the precision of training.
 """
 
 from __future__ import annotations
@@ -28,17 +28,20 @@ from ..notices import say
 from .optimizers import Norm, Tensors
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"  # cuBLAS reads it when it first computes; torch names these two
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"  # cuBLAS reads it at first use; torch documents these two values
 _CUBLAS_DETERMINISTIC = (":4096:8", ":16:8")
 
 
 def precisions(device: torch.device) -> tuple[str, ...]:
-    """What a device can compute in, besides `auto`."""
+    """The precisions of a device, without `auto`."""
     if device.type == "cpu":
         return "fp32", "bf16", "fp16"
     if device.type == "mps":
         return ("fp32", "bf16", "fp16") if torch.backends.mps.is_macos_or_newer(14, 0) else ("fp32", "fp16")
-    newer = torch.cuda.get_device_capability(device) >= (8, 0)  # Ampere; older ones only imitate the two
+    newer = torch.cuda.get_device_capability(device) >= (
+        8,
+        0,
+    )  # Ampere; older GPUs only imitate tf32 and bf16
     return ("fp32", "tf32", "bf16", "fp16") if newer else ("fp32", "fp16")
 
 
@@ -52,22 +55,22 @@ class Numerics:
 
     @classmethod
     def of(cls, config: TrainingConfig, device: torch.device) -> Numerics:
-        """Raises `ConfigError` where the device has not what the configuration asks for."""
-        precision, able = config.precision, precisions(device)
+        """The numerics of a configuration. Raises `ConfigError` if the device does not support them."""
+        precision, available = config.precision, precisions(device)
         if precision == "auto":
-            precision = "bf16" if device.type == "cuda" and "bf16" in able else "fp32"
+            precision = "bf16" if device.type == "cuda" and "bf16" in available else "fp32"
         problems = []
-        if precision not in able:
+        if precision not in available:
             problems.append(
-                f"precision: found {precision!r}, but this device ({device.type}) has {', '.join(able)}"
+                f"precision: found {precision!r}, but this device ({device.type}) has {', '.join(available)}"
             )
         if config.deterministic and device.type == "cuda":
-            found = os.environ.get(_CUBLAS)
-            if found not in _CUBLAS_DETERMINISTIC:
-                told = "nothing" if found is None else repr(found)
+            setting = os.environ.get(_CUBLAS)
+            if setting not in _CUBLAS_DETERMINISTIC:
+                state = "not set" if setting is None else repr(setting)
                 problems.append(
-                    f"deterministic: found {told} in the environment's {_CUBLAS}, but cuBLAS needs it to be "
-                    f"{' or '.join(_CUBLAS_DETERMINISTIC)} from the start"
+                    f"deterministic: the environment variable {_CUBLAS} is {state}; set it to "
+                    f"{' or '.join(_CUBLAS_DETERMINISTIC)} before the start"
                 )
         if problems:
             raise ConfigError(problems)
@@ -77,7 +80,7 @@ class Numerics:
 
     @contextmanager
     def settings(self) -> Iterator[None]:
-        """Around all that a pack computes, forward and backward: torch's own switches, put back after it."""
+        """Set torch's global switches around a pack's forward and backward passes, and restore them."""
         matmul = torch.backends.cuda.matmul
         precision_before, deterministic_before = matmul.fp32_precision, _deterministic()
         try:
@@ -93,24 +96,23 @@ class Numerics:
                 torch.use_deterministic_algorithms(deterministic_before[0], warn_only=deterministic_before[1])
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Around a forward pass."""
+        """The context of a forward pass."""
         if dtype := HALVES.get(self.precision):
             return torch.autocast(self.device.type, dtype)
         return nullcontext()
 
     def new_loss_scale(self) -> LossScale | None:
-        """For a run, where it needs one."""
+        """The loss scale of a run, if it needs one."""
         return LossScale() if self.precision == "fp16" else None
 
 
 @cache
 def _say_if_imitated(precision: str) -> None:
-    """Say on stderr, once, where a CPU has no such instructions."""
+    """Say on stderr, once, that the CPU has no such instructions."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return  # this torch does not know
+        return  # without mkldnn, torch cannot tell
     if not getattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported")():
-        told = f"precision: this CPU has no {precision}, so torch imitates it: fp32 trains many times as fast"
-        say(told)
+        say(f"precision: this CPU has no {precision}, so torch imitates it; fp32 trains many times as fast")
 
 
 def _deterministic() -> tuple[bool, bool]:
@@ -119,10 +121,10 @@ def _deterministic() -> tuple[bool, bool]:
 
 
 class LossScale:
-    """What one run's loss is multiplied by, so that its gradients do not vanish in fp16.
+    """The factor of a run's loss that keeps its gradients from vanishing in fp16.
 
-    Micikevicius et al. 2018, section 3.2, with the numbers of torch's `GradScaler`: halved whenever a
-    gradient is infinite or no number, and doubled after so many steps without.
+    Micikevicius et al. 2018, section 3.2, with the numbers of torch's `GradScaler`: it is halved whenever a
+    gradient is not finite, and doubled after `PATIENCE` steps without.
     """
 
     START = 65536.0
@@ -134,7 +136,7 @@ class LossScale:
 
     @torch.no_grad()
     def unscale(self, gradients: Tensors, norm_of: Norm = torch.nn.utils.get_total_norm) -> bool:
-        """Divide the gradients of a step by the scale, in place; False where the step is to be skipped.
+        """Divide the gradients of a step by the scale, in place; False if the step must be skipped.
 
         Waits for the device.
         """
@@ -148,7 +150,7 @@ class LossScale:
         return True
 
     def state(self) -> dict[str, float]:
-        """For a checkpoint's JSON."""
+        """The state for the JSON of a checkpoint."""
         return {"value": self.value, "good_steps": self.good_steps}
 
     def restore(self, state: dict[str, float]) -> None:

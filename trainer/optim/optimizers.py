@@ -1,6 +1,6 @@
-"""Optimizers by name, each over the tensors that one run trains: matrices decay, gains do not.
+"""Optimizers by name, each for the trained tensors of one run. Matrices decay, gains do not.
 
-| `optimizer` | what it is | whose options |
+| `optimizer` | what it is | its options |
 |---|---|---|
 | `adamw` | Loshchilov and Hutter 2019, algorithm 2 | `adam_beta1`, `adam_beta2`, `adam_epsilon` |
 | `sgd` | stochastic gradient descent, with momentum | `momentum`, `nesterov` |
@@ -8,21 +8,21 @@
 | `adafactor` | Shazeer and Stern 2018: Adam with a row and a column of mean squares | |
 | `muon` | Jordan et al. 2024: a step is the nearest orthogonal matrix | `momentum`, and those of `adamw` |
 
-Muon is for hidden matrices: embeddings, the head and gains go by AdamW beside it.
+Muon is for hidden matrices; embeddings, the head and gains are stepped by AdamW.
 
-Weight decay is decoupled in all (of `sgd` too), so that it means the same where optimizers are compared.
+Weight decay is decoupled in all (also in `sgd`), so that it means the same when optimizers are compared.
 
-What looks at a matrix as a whole takes each layer's by itself, not those that a LoRA run keeps side by side:
-Adafactor for its rows, columns and size, Muon for its directions. Each half of an adapter is such a matrix.
+Adafactor and Muon look at a matrix as a whole, so they get the matrices of each layer, not the concatenated
+ones that a LoRA run keeps. Each half of an adapter is such a matrix.
 
-Adafactor's learning rate is relative: a step is as large as the rate times the matrix's root mean square (at
-least 0.001), so good ones are larger: for adapters a hundred times those of AdamW, and more.
+Adafactor's learning rate is relative: the size of a step is the rate times the matrix's root mean square (at
+least 0.001). So good rates are larger than those of AdamW: for adapters a hundred times or more.
 
-Muon's steps are made as large as AdamW's usually are (Liu et al. 2025, "Muon is scalable for LLM training",
-equation 4): one rate does for both of its kinds, and the matrix may be written in rows or in columns.
+Muon's steps are scaled to the usual size of AdamW's (Liu et al. 2025, "Muon is scalable for LLM training",
+equation 4), so that one rate suits both of its kinds, and a matrix and its transpose are treated alike.
 
-The classes of `torch.optim` compute the same bits, but load torch's compiler on the way: 1.4 seconds of each
-worker's start. Their functions do not.
+The classes of `torch.optim` compute the same bits, but they load torch's compiler, which adds 1.4 seconds to
+the start of each worker. Their functions do not.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from ..config.training import TrainingConfig
 
 Tensors = dict[str, Tensor]
 Norm = Callable[[Iterable[Tensor]], Tensor]  # of all gradients together: a scalar
-ByLayer = Callable[[Tensors], Tensors]  # views of a run's tensors, one for each layer's; names of parameters
+ByLayer = Callable[[Tensors], Tensors]  # splits a run's tensors into views for each layer, by parameter name
 
 
 def groups_of(config: TrainingConfig, trained: Mapping[str, Tensor]) -> list[tuple[float, float, list[str]]]:
-    """The tensors that step alike: weight decay, what the learning rate is multiplied with, their names."""
+    """Groups of tensors that step alike: weight decay, factor of the learning rate, names."""
     alike: dict[tuple[float, float], list[str]] = {}
     for name, tensor in trained.items():
         decay = config.weight_decay if tensor.dim() >= 2 else 0.0
@@ -54,15 +54,15 @@ def groups_of(config: TrainingConfig, trained: Mapping[str, Tensor]) -> list[tup
 
 
 class Stepper(Protocol):
-    """What makes the steps of a run."""
+    """Makes the steps of a run."""
 
     @property
     def recordable(self) -> bool:
-        """Whether its learning rate may be a scalar on the device, and it waits for nothing."""
+        """Whether it never waits for the device, and its learning rate may be a scalar there."""
         ...
 
     def step(self, gradients: Tensors, learning_rate: float | Tensor) -> Tensor:
-        """Clip the gradients and step; their norm before that."""
+        """Clip the gradients and step. Returns their norm before clipping."""
         ...
 
     def tensors(self) -> Tensors:
@@ -75,10 +75,10 @@ class Stepper(Protocol):
 
 
 class Optimizer(ABC):
-    """What all have in common: clipping, and a name for each tensor of the state."""
+    """The base class: clips gradients, and names the tensors of the state."""
 
-    by_layer = False  # whether it takes each layer's tensors by themselves
-    recordable = False  # whether its learning rate may be a scalar on the device, and it waits for nothing
+    by_layer = False  # whether it needs the tensors of each layer separately
+    recordable = False  # whether it never waits for the device, and its rate may be a scalar there
 
     def __init__(
         self,
@@ -96,13 +96,13 @@ class Optimizer(ABC):
 
     @torch.no_grad()
     def step(self, gradients: Tensors, learning_rate: float | Tensor) -> Tensor:
-        """Clip the gradients, which changes them, and step.
+        """Clip the gradients in place, and step.
 
-        Returns their norm before that: a scalar on the device.
+        Returns their norm before clipping: a scalar on the device.
         """
         norm = self._norm_of(gradients.values())
         if self._config.max_grad_norm:
-            share = (self._config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)  # as `clip_grad_norm_`
+            share = (self._config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)  # like `clip_grad_norm_`
             torch._foreach_mul_(list(gradients.values()), share)
         parts = self._split(gradients)
         for decay, ratio, names in self.groups:
@@ -125,9 +125,9 @@ class Optimizer(ABC):
 
     @abstractmethod
     def update(self, names: list[str], gradients: list[Tensor], rate: Any, decay: float) -> None:
-        """Step with the tensors of these names, which have the same weight decay.
+        """Step the tensors of these names, which have the same weight decay.
 
-        `rate` is a number, and where the optimizer is `recordable` it may be a scalar on the device.
+        `rate` is a number; if the optimizer is `recordable` it may be a scalar on the device.
         """
 
     def _those(self, names: Sequence[str]) -> list[Tensor]:
@@ -138,7 +138,7 @@ class Optimizer(ABC):
 
 
 class AdamW(Optimizer):
-    """By torch's own kernel for all tensors at once."""
+    """AdamW by torch's fused kernel, for all tensors at once."""
 
     recordable = True
 
@@ -170,7 +170,7 @@ class AdamW(Optimizer):
 
 
 class Sgd(Optimizer):
-    """The mean begins at zero, which is torch's first step too."""
+    """SGD. The momentum buffer starts at zero, which gives torch's first step."""
 
     def _start(self, name: str, tensor: Tensor) -> Tensors:
         return {"momentum_buffer": torch.zeros_like(tensor)}
@@ -229,14 +229,14 @@ class Adafactor(Optimizer):
             lr=rate,
             beta2_decay=-0.8,
             weight_decay=decay,
-            eps1=None,  # type: ignore[arg-type]  # its default: that of the type
+            eps1=None,  # type: ignore[arg-type]  # the default: the epsilon of the number type
             eps2=1e-3,
             maximize=False,
         )
 
 
 class Muon(AdamW):
-    """Of the blocks' matrices, those of adapters too; by AdamW of all else."""
+    """Muon for the matrices of blocks and adapters; AdamW for everything else."""
 
     by_layer = True
     recordable = False  # `muon` reads its learning rate on the host
@@ -286,10 +286,10 @@ def new_optimizer(
     by_layer: ByLayer,
     norm_of: Norm = torch.nn.utils.get_total_norm,
 ) -> Optimizer:
-    """The optimizer of a run, by its name."""
+    """The optimizer that a run's configuration names."""
     return _KINDS[config.optimizer](config, trained, by_layer, norm_of)
 
 
 def may_be_recorded(name: str) -> bool:
-    """Whether the optimizer of that name is `recordable`."""
+    """Whether the optimizer of this name is `recordable`."""
     return _KINDS[name].recordable

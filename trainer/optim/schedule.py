@@ -1,4 +1,4 @@
-"""The learning rate and the places of the reports, as pure functions of how far a run has come."""
+"""The learning rate and the places of the reports, as pure functions of a run's progress."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ History = Sequence[tuple[int, float]]  # validations so far: optimizer steps don
 def lr_factor(config: TrainingConfig, progress: float, history: History = ()) -> float:
     """The learning rate at `progress` (0 to 1 of the run) as a share of its peak.
 
-    It rises linearly from 0 over the first part w of the run (`warmup_ratio` or `warmup_steps`) to where the
-    scheduler begins. With t from 0 to 1 over the rest, m for `min_lr_ratio` and C(x) = (1 + cos(pi x)) / 2:
+    Over the first part w of the run (`warmup_ratio` or `warmup_steps`) it rises linearly from 0 to the start
+    of the schedule. With t from 0 to 1 over the rest, m for `min_lr_ratio` and C(x) = (1 + cos(pi x)) / 2:
 
     | scheduler | share of the peak | source |
     |---|---|---|
@@ -29,13 +29,13 @@ def lr_factor(config: TrainingConfig, progress: float, history: History = ()) ->
     | one_cycle | 1 - (1 - 1/d) C(t / r), then m + (1 - m) C((t - r) / (1 - r)) | Smith and Topin 2018 |
     | reduce_on_plateau | max(m, `lr_plateau_factor`^drops) | PyTorch's ReduceLROnPlateau |
 
-    - inverse_sqrt: s is `lr_timescale`; where none is given, the warm-up's own length w / (1 - w), which is
-      equation 3: (w / progress)^(1/2). Without a warm-up it is then 0.1.
-    - warmup_stable_decay: u is 0 until the last `lr_decay_ratio`, where it goes to 1. f is `lr_decay_type`:
+    - inverse_sqrt: s is `lr_timescale`, by default the length of the warm-up, w / (1 - w), which gives
+      equation 3: (w / progress)^(1/2). Without a warm-up the default is 0.1.
+    - warmup_stable_decay: u is 0 until the last `lr_decay_ratio`, then rises to 1. f is `lr_decay_type`:
       1 - u, C(u), or 1 - u^(1/2) (Hägele et al. 2024).
-    - one_cycle: it begins at 1/d, d the `lr_start_divisor`, and rises until t = r, the `lr_rise_ratio`. The
-      paper's slopes are straight; cosines are fastai's and PyTorch's.
-    - reduce_on_plateau: the only one that goes by `history`, the validations so far.
+    - one_cycle: it starts at 1/d, d the `lr_start_divisor`, and rises until t = r, the `lr_rise_ratio`. The
+      paper's slopes are straight; fastai and PyTorch use cosines.
+    - reduce_on_plateau: the only one that depends on `history`, the validations so far.
     """
     warmup = _warmup(config)
     if progress < warmup:
@@ -75,9 +75,9 @@ def lr_factor(config: TrainingConfig, progress: float, history: History = ()) ->
 def learning_rate(config: TrainingConfig, step: int, history: History = ()) -> float:
     """The learning rate of optimizer step `step` (from 0), taken at the middle of the step.
 
-    In the middle, no step is wasted on a rate of zero, at either end, and a run of the same samples in larger
-    batches follows the same curve. Of `history`, which reduce_on_plateau goes by, only what was measured
-    before the step counts: an earlier step's rate stays what it was.
+    So no step is wasted on a rate of zero, at either end, and a run of the same samples in larger batches
+    follows the same curve. Only validations before the step count in `history`, which reduce_on_plateau uses:
+    the rate of an earlier step does not change.
     """
     return config.learning_rate * lr_factor(config, (step + 0.5) / config.total_steps, history)
 
@@ -105,9 +105,9 @@ def _timescale(config: TrainingConfig) -> float:
 
 
 def _drops(config: TrainingConfig, progress: float, history: History) -> int:
-    """How often the rate has dropped until `progress`: as ReduceLROnPlateau counts, `mode="min"`, `"abs"`.
+    """How often the rate has dropped until `progress`, like ReduceLROnPlateau with `mode="min"`, `"abs"`.
 
-    A NaN is no gain. What the warm-up's validations do not gain is not counted: the rate was still rising.
+    A NaN is not a gain. Validations without gain in the warm-up do not count: the rate was still rising.
     """
     best, without_gain, drops = math.inf, 0, 0
     for step, value in history:
@@ -126,8 +126,8 @@ def _drops(config: TrainingConfig, progress: float, history: History) -> int:
 def report_due(config: TrainingConfig, step: int) -> int | None:
     """The place of the report that is due after `step` optimizer steps, in the run's unit; or None.
 
-    Reports stand on a grid, the multiples of `eval_interval` and the end. A step that crosses several points
-    of it reports the highest, so the places rise strictly, and the last is exactly the run's length.
+    Reports are due at the multiples of `eval_interval` and at the end. A step that passes several of these
+    places reports the highest, so the places increase strictly, and the last is exactly the run's length.
     """
     reached, before = _grid_point(config, step), _grid_point(config, max(0, step - 1))
     return reached if reached > before else None

@@ -1,10 +1,10 @@
-"""What a finished run leaves to its user: an adapter, or a whole model.
+"""The files that a finished run exports: an adapter, or a whole model.
 
 | run | file | what it is |
 |---|---|---|
 | lora | `adapter.safetensors` | the matrices A and B of each adapted linear |
-| lora | `adapter_config.json` | rank, alpha, targets and the sha256 of the base they belong to |
-| lora, `merge` | `model.safetensors` | the base with the adapters added in: a plain model |
+| lora | `adapter_config.json` | rank, alpha, targets and the sha256 of their base |
+| lora, `merge` | `model.safetensors` | the base with the adapters merged: a plain model |
 | lora with `finetuning_type` full or linear, pretrain | `model.safetensors` | the model |
 
 A `model.safetensors` is a base for the next run (`LoraConfig.base`).
@@ -45,8 +45,8 @@ ADAPTER, ADAPTER_CONFIG, MODEL = "adapter.safetensors", "adapter_config.json", "
 def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]:
     """Write the weights of the run whose checkpoint is in `checkpoint` into `folder`; returns the files.
 
-    With early stopping these are the best weights, else the last. Raises `CheckpointError` where there is no
-    checkpoint, or the base of the adapters to merge is another one now.
+    With early stopping these are the best weights, else the last. Raises `CheckpointError` if there is no
+    checkpoint, or the base of the adapters has changed.
     """
     if not (checkpoint / CHECKPOINT).exists():
         raise CheckpointError(f"{checkpoint}: no checkpoint to export")
@@ -69,10 +69,10 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
 
 
 def load_model(path: Path) -> GPT:
-    """The model in a file that `export` wrote, ready to evaluate; an adapter is put on its base.
+    """Load the model in a file of `export`, ready to evaluate; an adapter is applied to its base.
 
-    Of a checkpoint the model that `export` would write. Raises `CheckpointError` where the file cannot be
-    read, or the base of an adapter is another one now.
+    For a checkpoint, it is the model that `export` would write. Raises `CheckpointError` if the file cannot
+    be read, or the base of an adapter has changed.
     """
     if is_checkpoint(path):
         parts, state = load_checkpoint(path)
@@ -84,19 +84,19 @@ def load_model(path: Path) -> GPT:
 
 
 def load_kept(folder: Path, name: str) -> GPT:
-    """The model of a run as it was at a checkpoint, by its place in the run's unit; or its `best`.
+    """The model of a run at a checkpoint, by its place in the run's unit; or its `best`.
 
-    The run may go on meanwhile. Raises `CheckpointError`, with what there is, where this is not kept.
+    The run may still be training. Raises `CheckpointError`, naming what is kept, if this checkpoint is not.
     """
-    there = kept_models(folder)
-    if name not in there:
+    kept = kept_models(folder)
+    if name not in kept:
         more = "load_best_model_at_end keeps it" if name == "best" else "save_total_limit keeps more"
         raise CheckpointError(
-            f"{folder}: found no checkpoint {name!r}, there are: {', '.join(there)} ({more})"
-            if there
+            f"{folder}: there is no checkpoint {name!r}; there are: {', '.join(kept)} ({more})"
+            if kept
             else f"{folder}: no checkpoint yet"
         )
-    path, part = there[name]
+    path, part = kept[name]
     parts, state = load_checkpoint(path)
     if part == "weights" and str(state["reported"]) != name:
         return load_kept(folder, name)  # the run has just renamed its files
@@ -104,55 +104,55 @@ def load_kept(folder: Path, name: str) -> GPT:
 
 
 def _model_of(path: Path, about: dict[str, Any], weights: Tensors, *, by_layer: bool = False) -> GPT:
-    """A run's model with some weights of it; `by_layer` with the names that adapters' files have."""
+    """A run's model with these weights; `by_layer` if they have the names of adapter files."""
     config, pack = _pack_of(path, about, weights, by_layer=by_layer)
     pack.load_for_eval(config, pack.stacked(weights) if by_layer else weights)
     return pack.model.eval()
 
 
 def _config_of(path: Path, identity: Any) -> TrainConfig:
-    """The configuration of the run that a file is of. Raises `CheckpointError` where that says of none."""
+    """The configuration of the run that wrote a file. Raises `CheckpointError` if there is none in it."""
     kinds: dict[object, type[TrainConfig]] = {kind.objective: kind for kind in (LoraConfig, PretrainConfig)}
     named = identity.get("objective") if isinstance(identity, dict) else None
     kind = kinds.get(named) if isinstance(named, str) else None
     if kind is None:
-        raise CheckpointError(f"{path}: says of no run of {' or '.join(map(str, kinds))} that it is its")
+        raise CheckpointError(f"{path}: not the file of a {' or '.join(map(str, kinds))} run")
     known = known_parameters(kind)
     try:
         return kind.from_params({name: value for name, value in identity.items() if name in known})
     except ConfigError as error:
-        told = "; ".join(error.problems)
-        raise CheckpointError(f"{path}: of a run that cannot be trained: {told:.500}") from error
+        problems = "; ".join(error.problems)
+        raise CheckpointError(f"{path}: its configuration cannot be trained: {problems:.500}") from error
 
 
 def _pack_of(
     path: Path, about: dict[str, Any], weights: Tensors, *, by_layer: bool = False
 ) -> tuple[TrainConfig, Pack]:
-    """The configuration that a file is of, and what holds its weights, which are known to be those of it.
+    """The configuration of a file, and a pack for its weights, which have been checked against it.
 
-    Nothing is made before the weights are known to be as many: a file gets no more memory than it takes.
+    The number of weights is checked first, so that a file cannot cause more memory to be used than it has.
     """
     identity: Any = about.get("identity")
     config = _config_of(path, identity)
-    # Whatever it trained in: what a run learns is fp32, and a CPU has no tf32.
+    # Trained weights are fp32 in every precision, and a CPU has no tf32.
     plain = dataclasses.replace(config, precision="fp32", device="cpu")
-    there = sum(tensor.numel() for tensor in weights.values())
+    count = sum(tensor.numel() for tensor in weights.values())
     try:
         if isinstance(config, LoraConfig):
             base_of(config)
         needed = trained_numbers(config)
-        pack = new_pack(plain) if needed == there else None
+        pack = new_pack(plain) if needed == count else None
     except CheckpointError as error:
-        raise CheckpointError(f"the base that this run was trained on: {error}") from error
+        raise CheckpointError(f"the base of this run: {error}") from error
     if pack is None:
-        raise CheckpointError(f"{path}: holds {there:,} weights, where its configuration has {needed:,}")
+        raise CheckpointError(f"{path}: holds {count:,} weights, but its configuration has {needed:,}")
     if pack.origin != identity.get("base_sha256"):
         base = identity.get("base") or "the base that ships"
         raise CheckpointError(
             f"the adapters belong to base {identity.get('base_sha256')}; {base} is {pack.origin}"
         )
-    mine = pack.init_tensors(plain)
-    check_alike(path, weights, pack.by_layer(mine) if by_layer else mine)
+    expected = pack.init_tensors(plain)
+    check_alike(path, weights, pack.by_layer(expected) if by_layer else expected)
     return config, pack
 
 

@@ -1,4 +1,4 @@
-"""Which pack a run trains in."""
+"""Makes the pack that a run trains in."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .whole_model import WholeModel
 
 
 def new_pack(config: TrainConfig, ranks: Ranks = ALONE) -> Pack:
-    """A pack for runs like this one. Raises `CheckpointError` or `ConfigError` where its base is none."""
+    """A pack for runs like this one. Raises `CheckpointError` or `ConfigError` if its base is invalid."""
     config = on_device(config)
-    # Not at the top of the module: what shares a model out takes seconds to load.
+    # The sharded packs are imported only when needed: their libraries take seconds to load.
     if isinstance(config, LoraConfig) and config.finetuning_type == "lora":
         if ranks.strategy == "fsdp":
             from .sharded import ShardedBase
@@ -37,12 +37,12 @@ def new_pack(config: TrainConfig, ranks: Ranks = ALONE) -> Pack:
 
 
 def pack_key(config: TrainConfig) -> tuple[object, ...] | None:
-    """What runs have in common that train in one pack; None for a run that trains alone."""
+    """Runs with equal keys can train in one pack; None for a run that trains alone."""
     if not isinstance(config, LoraConfig) or config.finetuning_type != "lora" or config.torch_compile:
         return None
-    dropping = config.lora_dropout > 0  # it costs a third more, for all of a pack
-    smoothing = config.label_smoothing_factor > 0  # nor does a run without it compute what those with it do
-    recorded = config.device == "cuda" and may_be_recorded(config.optimizer)  # a pack is, or is not
+    dropping = config.lora_dropout > 0  # dropout costs a third more, for all runs of a pack
+    smoothing = config.label_smoothing_factor > 0  # runs with and without it compute different things
+    recorded = config.device == "cuda" and may_be_recorded(config.optimizer)  # only a whole pack can be
     return (
         *(config.base, config.targets, config.use_dora, config.max_length, config.rows_per_pass),
         *(config.device, dropping, smoothing, recorded),

@@ -1,4 +1,4 @@
-"""Adapters of one frozen base, of runs that train together."""
+"""A pack of runs that train adapters of one frozen base."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LoraPack(Pack):
         self.model = base_model(base).to(self.device)
         self.lora = Lora(self.model, config.targets, dora=config.use_dora)
         self._stacks: list[Tensors] = []  # of runs whose padded ranks are equal, in the order of `runs`
-        self._place: list[tuple[int, int]] = []  # of each run: its stack, and where in it
+        self._place: list[tuple[int, int]] = []  # of each run: its stack, and the index in it
         self._scale = self._drop = self._keep = torch.empty(0)
 
     def init_tensors(self, config: TrainConfig) -> Tensors:
@@ -55,7 +55,7 @@ class LoraPack(Pack):
         self._set_strengths()
 
     def _set_strengths(self) -> None:
-        """How much each run's adapters count, and how much of their input is dropped."""
+        """Set the scale of each run's adapters, and their dropout."""
         configs = [_lora(run.config) for run in self.runs]
         self._scale = torch.tensor([config.scale for config in configs], device=self.device)
         dropout = torch.tensor([config.lora_dropout for config in configs], device=self.device)
@@ -68,7 +68,7 @@ class LoraPack(Pack):
 
     @torch.no_grad()
     def merged(self, config: LoraConfig, trained: Tensors) -> Tensors:
-        """The state of a plain model that computes what one run has learned."""
+        """The state of a plain model with one run's adapters merged."""
         weights = self.lora.merged(trained, config.scale)
         return self.model.state_dict() | {f"{name}.weight": weight for name, weight in weights.items()}
 
@@ -87,15 +87,16 @@ class LoraPack(Pack):
         return any(_lora(run.config).lora_dropout for run in self.runs)
 
     def _mask(self, x: Tensor) -> Tensor:
-        """What dropout multiplies x [K, tokens, in] with, each run's drawn by its own generator.
+        """The dropout mask for x [K, tokens, in]; each run's part is drawn by its own generator.
 
-        Sixteen bits a decision, four to each draw: twice as fast as `F.dropout` on a CPU.
+        It uses 16 bits for each decision, four decisions for each draw: twice as fast as `F.dropout` on a
+        CPU.
         """
         share = self._share
         size = x[0].numel() if share is None else x[0].numel() // share.rows * share.whole
         draws = torch.empty(len(self.runs), (size + 3) // 4, dtype=torch.int64, device=x.device)
         for row, run in zip(draws, self.runs, strict=True):
-            row.random_(-(2**63), None, generator=run.generator)  # all 64 bits: `random_()` keeps the sign 0
+            row.random_(-(2**63), None, generator=run.generator)  # all 64 bits; `random_()` draws only 63
         drawn = draws.view(torch.int16)[:, :size]
         if share is not None:
             drawn = share.of(drawn.view(share.whole, -1))
@@ -127,5 +128,5 @@ def _lora(config: TrainConfig) -> LoraConfig:
 
 
 def padded(tensor: Tensor, rank: int) -> Tensor:
-    """A stack [1, rank, width] of one; [1, 1, width] of what has no rank."""
+    """A stack of one tensor, padded to the rank: [1, rank, width]; [1, 1, width] if it has no rank."""
     return F.pad(tensor, (0, 0, 0, rank - len(tensor)))[None] if tensor.dim() == 2 else tensor[None, None]

@@ -1,17 +1,17 @@
-"""Runs that train together: one forward and one backward pass for all of them. A single run is a pack of one.
+"""Runs that train together, with one forward and one backward pass for all. A single run is a pack of one.
 
-The unit of work is a *tick*: `rows_per_pass` sequences of every run. A run whose step takes several of them
-steps its optimizer every so many ticks, so runs of different batch sizes go together.
+The unit of work is a *tick*: `rows_per_pass` sequences of every run. A run whose step takes several passes
+steps its optimizer after as many ticks, so runs of different batch sizes can share a pack.
 
 | promise | kept by |
 |---|---|
-| a run computes the same in whatever pack | its batches, dropout and passes are its configuration's alone |
-| runs come and go between any two ticks | a run owns its state; a pack holds copies for its computing |
-| a loss that is no number stays in its run | no operation mixes the rows of two runs, or their losses |
+| a run computes the same in any pack | its batches, dropout and passes depend on its configuration alone |
+| runs join and leave between any two ticks | a run owns its state; a pack holds copies to compute with |
+| a NaN loss stays in its run | no operation mixes the rows or losses of two runs |
 
-What runs of a pack have in common is their `pack_key`. Only adapters of a frozen base have one: whole models
-share no weights, so there is nothing to compute together. Nor have runs that are compiled: what the compiler
-writes for one number of runs may round another way than what it writes for the next.
+The runs of a pack have the same `pack_key`. Only runs that train adapters of a frozen base have one: whole
+models share no weights, so there is nothing to compute together. Compiled runs have none either: code
+compiled for another number of runs may round differently.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .recordings import MOST, Recordings
 
 
 class SomeFailedError(Exception):
-    """Some runs of a pack could not take in what a tick computed; the others have, and go on."""
+    """Some runs of a pack failed in a tick; the others have completed it and can continue."""
 
     def __init__(self, errors: Mapping[RunInPack, Exception]) -> None:
         super().__init__(*errors.values())
@@ -45,25 +45,27 @@ class SomeFailedError(Exception):
 
 
 class Pack:
-    """What packs of all kinds do. Its runs are changed by `set`."""
+    """The base class of all packs. `set_runs` changes the runs."""
 
     model: GPT
     origin: str | None = None  # the sha256 of the base
-    recording = True  # whether ticks may be recorded, where the device can
+    recording = True  # whether ticks may be recorded, if the device can
 
     def __init__(self, config: TrainConfig, ranks: Ranks = ALONE) -> None:
         self.ranks = ranks
         self.device = torch.device(config.device)
         self.numerics = Numerics.of(config, self.device)
         self.runs: list[RunInPack] = []
-        self._share: Share | None = None  # of the pass at hand, where other processes have its other rows
+        self._share: Share | None = (
+            None  # the rows of the current pass, if other processes compute the others
+        )
 
     def init_tensors(self, config: TrainConfig) -> Tensors:
-        """The tensors that a run trains, as they are at its beginning."""
+        """The initial values of the tensors that a run trains."""
         raise NotImplementedError
 
     def set_runs(self, runs: Sequence[RunInPack]) -> None:
-        """Train these from now on."""
+        """Train these runs from now on."""
         self.runs = list(runs)
         self._recordings: Recordings | None = None
         if not runs:
@@ -72,29 +74,31 @@ class Pack:
         smoothing = [run.config.label_smoothing_factor for run in self.runs]
         self._smoothing = torch.tensor(smoothing, device=on) if any(smoothing) else None
         if on.type == "cuda":
-            # What a tick computes from: whoever records one knows where they are, not what they hold.
-            rows = runs[0].config.rows_per_pass  # or fewer, where other processes have the others
+            # The inputs of a tick. A recording refers to their addresses, so they are allocated only once.
+            rows = runs[0].config.rows_per_pass  # or fewer, if other processes compute the others
             self._places = torch.empty(len(runs), rows, dtype=torch.int64, device=on)
             self._counts = torch.empty(len(runs), rows, device=on)
             self._rates = torch.empty(len(runs), device=on)
-            self.recording &= runs[0].ranks.count == 1  # who waits for others in the middle is not recorded
+            self.recording &= (
+                runs[0].ranks.count == 1
+            )  # a tick that waits for other processes is not recorded
             if self.recording and all(recordable(run) for run in runs):
                 self._recordings = Recordings(on, [run.generator for run in self.runs])
 
     def stepper(self, config: TrainConfig, trained: Tensors) -> Stepper:
-        """What makes the steps of a run."""
+        """The optimizer of a run."""
         return new_optimizer(config, trained, self.by_layer, self.norm)
 
     def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
-        """Let the model compute what one run has learned, until the next tick."""
+        """Load one run's trained tensors into the model, until the next tick."""
         raise NotImplementedError
 
     def gather(self, tensors: Tensors) -> Tensors:
-        """What a run keeps, as it is in one process."""
+        """The whole tensors of which this process holds parts."""
         return tensors
 
     def shard(self, tensors: Tensors) -> Tensors:
-        """The inverse of `gather`: what this process keeps of it."""
+        """The inverse of `gather`: the parts that this process holds."""
         return tensors
 
     def add_up(self, ranks: Ranks, gradient: Tensors) -> None:
@@ -106,25 +110,25 @@ class Pack:
         return torch.nn.utils.get_total_norm(gradients)
 
     def by_layer(self, trained: Tensors) -> Tensors:
-        """What a run trains, by the names that files give it."""
+        """The trained tensors of a run by the names that they have in files."""
         return trained
 
     def stacked(self, named: Tensors) -> Tensors:
-        """The inverse of `by_layer`. Raises `KeyError` where one is missing."""
+        """The inverse of `by_layer`. Raises `KeyError` if one is missing."""
         return named
 
     @property
     def slow_ticks(self) -> int:
-        """The first ticks after a change of the runs that take longer than later ones will."""
+        """How many ticks after a change of the runs are slower than later ones."""
         if self._recordings is None:
             return 1
         kinds = math.lcm(*(run.config.passes_per_step for run in self.runs))
-        return 2 * min(kinds, MOST)  # of each kind one as it is, and one recorded
+        return 2 * min(kinds, MOST)  # for each kind one without a recording, and one that is recorded
 
     def tick(self) -> None:
-        """One pass of every run, and an optimizer step of those whose batch is complete.
+        """Compute one pass of every run, and an optimizer step of those whose batch is complete.
 
-        Raises `SomeFailedError` where that went wrong for some of several runs.
+        Raises `SomeFailedError` if that failed for some of several runs.
         """
         compiling = self.runs[0].config.torch_compile
         self.model.train_block = compiled_block if compiling else Block.__call__
@@ -136,13 +140,13 @@ class Pack:
         places = torch.stack([each.places for each in passes])
         counts = torch.stack([each.counts for each in passes])
         rates: Tensor | None = None
-        if self.device.type == "cuda":  # where they are before they are used, and the host does not wait
+        if self.device.type == "cuda":  # copied in stream order, so the host need not wait
             rows = places.shape[1]
             places = self._places[:, :rows].copy_(places, non_blocking=True)
             counts = self._counts[:, :rows].copy_(counts, non_blocking=True)
             rates = self._rates.copy_(torch.tensor([each.rate for each in passes]), non_blocking=True)
         failed: dict[RunInPack, Exception] = {}
-        self._share = passes[0].share  # runs that share a pack share no pass with other processes
+        self._share = passes[0].share  # only a run alone in its pack shares a pass with other processes
 
         def compute() -> None:
             self._compute(passes, places, counts, rates, failed)
@@ -165,14 +169,14 @@ class Pack:
         rates: Tensor | None,
         failed: dict[RunInPack, Exception],
     ) -> None:
-        """All that a tick asks the device for; of several runs, those that failed to learn are put down."""
+        """The work of a tick on the device. If some of several runs fail, they are entered in `failed`."""
         windows = [run.windows(mine) for run, mine in zip(self.runs, places, strict=True)]
         inputs, targets = inputs_and_targets(torch.cat(windows))
         recomputing = self.runs[0].config.gradient_checkpointing
         self.model.drawing = [run.generator for run in self.runs] if recomputing else None
         each = token_losses(self._forward(inputs), targets.flatten(), len(self.runs), self._smoothing)
         losses = (each.view(len(self.runs), -1, inputs.shape[1]).sum(2) * counts).sum(1)
-        scales = [run.loss_scale.value for run in self.runs if run.loss_scale]  # of all or none
+        scales = [run.loss_scale.value for run in self.runs if run.loss_scale]  # all runs have one, or none
         scaled = losses * torch.tensor(scales, device=self.device) if scales else losses
         gradients = self._gradients(scaled.sum())
         for number, (run, loss) in enumerate(zip(self.runs, losses.detach(), strict=True)):
@@ -185,21 +189,21 @@ class Pack:
                     self._changed(number)
             except Exception as error:
                 recording = self._recordings is not None and self._recordings.recording
-                if recording or len(self.runs) == 1:  # nothing is learned yet, so all may be tried again
+                if recording or len(self.runs) == 1:  # no run has changed yet, so all can try again
                     raise
                 failed[run] = error
 
     def close(self) -> None:
-        """Give back what only training needed."""
+        """Free what only training needs."""
 
     def wait(self) -> None:
-        """Until the device has done what was asked of it."""
+        """Wait until the device has finished."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     @torch.inference_mode()
     def evaluate(self, run: RunInPack) -> float:
-        """The loss in nats a token over the windows that the run is validated on, without dropout."""
+        """The validation loss of a run in nats per token, without dropout."""
         parts = torch.split(run.held, run.config.rows_per_look)
 
         def compute() -> None:
@@ -223,15 +227,15 @@ class Pack:
 
     def _logits(self, inputs: Tensor) -> Tensor:
         with self.numerics.autocast():
-            found: Tensor = self.model(inputs)
-        return found.float()
+            logits: Tensor = self.model(inputs)
+        return logits.float()
 
     def _gradients(self, loss: Tensor) -> Sequence[Tensor]:
-        """The gradients of what is trained."""
+        """The gradients of the trained tensors."""
         return torch.autograd.grad(loss, self._leaves())
 
     def _leaves(self) -> list[Tensor]:
-        """What the gradients are of."""
+        """The tensors to differentiate by."""
         raise NotImplementedError
 
     def _part(self, gradients: Sequence[Tensor], number: int) -> Tensors:
@@ -239,13 +243,13 @@ class Pack:
         raise NotImplementedError
 
     def _changed(self, number: int) -> None:
-        """A run has stepped."""
+        """Called when a run has stepped, to update its copies."""
 
 
 def token_losses(logits: Tensor, targets: Tensor, runs: int, smoothing: Tensor | None = None) -> Tensor:
-    """The loss in nats of each token of K runs [K, tokens], where they smooth their targets so much, [K].
+    """The loss in nats of each token of K runs, [K, tokens]; `smoothing` [K] is their label smoothing.
 
-    Szegedy et al. 2016, section 7: a share of a target goes to all bytes alike.
+    Szegedy et al. 2016, section 7: a share of a target is spread equally over all bytes.
     """
     each = F.cross_entropy(logits, targets, reduction="none").view(runs, -1)
     if smoothing is None:
@@ -255,10 +259,10 @@ def token_losses(logits: Tensor, targets: Tensor, runs: int, smoothing: Tensor |
 
 
 def recordable(run: RunInPack) -> bool:
-    """Whether what a tick asks the device for is the same each time, and waits for nothing.
+    """Whether a tick does the same work on the device each time, without waiting for it.
 
-    In fp16 it waits for the norm of the gradients; torch's compiler and blocks that are computed twice do
-    what no recording may.
+    In fp16 it waits for the norm of the gradients. Torch's compiler and activation checkpointing do what a
+    recording may not.
     """
     config = run.config
     return run.optimizer.recordable and not (

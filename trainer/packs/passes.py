@@ -1,4 +1,4 @@
-"""What a pack sees of a run: its next pass, and where the gradients of it go."""
+"""The interface between a pack and its runs: a run gives its next pass, and receives the gradients."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .recordings import Recordings
 
 @dataclass(frozen=True)
 class Pass:
-    """A part of a step: on the host, what its rows are.
+    """A part of a step: its rows, on the host.
 
-    `places` int64 [rows] are those of its windows in the text, `counts` [rows] what the loss of each counts:
-    a row that only fills the last pass up counts nothing. `rate` is the learning rate of the step.
+    `places` int64 [rows] are the starts of its windows in the text, `counts` [rows] the weights of their
+    losses: 0 for a row that only pads the last pass. `rate` is the learning rate of the step.
     """
 
     places: Tensor
     counts: Tensor
     rate: float
-    number: int  # counted from the beginning of the run
+    number: int  # counted from the start of the run
     first: bool  # of its step
     last: bool
-    share: Share | None  # which rows of the pass these are, where other processes have the others
+    share: Share | None  # which rows of the pass these are, if other processes compute the others
 
 
 class RunInPack(Protocol):
-    """A run as the pack that it trains in sees it: it gives the next pass, and takes in what came of it."""
+    """A run as its pack sees it: it gives the next pass, and receives the loss and gradients."""
 
     config: TrainConfig
     ranks: Ranks
@@ -42,22 +42,22 @@ class RunInPack(Protocol):
     optimizer: Stepper
     loss_scale: LossScale | None
     trained: Tensors
-    held: Tensor  # uint8 [windows, length + 1]: what it is validated on
+    held: Tensor  # uint8 [windows, length + 1]: the validation windows
     losses: Tensor  # of the parts of its validation
     looks: Recordings  # of its validation, on a GPU
 
     def next_pass(self) -> Pass:
-        """What the next pass computes from; the same again until it has `passed`."""
+        """The inputs of the next pass; the same again until `passed` is called."""
         ...
 
     def windows(self, places: Tensor, /) -> Tensor:
-        """uint8 [len(places), length + 1]: the run's text there."""
+        """uint8 [len(places), length + 1]: the windows of the run's text."""
         ...
 
     def learn(self, done: Pass, loss: Tensor, gradient: Tensors, rate: float | Tensor, /) -> None:
-        """Take in the loss and gradients of a pass, and with the last of a step make it, at that rate."""
+        """Add the loss and gradients of a pass; after the last pass of a step, step at this rate."""
         ...
 
     def passed(self) -> None:
-        """Go on to the next pass: this one is learned."""
+        """Advance to the next pass."""
         ...

@@ -1,16 +1,16 @@
-"""What is computed again and again, recorded on CUDA and played: hundreds of kernels by one call.
+"""CUDA graphs of repeated work: one call replays hundreds of kernels.
 
-A GPU has done the kernels of a small model sooner than Python has asked for them, so a tick of a pack takes
-as long as the asking does. A recording (a CUDA graph) asks for all at once, and computes the same bits.
+A GPU runs the kernels of a small model faster than Python launches them, so a tick of a pack takes as long as
+the launches do. A recording (a CUDA graph) launches them all at once, and computes the same bits.
 
-| rule | why |
+| rule | reason |
 |---|---|
-| a recording for each kind of tick | what is computed depends on which runs begin or complete a step |
-| the first of a kind is computed as it is | libraries set themselves up in it, and buffers are made |
-| what differs from time to time is in tensors that stay | a recording knows addresses, and no values |
-| made anew when the runs of a pack change | so do the addresses |
-| one stream and one pool of memory for all | only one plays at a time, and none needs what another left |
-| where memory is short, what is computed is not recorded | a recording keeps what it computed in |
+| a recording for each kind of tick | the work depends on which runs begin or complete a step |
+| the first tick of a kind is not recorded | libraries initialize in it, and buffers are allocated |
+| inputs that vary are in tensors that stay | a recording knows addresses, not values |
+| new recordings when the runs of a pack change | the addresses change |
+| one stream and one memory pool for all | only one plays at a time, and none needs another's memory |
+| no recording when memory is short | a recording keeps the memory that it computes in |
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from typing import Any
 
 import torch
 
-MOST = 16  # kinds that are recorded: runs whose steps take many different numbers of passes have too many
+MOST = 16  # kinds that are recorded: runs with many different numbers of passes would have too many
 
 
 class Recordings:
-    """Of one function that asks a device for something. `generators` are those that it draws from."""
+    """The recordings of one function that works on a device. `generators` are those that it draws from."""
 
     def __init__(self, device: torch.device, generators: Sequence[torch.Generator] = ()) -> None:
         self._stream = _stream(device)
         self._generators = generators
-        self._made: dict[Hashable, torch.cuda.CUDAGraph | None] = {}  # None: of a kind that was met once
+        self._made: dict[Hashable, torch.cuda.CUDAGraph | None] = {}  # None: a kind that was computed once
         self._most = MOST
-        self.recording = False  # whether the function is called to be recorded: then nothing is computed
+        self.recording = False  # whether the function is being recorded; nothing is computed then
 
     def compute(self, kind: Hashable, function: Callable[[], None]) -> None:
-        """Call `function`, or play what it asked the device for when it was called for this kind before."""
+        """Call `function`, or replay its recording for this kind of call."""
         if kind not in self._made:
             self._as_it_is(function)
             if len(self._made) < self._most:
@@ -69,7 +69,7 @@ class Recordings:
             usual.wait_stream(self._stream)
 
     def _recorded(self, function: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """Nothing is computed meanwhile."""
+        """Record the function, without computing anything."""
         recording = torch.cuda.CUDAGraph()
         for generator in self._generators:
             recording.register_generator_state(generator)
@@ -81,23 +81,23 @@ class Recordings:
 
 @functools.cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    """Where nothing else is asked for.
+    """The stream that recordings use, and nothing else.
 
-    What is recorded may not wait for another stream, and autograd lets each leaf wait for the one that it was
-    first used on: so what is computed as it is goes there too.
+    A recording may not wait for another stream, but autograd makes each leaf wait for the stream of its first
+    use. So calls that are not recorded use this stream too.
     """
     with torch.cuda.device(device):
         return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
-_sharing: weakref.WeakSet[Recordings] = weakref.WeakSet()  # whose recordings are in the last pool
+_sharing: weakref.WeakSet[Recordings] = weakref.WeakSet()  # those with recordings in the last pool
 _pools: list[Any] = []
 
 
 def _pool() -> Any:
-    """The pool of memory that all share who have recorded, and a new one where they are all gone.
+    """The memory pool that all recordings share; a new one if no recordings are left in it.
 
-    Torch does not take a pool again whose recordings are gone, as long as a tensor is left in it.
+    Torch does not reuse a pool without recordings as long as there is a tensor in it.
     """
     if not _sharing:
         _pools[:] = [torch.cuda.graph_pool_handle()]

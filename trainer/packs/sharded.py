@@ -1,15 +1,15 @@
-"""A model of which each process keeps a part: torch's `fully_shard`, known as FSDP2 and ZeRO 3.
+"""A model sharded over processes by torch's `fully_shard`, known as FSDP2 and ZeRO 3.
 
-A block's weights are gathered before it computes and given up after it. What each process needs beside its
-part is the largest block, what is outside of blocks, and what its own rows take.
+The weights of a block are gathered before it computes and freed after it. Besides its own part, each process
+needs memory for the largest block, the weights outside of blocks, and the activations of its rows.
 
-| what trains | what is shared out | what each process has whole |
+| trained | sharded | whole in each process |
 |---|---|---|
 | all of the model | weights, gradients, the optimizer's state | nothing |
-| adapters, or a head | the frozen weights | what is trained: it is small, and as with ddp |
+| adapters, or a head | the frozen weights | what is trained: it is small, and handled as with ddp |
 
-Each matrix is cut by its rows. Optimizers that look at one number at a time need not know; those that look at
-a whole matrix cannot train all of a model so (`TrainConfig.undivided`). Zhao et al. 2023, "PyTorch FSDP".
+Each matrix is split by rows. Elementwise optimizers are not affected; those that look at a whole matrix
+cannot train all of a model this way (`TrainConfig.undivided`). Zhao et al. 2023, "PyTorch FSDP".
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .whole_model import WholeModel
 def share_out(
     model: nn.Module, blocks: Iterable[nn.Module], mesh: DeviceMesh, *, whole: Iterable[Tensor] = ()
 ) -> None:
-    """Leave each process its part of a model's weights, and all of those that stay `whole`.
+    """Shard a model's weights over the processes, except those that stay `whole`.
 
-    Block by block they are brought to the mesh's device, where they are not there yet.
+    They are moved to the mesh's device block by block, if they are not there yet.
     """
     kept = cast(set[nn.Parameter], set(whole))
     for parameter in kept:
@@ -44,17 +44,17 @@ def share_out(
     for module in (*blocks, model):
         fully_shard(module, mesh=mesh, ignored_params=kept)
         sharded = cast(FSDPModule, module)
-        sharded.set_force_sum_reduction_for_comms(True)  # a row counts what it counts in one process
+        sharded.set_force_sum_reduction_for_comms(True)  # sum, not mean: rows are weighted already
         sharded.set_gradient_divide_factor(1.0)
 
 
 def mesh_of(device: torch.device, ranks: Ranks) -> DeviceMesh:
-    """The devices that a model is shared out to: one of each process."""
+    """The devices that a model is sharded over: one for each process."""
     return init_device_mesh(device.type, (ranks.count,))
 
 
 class ShardedModel(WholeModel):
-    """A pack of one run of all weights; its tensors are this process's parts of the model's."""
+    """A pack of one run that trains all weights; its tensors are this process's parts of them."""
 
     def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)
@@ -68,11 +68,11 @@ class ShardedModel(WholeModel):
         return {name: _local(part.data) for name, part in self._parts.items()}
 
     def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
-        """The model has what is trained: the same memory."""
+        """Nothing to do: the model shares the memory of the trained tensors."""
 
     def gather(self, tensors: Tensors) -> Tensors:
-        """On the CPU of the first process; nothing in the others."""
-        found = {}
+        """The whole tensors, on the CPU of the first process; nothing in the others."""
+        whole = {}
         for name, tensor in tensors.items():
             like = self._like(name, tensor)
             if like is not None:
@@ -81,20 +81,20 @@ class ShardedModel(WholeModel):
                 )
                 tensor = part.full_tensor()
             if dist.get_rank() == 0:
-                found[name] = tensor.cpu()
-        return found
+                whole[name] = tensor.cpu()
+        return whole
 
     def shard(self, tensors: Tensors) -> Tensors:
-        found = {}
+        parts = {}
         for name, tensor in tensors.items():
             if self._like(name, tensor) is not None:
                 whole = tensor.to(self.device)
                 tensor = _local(distribute_tensor(whole, self._mesh, [Shard(0)], src_data_rank=None))
-            found[name] = tensor
-        return found
+            parts[name] = tensor
+        return parts
 
     def add_up(self, ranks: Ranks, gradient: Tensors) -> None:
-        """The backward pass has done it."""
+        """Nothing to do: the backward pass has summed them."""
 
     def norm(self, gradients: Iterable[Tensor]) -> Tensor:
         square = torch.nn.utils.get_total_norm(gradients).square()
@@ -103,23 +103,23 @@ class ShardedModel(WholeModel):
 
     def _gradients(self, loss: Tensor) -> list[Tensor]:
         loss.backward()  # type: ignore[no-untyped-call]
-        found = []
+        gradients = []
         for part in self._parts.values():
             assert part.grad is not None
-            found.append(_local(part.grad))
+            gradients.append(_local(part.grad))
             part.grad = None
-        return found
+        return gradients
 
     def _like(self, name: str, tensor: Tensor) -> Tensor | None:
-        """The model's tensor that one of a run is shared out as; None for a number that all have."""
-        found = self._parts.get(name)
-        if found is None:  # of an optimizer's state
-            found = self._parts[name.partition(".")[2]]
-        return found if tensor.dim() else None
+        """The model's tensor that this one is sharded like; None for a scalar, which all processes have."""
+        parameter = self._parts.get(name)
+        if parameter is None:  # of an optimizer's state
+            parameter = self._parts[name.partition(".")[2]]
+        return parameter if tensor.dim() else None
 
 
 class ShardedBase(LoraPack):
-    """A pack of one run of adapters."""
+    """A pack of one run that trains adapters of a sharded base."""
 
     def init_tensors(self, config: TrainConfig) -> Tensors:
         adapters = super().init_tensors(config)
@@ -128,14 +128,14 @@ class ShardedBase(LoraPack):
 
     @torch.no_grad()
     def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
-        """The adapters stay beside the base: nobody has all of what they would be merged into."""
+        """Use the adapters unmerged: no process has the whole weights to merge them into."""
         assert isinstance(config, LoraConfig)
         stack = {name: padded(tensor, config.padded_rank) for name, tensor in trained.items()}
         self.lora.place([stack], self._scale)
 
 
 class ShardedBody(WholeModel):
-    """A pack of one run of a head."""
+    """A pack of one run that trains the head of a sharded model."""
 
     def init_tensors(self, config: TrainConfig) -> Tensors:
         head = super().init_tensors(config)
@@ -145,5 +145,5 @@ class ShardedBody(WholeModel):
 
 
 def _local(tensor: Any) -> Tensor:
-    found: Tensor = tensor.to_local()
-    return found.detach()
+    part: Tensor = tensor.to_local()
+    return part.detach()

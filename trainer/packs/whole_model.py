@@ -1,4 +1,4 @@
-"""A model all of whose weights train, or its head alone: a pack of one."""
+"""A pack of one run that trains all weights of a model, or its head alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .passes import RunInPack
 
 
 class WholeModel(Pack):
-    """A pack of one run that trains a model's own weights: a new one's, or a base's, or the head of one."""
+    """A pack of one run that trains the weights of a new model or of a base, or the head of a base."""
 
     def __init__(self, config: TrainConfig, ranks: Ranks = ALONE) -> None:
         super().__init__(config, ranks)
@@ -39,7 +39,7 @@ class WholeModel(Pack):
         return weights
 
     def set_runs(self, runs: Sequence[RunInPack]) -> None:
-        assert len(runs) <= 1, "a whole model is one run's"
+        assert len(runs) <= 1, "a whole model trains a single run"
         for run in runs:
             run.generator = self.model.generator
         super().set_runs(runs)

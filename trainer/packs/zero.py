@@ -1,14 +1,14 @@
-"""DeepSpeed's ZeRO: the processes of a run share out what each of them would have whole.
+"""DeepSpeed's ZeRO: the processes of a run shard tensors that each of them would otherwise hold whole.
 
-| `zero_stage` | what each process keeps only its part of |
+| `zero_stage` | what is sharded |
 |---|---|
 | 1 | the optimizer's state |
-| 2 | and the gradients |
-| 3 | and the weights, those that are frozen too |
+| 2 | also the gradients |
+| 3 | also the weights, including frozen ones |
 
-DeepSpeed has the backward pass, the gradients and the moment of a step. Batches, dropout, precision, reports
-and checkpoints are those of one process, and so is the step itself: hpsearch's own optimizers make it of each
-part, one number at a time. Rajbhandari et al. 2020, "ZeRO".
+DeepSpeed runs the backward pass, sums the gradients and decides when to step. Batches, dropout, precision,
+reports and checkpoints are the same as with one process. So is the step itself: hpsearch's own optimizers
+make it for each part, elementwise. Rajbhandari et al. 2020, "ZeRO".
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ..ranks import BUCKET, Ranks
 
 
 class Zero:
-    """A module that several processes train; the `Stepper` of their run.
+    """A module that several processes train; also the `Stepper` of their run.
 
-    `trained` are the run's tensors in this process: whole, or at stage 3 its flat parts of them.
+    `trained` are the run's tensors in this process: whole, or at stage 3 flat parts.
     """
 
     recordable = False
@@ -45,11 +45,11 @@ class Zero:
     def __init__(
         self, config: TrainingConfig, ranks: Ranks, numerics: Numerics, module: nn.Module, trained: Tensors
     ) -> None:
-        """Share out `module`, whose parameters `trained` are; brings to the device what is not there yet."""
+        """Shard `module`, whose trained parameters are `trained`; moves it to the device if necessary."""
         deepspeed = _deepspeed(numerics.device)
         self._ranks, self._sharded = ranks, ranks.zero_stage == 3
         self._device = numerics.device
-        self._trained: dict[str, Any] = dict(trained)  # parameters, to which DeepSpeed ties what is its own
+        self._trained: dict[str, Any] = dict(trained)  # parameters, to which DeepSpeed attaches its own data
         self._groups = groups_of(config, trained)
         self._parts = _Parts(config, trained)
         self._engine, *_ = deepspeed.initialize(
@@ -63,7 +63,7 @@ class Zero:
             self._parts.begin(sharer.fp32_partitioned_groups_flat)
         else:
             self._parts.begin(part for group in self._parts.param_groups for part in group["params"])
-            sharer._lazy_init_hp_params_optimizer_state()  # it waits for a first step, but a run may resume
+            sharer._lazy_init_hp_params_optimizer_state()  # else only at the first step, but a run may resume
 
     @property
     def trained(self) -> Tensors:
@@ -73,26 +73,28 @@ class Zero:
         }
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """What the module computes."""
+        """Call the module."""
         if not torch.is_inference_mode_enabled():
             return self._engine(*args, **named)
-        with torch.inference_mode(False), torch.no_grad():  # or what is gathered could not train any more
+        with torch.inference_mode(False), torch.no_grad():  # else the gathered weights could not train again
             return self._engine(*args, **named)
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Take in the gradients of a pass; `last` of a step."""
+        """Add the gradients of a pass; `last` if it is the last pass of a step."""
         self._engine.set_gradient_accumulation_boundary(last)
-        self._engine.backward(loss * self._ranks.count, scale_wrt_gas=False)  # of which it takes the mean
+        self._engine.backward(loss * self._ranks.count, scale_wrt_gas=False)  # DeepSpeed divides by the count
 
     def step(self, gradients: Tensors, learning_rate: float | Tensor) -> Tensor:
-        """Step by what the passes have left; `gradients` are none."""
+        """Step with the gradients of the passes so far; `gradients` is empty."""
         for (_, ratio, _), group in zip(self._groups, self._parts.param_groups, strict=True):
             group["lr"] = learning_rate * ratio
         self._engine.step()
         if self._engine.was_step_applied():
             return torch.as_tensor(self._engine.get_global_grad_norm())
-        for tensor in self.trained.values():  # the gradients are no finite numbers, and left out
-            tensor.data.fill_(torch.nan)  # as they would become in one process
+        for (
+            tensor
+        ) in self.trained.values():  # the gradients are not finite, so DeepSpeed has skipped the step
+            tensor.data.fill_(torch.nan)  # with one process, the step would have this result
         self.adopt()
         return torch.tensor(torch.nan)
 
@@ -100,13 +102,13 @@ class Zero:
         """The whole state, on the CPU of the first process; nothing in the others."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
-        found = {}
+        state = {}
         for name, parameter in self._trained.items():
             for key, held in self._parts.like.items():
                 whole = safe_get_full_optimizer_state(parameter, key) if held.dim() else held
                 if self._ranks.first:
-                    found[f"{key}.{name}"] = whole.cpu()
-        return found
+                    state[f"{key}.{name}"] = whole.cpu()
+        return state
 
     @torch.no_grad()
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
@@ -124,7 +126,7 @@ class Zero:
 
     @torch.no_grad()
     def adopt(self) -> None:
-        """Go on with what was written into `trained`, of which DeepSpeed has copies."""
+        """Update DeepSpeed's copies after a change of `trained`."""
         from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
 
         if self._sharded:
@@ -136,8 +138,8 @@ class Zero:
                 safe_set_full_fp32_param(parameter, parameter.data)
 
     def whole(self, tensors: Tensors) -> Tensors:
-        """Of `trained` or what `tensors` gave, on the CPU of the first process; nothing in the others."""
-        found = {}
+        """Gather `trained` or a result of `tensors` on the CPU of the first process, none in others."""
+        wholes = {}
         for name, tensor in tensors.items():
             parameter = self._trained.get(name)
             if self._sharded and parameter is not None:
@@ -145,30 +147,30 @@ class Zero:
                 dist.all_gather_single(gathered, tensor.contiguous())
                 tensor = gathered[: parameter.ds_numel].view(parameter.ds_shape)
             if self._ranks.first:
-                found[name] = tensor.cpu()
-        return found
+                wholes[name] = tensor.cpu()
+        return wholes
 
     def own(self, tensors: Tensors) -> Tensors:
-        """The inverse of `whole`."""
+        """The inverse of `whole`: this process's parts."""
         if not self._sharded:
             return tensors
         trained = self._trained
         return {n: self._part(t, trained[n]) if n in trained else t for n, t in tensors.items()}
 
     def close(self) -> None:
-        """Take from the module what DeepSpeed has hung into it, and let it go."""
+        """Remove DeepSpeed's hooks from the module, and free what it holds."""
         self._engine.destroy()
         _forget()
 
     def _part(self, whole: Tensor, parameter: Any) -> Tensor:
-        """This process's part of a tensor, as flat and filled up as at stage 3."""
+        """This process's part of a tensor, flat and padded as at stage 3."""
         size = parameter.ds_tensor.numel()
         filled = F.pad(whole.flatten(), (0, size * self._ranks.count - whole.numel()))
         return filled[size * self._ranks.rank :][:size].to(self._device)
 
 
 class _Parts(torch.optim.Optimizer):
-    """Steps the flat parts that DeepSpeed puts in the place of a run's tensors, as `config` says."""
+    """Steps the flat parts that DeepSpeed makes of a run's tensors, with the optimizer of `config`."""
 
     def __init__(self, config: TrainingConfig, trained: Tensors) -> None:
         self._config = config
@@ -180,7 +182,7 @@ class _Parts(torch.optim.Optimizer):
         super().__init__(groups, {"lr": 0.0})
 
     def begin(self, parts: Iterator[Tensor] | Sequence[Tensor]) -> None:
-        """Give each part the state that it has before its first step."""
+        """Initialize the state of each part."""
         for part in parts:
             self._steppers[part] = new_optimizer(self._config, {"part": part.detach()}, dict)
             held = self._steppers[part].tensors()
@@ -188,12 +190,12 @@ class _Parts(torch.optim.Optimizer):
 
     @property
     def like(self) -> Tensors:
-        """The state of one of the parts; what is no part of a tensor, but a count, is the same in all."""
-        found: Tensors = next(iter(self.state.values()))
-        return found
+        """The state of one part, as an example; scalars such as counts are the same in all parts."""
+        state: Tensors = next(iter(self.state.values()))
+        return state
 
     def count(self, key: str, value: Tensor) -> None:
-        """Set a count of all parts."""
+        """Set a scalar of the state in all parts."""
         for state in self.state.values():
             state[key].copy_(value)
 
@@ -206,7 +208,7 @@ class _Parts(torch.optim.Optimizer):
 
 
 class _Autocast(nn.Module):
-    """A module that computes in a run's precision; DeepSpeed's own ways there keep or send 16 bits."""
+    """Runs a module in a run's precision; DeepSpeed's own options would keep or send 16-bit tensors."""
 
     def __init__(self, module: nn.Module, numerics: Numerics) -> None:
         super().__init__()
@@ -219,11 +221,11 @@ class _Autocast(nn.Module):
 
 
 def _settings(config: TrainingConfig, stage: int) -> dict[str, Any]:
-    """What DeepSpeed is told, in its own words."""
+    """The configuration for DeepSpeed."""
     return {
-        "train_micro_batch_size_per_gpu": 1,  # it counts nothing by them
+        "train_micro_batch_size_per_gpu": 1,  # required, but has no effect here
         "gradient_clipping": config.max_grad_norm,
-        "zero_allow_untested_optimizer": True,  # ours
+        "zero_allow_untested_optimizer": True,  # our own optimizers
         "zero_optimization": {
             "stage": stage,
             "reduce_bucket_size": BUCKET // 4,
@@ -234,27 +236,27 @@ def _settings(config: TrainingConfig, stage: int) -> dict[str, Any]:
 
 
 def _forget() -> None:
-    """Let go of the modules of stage 3, which DeepSpeed holds for as long as the process lives.
+    """Free the modules of stage 3, which DeepSpeed would hold for as long as the process lives.
 
-    It has them on its stack of those that compute, and in the cache of a method. With each a process would
-    keep the weights and connections of another run, until it has no more of either.
+    It keeps them in its stack of running modules and in a method's cache, so a process would collect the
+    weights and connections of every run until it had no more of either.
     """
     from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
 
     FWD_MODULE_STACK.clear()
-    for held in gc.get_objects():  # the cache is in a wrapper, which has no name for it
+    for held in gc.get_objects():  # the cache wraps an anonymous function, so it has to be searched for
         if type(held) is _Cache and held.__module__.startswith("deepspeed.runtime.zero"):
             held.cache_clear()
 
 
 def _deepspeed(device: torch.device) -> Any:
-    """The library, made to compute where the run does, to compile nothing and to say only what is wrong."""
-    os.environ["DS_ACCELERATOR"] = device.type  # read when it is loaded
+    """Import DeepSpeed for the run's device, without compilation, and with its log limited to errors."""
+    os.environ["DS_ACCELERATOR"] = device.type  # read on import
     import deepspeed
     from deepspeed.accelerator import get_accelerator
 
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    # It calls what torch has given other names.
+    # It calls functions of torch by their old names.
     warnings.filterwarnings("ignore", ".*is deprecated. Please use `torch.distributed", FutureWarning)
     if (other := get_accelerator().device_name()) != device.type:
         raise ConfigError([f"device: found {device.type!r}, but this process's DeepSpeed is on {other!r}"])

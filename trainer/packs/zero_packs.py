@@ -1,4 +1,4 @@
-"""Runs of hpsearch's own model that DeepSpeed trains: what `pack` does by autograd, `zero` does here."""
+"""Packs for runs of hpsearch's own model that DeepSpeed trains: `zero` computes the gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _ZeroPack(Pack):
     """A pack of one run that DeepSpeed trains."""
 
     _zero: Zero
-    _last = False  # whether the pass at hand is that of its step
+    _last = False  # whether the current pass is the last of its step
 
     def stepper(self, config: TrainConfig, trained: Tensors) -> Stepper:
         return self._zero
@@ -31,7 +31,7 @@ class _ZeroPack(Pack):
         self._zero.adopt()
 
     def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
-        """The model has what is trained: the same memory."""
+        """Nothing to do: the model shares the memory of the trained tensors."""
 
     def gather(self, tensors: Tensors) -> Tensors:
         return self._zero.whole(tensors)
@@ -47,8 +47,8 @@ class _ZeroPack(Pack):
         super()._compute(passes, *rest)
 
     def _logits(self, inputs: Tensor) -> Tensor:
-        found: Tensor = self._zero(inputs)
-        return found.float()
+        logits: Tensor = self._zero(inputs)
+        return logits.float()
 
     def _gradients(self, loss: Tensor) -> Sequence[Tensor]:
         self._zero.backward(loss, last=self._last)
@@ -59,7 +59,7 @@ class _ZeroPack(Pack):
 
 
 class ZeroModel(_ZeroPack, WholeModel):
-    """All of a model, or its head."""
+    """Trains all of a model, or its head."""
 
     def init_tensors(self, config: TrainConfig) -> Tensors:
         trained = super().init_tensors(config)
@@ -68,7 +68,7 @@ class ZeroModel(_ZeroPack, WholeModel):
 
 
 class ZeroAdapters(_ZeroPack, LoraPack):
-    """Adapters of a base."""
+    """Trains adapters of a base."""
 
     def init_tensors(self, config: TrainConfig) -> Tensors:
         assert isinstance(config, LoraConfig)
@@ -78,7 +78,7 @@ class ZeroAdapters(_ZeroPack, LoraPack):
         return self._zero.trained
 
     def set_runs(self, runs: Sequence[Any]) -> None:
-        """Unlike other packs of adapters it has no copies of them."""
+        """Unlike other packs of adapters, make no copies of them."""
         Pack.set_runs(self, runs)
         self._set_strengths()
         self._zero.adopt()
@@ -91,11 +91,11 @@ class ZeroAdapters(_ZeroPack, LoraPack):
         self._adapted.mask = None
 
     def _changed(self, number: int) -> None:
-        """There are no copies."""
+        """Nothing to do: there are no copies."""
 
 
 class _Adapted(nn.Module):
-    """A base with one run's adapters, which are parameters here."""
+    """A base with one run's adapters, as parameters of the module."""
 
     def __init__(self, model: nn.Module, lora: Lora, config: LoraConfig, adapters: Tensors) -> None:
         super().__init__()

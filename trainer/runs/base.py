@@ -1,13 +1,13 @@
-"""The life of a run, whatever model it trains: its reports, its end, and how it goes on from a checkpoint.
+"""The life of a run, whatever model it trains: its reports, its end, and how it resumes from a checkpoint.
 
     while True:  validate, checkpoint and report if due -> stop if last -> train -> step
 
 | promise | kept by |
 |---|---|
-| stopped and resumed gives the same curve | a checkpoint at every report holds all that changes |
-| a damaged checkpoint costs time, and nothing else | the one before it is kept, to go on from |
+| a resumed run has the same curve as an uninterrupted one | every report saves all state that changes |
+| a damaged checkpoint costs only time | the one before it is kept, to resume from |
 
-The run neither knows nor asks who listens: what `on_report` raises passes through.
+A run does not know the receiver of its reports: what `on_report` raises passes through.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from ..ranks import ALONE, Ranks
 
 @dataclass(frozen=True)
 class Report:
-    """One validation: `value` is the loss in nats a token, `step` the place in the run's unit.
+    """One validation: `value` is the loss in nats per token, `step` the place in the run's unit.
 
-    `metrics`: train_loss (mean since the last report, of what is minimised: with `label_smoothing_factor` the
-    smoothed loss), overfitting_gap (value - train_loss), what the run itself measures (perplexity; accuracy),
-    learning_rate and grad_norm (of the last step), tokens_per_second (training alone, and no compiling),
-    host_memory_mb (this process's peak), on CUDA device_memory_mb (this process's peak there since it last
-    began a run: in a pack that of all its runs).
+    `metrics`: train_loss (mean since the last report of the minimized loss, with `label_smoothing_factor` the
+    smoothed one), overfitting_gap (value - train_loss), metrics of the run (perplexity, accuracy),
+    learning_rate and grad_norm (of the last step), tokens_per_second (of training only, without compiling),
+    host_memory_mb (this process's peak), on CUDA device_memory_mb (this process's peak there since its last
+    start of a run: for a pack that of all its runs).
     """
 
     step: int
@@ -54,11 +54,11 @@ class Report:
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a run came to.
+    """The result of a run.
 
     `value` is the last validation loss; with early stopping the best, whose weights are kept. `stopped` says
-    why it ended: `finished`, `early` or `diverged` (a loss that is no number, reported as it is). `seconds`
-    (training and validation, not compiling) and `reports` are those of all attempts.
+    why it ended: `finished`, `early` or `diverged` (a loss that is not finite, reported as it is). `seconds`
+    (training and validation, without compiling) and `reports` include earlier attempts.
     """
 
     value: float
@@ -77,7 +77,7 @@ def train_to_end(
     checkpoint: Path | None = None,
     resume_from: Path | None = None,
 ) -> FitResult:
-    """Train a run to its end: `drive` with its steps."""
+    """Train a run to its end: `drive` it, and make its steps."""
     steps = drive(run, on_report=on_report, checkpoint=checkpoint, resume_from=resume_from)
     with closing(run):
         while True:
@@ -96,13 +96,13 @@ def drive(
     checkpoint: Path | None = None,
     resume_from: Path | None = None,
 ) -> Generator[None, None, FitResult]:
-    """All of a run but its steps: yields whenever the run is to be trained a step further.
+    """Everything in a run except its steps: yields whenever the caller should train one step.
 
-    `on_report` is called at every point of the report grid, after the checkpoint of it is written. Where
-    `resume_from` holds a checkpoint the run goes on from there. The report of that checkpoint is made again:
-    it was saved before it was told, so a killed run may not have told it. Earlier ones are not. A damaged
-    checkpoint is removed, which is said on stderr, and the one before it used.
-    Raises `CheckpointError` before anything is trained.
+    `on_report` is called whenever a report is due, after its checkpoint is written. If `resume_from` holds a
+    checkpoint, the run resumes from it, and repeats the report of that checkpoint: a run may have been killed
+    between saving and reporting. Earlier reports are not repeated. If the checkpoint is damaged, it is
+    removed with a notice on stderr, and the one before it is used. Raises `CheckpointError` before anything
+    is trained.
     """
     if resume_from is not None and run.resume(resume_from):
         on_report(run.reports[-1])
@@ -119,11 +119,11 @@ def drive(
 
 
 class BaseRun(ABC):
-    """The state of one training that changes from step to step, and what becomes of it.
+    """The state of one training that changes from step to step.
 
-    A subclass computes: it makes the steps, and measures. It counts `loss_total` (on the device, of the steps
-    since the last report), `loss_steps` and `loss_tokens`, and keeps the gradient's norm of the last step. Of
-    several processes, each has such a run, and counts its part of `loss_total`.
+    A subclass makes the steps and evaluates. It updates `loss_total` (on the device, since the last report),
+    `loss_steps`, `loss_tokens` and the gradient norm of the last step. If several processes share a run, each
+    has such an object, and counts its part of `loss_total`.
     """
 
     config: TrainingConfig
@@ -137,7 +137,7 @@ class BaseRun(ABC):
         loss_scale: LossScale | None,
         ranks: Ranks = ALONE,
     ) -> None:
-        """`trained` are the tensors that a run changes, and a checkpoint holds; `ranks` who trains it."""
+        """`trained` are the tensors that the run changes and checkpoints; `ranks` its processes."""
         self.config = config
         self.ranks = ranks
         self.device = device
@@ -145,7 +145,7 @@ class BaseRun(ABC):
         self.optimizer = optimizer
         self.loss_scale = loss_scale
         self.step = 0  # optimizer steps done
-        self.reported = 0  # the last report, in the run's unit
+        self.reported = 0  # the place of the last report, in the run's unit
         self.reports: list[Report] = []
         self.stopped: str | None = None
         self.best = math.inf
@@ -158,41 +158,41 @@ class BaseRun(ABC):
 
     @abstractmethod
     def train(self) -> None:
-        """One optimizer step."""
+        """Make one optimizer step."""
 
     @abstractmethod
     def evaluate(self) -> tuple[float, dict[str, float]]:
-        """The validation loss, and further numbers to keep beside it."""
+        """The validation loss, and further metrics."""
 
     @property
     @abstractmethod
     def origin(self) -> dict[str, Any]:
-        """What makes this run this run beside its configuration: its text, its base."""
+        """What identifies this run besides its configuration: the hashes of its text and its base."""
 
     @property
     def next_report_step(self) -> int | None:
-        """The report that is to be made before the next step, in the run's unit."""
+        """The place of the report that is due before the next step, in the run's unit; or None."""
         due = report_due(self.config, self.step)
         return due if due is not None and due > self.reported else None
 
     def rate_of(self, step: int) -> float:
-        """The learning rate of a step, from the validations so far."""
+        """The learning rate of a step, given the validations so far."""
         history = [(self.config.steps_to(report.step), report.value) for report in self.reports]
         return learning_rate(self.config, step, history)
 
     def validate(self, number: int) -> Report:
-        """Measure, remember, and decide whether this was the last time.
+        """Evaluate, record the report, and decide whether the run ends here.
 
-        Whoever trains the run has waited for the device: what that had to do still took no validation's time.
+        The caller has waited for the device, so that pending work does not count as validation time.
         """
         began = time.perf_counter()
         self.ranks.sum([self.loss_total])
         train_loss = self.loss_total.item() / self.loss_steps
-        value, own = self.evaluate()
+        value, more_metrics = self.evaluate()
         metrics = {
             "train_loss": train_loss,
             "overfitting_gap": value - train_loss,
-            **own,
+            **more_metrics,
             "learning_rate": self.rate_of(self.step - 1),
             "grad_norm": self.grad_norm.item(),
             "tokens_per_second": self.loss_tokens / self.train_seconds,
@@ -223,12 +223,12 @@ class BaseRun(ABC):
             self.stopped = "early"
 
     def weights(self) -> files.Tensors:
-        """What is trained: the adapters of all layers, or the whole model."""
+        """The trained tensors: the adapters of all layers, or the whole model."""
         return {name: tensor.detach() for name, tensor in self.trained.items()}
 
     @torch.no_grad()
     def load_weights(self, weights: files.Tensors) -> None:
-        """Take over what `weights` gave."""
+        """Load tensors as `weights` returns them."""
         for name, tensor in self.trained.items():
             tensor.copy_(weights[name])
 
@@ -250,10 +250,10 @@ class BaseRun(ABC):
         )
 
     def save(self, folder: Path) -> None:
-        """Everything that this run needs to go on as if it had not stopped. Called right after `validate`.
+        """Save everything needed to resume as if the run had not stopped. Called right after `validate`.
 
-        The step is also the place in the data and in the schedule, and with the seed the state of every
-        generator: batches and dropout are drawn from these two alone.
+        The step is also the position in the data and in the schedule. With the seed it determines the state
+        of every generator: batches and dropout are drawn from these two alone.
         """
         held = self.weights(), self.optimizer.tensors(), self.best_weights
         weights, optimizer, best = map(self.gather, held)
@@ -262,18 +262,18 @@ class BaseRun(ABC):
             files.save_checkpoint(folder, weights, optimizer, best, self.state(), keep=keep)
 
     def gather(self, tensors: files.Tensors) -> files.Tensors:
-        """What this process holds of a run, as one process would; of use in the first of them."""
+        """The whole tensors of which this process holds parts; only the first process needs the result."""
         return tensors
 
     def shard(self, tensors: files.Tensors) -> files.Tensors:
-        """The inverse of `gather`: what this process is to hold of it."""
+        """The inverse of `gather`: the parts that this process holds."""
         return tensors
 
-    def close(self) -> None:  # noqa: B027 (most have nothing to give back)
-        """Give back what only training needed: the run trains no further."""
+    def close(self) -> None:  # noqa: B027 (most runs have nothing to free)
+        """Free what only training needs. The run cannot train after this."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint holds beside tensors."""
+        """The part of a checkpoint that is not tensors."""
         return {
             "identity": self.identity,
             "step": self.step,
@@ -287,23 +287,24 @@ class BaseRun(ABC):
         }
 
     def resume(self, folder: Path) -> bool:
-        """Go on from the checkpoint in `folder`; False where there is none.
+        """Resume from the checkpoint in `folder`; False if there is none.
 
-        Raises `CheckpointError` where it belongs to another configuration, corpus or base.
+        Raises `CheckpointError` if it belongs to another configuration, corpus or base.
         """
-        with self.ranks.after_the_first():  # which removes what is damaged
-            found = files.resume_checkpoint(folder)
-        if found is None:
+        with self.ranks.after_the_first():  # the first process removes damaged files
+            loaded = files.resume_checkpoint(folder)
+        if loaded is None:
             return False
-        parts, state = found
+        parts, state = loaded
         check_state(folder, state)
-        mine, theirs = self.identity, state["identity"]
-        if differing := [name for name in mine if theirs.get(name) != mine[name]]:
-            told = "; ".join(
-                f"{name}: {theirs.get(name)!r:.200} there, {mine[name]!r} here" for name in differing
+        mine, saved = self.identity, state["identity"]
+        if differing := [name for name in mine if saved.get(name) != mine[name]]:
+            differences = "; ".join(
+                f"{name}: {saved.get(name)!r:.200} there, {mine[name]!r} here" for name in differing
             )
             raise CheckpointError(
-                f"{folder}: holds the checkpoint of another run ({told}); clear it (hpsearch train: --force)"
+                f"{folder}: holds the checkpoint of another run ({differences}); "
+                "clear it (hpsearch train: --force)"
             )
         parts = {part: self.shard(tensors) for part, tensors in parts.items()}
         check_alike(folder, parts["weights"], self.trained)
@@ -321,7 +322,7 @@ class BaseRun(ABC):
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """What makes this run this run: its configuration but for what is `outside`, its text, its base."""
+        """What identifies this run: its configuration without `outside`, its text, its base."""
         values = dataclasses.asdict(self.config)
         listed = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         return {
@@ -331,7 +332,7 @@ class BaseRun(ABC):
         }
 
 
-_STATE: dict[str, tuple[type, ...]] = {  # what a checkpoint holds beside tensors
+_STATE: dict[str, tuple[type, ...]] = {  # the entries of `BaseRun.state` and their types
     "identity": (dict,),
     "step": (int,),
     "reported": (int,),
@@ -345,38 +346,38 @@ _STATE: dict[str, tuple[type, ...]] = {  # what a checkpoint holds beside tensor
 
 
 def check_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Raise `CheckpointError` where a checkpoint holds beside its tensors what no run does."""
+    """Raise `CheckpointError` if the state of a checkpoint is not that of a run."""
     wrong = [name for name, kinds in _STATE.items() if not isinstance(state.get(name, ...), kinds)]
     if not wrong and not (state["reports"] and all(map(_is_report, state["reports"]))):
         wrong = ["reports"]
     if wrong:
         raise CheckpointError(
-            f"{path}: no checkpoint of a run: {', '.join(wrong)} missing or of another kind"
+            f"{path}: not the checkpoint of a run: {', '.join(wrong)} missing or of the wrong type"
         )
 
 
-def _is_report(found: Any) -> bool:
+def _is_report(value: Any) -> bool:
     return (
-        isinstance(found, dict)
-        and set(found) == {"step", "value", "metrics"}
-        and isinstance(found["step"], int)
-        and isinstance(found["value"], int | float)
-        and isinstance(found["metrics"], dict)
+        isinstance(value, dict)
+        and set(value) == {"step", "value", "metrics"}
+        and isinstance(value["step"], int)
+        and isinstance(value["value"], int | float)
+        and isinstance(value["metrics"], dict)
     )
 
 
 def check_alike(path: Path, found: Mapping[str, Tensor], needed: Mapping[str, Tensor]) -> None:
-    """Raise `CheckpointError` where tensors of a file are not, by name and shape, those that are needed."""
+    """Raise `CheckpointError` unless the tensors of a file have the names and shapes that are needed."""
     for name in sorted(found.keys() | needed.keys()):
         there, here = (tensors[name].shape if name in tensors else None for tensors in (found, needed))
         if there != here:
-            told = " where ".join(
+            shapes = " where ".join(
                 f"{name:.100} is {'none' if shape is None else list(shape)}{what}"
                 for shape, what in ((there, ""), (here, " in its configuration"))
             )
-            raise CheckpointError(f"{path}: not the tensors of its configuration: {told}")
+            raise CheckpointError(f"{path}: not the tensors of its configuration: {shapes}")
 
 
 def perplexity(loss: float) -> float:
-    """Of a loss in nats; of a large one no more than a float holds."""
+    """The perplexity of a loss in nats, limited to what a float holds."""
     return math.exp(min(loss, 700.0))

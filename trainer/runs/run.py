@@ -1,10 +1,10 @@
-"""A training of hpsearch's own model, from a configuration to a validation loss; its life is in `run`.
+"""Training hpsearch's own model, from a configuration to a validation loss. `base` has the life of a run.
 
 | promise | kept by |
 |---|---|
-| the same seed, the same curve, on a CPU bit for bit | all that is random comes from (seed, step) alone |
-| validating more often changes nothing | validation draws nothing, and turns dropout off while it looks |
-| losses compare between trials | all see the same validation tokens, summed and divided by their number |
+| the same seed, the same curve, on a CPU bit for bit | all random draws depend on (seed, step) alone |
+| validating more often changes nothing | validation draws nothing, and turns dropout off |
+| losses are comparable between trials | all are means over the same validation tokens |
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def fit(
     resume_from: Path | None = None,
     ranks: Ranks = ALONE,
 ) -> FitResult:
-    """Train one run, alone: `drive` with its steps. `ranks` are the processes that do so together.
+    """Train one run, not packed with others. `ranks` are the processes that train it together.
 
     Raises `ConfigError`, `DataError` or `CheckpointError` before anything is trained.
     """
@@ -50,9 +50,9 @@ def fit(
 
 
 class GptRun(BaseRun):
-    """A training of hpsearch's own model: what its passes compute from, and how they become steps.
+    """A run of hpsearch's own model: gives its pack the passes, and turns their gradients into steps.
 
-    By itself it is a pack of one; `pack` is the one to train in with others.
+    It trains in `pack`, or without one in a pack of its own.
     """
 
     config: TrainConfig
@@ -79,18 +79,18 @@ class GptRun(BaseRun):
         self.tokens = self.corpus.train.to(self.device)
         held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
         self.held = held.to(self.device)
-        self.losses = torch.zeros(-(-len(held) // config.rows_per_look), device=self.device)  # its parts'
+        self.losses = torch.zeros(-(-len(held) // config.rows_per_look), device=self.device)
         self.generator = torch.Generator(self.device)  # draws the dropout
         if self.device.type == "cuda":
-            self.looks = Recordings(self.device)  # of its validation
+            self.looks = Recordings(self.device)  # of the validation
         reset_peak_memory(self.device)
-        self._passes: list[Pass] = []  # what is left of this step's batch
-        self._gradient: files.Tensors = {}  # of the passes of this step so far, where it has several
+        self._passes: list[Pass] = []  # the remaining passes of this step
+        self._gradient: files.Tensors = {}  # the sum over the passes of this step so far, if it has several
         if pack is None:
             self.pack.set_runs([self])
 
     def train(self) -> None:
-        """One optimizer step, alone in its pack."""
+        """Make one optimizer step, alone in its pack."""
         began, step = clock(), self.step
         while self.step == step:
             self.pack.tick()
@@ -99,7 +99,7 @@ class GptRun(BaseRun):
         self.train_seconds += clock() - began
 
     def next_pass(self) -> Pass:
-        """What the next pass computes from; the same again until it has `passed`."""
+        """The inputs of the next pass; the same again until `passed` is called."""
         if not self._passes:
             config, rows = self.config, self.config.rows_per_pass
             places = self.places(self.step)
@@ -110,29 +110,29 @@ class GptRun(BaseRun):
             rate, before = self.rate_of(self.step), self.step * (len(places) // rows)
             mine = self.ranks.passes(len(places) // rows, rows)
             for n, share in mine:
-                its, counts = (every[n * rows : (n + 1) * rows] for every in (places, count))
+                starts, counts = (every[n * rows : (n + 1) * rows] for every in (places, count))
                 if share is not None:
-                    its, counts = share.of(its), share.of(counts)
+                    starts, counts = share.of(starts), share.of(counts)
                 first, last = n == mine[0][0], n == mine[-1][0]
-                self._passes.append(Pass(its, counts, rate, before + n, first, last, share))
+                self._passes.append(Pass(starts, counts, rate, before + n, first, last, share))
         self.generator.manual_seed(seed_of("dropout", self.config.seed, self._passes[0].number))
         return self._passes[0]
 
     def places(self, step: int) -> Tensor:
-        """int64 [rows of a step]: where the windows of a step are."""
+        """int64 [rows of a step]: the starts of a step's windows."""
         config = self.config
         return train_places(self.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=step)
 
     def windows(self, places: Tensor) -> Tensor:
-        """uint8 [len(places), length + 1]: the run's text there."""
+        """uint8 [len(places), length + 1]: the windows of the run's text."""
         return windows_at(self.tokens, places, self.config.max_length)
 
     def learn(self, done: Pass, loss: Tensor, gradient: files.Tensors, rate: float | Tensor) -> None:
-        """Take in the loss and gradients of a pass, and with the last of a step make it, at that rate.
+        """Add the loss and gradients of a pass; after the last pass of a step, step at this rate.
 
-        Changes nothing but tensors, in place, and waits for nothing: the losses stay on the device until the
-        next report. But in fp16 it does, as a step whose gradients are no finite numbers is left out; it
-        counts as one.
+        Changes only tensors, in place, and does not wait for the device: losses stay there until the next
+        report. In fp16 it does wait, because a step whose gradients are not finite is skipped; it still
+        counts as a step.
         """
         self.loss_total += loss
         if done.first and not done.last and not self._gradient:
@@ -149,7 +149,7 @@ class GptRun(BaseRun):
             self.grad_norm.copy_(self.optimizer.step(gradient, rate))
 
     def passed(self) -> None:
-        """Go on to the next pass: this one is learned."""
+        """Advance to the next pass."""
         done = self._passes.pop(0)
         if done.last:
             self.step += 1
@@ -157,15 +157,15 @@ class GptRun(BaseRun):
             self.loss_tokens += self.config.rows_per_step * self.config.max_length
 
     def evaluate(self) -> tuple[float, dict[str, float]]:
-        """The loss in nats a token, and its perplexity."""
+        """The loss in nats per token, and its perplexity."""
         value = self.pack.evaluate(self)
         return value, {"perplexity": perplexity(value)}
 
     @torch.no_grad()
     def load_weights(self, weights: files.Tensors) -> None:
-        """Take over what `weights` gave."""
+        """Load tensors as `weights` returns them."""
         super().load_weights(weights)
-        self.pack.set_runs(self.pack.runs)  # whose copies are old now
+        self.pack.set_runs(self.pack.runs)  # updates the pack's copies
 
     def gather(self, tensors: files.Tensors) -> files.Tensors:
         return self.pack.gather(tensors)

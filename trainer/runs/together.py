@@ -1,12 +1,12 @@
-"""Several runs in one process, each from its start to its end, packed where they can be.
+"""Several runs in one process, each from its start to its end, packed if possible.
 
-    together = Together()
-    run = together.new_run(config)
-    together.join(run, course(run, on_report=...))
-    while together.busy:
-        for run, outcome in together.advance(): ...
+    packed = PackedRuns()
+    run = packed.new_run(config)
+    packed.join(run, drive(run, on_report=...))
+    while packed.busy:
+        for run, outcome in packed.advance(): ...
 
-Nobody waits for the slowest: a run that ends leaves, and another may join between any two ticks.
+No run waits for the slowest: a run that ends leaves, and another may join between any two ticks.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ Outcome = FitResult | BaseException
 
 
 class PackedRuns:
-    """The runs and their packs. `within` surrounds what a run does by itself, as in a report."""
+    """The runs and their packs. `within` is a context for what a run does by itself, such as a report."""
 
     def __init__(
         self, within: Callable[[GptRun], AbstractContextManager[None]] = lambda run: nullcontext()
     ) -> None:
         self._within = within
         self._courses: dict[GptRun, Course] = {}
-        # Each as long as there is a run in it: on an accelerator it has the base for itself.
+        # A pack lives only as long as it has runs: on an accelerator it holds a copy of the base.
         self._packs: WeakValueDictionary[object, Pack] = WeakValueDictionary()
         self._over: list[tuple[GptRun, Outcome]] = []
 
     @property
     def busy(self) -> bool:
-        """Whether there is a run that has not ended, or whose end `advance` has not told."""
+        """Whether a run is training, or `advance` has not yet returned its end."""
         return bool(self._courses or self._over)
 
     def new_run(self, config: TrainConfig) -> GptRun:
-        """A run that trains in a pack of those here. Raises as `GptRun` does."""
+        """A run in one of these packs, or in a new one. Raises like `GptRun`."""
         config = on_device(config)
         key = pack_key(config)
         if key is None:
@@ -59,9 +59,9 @@ class PackedRuns:
         return GptRun(config, pack)
 
     def join(self, run: GptRun, course: Course) -> None:
-        """Let a run take part, from its first report on where it is resumed.
+        """Start to train a run, after its repeated report if it is resumed.
 
-        Where there is no room for it, it ends with that, and those that are there go on without it.
+        If there is not enough memory for it, it ends with that error, and the other runs continue without it.
         """
         self._courses[run] = course
         self._follow(run)
@@ -76,20 +76,20 @@ class PackedRuns:
             run.pack.set_runs(others)
 
     def leave(self, run: GptRun) -> None:
-        """Take a run out before its end is told."""
+        """Remove a run before its end."""
         if run in self._courses:
             self._courses.pop(run).close()
         self._over = [(other, outcome) for other, outcome in self._over if other is not run]
         self._set_apart([run])
 
     def advance(self) -> list[tuple[GptRun, Outcome]]:
-        """A tick of every pack; the runs that ended with it, or with what they did by themselves."""
+        """Compute a tick of every pack. Returns the runs that have ended, with their results or errors."""
         for pack in {id(run.pack): run.pack for run in self._courses}.values():
             steps = {run: run.step for run in _runs(pack)}
             began = clock()
             failed = dict(_tick(pack))
             if any(run.next_report_step is not None for run in steps):
-                failed |= _waited_for(pack)  # what the device has still to do takes the time of all its runs
+                failed |= _wait(pack)  # pending work counts as training time of all runs in the pack
             seconds = clock() - began
             for run, error in failed.items():
                 self._courses.pop(run).close()
@@ -103,7 +103,7 @@ class PackedRuns:
         return over
 
     def _follow(self, run: GptRun) -> None:
-        """Let the run do what is due before its next step."""
+        """Do what is due before the run's next step."""
         try:
             with self._within(run):
                 next(self._courses[run])
@@ -123,11 +123,11 @@ class PackedRuns:
 
 
 def _runs(pack: Pack) -> list[GptRun]:
-    return cast(list[GptRun], pack.runs)  # a pack sees less of them
+    return cast(list[GptRun], pack.runs)  # a pack knows them by a narrower type
 
 
-def _waited_for(pack: Pack) -> dict[GptRun, BaseException]:
-    """Wait for the device; what it fails at now was asked for all runs together."""
+def _wait(pack: Pack) -> dict[GptRun, BaseException]:
+    """Wait for the device. An error at this point counts for all runs of the pack."""
     try:
         pack.wait()
     except Exception as error:
@@ -136,11 +136,11 @@ def _waited_for(pack: Pack) -> dict[GptRun, BaseException]:
 
 
 def _tick(pack: Pack) -> list[tuple[GptRun, BaseException]]:
-    """A tick of a pack; the runs that it failed for.
+    """Compute a tick of a pack. Returns the runs that failed.
 
-    What fails together is tried one by one: memory that is short for all may do for each, and what is wrong
-    with one run is no other's trouble. That may only be done as long as nothing has changed: a second tick
-    of a run that has stepped would take it past a report.
+    If the runs fail together, each is tried alone: the memory may suffice for one, and an error of one run
+    should not end the others. This is only allowed while nothing has changed: another tick of a run that has
+    already stepped could take it past a report.
     """
     runs = _runs(pack)
     try:

@@ -1,6 +1,6 @@
-"""What torch can train on here: `python -m hpsearch.trainer.tools.devices` prints it as JSON.
+"""The devices that torch can train on here: `python -m hpsearch.trainer.tools.devices` prints them as JSON.
 
-A process of its own, because a driver that does not fit its torch may take whoever loads it down.
+It runs in its own process, because a GPU driver that does not fit this torch may crash the process.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch
 
 def devices() -> list[dict[str, Any]]:
     """The accelerators that torch sees, each with its kind, name and bytes of memory; then the CPU."""
-    found: list[dict[str, Any]] = []
+    accelerators: list[dict[str, Any]] = []
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             about = torch.cuda.get_device_properties(index)
-            found.append({"kind": "cuda", "name": about.name, "memory": about.total_memory})
+            accelerators.append({"kind": "cuda", "name": about.name, "memory": about.total_memory})
     if torch.backends.mps.is_available():
-        found.append({"kind": "mps", "name": "Apple GPU", "memory": None})
-    return [*found, {"kind": "cpu", "name": torch.backends.cpu.get_cpu_capability(), "memory": None}]
+        accelerators.append({"kind": "mps", "name": "Apple GPU", "memory": None})
+    return [*accelerators, {"kind": "cpu", "name": torch.backends.cpu.get_cpu_capability(), "memory": None}]
 
 
 if __name__ == "__main__":

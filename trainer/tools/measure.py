@@ -1,10 +1,11 @@
-"""How much faster some runs train together than one after another, on this machine: measured in seconds.
+"""Measures how much faster runs train together than one after another on this machine.
 
     echo '{"configs": [{...}, ...], "sizes": [1, 2, 4], "gpus": 0.5}' | python -m
     hpsearch.trainer.tools.measure
 
-Prints JSON: by size of pack, the seconds that all configurations take for a tick, and the megabytes of memory
-that were held up to that size. A process of its own, with the threads of a worker: its driver loads no torch.
+Prints JSON: for each size of pack, the seconds of a tick of all configurations, and the peak of memory in
+megabytes up to that size. It runs in its own process, with the threads of a worker: the driver loads no
+torch.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from ..packs.factory import new_pack, pack_key
 from ..packs.pack import Pack
 from ..runs.run import GptRun
 
-SECONDS = 60.0  # that a measurement takes at most, before the round that it is in
+SECONDS = 60.0  # no round starts later than this
 ROUNDS = 3
-TICKS = 2  # of each pack in a round, after those that are slow
+TICKS = 2  # measured of each pack in a round, after the slow first ones
 
 
 def measure(configs: Sequence[LoraConfig], sizes: Sequence[int]) -> dict[str, Any]:
-    """Median `seconds` of a tick of all runs and the peak `memory_mb`, by size of pack from the least.
+    """Median `seconds` of a tick of all runs and the peak `memory_mb`, by size of pack, smallest first.
 
-    Sizes for which a GPU has too little memory are left out, and runs that train alone: they take the same
-    beside packs of any size.
+    Sizes that do not fit in a GPU's memory are left out. So are runs that cannot be packed: the size of packs
+    does not affect them.
     """
     packs: dict[object, Pack] = {}
     runs = []
@@ -46,28 +47,28 @@ def measure(configs: Sequence[LoraConfig], sizes: Sequence[int]) -> dict[str, An
             packs[key] = new_pack(config)
         runs.append(GptRun(config, packs[key]))
     began = time.monotonic()
-    found: dict[int, list[float]] = {size: [] for size in sorted(sizes)}
+    measured: dict[int, list[float]] = {size: [] for size in sorted(sizes)}
     peaks: dict[str, float] = {}
     for _ in range(ROUNDS):
-        for size in list(found):
+        for size in list(measured):
             try:
-                found[size].append(sum(_seconds(group) for group in _groups(runs, size)))
-            except torch.OutOfMemoryError:  # so there is no room for more either
-                found = {less: times for less, times in found.items() if less < size}
+                measured[size].append(sum(_seconds(group) for group in _groups(runs, size)))
+            except torch.OutOfMemoryError:  # larger packs do not fit either
+                measured = {less: times for less, times in measured.items() if less < size}
                 break
             peaks.setdefault(str(size), host_peak())
         if time.monotonic() - began > SECONDS:
             break
-    seconds = {str(size): statistics.median(times) for size, times in found.items()}
+    seconds = {str(size): statistics.median(times) for size, times in measured.items()}
     return {"seconds": seconds, "memory_mb": peaks}
 
 
 def _groups(runs: Sequence[GptRun], size: int) -> list[list[GptRun]]:
-    """The packs that a worker with so many trials would make of them, if they came in this order."""
+    """The packs of a worker with `size` trials at a time, if they came in this order."""
     groups = []
     for first in range(0, len(runs), size):
-        there = sorted(runs[first : first + size], key=lambda run: str(pack_key(run.config)))
-        groups += [list(alike) for _, alike in itertools.groupby(there, key=lambda run: pack_key(run.config))]
+        some = sorted(runs[first : first + size], key=lambda run: str(pack_key(run.config)))
+        groups += [list(alike) for _, alike in itertools.groupby(some, key=lambda run: pack_key(run.config))]
     return groups
 
 
@@ -85,8 +86,8 @@ def _seconds(runs: list[GptRun]) -> float:
 
 
 if __name__ == "__main__":
-    asked = json.load(sys.stdin)
-    if 0 < asked["gpus"] < 1:  # it will have so much of one for itself
-        torch.cuda.set_per_process_memory_fraction(asked["gpus"])
-    made = [LoraConfig.from_params(params) for params in asked["configs"]]
-    print(json.dumps(measure(made, asked["sizes"])))
+    request = json.load(sys.stdin)
+    if 0 < request["gpus"] < 1:  # a worker will have this share of a GPU
+        torch.cuda.set_per_process_memory_fraction(request["gpus"])
+    configs = [LoraConfig.from_params(params) for params in request["configs"]]
+    print(json.dumps(measure(configs, request["sizes"])))

@@ -1,10 +1,10 @@
-"""The memory that a process takes to train a configuration: measured, by a short run of it.
+"""Measures the memory of a process that trains a configuration, by a short run.
 
     echo '{"objective": "lora", "params": {...}}' | python -m hpsearch.trainer.tools.peak
 
-Prints JSON: `host`, the bytes of this process at its fullest, and on CUDA `device`, the bytes that are not
-free there in the end. The run takes three steps, with a validation and a checkpoint after each: those that
-follow take no more.
+Prints JSON: `host`, the peak bytes of this process, and on CUDA `device`, the bytes that are in use there in
+the end. The run takes three steps, with a validation and a checkpoint after each: later steps need no more
+memory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ STEPS = 3
 
 
 def shortened(config: TrainConfig) -> TrainConfig:
-    """The configuration with so few steps and rows to validate on, which takes as much memory."""
+    """The configuration with few steps and validation rows, which needs as much memory."""
     parts = config.gradient_accumulation_steps
-    if config.rows_per_pass == config.batch_size:  # no adapters, whose passes are cut from all of a step
+    if config.rows_per_pass == config.batch_size:  # adapters cut a whole step into passes, so keep theirs
         parts = min(2, parts)
     return dataclasses.replace(
         config,
@@ -47,17 +47,17 @@ def shortened(config: TrainConfig) -> TrainConfig:
 
 
 def peak(config: TrainConfig) -> dict[str, Any]:
-    """Bytes of this process after a short run of `config`. Raises as `fit` does."""
+    """Bytes of this process after a short run of `config`. Raises like `fit`."""
     with tempfile.TemporaryDirectory(prefix="hpsearch-peak-") as folder:
         fit(shortened(on_device(config)), on_report=lambda report: None, checkpoint=Path(folder))
-    found: dict[str, Any] = {"host": round(host_peak() * 1e6)}
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # what the allocator has taken it keeps
+    peaks: dict[str, Any] = {"host": round(host_peak() * 1e6)}
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # the allocator returns no memory
         free, total = torch.cuda.mem_get_info()
-        found["device"] = total - free
-    return found
+        peaks["device"] = total - free
+    return peaks
 
 
 if __name__ == "__main__":
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     kinds = {kind.objective: kind for kind in (LoraConfig, PretrainConfig)}
-    print(json.dumps(peak(kinds[asked["objective"]].from_params(asked["params"]))))
+    print(json.dumps(peak(kinds[request["objective"]].from_params(request["params"]))))

@@ -1,21 +1,21 @@
 """The learning rate range test: one short run, in which the rate rises until the loss diverges.
 
 Smith 2017, "Cyclical Learning Rates for Training Neural Networks", section 3.3. The rate rises exponentially,
-the loss is smoothed with bias correction, and the run ends where it diverges, as in fastai's and Lightning's
-`lr_find`. One thing is our own: batches differ by more than a few steps teach an adapter, so the curve of a
-fine-tuning would be noise. A second run at no rate sees the same batches with the same dropout, and tells how
-hard each is. The loss of a step is that of its batch, less what the untrained model has there, plus what that
-has on average.
+the loss is smoothed with bias correction, and the run ends when it diverges, as in `lr_find` of fastai and
+Lightning. One thing is our own: batches differ by more than an adapter learns in a few steps, so the curve of
+a fine-tuning would be noise. A second run, with a rate of zero, sees the same batches with the same dropout,
+and so measures how hard each is. The loss of a step is the loss of its batch, minus the untrained model's
+loss on it, plus the untrained model's mean loss.
 
 | suggestion | the rate |
 |---|---|
 | `steepest` | where the loss falls fastest (Lightning) |
 | `valley` | two thirds into the longest fall (fastai) |
-| `minimum_tenth` | a tenth of that at the lowest loss (fastai) |
+| `minimum_tenth` | a tenth of the rate at the lowest loss (fastai) |
 
 The range to search goes from an order of magnitude below the steepest fall to where the fall is nearly done.
-Of a curve whose last bit falls fastest, it goes from an order of magnitude below its other end.
-The lowest loss itself may come much later: where a model no longer learns, its loss wanders.
+If the curve falls fastest at its end, the range starts an order of magnitude below that end instead. The
+lowest loss itself may come much later: when a model no longer learns, its loss wanders.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ from ..config.models import TrainConfig
 from ..config.training import LENGTHS
 from ..runs.run import GptRun
 
-SMOOTHING = 0.8  # share of the past; with the batches' own part taken out, so little is enough, and lags less
-DIVERGED = 2.0  # times the best loss; a model that knows nothing has ln 256, so fastai's 4 might never come
-LEAST_FALL = 0.01  # of the loss at the start; less than that is no fall
+SMOOTHING = 0.8  # weight of the past; low, because the batches' hardness is already removed
+DIVERGED = (
+    2.0  # times the best loss; an untrained model has ln 256, so fastai's factor 4 may never be reached
+)
+LEAST_FALL = 0.01  # relative to the loss at the start; a smaller fall does not count
 NEARLY = 0.98  # of the fall
-NO_RATE = 1e-30  # changes no weight: it is lost in rounding
+NO_RATE = 1e-30  # so small that it changes no weight
 
 
 @dataclass(frozen=True)
 class Point:
-    """One step: its rate, the loss of its batch (nats a token), and the smoothed one by then."""
+    """One step: its rate, the loss of its batch in nats per token, and the smoothed loss."""
 
     step: int
     learning_rate: float
@@ -50,7 +52,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a curve says: three single rates, and a range to search."""
+    """The conclusions from a curve: three single rates, and a range to search."""
 
     steepest: float
     valley: float
@@ -61,10 +63,10 @@ class Proposal:
 
 @dataclass(frozen=True)
 class RangeTest:
-    """A curve, and what it says; no proposal where the loss does not fall."""
+    """A curve and its proposal, which is None if the loss does not fall."""
 
     points: tuple[Point, ...]
-    diverged: bool  # the run ended before its last step
+    diverged: bool  # whether the run ended before its last step
     proposal: Proposal | None
 
 
@@ -76,9 +78,10 @@ def range_test(
     steps: int,
     on_point: Callable[[Point], None] = lambda point: None,
 ) -> RangeTest:
-    """Train `steps` steps from the rate `low` to `high`, fewer where the loss diverges.
+    """Train `steps` steps from the rate `low` to `high`, or fewer if the loss diverges.
 
-    Of `config` all counts but its learning rate, its schedule and its length. `on_point` is told each step.
+    The learning rate, the schedule and the length of `config` are ignored. `on_point` is called for each
+    step.
     """
     length: dict[str, int | None] = dict.fromkeys(LENGTHS) | {"max_steps": steps}
     flat = {"lr_scheduler": "constant", "warmup_ratio": 0.0, "warmup_steps": 0}
@@ -100,8 +103,8 @@ def range_test(
 
 
 def loss_of_step(run: GptRun, rate: float) -> float:
-    """Train one step at a rate; the loss of its batch before the step, in nats a token."""
-    run.config = dataclasses.replace(run.config, learning_rate=rate)  # its schedule is constant
+    """Train one step at a rate. Returns the loss of its batch before the step, in nats per token."""
+    run.config = dataclasses.replace(run.config, learning_rate=rate)  # the schedule is constant
     run.loss_total.zero_()
     run.train()
     return run.loss_total.item()
@@ -111,26 +114,26 @@ def _conclude(
     losses: Sequence[float], hardness: Sequence[float], rates: Sequence[float], *, diverged: bool
 ) -> RangeTest:
     points = tuple(_points(losses, hardness, rates))
-    found = proposal([point.learning_rate for point in points], [point.smoothed for point in points])
-    return RangeTest(points, diverged, found)
+    proposed = proposal([point.learning_rate for point in points], [point.smoothed for point in points])
+    return RangeTest(points, diverged, proposed)
 
 
 def _points(losses: Sequence[float], hardness: Sequence[float], rates: Sequence[float]) -> list[Point]:
     typical = sum(hardness) / len(hardness) if hardness else 0.0
-    told = [loss - hard + typical for loss, hard in zip(losses, hardness, strict=True)]
+    corrected = [loss - hard + typical for loss, hard in zip(losses, hardness, strict=True)]
     return [
         Point(step, rates[step], loss, smooth)
-        for step, (loss, smooth) in enumerate(zip(told, smoothed(told), strict=True))
+        for step, (loss, smooth) in enumerate(zip(corrected, smoothed(corrected), strict=True))
     ]
 
 
 def smoothed(losses: Sequence[float]) -> list[float]:
-    """The exponential mean of the losses up to each, corrected for having begun at 0."""
-    mean, found = 0.0, []
+    """The exponential moving average of the losses, with bias correction."""
+    mean, means = 0.0, []
     for count, loss in enumerate(losses, start=1):
         mean = SMOOTHING * mean + (1 - SMOOTHING) * loss
-        found.append(mean / (1 - SMOOTHING**count))
-    return found
+        means.append(mean / (1 - SMOOTHING**count))
+    return means
 
 
 def has_diverged(losses: Sequence[float]) -> bool:
@@ -139,7 +142,7 @@ def has_diverged(losses: Sequence[float]) -> bool:
 
 
 def proposal(rates: Sequence[float], losses: Sequence[float]) -> Proposal | None:
-    """What a curve of smoothed losses says; None where they do not fall."""
+    """The proposal of a curve of smoothed losses; None if they do not fall."""
     if len(losses) < 3:
         return None
     lowest = int(np.argmin(losses))

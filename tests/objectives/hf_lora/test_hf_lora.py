@@ -214,7 +214,7 @@ def test_what_is_cut_is_counted(
     ]
     trained(params("llama", train_file=write_rows(tmp_path / "rows.jsonl", rows)), tmp_path / "run")
     said = capsys.readouterr().err
-    assert "the beginning of the prompt of 7 of 30 rows cut, to max_length 48" in said
+    assert "cut the beginning of the prompt of 7 of 30 rows, to max_length 48" in said
     assert "the end of the completion of 2 of 30 rows cut" in said
 
 
@@ -241,7 +241,7 @@ def test_messages_are_written_as_the_tokenizer_has_them(
     learned = [label for label in example.labels if label != IGNORED]
     assert run.tokenizer.decode(learned) == "cat</s>"
     for wrong, message in (
-        ([*talk, talk[0]], "the last of its messages is of 'user'"),
+        ([*talk, talk[0]], "the role of its last message is 'user'"),
         ([{"role": "system", "content": "be"}, *talk], "refuses its messages: no system here"),
     ):
         write_rows(Path(file), [{"messages": talk}, {"messages": wrong}])
@@ -367,7 +367,7 @@ def test_a_model_of_the_cache_that_is_not_whole_is_to_be_fetched(
     [(name, told)] = catalog.parameter_problems("hf_lora", given)
     assert (
         name == "model"
-        and "has no model-00002-of-00002.safetensors: fetch it whole (hf download me/cut)" in told
+        and "has no model-00002-of-00002.safetensors; download it again (hf download me/cut)" in told
     )
     assert list(catalog.parameter_problems("hf_lora", given | {"local_files_only": False})) == [], (
         "it is fetched"
@@ -382,7 +382,7 @@ def test_a_model_whose_config_tells_other_sizes_is_refused_by_name(
     folder = _without_dropout(Path(tiny_models["llama"]) / "config.json", tmp_path / "model")
     config = folder / "config.json"
     config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 16'))
-    with pytest.raises(ObjectiveError, match=r"the weights of \S+ have another shape than .*config says"):
+    with pytest.raises(ObjectiveError, match=r"the shape of the weights \S+ does not fit the config of "):
         trained(params("llama", model=str(folder)), tmp_path / "run")
 
 

@@ -88,11 +88,11 @@ def test_the_fields_may_be_named(tmp_path: Path) -> None:
     ("name", "text", "more", "message"),
     [
         ("a.jsonl", '{"text": "a"}\n\n{"text": 1}', {}, ':3: found the fields "text" (number), needs text in'),
-        ("a.jsonl", '{"text": "a"}\n{"text": ', {}, ":2: found no JSON (Expecting value"),
-        ("a.jsonl", '{"text": "\\ud800"}', {}, ":1: found half a character"),
-        ("a.json", '{"text": "a"}', {}, ":1: found no list; needs [{...}, ...]"),
+        ("a.jsonl", '{"text": "a"}\n{"text": ', {}, ":2: not valid JSON (Expecting value"),
+        ("a.jsonl", '{"text": "\\ud800"}', {}, ":1: found an unpaired surrogate"),
+        ("a.json", '{"text": "a"}', {}, ":1: not a list; needs [{...}, ...]"),
         ("a.json", '[{"text": "a"},\n\n {"txt": "b"}]', {}, ':3: found the fields "txt" (text)'),
-        ("a.json", '[{"text": "a"},\n {"text": }]', {}, ":2: found no JSON"),
+        ("a.json", '[{"text": "a"},\n {"text": }]', {}, ":2: not valid JSON"),
         ("a.json", '[{"text": "a"}\n {"text": "b"}]', {}, ":2: found '{', needs , or ]"),
         ("a.json", '[{"text": "a"},\n {"text": "b"}]\n[{"text": "c"}]', {}, ":3: found '[' after the list"),
         ("a.csv", "text,label,,,label\na,b,,,c\n", LABELLED, ":1: found two columns 'label'"),
@@ -134,7 +134,7 @@ def test_what_is_validated_on_is_not_trained_on(tmp_path: Path, capsys: pytest.C
     (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, PAIRS[:5])))
     train, held = split_rows(config(tmp_path / "a.jsonl", validation_file=str(tmp_path / "b.jsonl")), None)
     assert (len(train), len(held)) == (15, 5)
-    assert "5 of its rows are in validation_file too and left out" in capsys.readouterr().err
+    assert "left out 5 rows that are in validation_file too" in capsys.readouterr().err
 
 
 def test_one_long_text_is_cut_for_the_validation(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_classes_are_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"task": "seq2seq_lm"}, "model: the one that ships is for causal_lm; name another for seq2seq_lm"),
+        ({"task": "seq2seq_lm"}, "model: the default model is for causal_lm; name one for seq2seq_lm"),
         (
             LABELLED,
             "train_file: 'english' is text; sequence_classification needs rows with a text and a label",
@@ -203,7 +203,9 @@ def test_a_models_files_are_looked_at_before_anything_begins(tmp_path: Path) -> 
     def problems(**more: Any) -> list[str]:
         return [f"{name}: {told}" for name, told in parameter_problems("hf_lora", params | more)]
 
-    assert problems() == [f"model: {tmp_path} has no config.json: no model of transformers is in it"]
+    assert problems() == [
+        f"model: {tmp_path} has no config.json: it is not the folder of a transformers model"
+    ]
     (tmp_path / "config.json").write_text("{")
     (tmp_path / "model.safetensors").write_bytes(b"1" * 100)
     assert "config.json cannot be read" in problems()[0]

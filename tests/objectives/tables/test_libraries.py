@@ -243,8 +243,8 @@ def test_a_target_of_any_unit_is_learned_and_told_in_its_own(estimator: str, tmp
         ("sklearn", {"estimator": "knn", "cv": 100, "data": "iris"}, "n_splits=100"),
         ("keras", {"monitor": "val_auc", "data": "iris"}, "monitor: found 'val_auc', but the target has 3 classes"),
         ("keras", {"optimizer": "adamv"}, "optimizer: found 'adamv', allowed: adam"),
-        ("keras", {"class_weight": "balanced", "data": "diabetes"}, "class_weight: is for a target of classes"),
-        ("keras", {"backend": "torch" if ON_TENSORFLOW else "tensorflow"}, "backend: (found '.*', but this process has Keras on|tensorflow is not installed: pip install 'hpsearch)"),
+        ("keras", {"class_weight": "balanced", "data": "diabetes"}, "class_weight: only for a target with classes"),
+        ("keras", {"backend": "torch" if ON_TENSORFLOW else "tensorflow"}, "backend: (found '.*', but this process already uses Keras on|tensorflow is not installed: pip install 'hpsearch)"),
         ("sklearn", {"hidden_layer_sizes": [8, 0], "estimator": "mlp"}, "needs a list of whole numbers"),
     ],
 )  # fmt: skip

@@ -219,7 +219,11 @@ def test_a_script_learns_of_its_trial_from_its_arguments_and_environment(
         ("raise SystemExit('a\\nlong\\ntale, b')", ScriptError, 'with "a" / "long" / "tale, b"'),
         ("import os; os.kill(os.getpid(), 9)", ScriptError, "was killed by SIGKILL"),
         ("import os; os.kill(os.getpid(), 40)", ScriptError, "was killed by signal 40"),
-        ("print('done')", NothingReported, 'without reporting "loss"; it prints lines such as {"step": 1'),
+        (
+            "print('done')",
+            NothingReported,
+            'without reporting "loss"; it must print lines such as {"step": 1',
+        ),
         ("print('epoch 3 loss 0.5')", NothingReported, 'it printed "epoch 3 loss 0.5"'),
         ('print(\'{"loss": "0.5"}\')', NothingReported, '("loss" is "0.5", no number)'),
         ("import sys; print('hm', file=sys.stderr)", NothingReported, 'standard error ends with "hm"'),

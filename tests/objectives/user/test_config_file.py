@@ -54,13 +54,13 @@ def test_only_the_values_change_and_every_reader_has_them(
         ("a: [", "is no YAML"),
         ("a: 1", 'no place for the parameter "a.b"'),
         ("", "holds no mapping"),
-        ("a: 1\nb: &x\n  c: [*x]", r"line 3: the alias \*x refers to what it stands in"),
-        ("&r {a: *r}", r"line 1: the alias \*r refers to what it stands in"),
-        ("a: &x [&x 1, *x, &x [*x]]", r"line 1: the alias \*x refers to what it stands in"),
+        ("a: 1\nb: &x\n  c: [*x]", r"line 3: the alias \*x refers to a value that contains it"),
+        ("&r {a: *r}", r"line 1: the alias \*r refers to a value that contains it"),
+        ("a: &x [&x 1, *x, &x [*x]]", r"line 1: the alias \*x refers to a value that contains it"),
         (
             "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
             + "".join(f"{b}: &{b} [{', '.join(9 * [f'*{a}'])}]\n" for a, b in pairwise("abcdefghij")),
-            "line 6: more than 100,000 values, with aliases written out",
+            "line 6: more than 100,000 values, with aliases expanded",
         ),
         ("a: " + 101 * "[" + 101 * "]", "line 1: nested deeper than 100 levels"),
     ],

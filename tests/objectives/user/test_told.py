@@ -12,7 +12,7 @@ from hpsearch.objectives.user.command import expand, flat
 from hpsearch.objectives.user.config_file import copies, read_config
 from hpsearch.objectives.user.told import Told, beside, changed, options, overriding, unsaid
 
-UNREADABLE = "it cannot be read now: nobody knows what stands in it alone"
+UNREADABLE = "it cannot be read now, so its other settings are unknown"
 PARAMS = {"lr": 1e-4, "opt.name": "a b", "amp": True, "off": False, "seed": 42}
 
 

@@ -235,7 +235,7 @@ OBJECTIVES = [
     ),
     Case(
         "lora on what is no base",
-        "s.yaml: cannot be read: it is no whole safetensors file",
+        "s.yaml: cannot be read: it is not a complete safetensors file",
         lora(
             "  learning_rate: {min: 1e-4, max: 1e-3}\n  max_samples: 8\n  base: s.yaml",
             "budget: {trials: 3}\nexecution: {workers: 1, retries: 0}\n",

@@ -135,7 +135,7 @@ def test_a_run_can_be_seen_as_it_was(text: Text, cli: Cli, run: str, places: str
     found = [text(*short, "--checkpoint", place) for place in places.split()]
     assert len(set(found[:3])) == 3 and text(*short) in (found[2], found[-1])
     code, _, error = cli(*run.split(), "--prompt", "x", "--checkpoint", "2")
-    told = f"found no checkpoint '2', there are: {places.replace(' ', ', ')} (save_total_limit keeps more)"
+    told = f"there is no checkpoint '2'; there are: {places.replace(' ', ', ')} (save_total_limit keeps more)"
     assert code == 2 and told in error
 
 

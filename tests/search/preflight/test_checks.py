@@ -189,7 +189,7 @@ WARNED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a floor that is never reached": (
         {"parameters": parameters(lr_scheduler="constant", min_lr_ratio=0.1)},
         "parameters.min_lr_ratio",
-        "unless lr_scheduler is another than constant, which is never so here",
+        "unless lr_scheduler is not constant, which is never so here",
     ),
     "an epoch of a run that is not measured in any": (
         {"parameters": parameters(samples_per_epoch=900)},
@@ -340,7 +340,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
             "execution": {"processes_per_trial": 2, "strategy": "fsdp"},
         },
         "parameters.optimizer",
-        "steps by whole matrices",
+        "steps whole matrices",
     ),
     "what is refused for two reasons": (
         {"parameters": parameters(max_samples=1, max_steps=5), "early_stopping": {"method": "none"}},

@@ -634,7 +634,7 @@ def test_what_processes_cannot_share_is_told_before_any_begins(cli: Cli) -> None
     shared = FROM | {"processes_per_trial": 2, "strategy": "fsdp"}
     file = configuration(objective="pretrain", parameters={"max_steps": 4}, provenance=shared)
     code, _, errors = cli("train", str(file), "--set", "optimizer=muon")
-    assert code == 2 and "--set optimizer: found 'muon', which steps by whole matrices; with fsdp" in errors
+    assert code == 2 and "--set optimizer: found 'muon', which steps whole matrices, but with fsdp" in errors
     assert not Path("trained").exists()
 
 
@@ -750,9 +750,8 @@ def test_a_training_that_cannot_be_compiled_says_what_is_missing(tmp_path: Path)
     done = subprocess.run(words, env=env, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == (
-        "hpsearch: torch_compile: found no C++ compiler ('no-such-compiler' does not run), which torch compiles "
-        "with; install one (Debian: apt-get install g++), name yours in the environment's CXX, "
-        "or set torch_compile to false\n"
+        "hpsearch: torch_compile: torch needs a C++ compiler, but 'no-such-compiler' does not run; install one "
+        "(Debian: apt-get install g++), set the environment variable CXX to yours, or set torch_compile to false\n"
     )
 
 

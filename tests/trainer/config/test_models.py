@@ -123,7 +123,7 @@ def test_a_number_beyond_all_real_ones_is_refused(name: str) -> None:
         ),
         (
             {"max_steps": 9, "optimizer": "sgd", "nesterov": True, "momentum": 0},
-            "nesterov: found true, but momentum 0 leads nowhere; raise it",
+            "nesterov: found true, but momentum is 0; raise it",
         ),
         (
             {"max_steps": 9, "lora_r": 8, "lora_alpha": 8, "alpha_over_r": 2},

@@ -80,7 +80,7 @@ def test_a_share_too_small_for_one_window_is_told(tmp_path: Path) -> None:
 
 def test_a_python_without_its_topics_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydoc_data", None)
-    with pytest.raises(DataError, match=r"comes without pydoc_data.*set train_file to 'python'"):
+    with pytest.raises(DataError, match=r"lacks pydoc_data.*set train_file to 'python'"):
         english_documents()
 
 
@@ -265,7 +265,7 @@ def test_validating_on_what_is_trained_on_is_refused(tmp_path: Path, text_file: 
     elif same == "records":
         write_records(other, [text_file.read_text()])
     with pytest.raises(
-        DataError, match="all text to train on is in validation_file too: name another one, or none"
+        DataError, match="all training text is in validation_file too; name another file, or leave it out"
     ):
         load_corpus(str(text_file), str(other))
 
@@ -277,7 +277,7 @@ def test_a_file_to_validate_on_is_not_trained_on_in_its_folder(
         (tmp_path / f"{name}.txt").write_text(f"text of {name}")
     corpus = load_corpus(str(tmp_path), str(tmp_path / "held.txt"))
     assert documents_of(corpus) == ({"text of a", "text of b"}, {"text of held"})
-    assert "1 of the documents to train on are in validation_file too and left out" in capfd.readouterr().err
+    assert "left out 1 training documents that are in validation_file too" in capfd.readouterr().err
 
 
 def test_a_named_corpus_can_be_validated_on(text_file: Path) -> None:
@@ -355,7 +355,7 @@ def test_a_cache_that_cannot_be_written_is_told_and_does_without(
     monkeypatch.setenv("HPSEARCH_CACHE", str(tmp_path / "file"))
     corpus = load_corpus(write_records(tmp_path / "a.jsonl", ["one", "two", "three"] * 9))
     assert len(corpus.train) and len(corpus.validation)
-    assert "the cache of tokens (HPSEARCH_CACHE): cannot be written: " in capfd.readouterr().err
+    assert "token cache (HPSEARCH_CACHE): cannot be written: " in capfd.readouterr().err
 
 
 def test_no_record_with_text_is_told(tmp_path: Path) -> None:

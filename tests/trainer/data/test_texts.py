@@ -148,14 +148,14 @@ def test_a_named_field_is_the_only_one_looked_at(tmp_path: Path) -> None:
     assert read(records(tmp_path, '{"text": "no", "body": "yes"}'), "body") == [b"yes"]
 
 
-LAYOUTS = 'needs text in "text", "prompt" and "completion", "instruction" and "output", or "messages"; or name the field by text_field'
+LAYOUTS = 'needs text in "text", "prompt" and "completion", "instruction" and "output", or "messages"; or name the field with text_field'
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("one plain line", 'found no JSON (Expecting value: line 1 column 1 (char 0)), needs a record such as {"text": "..."}'),
-        ('{"text": "unended', "found no JSON (Unterminated string"),
+        ("one plain line", 'not valid JSON (Expecting value: line 1 column 1 (char 0)), needs a record such as {"text": "..."}'),
+        ('{"text": "unended', "not valid JSON (Unterminated string"),
         ('["a"]', 'found list, needs a record such as {"text": "..."}'),
         ("3", "found number, needs a record"),
         ("{}", f"found the fields none, {LAYOUTS}"),
@@ -164,9 +164,9 @@ LAYOUTS = 'needs text in "text", "prompt" and "completion", "instruction" and "o
         ('{"messages": []}', 'found the fields "messages" (list), needs text'),
         ('{"messages": [{"role": "user", "content": null}]}', 'found the fields "messages" (list), needs text'),
         ('{"instruction": "a", "input": 3, "output": "b"}', '"input" (number), "output" (text), needs text'),
-        ('{"text": "\\ud800"}', "found half a character"),
-        ("[" * 100_000, "found no JSON (maximum recursion depth"),
-        ("9" * 5000, "found no JSON (Exceeds the limit"),
+        ('{"text": "\\ud800"}', "found an unpaired surrogate"),
+        ("[" * 100_000, "not valid JSON (maximum recursion depth"),
+        ("9" * 5000, "not valid JSON (Exceeds the limit"),
     ],
 )  # fmt: skip
 def test_a_record_without_text_is_told_with_its_line(tmp_path: Path, line: str, message: str) -> None:
@@ -193,5 +193,5 @@ def test_home_is_known_by_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_pipe_is_no_text(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(DataError, match="is no file, but a pipe or a device"):
+        with pytest.raises(DataError, match="is a pipe or a device, not a file"):
             list_files(path)

@@ -126,7 +126,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(own_cache: Path, capfd: pytest.C
         keep("a")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    told = "the cache of tokens (HPSEARCH_CACHE): cannot be written: [Errno 27] File too large\n"
+    told = "token cache (HPSEARCH_CACHE): cannot be written: [Errno 27] File too large\n"
     assert capfd.readouterr().err == told
     assert list((own_cache / "tokens").iterdir()) == []
 

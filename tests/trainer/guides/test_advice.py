@@ -81,7 +81,9 @@ DIVERGED: list[tuple[dict[str, Any], list[Report], Any, list[str]]] = [
         {"learning_rate": 3e-3, "lr_scheduler": "constant"},
         LATE,
         BETTER,
-        ["set lr_scheduler to linear or cosine: at 1,800 of 1,800 samples they have lowered the rate"],
+        [
+            "set lr_scheduler to linear or cosine: at 1,800 of 1,800 samples they have already lowered the rate"
+        ],
     ),
     ({"learning_rate": 3e-3, "lr_scheduler": "constant", "warmup_ratio": 0.1}, GREW, BETTER, []),
     (
@@ -120,8 +122,8 @@ def test_a_norm_without_end_is_told() -> None:
     assert first.startswith("the gradient's norm grew from 1 to infinity: ")
 
 
-TWICE = "set gradient_checkpointing to true: activations are made again, a fifth to a third slower"
-HALF = "set precision to bf16, where the device has it: activations of half the size"
+TWICE = "set gradient_checkpointing to true: activations are recomputed, a fifth to a third slower"
+HALF = "set precision to bf16, if the device has it: activations of half the size"
 
 MEMORY: list[tuple[type[TrainConfig] | None, dict[str, Any], list[str]]] = [
     (LoraConfig, {"batch_size": 16}, [TWICE, HALF]),  # whose passes are small, whatever the batch
@@ -134,7 +136,7 @@ MEMORY: list[tuple[type[TrainConfig] | None, dict[str, Any], list[str]]] = [
     (
         LoraConfig,
         {"max_length": 2048, "precision": "bf16"},
-        [TWICE, "lower max_length from 2048 to 1024, where the text allows it"],
+        [TWICE, "lower max_length from 2048 to 1024, if the text allows it"],
     ),
     # On CUDA a pass takes 4,096 tokens, and what `auto` means has half the size already.
     (
@@ -143,7 +145,7 @@ MEMORY: list[tuple[type[TrainConfig] | None, dict[str, Any], list[str]]] = [
         [
             "halve batch_size from 32 to 16: half the activations",
             TWICE,
-            "lower max_length from 128 to 64, where the text allows it",
+            "lower max_length from 128 to 64, if the text allows it",
         ],
     ),
     (
@@ -154,7 +156,7 @@ MEMORY: list[tuple[type[TrainConfig] | None, dict[str, Any], list[str]]] = [
     (
         LoraConfig,
         {"batch_size": 2, "max_length": 8192, "device": "cuda"},
-        [TWICE, "lower max_length from 8192 to 4096, where the text allows it"],
+        [TWICE, "lower max_length from 8192 to 4096, if the text allows it"],
     ),
     (
         LoraConfig,
@@ -164,7 +166,7 @@ MEMORY: list[tuple[type[TrainConfig] | None, dict[str, Any], list[str]]] = [
             "the same step with half the activations",
             TWICE,
             HALF,
-            "lower max_length from 128 to 64, where the text allows it",
+            "lower max_length from 128 to 64, if the text allows it",
         ],
     ),
     (
@@ -188,7 +190,7 @@ MEMORY: list[tuple[type[TrainConfig] | None, dict[str, Any], list[str]]] = [
         None,
         {"per_device_train_batch_size": 1, "gradient_checkpointing": False, "bf16": False, "fp16": False},
         [
-            "set gradient_checkpointing to true: activations are made again, a fifth to a third slower",
+            "set gradient_checkpointing to true: activations are recomputed, a fifth to a third slower",
             "set bf16 to true: numbers of half the size",
         ],
     ),
@@ -252,7 +254,7 @@ COMPLETE: list[tuple[dict[str, Any], list[Report], list[str]]] = [
         [
             "val_loss rose from 1.7 at 1,440 to 3.5 at 2,400 samples and train_loss from 1.7 to 3.6: "
             "lower learning_rate from 0.03 to 0.003",
-            "set lr_scheduler to linear or cosine: at 1,440 of 2,400 samples they have lowered the rate",
+            "set lr_scheduler to linear or cosine: at 1,440 of 2,400 samples they have already lowered the rate",
         ],
     ),
     (

@@ -109,7 +109,7 @@ def test_what_a_run_leaves_beside_a_model_is_no_base(tiny_lora: LoraConfig, tmp_
     fit(tiny_lora, on_report=silent, checkpoint=tmp_path / "run")
     adapter, _ = export(tmp_path / "run", tmp_path / "out")
     for path in (adapter, tmp_path / "run" / CHECKPOINT):
-        with pytest.raises(CheckpointError, match=r"an adapter or a checkpoint, no base; give a model\."):
+        with pytest.raises(CheckpointError, match=r"an adapter or a checkpoint, not a base; name a model\."):
             GptRun(dataclasses.replace(tiny_lora, base=str(path)))
 
 
@@ -141,9 +141,7 @@ def test_adapters_without_their_base_say_which_one_is_gone(
     monkeypatch.chdir(tmp_path / "elsewhere")
     with pytest.raises(CheckpointError) as caught:
         export(tmp_path / "run", tmp_path / "out")
-    assert str(caught.value) == (
-        f'the base that this run was trained on: there is no file "base.safetensors" in {Path.cwd()}'
-    )
+    assert str(caught.value) == (f'the base of this run: there is no file "base.safetensors" in {Path.cwd()}')
 
 
 def test_nothing_to_export_is_told(tmp_path: Path) -> None:

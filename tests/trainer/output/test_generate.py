@@ -156,8 +156,8 @@ def loss_of(model: GPT, config: TrainConfig) -> float:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("16", "found no checkpoint '16', there are: 40, 48 (save_total_limit keeps more)"),
-        ("best", "found no checkpoint 'best', there are: 40, 48 (load_best_model_at_end keeps it)"),
+        ("16", "there is no checkpoint '16'; there are: 40, 48 (save_total_limit keeps more)"),
+        ("best", "there is no checkpoint 'best'; there are: 40, 48 (load_best_model_at_end keeps it)"),
     ],
 )
 def test_what_is_not_kept_is_told_with_what_is(
