@@ -86,14 +86,14 @@ def parameters(space: str, case: dict[str, Any], samples: int | None) -> dict[st
 
 def trial(space: str, params: dict[str, Any], folder: Path | None) -> Cost:
     """Train once, with checkpoints in `folder` or, where it is None, without any."""
-    from hpsearch.trainer.checkpoint import CHECKPOINT, Disk
+    from hpsearch.trainer.checkpoint import CHECKPOINT, DiskSync
     from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
     from hpsearch.trainer.runs.run import GptRun, fit
 
     kind = LoraConfig if space == "lora" else PretrainConfig
     config = kind.from_params({"device": "cpu"} | params)
     saving, syncing = Stopwatch(), Stopwatch()
-    with saving.on(GptRun, "save"), syncing.on(Disk, "wait"):
+    with saving.on(GptRun, "save"), syncing.on(DiskSync, "wait"):
         wall, cpu = time.perf_counter(), time.process_time()
         fit(config, on_report=lambda report: None, checkpoint=folder)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

@@ -42,11 +42,11 @@ def make(folder: Path, megabytes: int, files: int) -> list[str]:
         path = folder / "files" / str(number % 100) / f"{number}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{number} {pieces[number % len(pieces)]}")
-    return [*corpus.NAMED, str(folder / "records.jsonl"), str(folder / "files")]
+    return [*corpus.NAMED_CORPORA, str(folder / "records.jsonl"), str(folder / "files")]
 
 
 def hash_content(name: str) -> None:
-    if name in corpus.NAMED:
+    if name in corpus.NAMED_CORPORA:
         contents = [content for _, content in corpus.named_documents(name)]
     else:
         contents = [file.content for file in read_files(list_files(Path(name)))[0]]

@@ -256,12 +256,12 @@ def evaluation(work: Work, turns: Turns) -> None:
     """A trial of the space that ships, whole: its baseline, on its grid."""
     from hpsearch.spaces import load
     from hpsearch.trainer.config.models import LoraConfig
-    from hpsearch.trainer.runs.base import BaseRun, Report
+    from hpsearch.trainer.runs.base import BaseRun, RunReport
     from hpsearch.trainer.runs.run import fit
 
     validate = BaseRun.validate
 
-    def timed(self: BaseRun, number: int) -> Report:
+    def timed(self: BaseRun, number: int) -> RunReport:
         wall, cpu = time.perf_counter(), time.process_time()
         report = validate(self, number)
         turns.found["validating_wall"] += time.perf_counter() - wall

@@ -12,9 +12,9 @@ import operator
 from pathlib import Path
 from typing import Any, Protocol
 
-LARGEST_STEP = 2**63 - 1
-LONGEST_NAME = 500  # letters of a metric's name; databases allow 512, and a prefix of five may be added
-MARK = "hpsearch"  # the key that marks a printed line as one of `report`
+MAX_STEP = 2**63 - 1
+MAX_NAME_LETTERS = 500  # letters of a metric's name; databases allow 512, and a prefix of five may be added
+REPORT_MARK = "hpsearch"  # the key that marks a printed line as one of `report`
 
 
 class ObjectiveError(Exception):
@@ -103,20 +103,18 @@ def as_step(step: Any) -> int:
         whole = operator.index(whole)
     except TypeError:
         raise TypeError(f"the step is {step!r}; it must be a whole number") from None
-    if not 0 <= whole <= LARGEST_STEP or isinstance(step, bool):
+    if not 0 <= whole <= MAX_STEP or isinstance(step, bool):
         raise ValueError(f"the step is {step!r}; steps are whole numbers from 0 to 2^63 - 1")
     return whole
 
 
-def as_name(name: str) -> str:
+def metric_name(name: str) -> str:
     """The name of a metric. Raises `ValueError` if databases cannot store it."""
-    if not 0 < len(name) <= LONGEST_NAME:
-        begin = f", beginning with {name[:40]!r}" if name else ""
-        raise ValueError(f"the name of a metric has {len(name)} letters{begin}; allowed: 1 to {LONGEST_NAME}")
+    if not 0 < len(name) <= MAX_NAME_LETTERS:
+        letters = f"{len(name)} letters, beginning with {name[:40]!r}" if name else "no letters"
+        raise ValueError(f"the name of a metric has {letters}; allowed: 1 to {MAX_NAME_LETTERS}")
     if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in name):
-        raise ValueError(
-            f"the name {name!r:.60} of a metric holds NUL or half a character (a lone surrogate)"
-        )
+        raise ValueError(f"the name {name!r:.60} of a metric holds NUL or half a character")
     return name
 
 
@@ -132,6 +130,6 @@ def report(value: float, *, step: int, **metrics: float) -> None:
     For scripts that run as `objective: {command: [...]}`. `value` is the study's metric. When the trial is
     over, the search ends the script with SIGTERM, then SIGKILL.
     """
-    numbers = {as_name(name): float(metric) for name, metric in metrics.items()}
-    line = json.dumps({MARK: "report", "step": as_step(step), "value": float(value), **numbers})
+    numbers = {metric_name(name): float(metric) for name, metric in metrics.items()}
+    line = json.dumps({REPORT_MARK: "report", "step": as_step(step), "value": float(value), **numbers})
     print(f"\n{line}", flush=True)  # the line break separates it from what was printed before

@@ -44,7 +44,7 @@ class ObjectiveModule(Protocol):
 
 
 @dataclass(frozen=True)
-class Needs:
+class Requirements:
     """The packages that an objective needs, and the extra of hpsearch that installs them."""
 
     packages: tuple[str, ...]
@@ -64,15 +64,15 @@ class Needs:
         return f"needs {', '.join(self.missing)}, not installed here: pip install 'hpsearch[{self.extra}]'"
 
 
-BUILT_IN: Mapping[str, Needs] = {
-    "lora": Needs(("torch",)),
-    "pretrain": Needs(("torch",)),
-    "sklearn": Needs(("sklearn", "skops"), "sklearn"),
-    "xgboost": Needs(("xgboost", "sklearn"), "xgboost"),
-    "lightgbm": Needs(("lightgbm", "sklearn"), "lightgbm"),
-    "catboost": Needs(("catboost", "sklearn"), "catboost"),
-    "keras": Needs(("keras", "torch", "sklearn", "skops"), "keras", later=("keras",)),
-    "hf_lora": Needs(("transformers", "peft"), "hf"),
+BUILT_IN: Mapping[str, Requirements] = {
+    "lora": Requirements(("torch",)),
+    "pretrain": Requirements(("torch",)),
+    "sklearn": Requirements(("sklearn", "skops"), "sklearn"),
+    "xgboost": Requirements(("xgboost", "sklearn"), "xgboost"),
+    "lightgbm": Requirements(("lightgbm", "sklearn"), "lightgbm"),
+    "catboost": Requirements(("catboost", "sklearn"), "catboost"),
+    "keras": Requirements(("keras", "torch", "sklearn", "skops"), "keras", later=("keras",)),
+    "hf_lora": Requirements(("transformers", "peft"), "hf"),
 }
 _MODULES = {
     **{name: f"gpt.{name}" for name in ("lora", "pretrain")},
@@ -112,7 +112,7 @@ def export(objective: str | list[str], checkpoint: Path, folder: Path, *, merge:
 
 
 @dataclass(frozen=True)
-class DescribedParameter:
+class ParameterDescription:
     """A parameter for people to read."""
 
     name: str
@@ -122,20 +122,20 @@ class DescribedParameter:
 
 
 @dataclass(frozen=True)
-class Described:
+class ObjectiveDescription:
     """An objective for people to read."""
 
     name: str
     summary: str
     missing: str | None  # what has to be installed first
-    parameters: tuple[DescribedParameter, ...]
+    parameters: tuple[ParameterDescription, ...]
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data."""
         return asdict(self)
 
 
-def described(name: str) -> Described:
+def describe_objective(name: str) -> ObjectiveDescription:
     """Describe a built-in objective. Raises `ObjectiveError` if there is none of this name."""
     from ..trainer.config.rules import defaults_of, rules
 
@@ -144,10 +144,10 @@ def described(name: str) -> Described:
     summary = (module.__doc__ or "").splitlines()[0].partition(": ")[2]
     defaults = defaults_of(module.Config)
     parameters = (
-        DescribedParameter(parameter, defaults[parameter], rule.allowed, rule.help)
+        ParameterDescription(parameter, defaults[parameter], rule.allowed, rule.help)
         for parameter, rule in rules(module.Config).items()
     )
-    return Described(name, summary, _missing(name), tuple(parameters))
+    return ObjectiveDescription(name, summary, _missing(name), tuple(parameters))
 
 
 def can_share(objective: str | Sequence[str]) -> bool:
@@ -174,12 +174,12 @@ def can_pack(objective: str | list[str]) -> bool:
 
 
 def packed(name: str, within: Callable[[Trial], AbstractContextManager[None]]) -> PackedObjective:
-    """An object that runs several trials of a built-in objective at once; `within` as in `runs.Packed`."""
-    from .runs import Packed
+    """Runs several trials of a built-in objective at once; `within` as in `runs.PackedTrials`."""
+    from .runs import PackedTrials
 
     config = trainer_config(name)
     assert config is not None
-    return Packed(config, within)
+    return PackedTrials(config, within)
 
 
 def check_built_in(name: str) -> None:
@@ -263,9 +263,9 @@ def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[
 
 def metric_problem(objective: str | Sequence[str], metric: str) -> str | None:
     """Why the value of a built-in objective cannot have this name; None if it can."""
-    from ..trainer.config.training import BESIDE
+    from ..trainer.config.training import REPORT_METRICS
 
-    if training_config(objective) is None or metric not in BESIDE:
+    if training_config(objective) is None or metric not in REPORT_METRICS:
         return None
     return f"is {metric}, but the value that {objective} reports is val_loss; write val_loss"
 
@@ -283,7 +283,7 @@ def sharing_problems(
         values = config.from_params(params)
     except ConfigError:
         return []  # `parameter_problems` reports it
-    return [_problem(problem, params) for problem in values.undivided(strategy)]
+    return [_problem(problem, params) for problem in values.sharing_problems(strategy)]
 
 
 def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -307,7 +307,7 @@ def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | No
 def is_bundled(objective: str | Sequence[str], name: str, value: object) -> bool:
     """Whether the value of a built-in objective's parameter names data that needs no file."""
     config = config_class(objective)
-    return config is not None and name in config.files and value in config.bundled
+    return config is not None and name in config.files and value in config.bundled_data
 
 
 def missing_file(objective: str, name: str, value: object) -> str | None:
@@ -319,15 +319,15 @@ def missing_file(objective: str, name: str, value: object) -> str | None:
         return None
     if os.path.exists(os.path.expanduser(value)):  # false for an unknown user's home or a name too long
         return None
-    without = ", ".join(config.bundled) if name in config.files else f"the {name} that ships"
+    without = ", ".join(config.bundled_data) if name in config.files else f"the {name} that ships"
     return f'there is no file "{value}" in {Path.cwd()}; available without a file: {without}'
 
 
 def identifying(objective: str | list[str], params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that identify a run; the others may change when it is resumed."""
     config = config_class(objective)
-    outside = () if config is None else config.outside
-    return {name: value for name, value in params.items() if name not in outside}
+    ignored = () if config is None else config.not_identifying
+    return {name: value for name, value in params.items() if name not in ignored}
 
 
 def fingerprints(objective: str | list[str], values: Mapping[str, Sequence[Any]]) -> dict[str, str]:
@@ -343,7 +343,7 @@ def fingerprints(objective: str | list[str], values: Mapping[str, Sequence[Any]]
         return {}
     hashes = {}
     for file in (value for name in config.files for value in values.get(name, ())):
-        if isinstance(file, str) and file not in config.bundled:
+        if isinstance(file, str) and file not in config.bundled_data:
             with suppress(DataError):
                 hashes[file] = fingerprint(Path(file))
     return hashes
@@ -385,13 +385,13 @@ def footprint(objective: str | list[str], params: Mapping[str, Any], *, cuda: bo
     and bases that cannot be read.
     """
     from ..trainer.errors import TrainerError
-    from ..trainer.guides.footprint import counted
+    from ..trainer.guides.footprint import peak_bytes
 
     config = trainer_config(objective)
     if config is None:
         return None
     try:
-        return counted(config, params, cuda=cuda)
+        return peak_bytes(config, params, cuda=cuda)
     except (TrainerError, OSError):
         return None
 

@@ -10,13 +10,22 @@ from typing import Any
 
 from ..trainer.errors import ConfigError
 from ..trainer.guides.advice import advise, advise_worse
-from ..trainer.guides.evidence import Ending, Seen
+from ..trainer.guides.evidence import EndedRun, RunEnd
 from ..trainer.guides.first_ranges import FirstRange, first_range
-from ..trainer.guides.presets import LEARNING, PRESETS
+from ..trainer.guides.presets import PRESETS, RATE_PARAMETERS
 from ..trainer.guides.presets import preset_values as values_of
 from .catalog import trainer_config, training_config
 
-__all__ = ["LEARNING", "PRESETS", "Ending", "FirstRange", "Seen", "advice", "first_range", "preset_values"]
+__all__ = [
+    "PRESETS",
+    "RATE_PARAMETERS",
+    "EndedRun",
+    "FirstRange",
+    "RunEnd",
+    "advice",
+    "first_range",
+    "preset_values",
+]
 
 
 def preset_values(objective: Any, names: Sequence[str], given: Collection[str]) -> dict[str, Any]:
@@ -30,11 +39,11 @@ def preset_values(objective: Any, names: Sequence[str], given: Collection[str]) 
     return values_of(config, names, given)
 
 
-def advice(objective: str | list[str], seen: Seen) -> list[str]:
+def advice(objective: str | list[str], seen: EndedRun) -> list[str]:
     """What to change after a run, the most helpful first."""
     return advise(training_config(objective), seen)
 
 
-def against_worsening(objective: str | list[str], seen: Seen) -> list[str]:
+def against_worsening(objective: str | list[str], seen: EndedRun) -> list[str]:
     """What to change after a run that ended worse than its best validation."""
     return advise_worse(training_config(objective), seen)

@@ -18,19 +18,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-HERE = "127.0.0.1"
+LOCALHOST = "127.0.0.1"
 # How a built-in objective shares a trial among processes.
 STRATEGY = "HPSEARCH_STRATEGY"  # ddp, fsdp or deepspeed
 ZERO_STAGE = "HPSEARCH_ZERO_STAGE"  # of deepspeed
 
 
-def sharing(strategy: str = "ddp", zero_stage: int = 0) -> dict[str, str]:
+def strategy_variables(strategy: str = "ddp", zero_stage: int = 0) -> dict[str, str]:
     """The variables that tell a process of a built-in objective how it shares a trial."""
     return {STRATEGY: strategy, ZERO_STAGE: str(zero_stage)}
 
 
 @contextmanager
-def meeting(count: int) -> Iterator[list[dict[str, str]]]:
+def rendezvous(count: int) -> Iterator[list[dict[str, str]]]:
     """The variables of each of `count` processes; none for a single one. Reserves their port meanwhile."""
     if count == 1:
         yield [{}]
@@ -40,7 +40,7 @@ def meeting(count: int) -> Iterator[list[dict[str, str]]]:
             "WORLD_SIZE": str(count),
             "LOCAL_WORLD_SIZE": str(count),
             "GROUP_RANK": "0",
-            "MASTER_ADDR": HERE,
+            "MASTER_ADDR": LOCALHOST,
             "MASTER_PORT": str(port),
             "TORCHELASTIC_USE_AGENT_STORE": "False",  # overrides that of a torchrun around the search
         }
@@ -54,7 +54,7 @@ def _port() -> Iterator[int]:
     """A free port. On Linux it stays bound here, so no other process gets it, but rank 0 can listen on it."""
     with socket.socket() as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # rank 0 sets it too
-        bound.bind((HERE, 0))
+        bound.bind((LOCALHOST, 0))
         port: int = bound.getsockname()[1]
         if sys.platform != "linux":
             bound.close()  # other systems do not allow two sockets to bind it

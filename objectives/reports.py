@@ -18,21 +18,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from .base import MARK, as_step
+from .base import REPORT_MARK, as_step
 
-LONGEST_LINE = 1 << 20  # bytes at the end of a line that are searched; no report is longer
-MOST_BRACES = 64  # in a line, that do not begin an object
-QUOTED = 160  # letters of a line that a message quotes
-NEAR_MISSES = 3  # lines that a message quotes
-TAKEN = ("self", "step", "value")  # names of `report`'s parameters, which no metric can have
-LOOKED_AT = 1 << 12  # letters of a line without a report that are searched for something like one
+MAX_LINE_BYTES = 1 << 20  # bytes at the end of a line that are searched; no report is longer
+MAX_STRAY_BRACES = 64  # in a line, that do not begin an object
+MAX_QUOTED_LETTERS = 160  # letters of a line that a message quotes
+MAX_NEAR_MISSES = 3  # lines that a message quotes
+RESERVED_NAMES = ("self", "step", "value")  # names of `report`'s parameters, which no metric can have
+MAX_SEARCHED_LETTERS = 1 << 12  # letters of a line without a report that are searched for something like one
 _NAME = r"[\w./@()-]"  # a letter of a metric's name
 _IS_NUMBER = r"['\"]?\s*+[:=]?\s*+[-+]?\.?\d"
 _NAMED_NUMBER = re.compile(rf"(?<!{_NAME})([A-Za-z]{_NAME}{{0,63}}+){_IS_NUMBER}")
 
 
 @dataclass(frozen=True)
-class Printed:
+class PrintedReport:
     """A report that a script printed."""
 
     value: float
@@ -40,7 +40,7 @@ class Printed:
     metrics: dict[str, float]
 
 
-class Lines:
+class LineSplitter:
     """Splits output that comes in pieces into lines. Carriage returns, as in progress bars, end lines too."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Lines:
 
     def end(self) -> list[bytes]:
         """The last, unended line; only its end if it is too long."""
-        line = b"".join(self._rest)[-LONGEST_LINE:]
+        line = b"".join(self._rest)[-MAX_LINE_BYTES:]
         self._rest.clear()
         self._size = 0
         return [line] if line else []
@@ -68,11 +68,11 @@ class Lines:
     def _keep(self, part: bytes) -> None:
         self._rest.append(part)
         self._size += len(part)
-        while self._size - len(self._rest[0]) >= LONGEST_LINE:
+        while self._size - len(self._rest[0]) >= MAX_LINE_BYTES:
             self._size -= len(self._rest.popleft())
 
 
-class Reports:
+class ReportFinder:
     """Finds the reports in a script's lines, and remembers lines that were nearly one."""
 
     def __init__(self, metric: str) -> None:
@@ -81,9 +81,9 @@ class Reports:
         self._named = re.compile(name, re.IGNORECASE)
         self._assigned = re.compile(rf"{name}['\"]?\s*+[:=]", re.IGNORECASE)
         self._numbered = re.compile(name + _IS_NUMBER, re.IGNORECASE)
-        self._unusable: deque[str] = deque(maxlen=NEAR_MISSES)
+        self._unusable: deque[str] = deque(maxlen=MAX_NEAR_MISSES)
         # The last lines with a number after the metric's name, after a similar name, and with the name only.
-        self._seen = [deque[str](maxlen=NEAR_MISSES) for _ in range(3)]
+        self._seen = [deque[str](maxlen=MAX_NEAR_MISSES) for _ in range(3)]
 
     @property
     def unusable(self) -> list[str]:
@@ -95,16 +95,14 @@ class Reports:
         """The last lines that looked most like a report but were not."""
         return next((list(lines) for lines in (self._unusable, *self._seen) if lines), [])
 
-    def read(self, line: bytes) -> list[Printed]:
+    def read(self, line: bytes) -> list[PrintedReport]:
         """The reports in a line; nearly always none or one."""
         text = line.decode("utf-8", "replace")
         reports = []
-        may_be_one = (
-            self._metric in text or MARK in text or "\\u" in text
-        )  # JSON may escape the metric's letters
+        may_be_one = self._metric in text or REPORT_MARK in text or "\\u" in text  # JSON may escape letters
         for record in _objects(text) if may_be_one else ():
             report = _report_in(record, self._metric)
-            if isinstance(report, Printed):
+            if isinstance(report, PrintedReport):
                 reports.append(report)
             elif report is not None:
                 self._unusable.append(f"{quoted(text)} ({report})")
@@ -115,7 +113,7 @@ class Reports:
 
     def _note(self, text: str) -> None:
         """Remember a line that is not a report if it looks like one."""
-        text = text[:LOOKED_AT]
+        text = text[:MAX_SEARCHED_LETTERS]
         numbered, similar, named = self._seen
         if "{" in text and self._assigned.search(text):
             self._unusable.append(f"{quoted(text)} (not a JSON object with that key)")
@@ -130,7 +128,7 @@ class Reports:
 def quoted(text: str) -> str:
     """A line in quotes for a message, shortened if it is long."""
     text = " ".join(text.split())
-    return f'"{text if len(text) <= QUOTED else text[:QUOTED] + "…"}"'
+    return f'"{text if len(text) <= MAX_QUOTED_LETTERS else text[:MAX_QUOTED_LETTERS] + "…"}"'
 
 
 @lru_cache(maxsize=1024)
@@ -143,7 +141,7 @@ def _is_like(name: str, metric: str) -> bool:
 def _objects(text: str) -> Iterator[dict[str, Any]]:
     """The outermost JSON objects in a line."""
     decoder, at, others = json.JSONDecoder(), 0, 0
-    while others < MOST_BRACES and (at := text.find("{", at)) >= 0:
+    while others < MAX_STRAY_BRACES and (at := text.find("{", at)) >= 0:
         try:
             record, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
@@ -152,9 +150,9 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def _report_in(record: dict[str, Any], metric: str) -> Printed | str | None:
+def _report_in(record: dict[str, Any], metric: str) -> PrintedReport | str | None:
     """The report in an object; the problem of an unusable report; None if it is no report."""
-    key = "value" if record.get(MARK) == "report" else metric
+    key = "value" if record.get(REPORT_MARK) == "report" else metric
     if key not in record:
         return None
     value, step = _number(record[key]), record.get("step")
@@ -167,9 +165,9 @@ def _report_in(record: dict[str, Any], metric: str) -> Printed | str | None:
     numbers = {
         name: number
         for name, each in record.items()
-        if name and name not in (key, MARK, *TAKEN) and (number := _number(each)) is not None
+        if name and name not in (key, REPORT_MARK, *RESERVED_NAMES) and (number := _number(each)) is not None
     }
-    return Printed(value, at, numbers)
+    return PrintedReport(value, at, numbers)
 
 
 def _number(value: Any) -> float | None:

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 
 from ..trainer.config.models import TrainConfig
 from ..trainer.errors import TrainerError
-from ..trainer.ranks import ALONE, Ranks, joined
-from ..trainer.runs.base import FitResult, Report, drive
+from ..trainer.ranks import ALONE, Ranks, join_ranks
+from ..trainer.runs.base import FitResult, RunReport, drive
 from ..trainer.runs.run import GptRun, fit
 from ..trainer.runs.together import PackedRuns
 from .base import ObjectiveError, Trial
@@ -39,10 +39,10 @@ def train_with(config: type[TrainConfig], trial: Trial) -> float:
 def ranks_of_trial() -> Ranks:
     """The processes that train this trial, by the environment; without it this one alone."""
     strategy = os.environ.get(STRATEGY)
-    return joined(strategy, int(os.environ[ZERO_STAGE])) if strategy else ALONE
+    return join_ranks(strategy, int(os.environ[ZERO_STAGE])) if strategy else ALONE
 
 
-class Packed:
+class PackedTrials:
     """Runs several trials of a built-in objective at once, each as `train_with` would.
 
     `within` is a context for what a trial does by itself: its start and its reports.
@@ -88,6 +88,6 @@ class Packed:
         return ended
 
 
-def reporter(trial: Trial) -> Callable[[Report], None]:
+def reporter(trial: Trial) -> Callable[[RunReport], None]:
     """A callback that passes the reports of a run on to its trial."""
     return lambda report: trial.report(report.value, step=report.step, **report.metrics)

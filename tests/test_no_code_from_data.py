@@ -50,7 +50,7 @@ ALLOWED = {
         "objectives/user/config_file.py",
         "yaml.load",
     ): "a script's own configuration: its tags stay tags, nothing is made",
-    ("objectives/user/told.py", ".load"): "a word of a command, by the safe kind",
+    ("objectives/user/script_settings.py", ".load"): "a word of a command, by the safe kind",
     ("objectives/user/config_file.py", "YAML() of another type than safe"): "the same, with its comments",
     ("objectives/tables/sklearn.py", "import_module"): "a part of scikit-learn, by its name in ESTIMATORS",
     ("objectives/tables/columns.py", "skops.io.load"): "a model, of scikit-learn's and numpy's types alone",

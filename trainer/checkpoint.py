@@ -33,12 +33,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from .errors import CheckpointError
-from .header import ABOUT, LONGEST, about_of, read_header
+from .header import MAX_HEADER_BYTES, METADATA_KEY, metadata_of, read_header
 from .notices import say
 
 CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 _OLDER = re.compile(r"checkpoint\.(\d+)\.safetensors")
-_KINDS = {  # as safetensors names them
+_DTYPES = {  # as safetensors names them
     **{torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"},
     **{torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8"},
     **{torch.uint8: "U8", torch.bool: "BOOL"},
@@ -59,7 +59,7 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
     """Read a file of `write_tensors`. Raises `CheckpointError` if it is missing, damaged or not ours."""
     # With mapped memory, a disk error would kill the process instead of raising.
     tensors, header = read_file(path, "pread")
-    return tensors, checked(path, tensors, header)
+    return tensors, verified_metadata(path, tensors, header)
 
 
 def save_checkpoint(
@@ -99,7 +99,7 @@ def _name_by_place(previous: Path) -> None:
     if not previous.exists():
         return
     try:
-        place, _ = _header(previous)
+        place, _ = _place_and_names(previous)
     except CheckpointError as error:
         say(f"{error}; not kept")
     else:
@@ -127,7 +127,7 @@ def kept_models(folder: Path) -> dict[str, tuple[Path, str]]:
     older = (path for _, path in reversed(_older(folder)))
     for path in (*older, folder / PREVIOUS, folder / CHECKPOINT):
         if path.exists():
-            place, names = _header(path)
+            place, names = _place_and_names(path)
             found[str(place)] = path, "weights"
             if any(name.startswith("best.") for name in names):
                 best = {"best": (path, "best")}
@@ -192,18 +192,18 @@ def _file_header(tensors: Mapping[str, Tensor], about: str) -> bytes:
 
     The function of safetensors copies all tensors twice, which was the memory peak of a whole run.
     """
-    entries: dict[str, object] = {"__metadata__": {ABOUT: about}}
+    entries: dict[str, object] = {"__metadata__": {METADATA_KEY: about}}
     end = 0
     for name, tensor in tensors.items():
         begin = end
         end += tensor.nbytes
-        kind = {"dtype": _KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        kind = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
         entries[name] = kind
     header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    if len(header) > LONGEST - 8:
+    if len(header) > MAX_HEADER_BYTES - 8:
         raise CheckpointError(
-            f"the checkpoint's header has {len(header):,} bytes, more than the {LONGEST:,} that can be read "
-            "again; report less often (eval_every)"
+            f"the checkpoint's header has {len(header):,} bytes, more than the {MAX_HEADER_BYTES:,} that can "
+            "be read again; report less often (eval_every)"
         )
     header += b" " * (-len(header) % 8)  # tensors begin at a multiple of eight bytes
     return len(header).to_bytes(8, "little") + header
@@ -224,26 +224,26 @@ def read_file(path: Path, backend: Literal["mmap", "pread"]) -> tuple[Tensors, d
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
 
 
-def _header(path: Path) -> tuple[int, list[str]]:
+def _place_and_names(path: Path) -> tuple[int, list[str]]:
     """The place of a checkpoint and the names of its tensors, without verifying its checksum."""
     try:
         header = read_header(path)
-        return int(about_of(path, header.text)["reported"]), list(header.shapes)
+        return int(metadata_of(path, header.text)["reported"]), list(header.shapes)
     except (OSError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
 
 
-def checked(path: Path, tensors: Tensors, header: dict[str, str]) -> dict[str, Any]:
+def verified_metadata(path: Path, tensors: Tensors, header: dict[str, str]) -> dict[str, Any]:
     """The metadata in a file's header. Raises `CheckpointError` unless the checksum fits the content."""
-    checksum, _, text = header.get(ABOUT, "").partition(" ")
+    checksum, _, text = header.get(METADATA_KEY, "").partition(" ")
     if not text:
         raise CheckpointError(
-            f"{path}: damaged, or not written by hpsearch (its header has no entry {ABOUT!r})"
+            f"{path}: damaged, or not written by hpsearch (its header has no entry {METADATA_KEY!r})"
         )
     actual = _checksum(tensors, text)
     if actual != checksum:
         raise CheckpointError(f"{path}: damaged (its checksum is {checksum}, that of its content {actual})")
-    return about_of(path, header[ABOUT])
+    return metadata_of(path, header[METADATA_KEY])
 
 
 def _checksum(tensors: Tensors, text: str) -> str:
@@ -256,7 +256,7 @@ def _checksum(tensors: Tensors, text: str) -> str:
     return f"{total:08x}"
 
 
-class Disk:
+class DiskSync:
     """Syncs files to the disk in a thread, while the run continues."""
 
     def __init__(self) -> None:
@@ -286,4 +286,4 @@ class Disk:
                 os.close(descriptor)
 
 
-_disk = Disk()
+_disk = DiskSync()

@@ -20,8 +20,8 @@ from .config.models import PretrainConfig
 from .config.shape import Shape
 from .errors import CheckpointError, ConfigError
 
-ABOUT = "hpsearch"  # the only metadata entry: safetensors writes several in random order
-LONGEST = 8 << 20  # enough for 1,000 blocks with their optimizer, or for 20,000 reports
+METADATA_KEY = "hpsearch"  # the only metadata entry: safetensors writes several in random order
+MAX_HEADER_BYTES = 8 << 20  # enough for 1,000 blocks with their optimizer, or for 20,000 reports
 
 SHIPPED_BASE = Path(__file__).with_name("base.safetensors")
 
@@ -44,9 +44,9 @@ def read_header(path: Path) -> Header:
         length, there = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size - 8
         if not 0 < length <= there:
             raise CheckpointError(f"{path}: cannot be read: it is not a complete safetensors file")
-        if length > LONGEST:
+        if length > MAX_HEADER_BYTES:
             raise CheckpointError(
-                f"{path}: cannot be read: its header has {length:,} bytes, the limit is {LONGEST:,}"
+                f"{path}: cannot be read: its header has {length:,} bytes, the limit is {MAX_HEADER_BYTES:,}"
             )
     try:
         # This reads no tensors, but checks the header against the file's size: a download may be incomplete.
@@ -54,7 +54,7 @@ def read_header(path: Path) -> Header:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 (no mapping)
             shapes = {name: tuple(each.get_shape()) for name, each in slices.items()}
             kinds = frozenset(each.get_dtype() for each in slices.values())
-            text = (opened.metadata() or {}).get(ABOUT, "")
+            text = (opened.metadata() or {}).get(METADATA_KEY, "")
     except SafetensorError as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(
@@ -63,7 +63,7 @@ def read_header(path: Path) -> Header:
     return Header(shapes, kinds, text)
 
 
-def about_of(path: Path, text: str) -> dict[str, Any]:
+def metadata_of(path: Path, text: str) -> dict[str, Any]:
     """The JSON in a header, without verifying its checksum. Raises `CheckpointError` if it is not ours."""
     first, _, rest = text.partition(" ")
     try:
@@ -71,16 +71,18 @@ def about_of(path: Path, text: str) -> dict[str, Any]:
         about = json.loads(text if first.startswith("{") else rest)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(
-            f"{path}: damaged, or not written by hpsearch (its header has no entry {ABOUT!r})"
+            f"{path}: damaged, or not written by hpsearch (its header has no entry {METADATA_KEY!r})"
         ) from error
     if not isinstance(about, dict):
-        raise CheckpointError(f"{path}: not written by hpsearch (its entry {ABOUT!r} is not a mapping)")
+        raise CheckpointError(
+            f"{path}: not written by hpsearch (its entry {METADATA_KEY!r} is not a mapping)"
+        )
     return about
 
 
 def base_shape(path: Path, header: Header) -> Shape:
     """The size of a base. Raises `CheckpointError` unless the tensors are those of a model of that size."""
-    about = about_of(path, header.text)
+    about = metadata_of(path, header.text)
     if set(about) != {"shape"}:
         raise CheckpointError(f"{path}: an adapter or a checkpoint, not a base; name a model.safetensors")
     given, names = about["shape"], list(Shape.__dataclass_fields__)

@@ -10,8 +10,8 @@ that decides what the run does next.
 | all processes decide alike | whatever decides is summed over all first, so all have the same bits |
 | the same checkpoint as with one process | it holds whole tensors, and the first process writes it |
 
-`joined` is for processes started by torchrun or in its manner. Nothing here detects a process that has died:
-the others block while they wait for it.
+`join_ranks` is for processes started by torchrun or in its manner. Nothing here detects a process that has
+died: the others block while they wait for it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-BUCKET = 25 << 20  # bytes that are summed at once, and copied for that
+BUCKET_BYTES = 25 << 20  # bytes that are summed at once, and copied for that
 
 
 @dataclass(frozen=True)
-class Share:
+class RowShare:
     """The rows of a pass that one process computes."""
 
     first: int
@@ -55,21 +55,21 @@ class Ranks:
         """Whether this process writes the checkpoints."""
         return self.rank == 0
 
-    def passes(self, passes: int, rows: int) -> list[tuple[int, Share | None]]:
+    def passes(self, passes: int, rows: int) -> list[tuple[int, RowShare | None]]:
         """The passes of a step, whole or in part, that this process computes: equally many for all."""
         dealt = passes - passes % self.count
         each = math.ceil(rows / self.count)
-        share = Share(self.rank * each, each, rows)
-        whole: list[tuple[int, Share | None]] = [(n, None) for n in range(self.rank, dealt, self.count)]
+        share = RowShare(self.rank * each, each, rows)
+        whole: list[tuple[int, RowShare | None]] = [(n, None) for n in range(self.rank, dealt, self.count)]
         return whole + [(n, share) for n in range(dealt, passes)]
 
-    def looks(self, parts: Sequence[Tensor]) -> list[Tensor]:
+    def validation_parts(self, parts: Sequence[Tensor]) -> list[Tensor]:
         """The parts of a validation that this process computes: equally many for all, by repetition."""
         rounds = range(math.ceil(len(parts) / self.count))
         return [parts[min(n * self.count + self.rank, len(parts) - 1)] for n in rounds]
 
-    def together(self, losses: Tensor, parts: int) -> Tensor:
-        """The losses of all parts in order, combined from those of each process's `looks`."""
+    def all_losses(self, losses: Tensor, parts: int) -> Tensor:
+        """The losses of all parts in order, combined from those of each process's `validation_parts`."""
         if self.count == 1:
             return losses
         combined = losses.new_zeros(self.count * len(losses))
@@ -89,7 +89,7 @@ class Ranks:
 ALONE = Ranks()
 
 
-class Group(Ranks):
+class ProcessGroup(Ranks):
     """Several processes, connected by torch.distributed."""
 
     def __init__(self, rank: int, count: int, strategy: str = "ddp", zero_stage: int = 0) -> None:
@@ -116,7 +116,7 @@ class Group(Ranks):
 def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     bucket: list[Tensor] = []
     for tensor in tensors:
-        if bucket and sum(each.nbytes for each in bucket) + tensor.nbytes > BUCKET:
+        if bucket and sum(each.nbytes for each in bucket) + tensor.nbytes > BUCKET_BYTES:
             yield bucket
             bucket = []
         bucket.append(tensor)
@@ -124,7 +124,7 @@ def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
-def joined(strategy: str, zero_stage: int = 0) -> Ranks:
+def join_ranks(strategy: str, zero_stage: int = 0) -> Ranks:
     """Join the other processes of the run, as the environment variables of torchrun say.
 
     The `strategy` is ddp, fsdp, or deepspeed with a `zero_stage`. Tensors on GPUs, one for each process, are
@@ -135,4 +135,4 @@ def joined(strategy: str, zero_stage: int = 0) -> Ranks:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend)
-    return Group(dist.get_rank(), dist.get_world_size(), strategy, zero_stage)
+    return ProcessGroup(dist.get_rank(), dist.get_world_size(), strategy, zero_stage)

@@ -7,7 +7,7 @@ the threads of a worker: the caller loads no torch.
 
 If the two differ by more than rounding explains, the run's own sensitivity is measured, because a learning
 rate that is too high amplifies any rounding. The run trains twice more, alone, from initial weights that are
-`NUDGE` away in either direction, and may differ by `TIMES` the larger change.
+`START_NUDGE` away in either direction, and may differ by `SENSITIVITY_FACTOR` the larger change.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from ...trainer.runs.run import GptRun, fit
 from ...trainer.runs.together import PackedRuns
 
 TOLERANCE = {"cpu": 1e-6}  # of numbers up to 1, and relative above
-ELSEWHERE = 1e-4  # on other devices, whose kernels depend on the shape
-NUDGE = 1e-7
-TIMES = 10.0
+GPU_TOLERANCE = 1e-4  # on other devices, whose kernels depend on the shape
+START_NUDGE = 1e-7
+SENSITIVITY_FACTOR = 10.0
 PARTS = ("reports", "adapter")
-Gap = dict[str, float]  # the largest difference between two runs in each part
+Difference = dict[str, float]  # the largest difference between two runs in each part
 
 
 @dataclass(frozen=True)
-class Compared:
+class PackComparison:
     """The comparison of a run alone with the same run in a pack."""
 
     others: int  # most runs that trained with it at a time
     value: float | None  # the last loss of the run alone; None if it diverged
-    difference: Gap | None  # None if they ended differently
+    difference: Difference | None  # None if they ended differently
     identical: bool  # bit for bit
-    sensitivity: Gap | None  # the largest change from initial weights `NUDGE` away; None if not measured
-    allowed: Gap
+    sensitivity: Difference | None  # the largest change by `START_NUDGE`; None if not measured
+    allowed: Difference
 
     @property
     def passed(self) -> bool:
@@ -53,7 +53,7 @@ class Compared:
         return gap is not None and all(gap[part] <= self.allowed[part] for part in PARTS)
 
 
-def compare(configs: Sequence[LoraConfig], on_run: Callable[[int], None]) -> list[Compared]:
+def compare(configs: Sequence[LoraConfig], on_run: Callable[[int], None]) -> list[PackComparison]:
     """Train each run alone, then all together; `on_run` is called with the number of runs trained alone.
 
     Raises `TrainerError` if a run cannot train.
@@ -92,21 +92,21 @@ def train_together(configs: Sequence[LoraConfig], nudge: float = 0.0) -> tuple[l
     return [results[run] for run in runs], [others[run] for run in runs]
 
 
-def _compared(config: LoraConfig, alone: FitResult, packed: FitResult, others: int) -> Compared:
+def _compared(config: LoraConfig, alone: FitResult, packed: FitResult, others: int) -> PackComparison:
     device = next(iter(alone.weights.values())).device.type
-    allowed = dict.fromkeys(PARTS, TOLERANCE.get(device, ELSEWHERE))
-    difference, sensitivity = _gap(alone, packed), None
+    allowed = dict.fromkeys(PARTS, TOLERANCE.get(device, GPU_TOLERANCE))
+    difference, sensitivity = _difference(alone, packed), None
     if difference is not None and any(difference[part] > allowed[part] for part in PARTS):
-        nudged = [train_together([config], nudge)[0][0] for nudge in (NUDGE, -NUDGE)]
-        gaps = [gap for each in nudged if (gap := _gap(alone, each)) is not None]
+        nudged = [train_together([config], nudge)[0][0] for nudge in (START_NUDGE, -START_NUDGE)]
+        gaps = [gap for each in nudged if (gap := _difference(alone, each)) is not None]
         sensitivity = {part: max(gap[part] for gap in gaps) for part in PARTS} if gaps else None
         for part, changed in (sensitivity or {}).items():
-            allowed[part] = max(allowed[part], TIMES * changed)
+            allowed[part] = max(allowed[part], SENSITIVITY_FACTOR * changed)
     value = alone.value if math.isfinite(alone.value) else None
-    return Compared(others, value, difference, _identical(alone, packed), sensitivity, allowed)
+    return PackComparison(others, value, difference, _identical(alone, packed), sensitivity, allowed)
 
 
-def _gap(one: FitResult, other: FitResult) -> Gap | None:
+def _difference(one: FitResult, other: FitResult) -> Difference | None:
     """The difference between two runs; if they diverged, only of the reports before that."""
     if (one.stopped, one.steps, len(one.reports)) != (other.stopped, other.steps, len(other.reports)):
         return None

@@ -20,7 +20,7 @@ from ...trainer.data.token_cache import cache_folder
 from ...trainer.errors import ConfigError
 from ...trainer.model.base_file import Base, load_base
 
-MADE = 1  # version of the conversion: a new number invalidates the cache
+CONVERSION_VERSION = 1  # version of the conversion: a new number invalidates the cache
 LINEARS = {"attn.c_attn": "qkv", "attn.c_proj": "out", "mlp.c_fc": "up", "mlp.c_proj": "down"}
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 NORMS = {"ln_1": "norm_1", "ln_2": "norm_2"}
@@ -30,7 +30,7 @@ def shipped_model() -> tuple[Path, str]:
     """The folder of the model, which is written unless it is complete, and the sha256 of the base."""
     base = load_base()
     try:
-        folder = cache_folder() / "models" / f"gpt-{base.sha256[:16]}-{MADE}"
+        folder = cache_folder() / "models" / f"gpt-{base.sha256[:16]}-{CONVERSION_VERSION}"
         if not _is_whole(folder):
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with filelock.FileLock(
@@ -103,9 +103,8 @@ def gpt2(shape: Shape, weights: Tensors, *, activation: str = "gelu") -> Any:
         for gpt2_name, name in (NORMS | LINEARS).items():
             weight = weights[f"blocks.{number}.{name}.weight"]
             # GPT-2 stores the weights of its linears transposed.
-            pairs.append(
-                (block.get_submodule(gpt2_name).weight, weight.T if gpt2_name in LINEARS else weight)
-            )
+            weight = weight.T if gpt2_name in LINEARS else weight
+            pairs.append((block.get_submodule(gpt2_name).weight, weight))
     for parameter, weight in pairs:
         parameter.copy_(weight)
     return model

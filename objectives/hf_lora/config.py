@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from ...trainer.config.rules import Need, Rule, one_of, optional, switch, text, whole
 from ...trainer.config.training import (
-    ADAM,
+    ADAM_OPTIONS,
     NAMED_CORPORA,
     NEEDS,
+    NOT_IDENTIFYING,
     OPTIMIZERS,
-    OUTSIDE,
     SPLIT_NEED,
     Adapters,
     TrainingConfig,
@@ -26,9 +26,9 @@ class Config(Adapters, TrainingConfig):
     """The model and the data; the parameters of training are those of `lora`."""
 
     objective: ClassVar[str] = "hf_lora"
-    outside: ClassVar[tuple[str, ...]] = (*OUTSIDE, "local_files_only")
+    not_identifying: ClassVar[tuple[str, ...]] = (*NOT_IDENTIFYING, "local_files_only")
     needs: ClassVar[Mapping[str, Need]] = NEEDS | {
-        **dict.fromkeys(ADAM, one_of("optimizer", "adamw")),
+        **dict.fromkeys(ADAM_OPTIONS, one_of("optimizer", "adamw")),
         "momentum": one_of("optimizer", "sgd"),
         "split_seed": SPLIT_NEED,
         **dict.fromkeys(("prompt_field", "completion_field"), one_of("task", "causal_lm", "seq2seq_lm")),
@@ -81,8 +81,8 @@ class Config(Adapters, TrainingConfig):
             problems.append("prompt_field, completion_field: found one of them, needs both or none")
         return problems
 
-    def undivided(self, strategy: str) -> list[str]:
-        problems = super().undivided(strategy)
+    def sharing_problems(self, strategy: str) -> list[str]:
+        problems = super().sharing_problems(strategy)
         if self.load_in_4bit and strategy != "ddp":
             problems.append(
                 f"load_in_4bit: found true, but {strategy} needs weights of 16 or 32 bits; use ddp"

@@ -28,15 +28,15 @@ from ...trainer.config.training import NAMED_CORPORA
 from ...trainer.data.texts import list_files
 from ...trainer.errors import DataError
 from ...trainer.notices import say
-from .rows import Chat, Row, names_of, split_rows
+from .rows import ChatFormat, Row, ordered_classes, split_rows
 
 if TYPE_CHECKING:
     from .config import Config
 
 IGNORED = -100  # a label that is not learned, as in torch and transformers
-PADDED = 8  # the length of a batch is padded to a multiple of this
-KEPT = 2  # sets of examples that a process keeps, for searches over max_length
-MAKING = (  # the parameters that examples depend on
+PAD_MULTIPLE = 8  # the length of a batch is padded to a multiple of this
+MAX_KEPT_SETS = 2  # sets of examples that a process keeps, for searches over max_length
+EXAMPLE_PARAMETERS = (  # the parameters that examples depend on
     *("task", "train_file", "validation_file", "validation_split", "split_seed", "max_length"),
     *("text_field", "prompt_field", "completion_field", "label_field"),
 )
@@ -70,9 +70,9 @@ def load_examples(config: Config, tokenizer: Any, model: str) -> Examples:
         file for file in (config.train_file, config.validation_file) if file and file not in NAMED_CORPORA
     ]
     stamps = tuple(list_files(Path(file)) for file in files)
-    key = (model, stamps, *(getattr(config, name) for name in MAKING))
+    key = (model, stamps, *(getattr(config, name) for name in EXAMPLE_PARAMETERS))
     if key not in _kept:
-        while len(_kept) >= KEPT:
+        while len(_kept) >= MAX_KEPT_SETS:
             del _kept[next(iter(_kept))]
         _kept[key] = _examples(config, tokenizer)
     return _kept[key]
@@ -80,7 +80,7 @@ def load_examples(config: Config, tokenizer: Any, model: str) -> Examples:
 
 def _examples(config: Config, tokenizer: Any) -> Examples:
     train, held = split_rows(config, _chat(tokenizer))
-    classes = names_of([row.label for row in (*train, *held) if row.label is not None])
+    classes = ordered_classes([row.label for row in (*train, *held) if row.label is not None])
     if config.task == "sequence_classification":
         if len(classes) < 2:
             raise DataError(f"{config.train_file}: all rows have the same class, {classes[0]!r}")
@@ -102,7 +102,7 @@ def _examples(config: Config, tokenizer: Any) -> Examples:
     return Examples(parts[0], parts[1], classes, digest.hexdigest())
 
 
-def _chat(tokenizer: Any) -> Chat | None:
+def _chat(tokenizer: Any) -> ChatFormat | None:
     """A function that formats messages by a tokenizer's chat template: the prompt, and the last answer."""
     if not getattr(tokenizer, "chat_template", None):
         return None
@@ -226,5 +226,5 @@ def collate(examples: Sequence[Example], pad: int, *, causal: bool, classify: bo
 
 def _filled(rows: Sequence[list[int]], value: int) -> Tensor:
     """int64 [rows, tokens], short rows padded on the right."""
-    length = -(-max(map(len, rows)) // PADDED) * PADDED
+    length = -(-max(map(len, rows)) // PAD_MULTIPLE) * PAD_MULTIPLE
     return torch.tensor([row + [value] * (length - len(row)) for row in rows])

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 TENSORS, INDEX = "*.safetensors", "model.safetensors.index.json"
-WANTED = ("*.json", TENSORS, "*.model", "*.txt", "*.jinja")  # of a model on the hub
+MODEL_PATTERNS = ("*.json", TENSORS, "*.model", "*.txt", "*.jinja")  # of a model on the hub
 # Fields that count parts of a model, and a count above that of any real model: building it would never end.
-COUNTED, MOST = re.compile(r"depth|(\w+_)?(layers?|blocks|experts|groups)"), 10_000
+COUNT_FIELDS, MAX_COUNT = re.compile(r"depth|(\w+_)?(layers?|blocks|experts|groups)"), 10_000
 SAMPLES, SAMPLE = 64, 1 << 16  # the number and the bytes of the samples hashed of a large file
 
 
@@ -88,9 +88,7 @@ def _on_the_hub(config: Config, may_download: bool) -> Path | None:
         lack = _lack(folder)
         if lack is None:
             return folder
-        problem = (
-            f"model: {folder} {lack[0]}; download it again (hf download {name})"  # an interrupted download
-        )
+        problem = f"model: {folder} {lack[0]}; download it again (hf download {name})"
     except HFValidationError:
         raise ConfigError([f"{no_folder}, and it is not a valid id of the hub"]) from None
     except LocalEntryNotFoundError:
@@ -102,7 +100,7 @@ def _on_the_hub(config: Config, may_download: bool) -> Path | None:
     if not may_download:
         return None
     try:
-        folder = Path(snapshot_download(name, revision=config.revision, allow_patterns=list(WANTED)))
+        folder = Path(snapshot_download(name, revision=config.revision, allow_patterns=list(MODEL_PATTERNS)))
     except Exception as error:  # the network, the hub and the disk have errors of several libraries
         first = str(error).strip().splitlines()[0]
         raise ConfigError([f"model: {name} cannot be downloaded: {first}"]) from error
@@ -137,8 +135,8 @@ def about(folder: Path) -> dict[str, Any]:
     config = _record(folder / CONFIG)
     for part in (config, _text_config(config)):
         for name, value in part.items():
-            if COUNTED.fullmatch(name) and isinstance(value, int) and value > MOST:
-                raise ConfigError([f"model: {folder / CONFIG} has {name} {value:,}, more than {MOST:,}"])
+            if COUNT_FIELDS.fullmatch(name) and isinstance(value, int) and value > MAX_COUNT:
+                raise ConfigError([f"model: {folder / CONFIG} has {name} {value:,}, more than {MAX_COUNT:,}"])
     return config
 
 
@@ -178,7 +176,9 @@ def fingerprint(folder: Path) -> str:
     Raises `ConfigError` if a file cannot be read.
     """
     digest = hashlib.sha256()
-    for path in sorted({path for pattern in WANTED for path in folder.glob(pattern) if path.is_file()}):
+    for path in sorted(
+        {path for pattern in MODEL_PATTERNS for path in folder.glob(pattern) if path.is_file()}
+    ):
         size = path.stat().st_size
         digest.update(f"{path.name}\0{size}\0".encode())
         with _readable(path), path.open("rb") as file:

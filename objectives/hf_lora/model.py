@@ -31,7 +31,7 @@ CLASSES = {  # of transformers
 PEFT_TASKS = {"causal_lm": "CAUSAL_LM", "seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_classification": "SEQ_CLS"}
 HEADS = ("classifier", "score")  # peft trains and saves these as a whole for SEQ_CLS
 ADAPTABLE = ("Linear", "Conv1D", "Embedding")
-LONGEST = 400  # letters quoted of a library's message
+MAX_QUOTED_LETTERS = 400  # letters quoted of a library's message
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -41,7 +41,7 @@ def load_tokenizer(folder: Path) -> Any:
 
     transformers.utils.logging.set_verbosity_error()  # our own errors say what matters
     transformers.utils.logging.disable_progress_bar()
-    with _told(folder):
+    with _loading_errors(folder):
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
@@ -68,14 +68,12 @@ def load_model(
     more: dict[str, Any] = {}
     if config.task == "sequence_classification":
         if tokenizer.pad_token_id is None:
-            raise ConfigError(
-                ["model: its tokenizer has neither a padding nor an ending token; a classification needs one"]
-            )
+            raise ConfigError(["model: its tokenizer has neither a padding nor an ending token, needs one"])
         names = dict(enumerate(classes))
         more = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
     if config.load_in_4bit:
         more |= {"quantization_config": _four_bits(device), "device_map": {"": device}}
-    with _told(folder):
+    with _loading_errors(folder):
         about = transformers.AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
@@ -227,7 +225,7 @@ def _four_bits(device: torch.device) -> Any:
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
+def _loading_errors(folder: Path) -> Iterator[None]:
     """Raise errors of transformers in loading a model as `ConfigError`."""
     try:
         with _quiet():
@@ -237,7 +235,7 @@ def _told(folder: Path) -> Iterator[None]:
     except Exception as error:  # json, safetensors and tokenizers have their own errors
         if isinstance(error, torch.OutOfMemoryError | MemoryError):
             raise
-        reason = " ".join(str(error).split())[:LONGEST]  # any of the lines may be the important one
+        reason = " ".join(str(error).split())[:MAX_QUOTED_LETTERS]  # any line may be the important one
         raise ConfigError([f"model: {folder} cannot be loaded: {type(error).__name__}: {reason}"]) from error
 
 

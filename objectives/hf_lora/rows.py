@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING, Any
 from ...trainer.config.training import NAMED_CORPORA
 from ...trainer.data import corpus
 from ...trainer.data.texts import (
-    RECORDS,
+    RECORD_SUFFIXES,
     TextFile,
     at,
-    decoded,
-    divided,
+    decode_text,
     fields_of,
     list_files,
+    prompt_and_text,
     read_files,
     records,
 )
@@ -52,7 +52,7 @@ LABEL = "label"  # the default field of the class
 _NUMBER = re.compile("-?[0-9]{1,18}")  # of a class; anything longer is a name
 csv.field_size_limit(sys.maxsize)  # texts may exceed the default limit of 128 KiB
 
-Chat = Callable[[list[dict[str, Any]]], tuple[str, str]]
+ChatFormat = Callable[[list[dict[str, Any]]], tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Row:
         return corpus.fingerprint(json.dumps([self.prompt, self.text.strip(), self.label]).encode())
 
 
-def split_rows(config: Config, chat: Chat | None) -> tuple[list[Row], list[Row]]:
+def split_rows(config: Config, chat: ChatFormat | None) -> tuple[list[Row], list[Row]]:
     """(train, validation) rows of a configuration, at least one each. Raises `DataError`.
 
     Rows that are left out are reported on stderr.
@@ -122,7 +122,7 @@ def _dealt(rows: list[Row], config: Config) -> tuple[list[Row], list[Row]]:
     return train, held
 
 
-def _rows(path: str, config: Config, chat: Chat | None) -> list[Row]:
+def _rows(path: str, config: Config, chat: ChatFormat | None) -> list[Row]:
     """The rows of a file or folder that are not blank."""
     files, left_out = read_files(list_files(Path(path)))
     if left_out:
@@ -144,8 +144,8 @@ def _rows(path: str, config: Config, chat: Chat | None) -> list[Row]:
 
 def _records(file: TextFile) -> Iterator[tuple[str, Any]]:
     """The place and the content of each record; of plain text, the whole text."""
-    name, text = Path(file.path.name.lower().removesuffix(".gz")), decoded(file)
-    if name.suffix in RECORDS:
+    name, text = Path(file.path.name.lower().removesuffix(".gz")), decode_text(file)
+    if name.suffix in RECORD_SUFFIXES:
         yield from records(file.path, text)
     elif name.suffix == ".json":
         yield from _list_items(file.path, text)
@@ -221,7 +221,7 @@ def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[str, Any]]:
         raise DataError(f"{path}:{line}: {error}") from error
 
 
-def _row(place: str, record: Any, config: Config, chat: Chat | None) -> Row:
+def _row(place: str, record: Any, config: Config, chat: ChatFormat | None) -> Row:
     """The row of a record for the task. Raises `DataError` if the record does not fit it."""
     if isinstance(record, str) and config.task == "causal_lm":
         return Row(place, record)
@@ -233,10 +233,10 @@ def _row(place: str, record: Any, config: Config, chat: Chat | None) -> Row:
             "completion": _field(record, str(config.completion_field), "completion_field"),
         }
     if chat and isinstance(record, dict) and "messages" in record and config.text_field is None:
-        divided(record, None)  # raises unless they are messages
+        prompt_and_text(record, None)  # raises unless they are messages
         prompt, text = chat(record["messages"])
     else:
-        prompt, text = divided(record, config.text_field)
+        prompt, text = prompt_and_text(record, config.text_field)
     given = prompt or (isinstance(record, dict) and "prompt" in record)
     if config.task == "seq2seq_lm" and not given:
         raise DataError(f"found the fields {fields_of(record)}, needs a prompt and its completion")
@@ -262,7 +262,7 @@ def _field(record: dict[str, Any], name: str, parameter: str) -> str:
     return text
 
 
-def names_of(labels: Sequence[str]) -> tuple[str, ...]:
+def ordered_classes(labels: Sequence[str]) -> tuple[str, ...]:
     """The classes in order: numbers by value, words alphabetically."""
     words = sorted(set(labels))  # sorted first, so that 1 and 01 have the same order in every process
     return tuple(sorted(words, key=int) if all(map(_NUMBER.fullmatch, words)) else words)

@@ -27,7 +27,7 @@ from ...trainer.checkpoint import Tensors
 from ...trainer.errors import ConfigError
 from ...trainer.memory import reset_peak_memory
 from ...trainer.model.build import on_device
-from ...trainer.optim.numerics import HALVES, Numerics
+from ...trainer.optim.numerics import HALF_DTYPES, Numerics
 from ...trainer.optim.optimizers import new_optimizer
 from ...trainer.ranks import ALONE, Ranks
 from ...trainer.runs.base import BaseRun, perplexity
@@ -49,7 +49,7 @@ class HfRun(BaseRun):
     def __init__(self, config: Config, ranks: Ranks = ALONE) -> None:
         problems = model_problems(config)
         if ranks.count > 1:
-            problems += config.undivided(ranks.strategy)
+            problems += config.sharing_problems(ranks.strategy)
         if problems:
             raise ConfigError(problems)
         config = on_device(config)
@@ -65,7 +65,9 @@ class HfRun(BaseRun):
         torch.manual_seed(seed_of("start", config.seed))  # draws the adapters, and a new head
         # Autocast uses frozen weights in 16 bits anyway, so on a GPU they are stored that way.
         frozen = (
-            HALVES.get(self.numerics.precision, torch.float32) if device.type == "cuda" else torch.float32
+            HALF_DTYPES.get(self.numerics.precision, torch.float32)
+            if device.type == "cuda"
+            else torch.float32
         )
         sharded = ranks.strategy in ("fsdp", "deepspeed")  # these move the weights to the devices themselves
         first = torch.device("cpu") if sharded else device

@@ -18,7 +18,7 @@ from ..base import Trial
 from .rounds import RoundParameters
 from .table import Table
 
-Part = Callable[[Path | None, int, int, Path], list[float]]
+TrainPart = Callable[[Path | None, int, int, Path], list[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class BoostingParameters(RoundParameters):
         return params
 
 
-def boost(trial: Trial, config: BoostingParameters, part: Part, *, file: str, metric: str) -> float:
+def boost(trial: Trial, config: BoostingParameters, part: TrainPart, *, file: str, metric: str) -> float:
     """Train a trial to its number of trees, or fewer with early stopping. Returns its value.
 
     `part(model, count, seed, to)` adds `count` trees to the model in a file, or to a new one if it is None,

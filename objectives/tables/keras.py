@@ -37,8 +37,8 @@ BEST = "best.keras"  # with `patience`; training resumes from the other file
 BACKENDS = ("torch", "tensorflow")
 OPTIMIZERS = ("adam", "adamw", "nadam", "adamax", "sgd", "rmsprop", "adagrad", "adafactor", "lion")
 ACTIVATIONS = ("relu", "gelu", "silu", "elu", "selu", "leaky_relu", "tanh", "sigmoid")
-FINEST = 1e-5  # least deviation relative to the largest number: a hundred steps of float32
-SMALLEST = 1e-15  # least deviation: float32 can represent its square and the square of its inverse
+MIN_RELATIVE_SPREAD = 1e-5  # least deviation relative to the largest number: a hundred steps of float32
+MIN_SPREAD = 1e-15  # least deviation: float32 can represent its square and the square of its inverse
 VALIDATION_BATCH = 4096  # rows
 
 
@@ -75,9 +75,7 @@ class Config(RoundParameters):
     learning_rate_schedule: str = text("constant", ("constant", "cosine"), "cosine: to 0 at the last epoch")
     weight_decay: float | None = optional(float, "[0, inf)", "default: the optimizer's, 0.004 for adamw")
     momentum: float = real(0.0, "[0, 1)", "of sgd and rmsprop")
-    clipnorm: float | None = optional(
-        float, "(0, inf)", "largest gradient norm of a weight (default: no limit)"
-    )
+    clipnorm: float | None = optional(float, "(0, inf)", "largest gradient norm of a weight (default: any)")
     batch_size: int = whole(32, "[1, inf)", "rows of a step")
     class_weight: str | None = optional(str, "", "give rare classes more weight", ("balanced",))
     epochs: int = whole(30, "[1, inf)", "passes over the rows")
@@ -146,7 +144,7 @@ def _check_target(config: Config, table: Table) -> None:
     if table.classes:
         return
     spread, largest = float(table.y.std()), float(np.abs(table.y).max())
-    if spread and (spread < largest * FINEST or not SMALLEST < spread < 1 / SMALLEST):
+    if spread and (spread < largest * MIN_RELATIVE_SPREAD or not MIN_SPREAD < spread < 1 / MIN_SPREAD):
         raise DataError(
             f"{config.data}: the numbers to predict are too close together for a network (the largest is "
             f"{largest:.3g}, their standard deviation {spread:.3g}); subtract a constant, or use another unit"

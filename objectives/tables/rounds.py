@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...trainer.anew import write_anew
-from ...trainer.config.rules import Course, defaults_of, did_you_mean, optional
+from ...trainer.config.rules import ReportPlan, defaults_of, did_you_mean, optional
 from ...trainer.errors import CheckpointError
 from ...trainer.seeds import seed_of
 from ..base import Trial
@@ -126,10 +126,10 @@ class RoundParameters(TableParameters):
         return problems
 
     @classmethod
-    def course(cls, params: Mapping[str, Any]) -> Course:
+    def report_plan(cls, params: Mapping[str, Any]) -> ReportPlan:
         """The length and the reports of runs with these parameters."""
         rounds = params.get(cls.length, defaults_of(cls)[cls.length])
-        return Course(cls.length, rounds, params.get("eval_every"))
+        return ReportPlan(cls.length, rounds, params.get("eval_every"))
 
     @classmethod
     def goal(cls, params: Mapping[str, Any]) -> str | None:

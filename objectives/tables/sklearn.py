@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...trainer.config.rules import Course, Need, one_of, optional, text
+from ...trainer.config.rules import Need, ReportPlan, one_of, optional, text
 from ...trainer.errors import ConfigError, DataError
 from ..base import Trial
 from .boosting import threads
@@ -144,12 +144,12 @@ class Config(TableParameters):
     p: float | None = optional(float, "[1, inf)", "of the Minkowski distance: 1 Manhattan, 2 Euclidean")
 
     @classmethod
-    def course(cls, params: Mapping[str, Any]) -> Course:
+    def report_plan(cls, params: Mapping[str, Any]) -> ReportPlan:
         """The length and the reports of runs with these parameters."""
         length = ESTIMATORS[params.get("estimator", cls.estimator)].rounds
         if length is None or params.get("cv") is not None:
-            return Course("cv", params.get("cv", FOLDS), 1)
-        return Course(length, params.get(length, ROUNDS), params.get("eval_every"))
+            return ReportPlan("cv", params.get("cv", FOLDS), 1)
+        return ReportPlan(length, params.get(length, ROUNDS), params.get("eval_every"))
 
     @classmethod
     def goal(cls, params: Mapping[str, Any]) -> str:
@@ -272,9 +272,7 @@ def _estimator(config: Config, table: Table) -> Any:
     known = model.get_params()
     given = {name: value for name in estimator.parameters if (value := getattr(config, name)) is not None}
     if unknown := [parameter for parameter in given if parameter not in known]:
-        raise ConfigError(
-            [f"{parameter}: unknown to {name}, the estimator for this target" for parameter in unknown]
-        )
+        raise ConfigError([f"{parameter}: unknown to {name}, for this target" for parameter in unknown])
     if "eta0" in given:
         given["learning_rate"] = "constant"
     ours = {"random_state": config.seed % 2**32, "early_stopping": False}

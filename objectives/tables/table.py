@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BUNDLED = ("iris", "wine", "breast_cancer", "digits", "diabetes")  # of scikit-learn
 TASKS = ("auto", "classification", "regression")
-FEW = 20  # a target with at most so many different whole numbers has classes
+MAX_NUMERIC_CLASSES = 20  # a target with at most so many different whole numbers has classes
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
@@ -39,12 +39,12 @@ class TableParameters(Parameters):
     """The common parameters of all objectives on tables."""
 
     files: ClassVar[tuple[str, ...]] = ("data", "validation_file")
-    bundled: ClassVar[tuple[str, ...]] = BUNDLED
+    bundled_data: ClassVar[tuple[str, ...]] = BUNDLED
 
     data: str = text("breast_cancer", (), f"a .csv, .tsv or .parquet file, or one of {', '.join(BUNDLED)}")
     target: str | None = optional(str, "", "the column to predict (default: the last one)")
     task: str = text(
-        "auto", TASKS, f"auto: classification if the target is text or {FEW} whole numbers or fewer"
+        "auto", TASKS, f"auto: classes if the target is text or at most {MAX_NUMERIC_CLASSES} whole numbers"
     )
     validation_file: str | None = optional(str, "", "rows to validate on, with the same columns")
     validation_split: float = real(0.2, "(0, 1)", "share to validate on, if there is no validation_file")
@@ -244,7 +244,7 @@ def _targets(target: pd.Series[Any], task: str, data: str) -> tuple[tuple[str, .
     numeric = is_numeric_dtype(target) and not is_bool_dtype(target)
     if task == "auto":
         whole_numbers = numeric and bool((target % 1 == 0).all())
-        few = not numeric or (whole_numbers and target.nunique() <= FEW)
+        few = not numeric or (whole_numbers and target.nunique() <= MAX_NUMERIC_CLASSES)
         task = "classification" if few else "regression"
     if task == "regression":
         if not numeric:

@@ -25,20 +25,20 @@ from types import MappingProxyType
 from typing import Any
 
 from ..base import NothingReported, ObjectiveError, ScriptError, Trial
-from ..processes import meeting
-from ..reports import Lines, Printed, Reports
-from .config_file import CONFIG, copies, write_config
-from .output import LOOK_SECONDS, SILENCE_SECONDS, Output, Process
-from .shell import MACRO, said
-from .writing import SIGNALLING, State, half_written, let_write, set_aside, unfinished
+from ..processes import rendezvous
+from ..reports import LineSplitter, PrintedReport, ReportFinder
+from .config_file import CONFIG_MACRO, copies, write_config
+from .output import POLL_SECONDS, SILENCE_SECONDS, Output, Process
+from .shell import MACRO, without_absent
+from .writing import SIGNALLING, FileState, half_written, let_write, set_aside, unfinished
 
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
 LATE_SECONDS = 0.5  # several reports at once are late if they follow so much silence
 # Makes programs print UTF-8 without buffering, also into a pipe.
-READABLE = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "GFORTRAN_UNBUFFERED_PRECONNECTED": "y"}
+UNBUFFERED = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "GFORTRAN_UNBUFFERED_PRECONNECTED": "y"}
 # Macros for several words, as in W&B sweeps.
-LISTS = ("env", "interpreter", "args", "args_no_hyphens", "args_no_boolean_flags", "args_json")
-OWN = ("seed", "checkpoint", "resume_from", "run")  # macros for values that differ in each trial
+LIST_MACROS = ("env", "interpreter", "args", "args_no_hyphens", "args_no_boolean_flags", "args_json")
+TRIAL_MACROS = ("seed", "checkpoint", "resume_from", "run")  # macros for values that differ in each trial
 
 
 class CommandObjective:
@@ -61,13 +61,13 @@ class CommandObjective:
     def __call__(self, trial: Trial, /) -> float:
         own = own_values(trial)
         params = flat(trial.params)
-        words = expand(said(self._command, absent(self._parameters, params)), params, own)
-        environment = os.environ | READABLE | {"HPSEARCH_TRIAL": str(trial.number)}
+        words = expand(without_absent(self._command, absent(self._parameters, params)), params, own)
+        environment = os.environ | UNBUFFERED | {"HPSEARCH_TRIAL": str(trial.number)}
         environment |= {f"HPSEARCH_{name.upper()}": as_text(value) for name, value in own.items()}
         ranks: list[Process] = []
         delivery = _Delivery(trial)
-        written: dict[Path, State] = {}
-        with meeting(self._processes) as variables:
+        written: dict[Path, FileState] = {}
+        with rendezvous(self._processes) as variables:
             try:
                 for rank, of_rank in enumerate(variables):
                     ranks.append(_started(words, environment | of_rank, leads=rank == 0))
@@ -86,7 +86,7 @@ class CommandObjective:
 
     def _follow(self, name: str, ranks: Sequence[Process], output: Output, delivery: _Delivery) -> float:
         """Pass on the reports of rank 0 as they come, until all ranks have ended. Returns the last value."""
-        lines, reports = Lines(), Reports(self._metric)
+        lines, reports = LineSplitter(), ReportFinder(self._metric)
         for piece in output.pieces():
             printed = [report for line in lines.feed(piece.text) for report in reports.read(line)]
             delivery.add(printed, piece.waited)
@@ -99,10 +99,8 @@ class CommandObjective:
                 detail=_in_words(reports.near_misses, output.last_errors(0)),
             )
         if reports.unusable:
-            lines_in_words = " and ".join(reports.unusable)
-            delivery.trial.remark(
-                "unusable", f"lines that it printed are not valid reports: {lines_in_words}"
-            )
+            unusable = f"it printed lines that are not valid reports: {' and '.join(reports.unusable)}"
+            delivery.trial.remark("unusable", unusable)
         return delivery.value
 
 
@@ -116,7 +114,7 @@ class _Delivery:
         self._last: int | None = None  # step
         self._counts = True  # whether reports are counted, because none has had a step
 
-    def add(self, printed: Sequence[Printed], waited: float = 0.0) -> None:
+    def add(self, printed: Sequence[PrintedReport], waited: float = 0.0) -> None:
         """Report what was printed at once, after `waited` seconds of silence.
 
         Several reports after a long silence were printed one by one, but held in a buffer: the training has
@@ -137,7 +135,7 @@ class _Delivery:
             self.times = [*self.times[-1:], time.time_ns()]
             self.trial.report(report.value, step=step, **report.metrics)
 
-    def _numbered(self, printed: Sequence[Printed]) -> Iterator[tuple[int, Printed]]:
+    def _numbered(self, printed: Sequence[PrintedReport]) -> Iterator[tuple[int, PrintedReport]]:
         """Reports with their steps, which are counted if none has one. Steps that do not rise are dropped.
 
         So is a report without a step after reports with steps: it repeats the last one.
@@ -183,7 +181,7 @@ def _wait(name: str, ranks: Sequence[Process], output: Output) -> None:
     if len(ranks) == 1:
         ranks[0].wait()
     while not any(process.poll() for process in ranks) and None in [process.poll() for process in ranks]:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     if None in [process.returncode for process in ranks]:
         output.drain(SILENCE_SECONDS)  # others may fail at the same time, or have caused the failure
     failed = {rank: process.returncode for rank, process in enumerate(ranks) if process.poll()}
@@ -200,7 +198,7 @@ def _wait(name: str, ranks: Sequence[Process], output: Output) -> None:
 def own_values(trial: Trial) -> dict[str, Any]:
     """The values that differ in each trial, for macros and environment variables of these names."""
     values = trial.seed, str(trial.checkpoint), str(trial.resume_from or ""), str(trial.checkpoint.parent)
-    return dict(zip(OWN, values, strict=True))
+    return dict(zip(TRIAL_MACROS, values, strict=True))
 
 
 def absent(parameters: Iterable[str], params: Mapping[str, Any]) -> list[str]:
@@ -242,7 +240,7 @@ def _fill(word: str, params: dict[str, Any], own: Mapping[str, Any], copied: Map
     known = {**own, **params}
 
     def value_of(macro: re.Match[str]) -> str:
-        if (config := CONFIG.fullmatch(macro[0])) is not None:
+        if (config := CONFIG_MACRO.fullmatch(macro[0])) is not None:
             target = copied[config["file"]]
             values = params | _assigned(config["own"], own)
             write_config(Path(config["file"]).expanduser(), values, target)
@@ -256,22 +254,24 @@ def _fill(word: str, params: dict[str, Any], own: Mapping[str, Any], copied: Map
 
 def unknown_macro(word: str, known: Collection[str]) -> str | None:
     """What is wrong with the macros in a word of a command; `known` are the allowed names."""
-    if word in (f"${{{name}}}" for name in LISTS):
+    if word in (f"${{{name}}}" for name in LIST_MACROS):
         return None
     for macro in MACRO.finditer(word):
-        if (config := CONFIG.fullmatch(macro[0])) is not None:
-            strange = next((name for name in re.findall(r"\$(\w*)", config["own"]) if name not in OWN), None)
+        if (config := CONFIG_MACRO.fullmatch(macro[0])) is not None:
+            strange = next(
+                (name for name in re.findall(r"\$(\w*)", config["own"]) if name not in TRIAL_MACROS), None
+            )
             if strange is not None:
-                allowed = ", ".join(f"${name}" for name in OWN)
+                allowed = ", ".join(f"${name}" for name in TRIAL_MACROS)
                 return f'${{config:...}} has "${strange}" in "{config["own"].strip()}"; allowed: {allowed}'
         elif macro[1] not in known:
-            near = difflib.get_close_matches(macro[1], [*known, *LISTS], 1)
-            hint = f', did you mean "${{{near[0]}}}"?' if near and near[0] not in LISTS else ""
+            near = difflib.get_close_matches(macro[1], [*known, *LIST_MACROS], 1)
+            hint = f', did you mean "${{{near[0]}}}"?' if near and near[0] not in LIST_MACROS else ""
             return (
                 f'the command has an unknown macro in "{word}"{hint}; allowed: ${{PARAMETER}}, '
-                + "".join(f"${{{name}}}, " for name in OWN)
+                + "".join(f"${{{name}}}, " for name in TRIAL_MACROS)
                 + "${config:FILE}, and as whole words "
-                + ", ".join(f"${{{name}}}" for name in LISTS)
+                + ", ".join(f"${{{name}}}" for name in LIST_MACROS)
             )
     return None
 

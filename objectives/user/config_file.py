@@ -27,11 +27,11 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from ...trainer.anew import write_anew
 from ..base import ObjectiveError
 
-MOST_VALUES = 100_000  # in a file, with aliases expanded
-DEEPEST = 100  # levels of nesting
+MAX_VALUES = 100_000  # in a file, with aliases expanded
+MAX_DEPTH = 100  # levels of nesting
 
 # The macro in a command: the file, and assignments of values of the trial itself.
-CONFIG = re.compile(r"\$\{config:(?P<file>[^}]+?)(?P<own>(?:\s+[\w.]+=[^\s}]*\$[^\s}]+)*)\s*(?:\}|$)")
+CONFIG_MACRO = re.compile(r"\$\{config:(?P<file>[^}]+?)(?P<own>(?:\s+[\w.]+=[^\s}]*\$[^\s}]+)*)\s*(?:\}|$)")
 
 
 def write_config(source: Path, values: Mapping[str, Any], target: Path) -> None:
@@ -50,7 +50,7 @@ def write_config(source: Path, values: Mapping[str, Any], target: Path) -> None:
 def copies(command: Iterable[str]) -> dict[str, str]:
     """The configuration files that a command uses, and the names of their copies in a trial's folder."""
     names: dict[str, str] = {}
-    for file in (macro["file"] for word in command for macro in CONFIG.finditer(word)):
+    for file in (macro["file"] for word in command for macro in CONFIG_MACRO.finditer(word)):
         suffix = Path(file).suffix
         alike = [name for name in names.values() if Path(name).suffix == suffix]
         names.setdefault(file, f"trial-{len(alike) + 1}{suffix}" if alike else f"trial{suffix}")
@@ -66,7 +66,7 @@ def read_config(file: Path) -> dict[str, Any]:
 
 def check_config(command: Iterable[str], names: Iterable[str]) -> None:
     """Raise `ObjectiveError` if a configuration file is invalid, or has no place for a parameter's name."""
-    for macro in (macro for word in command for macro in CONFIG.finditer(word)):
+    for macro in (macro for word in command for macro in CONFIG_MACRO.finditer(word)):
         source = Path(macro["file"]).expanduser()
         content = read_config(source)
         for name in (*names, *(own.partition("=")[0] for own in macro["own"].split())):
@@ -128,10 +128,10 @@ def check_size(text: str) -> None:
         elif isinstance(event, ScalarEvent):
             sizes |= {} if anchor is None else {anchor: 1}
         count += isinstance(event, CollectionStartEvent | ScalarEvent)
-        if count > MOST_VALUES:
-            raise ValueError(f"line {line}: more than {MOST_VALUES:,} values, with aliases expanded")
-        if len(around) > DEEPEST:
-            raise ValueError(f"line {line}: nested deeper than {DEEPEST} levels")
+        if count > MAX_VALUES:
+            raise ValueError(f"line {line}: more than {MAX_VALUES:,} values, with aliases expanded")
+        if len(around) > MAX_DEPTH:
+            raise ValueError(f"line {line}: nested deeper than {MAX_DEPTH} levels")
 
 
 def _put(content: Any, name: str, value: Any, source: Path) -> None:

@@ -17,10 +17,10 @@ from typing import IO, BinaryIO
 from ..reports import quoted
 
 SILENCE_SECONDS = 0.5  # of an ended script, before its output counts as complete
-LEFT_SECONDS = 5.0  # for processes that an ended script left behind, which may print forever
-LOOK_SECONDS = 0.05  # between two checks of processes that are ending
-AT_ONCE = 1 << 20  # bytes that are read before they are searched for reports
-TAIL = 4096  # bytes of standard error that are kept
+LEFTOVER_SECONDS = 5.0  # for processes that an ended script left behind, which may print forever
+POLL_SECONDS = 0.05  # between two checks of processes that are ending
+MAX_READ_BYTES = 1 << 20  # bytes that are read before they are searched for reports
+TAIL_BYTES = 4096  # bytes of standard error that are kept
 TAIL_LINES = 3  # of standard error in a message
 
 Process = subprocess.Popen[bytes]
@@ -72,7 +72,7 @@ class Output:
         while self._selector.get_map() and not any(other.poll() for other in self._ranks[1:]):
             ended = None not in [process.poll() for process in self._ranks]
             if ended:
-                until = min(until, time.monotonic() + LEFT_SECONDS)
+                until = min(until, time.monotonic() + LEFTOVER_SECONDS)
             ready = self._selector.select(SILENCE_SECONDS)
             waited = time.monotonic() - since
             if ready and (text := self._read()):
@@ -86,8 +86,8 @@ class Output:
         until = time.monotonic() + seconds
         while (now := time.monotonic()) < until and None in [process.poll() for process in self._ranks]:
             if not self._selector.get_map():
-                time.sleep(LOOK_SECONDS)
-            elif self._selector.select(min(LOOK_SECONDS, until - now)):
+                time.sleep(POLL_SECONDS)
+            elif self._selector.select(min(POLL_SECONDS, until - now)):
                 self._read()
         self._read()
 
@@ -100,7 +100,9 @@ class Output:
         """Read and pass on the output that is available now. Returns the part of rank 0."""
         printed: list[bytes] = []
         size = 0
-        while size < AT_ONCE and (ready := self._selector.select(0) if self._selector.get_map() else []):
+        while size < MAX_READ_BYTES and (
+            ready := self._selector.select(0) if self._selector.get_map() else []
+        ):
             for key, _ in ready:
                 assert not isinstance(key.fileobj, int)
                 read = os.read(key.fd, 1 << 16)
@@ -112,7 +114,7 @@ class Output:
                     printed.append(read)
                 else:
                     _pass_on(sys.stderr.buffer, read)
-                    self._tails[key.data] = (self._tails[key.data] + read)[-TAIL:]
+                    self._tails[key.data] = (self._tails[key.data] + read)[-TAIL_BYTES:]
         return b"".join(printed)
 
 

@@ -14,7 +14,7 @@ from pathlib import PurePath
 
 MACRO = re.compile(r"\$\{([^}]*)\}?")
 SHELLS = ("sh", "ash", "bash", "dash", "ksh", "zsh")
-HANDS_OVER = re.compile(r"-[A-Za-z]*c")  # the option before a shell's string
+SHELL_STRING_OPTION = re.compile(r"-[A-Za-z]*c")  # the option before a shell's string
 # Quoted, escaped or substituted parts of a word.
 _PARTS = r"""\$\{[^}]*\}|\$\([^()]*\)|`[^`]*`|'[^']*'|"(?:\\.|[^"\\])*"|\\."""
 _WORD = rf"(?:{_PARTS}|\$(?!\()|[^\s;&|()<>'\"\\$`])+"
@@ -37,7 +37,7 @@ def shell_string(command: Sequence[str]) -> int | None:
     """The index of the word that a shell interprets, as in `bash -c STRING`; None if there is none."""
     reads = False  # whether the word is an option of a shell
     for place, (before, word) in enumerate(itertools.pairwise(["", *command[:-1]]), start=1):
-        if reads and HANDS_OVER.fullmatch(word):
+        if reads and SHELL_STRING_OPTION.fullmatch(word):
             return place
         is_option = word[:1] in ("-", "+") or before in ("-o", "+o", "-O", "+O")
         reads = PurePath(word).name in SHELLS or (reads and is_option)  # other words end the options
@@ -62,7 +62,7 @@ def shell_words(string: str) -> list[list[ShellWord]] | None:
     return [words for words in commands if words]
 
 
-def said(command: Sequence[str], absent: Collection[str]) -> list[str]:
+def without_absent(command: Sequence[str], absent: Collection[str]) -> list[str]:
     """A command without the words that name an absent parameter.
 
     The whole word is left out, and the option before it, unless the word is an option itself. The same
@@ -75,11 +75,11 @@ def said(command: Sequence[str], absent: Collection[str]) -> list[str]:
         words[string] = ""
     gone = _naming(words, absent)
     if string is not None:
-        words[string] = _said_in_shell(command[string], absent)
+        words[string] = _shell_string_without_absent(command[string], absent)
     return [word for place, word in enumerate(words) if place not in gone]
 
 
-def _said_in_shell(string: str, absent: Collection[str]) -> str:
+def _shell_string_without_absent(string: str, absent: Collection[str]) -> str:
     gone = [
         words[place]
         for words in shell_words(string) or ()

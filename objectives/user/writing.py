@@ -19,14 +19,14 @@ from pathlib import Path
 
 import psutil
 
-from .output import LOOK_SECONDS, Output, Process
+from .output import POLL_SECONDS, Output, Process
 
 WRITE_SECONDS = 10.0  # for a script to finish writing before it is told to end
 QUIET_SECONDS = 0.2  # without a change, after which a checkpoint counts as complete
 STILL_SECONDS = 1.0  # for a process to stop after SIGSTOP; one that waits for a disk stops late
 BETWEEN_SECONDS = 1.0  # to wait for that: some scripts save all the time while they train
 INCOMPLETE = ".incomplete"  # suffix of unfinished files
-State = tuple[int, int, int]  # of a file: its inode, bytes, and nanoseconds of its last change
+FileState = tuple[int, int, int]  # of a file: its inode, bytes, and nanoseconds of its last change
 STAY_OPEN = re.compile(r"events\.out\.tfevents.*|.*\.(csv|jsonl|log|db|sqlite3?)(-\w+)?")
 
 # Held while processes are stopped to see what they write, so that no other thread continues them meanwhile.
@@ -35,7 +35,7 @@ SIGNALLING = threading.RLock()
 
 def let_write(
     ranks: Sequence[Process], folder: Path, output: Output, reports: Sequence[int] = ()
-) -> dict[Path, State]:
+) -> dict[Path, FileState]:
     """Wait, for a limited time, until nothing in the folder is being written, and stop the script there.
 
     `reports` are the times of its last two reports in nanoseconds. It is assumed that the files written
@@ -57,11 +57,11 @@ def let_write(
             if waited >= WRITE_SECONDS or (still and not (between or now_written)):
                 return {path: state for path in now_written if (state := _state(path)) is not None}
             _signal(ranks, signal.SIGCONT)
-        output.drain(LOOK_SECONDS)
+        output.drain(POLL_SECONDS)
     return {}
 
 
-def unfinished(files: Mapping[Path, State]) -> list[Path]:
+def unfinished(files: Mapping[Path, FileState]) -> list[Path]:
     """The files that have not changed since their script was told to end."""
     return [path for path, state in files.items() if _state(path) == state]
 
@@ -105,7 +105,7 @@ def _written(processes: Iterable[psutil.Process], folder: Path) -> Iterator[Path
     return being_written(processes, lambda path: path.is_relative_to(inside))
 
 
-def _state(path: Path) -> State | None:
+def _state(path: Path) -> FileState | None:
     try:
         status = path.stat()
     except FileNotFoundError:

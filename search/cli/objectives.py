@@ -12,7 +12,7 @@ from ..operations import outputs
 from . import commands, options, printing
 
 if TYPE_CHECKING:
-    from ...objectives.catalog import Described
+    from ...objectives.catalog import ObjectiveDescription
 
 
 def register(app: typer.Typer) -> None:
@@ -78,7 +78,7 @@ def init(
         printing.tell(f"  {commands.command(words, str(path))}")
 
 
-def _show_all(found: Sequence[Described]) -> None:
+def _show_all(found: Sequence[ObjectiveDescription]) -> None:
     from rich.text import Text
 
     from .console import PlainConsole
@@ -97,7 +97,7 @@ def _show_all(found: Sequence[Described]) -> None:
     )
 
 
-def _show_one(found: Described) -> None:
+def _show_one(found: ObjectiveDescription) -> None:
     from rich.table import Table
     from rich.text import Text
 

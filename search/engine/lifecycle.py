@@ -15,7 +15,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from ...objectives.guides import Ending
+from ...objectives.guides import RunEnd
 from ...spaces import Derived, Spec, nested
 from ...storage import DatabaseUnavailable, StorageError
 from ...storage.connection import patiently
@@ -331,7 +331,7 @@ class TrialLifecycle:
         """End a trial for a reason of the search's."""
         self._write_ended([self._ended(running, TrialState.PRUNED, reason)])
 
-    def prune_unusable(self, running: RunningTrial, constraint: Ending, reason: str) -> str:
+    def prune_unusable(self, running: RunningTrial, constraint: RunEnd, reason: str) -> str:
         """End a trial whose configuration cannot be trained; samplers learn to keep away from it.
 
         Optuna ranks infeasible trials last. Its dashboard reads only the older list of constraints.

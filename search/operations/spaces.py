@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...objectives import catalog
-from ...objectives.catalog import Described, described
+from ...objectives.catalog import ObjectiveDescription, describe_objective
 from ...objectives.guides import PRESETS
 from ...spaces import (
     Constant,
@@ -88,7 +88,7 @@ class Schema(Value):
 class Objectives(Value):
     """Objectives in words."""
 
-    objectives: tuple[Described, ...]
+    objectives: tuple[ObjectiveDescription, ...]
 
     def to_json(self) -> Any:
         return plain([each.to_json() for each in self.objectives])
@@ -96,7 +96,9 @@ class Objectives(Value):
 
 def objectives(*, name: str | None = None) -> Objectives:
     """The objectives that hpsearch brings, or one of them, with their parameters, defaults and limits."""
-    return Objectives(tuple(described(each) for each in ([name] if name is not None else catalog.BUILT_IN)))
+    return Objectives(
+        tuple(describe_objective(each) for each in ([name] if name is not None else catalog.BUILT_IN))
+    )
 
 
 def init(*, objective: str | None = None, source: Path | None = None) -> NewSpace:
@@ -109,7 +111,7 @@ def init(*, objective: str | None = None, source: Path | None = None) -> NewSpac
     if source is not None and objective is None:
         text, file = proposal(source), Path(f"{source.stem}_space.yaml")
     elif objective is not None and source is None:
-        described(objective)  # refuses an unknown one
+        describe_objective(objective)  # refuses an unknown one
         text, file = shipped_text(objective), Path(f"{objective}.yaml")
     else:
         raise UsageError(

@@ -90,13 +90,13 @@ def _unfilled(spec: Spec) -> Iterator[Issue]:
 
 def _unusable_words(spec: Spec, command: Sequence[str]) -> Iterator[Issue]:
     """Words of a command that would stand for nothing, or take a parameter's place; files that are none."""
-    from ...objectives.user.command import OWN, unknown_macro
+    from ...objectives.user.command import TRIAL_MACROS, unknown_macro
     from ...objectives.user.config_file import check_config
-    from ...objectives.user.shell import said
-    from ...objectives.user.told import overriding
+    from ...objectives.user.script_settings import overriding_words
+    from ...objectives.user.shell import without_absent
 
     for place, word in enumerate(command):
-        told = unknown_macro(word, [*OWN, *spec.passed])
+        told = unknown_macro(word, [*TRIAL_MACROS, *spec.passed])
         try:
             if told is None:
                 check_config([word], spec.passed)
@@ -105,11 +105,11 @@ def _unusable_words(spec: Spec, command: Sequence[str]) -> Iterator[Issue]:
         if told is not None:
             yield spec.issue(f"objective.command.{place}", told)
     conditional = [name for name, parameter in spec.passed.items() if parameter.when is not None]
-    for word in said(command, conditional):
+    for word in without_absent(command, conditional):
         if name := next((name for name in conditional if f"${{{name}}}" in word), None):
             told = f'"${{{name}}}" cannot be left out of "{word}" where the parameter does not exist'
             yield spec.issue("objective.command", f"{told}: let it be a word of its own")
-    for place, word, passing in overriding(command, spec.passed):
+    for place, word, passing in overriding_words(command, spec.passed):
         told = f'"{word}" hides the value of a trial, which "{passing}" passes: leave one of them out'
         yield spec.issue(f"objective.command.{place}", told)
 
@@ -184,7 +184,7 @@ def _course_issues(spec: Spec) -> list[Issue]:
     goals = {config.goal(sample) for sample in samples}
     if len(goals) == 1 and (goal := goals.pop()) not in (None, spec.goal):
         issues.append(spec.issue("goal", f"is {spec.goal}, but what {spec.objective} reports is to {goal}"))
-    courses = {config.course(sample) for sample in samples}
+    courses = {config.report_plan(sample) for sample in samples}
     if len(courses) > 1:
         return issues  # what a trial counts is searched itself
     course = courses.pop()

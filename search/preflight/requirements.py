@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...objectives.catalog import Needs
+from ...objectives.catalog import Requirements
 from ...spaces import SpaceError, Spec
 
 SAMPLERS = {
-    "hyperopt-tpe": Needs(("hyperopt",), "hyperopt"),
-    "hyperopt-atpe": Needs(("hyperopt", "lightgbm", "sklearn"), "atpe"),
-    "hyperopt-anneal": Needs(("hyperopt",), "hyperopt"),
+    "hyperopt-tpe": Requirements(("hyperopt",), "hyperopt"),
+    "hyperopt-atpe": Requirements(("hyperopt", "lightgbm", "sklearn"), "atpe"),
+    "hyperopt-anneal": Requirements(("hyperopt",), "hyperopt"),
 }
 TRACKERS = {
-    "tensorboard": Needs(("tensorboardX",), "tensorboard"),
-    "wandb": Needs(("wandb",), "wandb"),
-    "mlflow": Needs(("mlflow",), "mlflow"),
+    "tensorboard": Requirements(("tensorboardX",), "tensorboard"),
+    "wandb": Requirements(("wandb",), "wandb"),
+    "mlflow": Requirements(("mlflow",), "mlflow"),
 }
-STRATEGIES = {"deepspeed": Needs(("deepspeed",), "deepspeed")}
+STRATEGIES = {"deepspeed": Requirements(("deepspeed",), "deepspeed")}
 
 
 def check_extras(spec: Spec) -> None:

@@ -25,7 +25,7 @@ from ...objectives.catalog import export, identifying, training_config
 from ...objectives.resolve import describe, reports_again, resolve
 from ...objectives.user.command import flat
 from ...objectives.user.config_file import copies
-from ...objectives.user.told import changed
+from ...objectives.user.script_settings import changed_files
 from ...storage.files import file_name
 from ..errors import SearchError, UsageError
 from ..formatting import counted
@@ -33,7 +33,7 @@ from ..trials.document import Document, load_document
 from .checks import check
 
 if TYPE_CHECKING:
-    from ...objectives.guides import Ending
+    from ...objectives.guides import RunEnd
     from ..trials.reports import Report
     from ..trials.trial import LocalTrial
 
@@ -145,7 +145,7 @@ def _other_files(document: Document) -> Iterator[str]:
     folder = document.provenance.get("folder")
     if isinstance(document.objective, str) or not isinstance(folder, str):
         return
-    for file in changed(document.objective, document.parameters, Path(folder), document.overridden):
+    for file in changed_files(document.objective, document.parameters, Path(folder), document.overridden):
         copy = Path(folder) / copies(document.objective)[file]
         yield (
             f"{file} says something else than it told the trial, which is in {copy}; "
@@ -211,14 +211,14 @@ def _divergence(document: Document, trial: LocalTrial, what: str) -> SearchError
     return SearchError("\n  ".join((f"diverged: {what}", *advice)))
 
 
-def _advice(document: Document, trial: LocalTrial, ended: Ending) -> tuple[str, ...]:
+def _advice(document: Document, trial: LocalTrial, ended: RunEnd) -> tuple[str, ...]:
     """The guides' advice after this run and its earlier attempts."""
-    from ...objectives.guides import Seen, advice
+    from ...objectives.guides import EndedRun, advice
     from ...storage.files import METRICS
     from ..trials.reports import look_at
 
     reports = look_at(trial.checkpoint.parent / METRICS)
-    seen = Seen(
+    seen = EndedRun(
         flat(document.parameters),
         ended,
         reports,

@@ -8,7 +8,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ...objectives.guides import Ending, Seen, advice, against_worsening
+from ...objectives.guides import EndedRun, RunEnd, advice, against_worsening
 from ...spaces import Spec
 from ...storage.files import METRICS
 from .configuration import config_of, has_config
@@ -16,20 +16,20 @@ from .export import searched_of
 from .reports import Report, look_at
 
 MOST_IN_A_REASON = 2  # sentences; `hpsearch show --trial` has them all
-ENDINGS: Mapping[str, Ending] = {"diverged": "diverged", "out of memory": "out_of_memory"}
+ENDINGS: Mapping[str, RunEnd] = {"diverged": "diverged", "out of memory": "out_of_memory"}
 
 
 def advice_for(
-    spec: Spec, params: Mapping[str, Any], reports: Sequence[Report], ended: Ending, best: FrozenTrial | None
+    spec: Spec, params: Mapping[str, Any], reports: Sequence[Report], ended: RunEnd, best: FrozenTrial | None
 ) -> list[str]:
     """The advice after a trial of these parameters and reports; `best` is the study's best, maybe itself."""
     return advice(spec.objective_words, _seen(spec, params, reports, ended, best))
 
 
 def _seen(
-    spec: Spec, params: Mapping[str, Any], reports: Sequence[Report], ended: Ending, best: FrozenTrial | None
-) -> Seen:
-    return Seen(
+    spec: Spec, params: Mapping[str, Any], reports: Sequence[Report], ended: RunEnd, best: FrozenTrial | None
+) -> EndedRun:
+    return EndedRun(
         params,
         ended,
         reports,
@@ -42,7 +42,7 @@ def _seen(
 
 
 def with_advice(
-    reason: str, spec: Spec, params: Mapping[str, Any], folder: Path, ended: Ending, best: FrozenTrial | None
+    reason: str, spec: Spec, params: Mapping[str, Any], folder: Path, ended: RunEnd, best: FrozenTrial | None
 ) -> str:
     """The reason why a trial ended, and what would help most."""
     found = advice_for(spec, params, look_at(folder / METRICS), ended, best)

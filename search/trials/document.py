@@ -24,7 +24,7 @@ from ...objectives.catalog import (
     known_parameters,
     training_config,
 )
-from ...objectives.guides import LEARNING, preset_values
+from ...objectives.guides import RATE_PARAMETERS, preset_values
 from ...spaces import Issue, SpaceError, nested
 from ...spaces.document import Places, read, text_of
 from ...spaces.errors import hint
@@ -258,7 +258,7 @@ def with_presets(document: Document, names: Sequence[str], assignments: Mapping[
     They go over the file's, for they are asked for on the command line; but how the file learns (its learning
     rate, schedule and warm-up) is what its search has found, and stays. Raises `UsageError`.
     """
-    given = {*assignments, *(name for name in document.parameters if name in LEARNING)}
+    given = {*assignments, *(name for name in document.parameters if name in RATE_PARAMETERS)}
     try:
         return {**preset_values(document.objective, names, given), **assignments}
     except ValueError as error:

@@ -11,8 +11,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...objectives.user.command import absent
 from ...objectives.user.config_file import copies
-from ...objectives.user.shell import said
-from ...objectives.user.told import changed, options, unsaid
+from ...objectives.user.script_settings import changed_files, fixed_arguments, passed_options
+from ...objectives.user.shell import without_absent
 from ...spaces import Choice, Derived, Range, Spec
 from ...spaces.document import written
 from ...spaces.relations import reads
@@ -67,7 +67,11 @@ def document(
     """
     parameters = spec.space.passed(config_of(spec, trial))
     words = spec.objective_words
-    told = words if isinstance(words, str) else {"command": said(words, absent(spec.passed, parameters))}
+    told = (
+        words
+        if isinstance(words, str)
+        else {"command": without_absent(words, absent(spec.passed, parameters))}
+    )
     return {
         "objective": told,
         "metric": spec.metric,
@@ -129,16 +133,16 @@ def beyond(content: dict[str, Any], form: Format, folder: Path) -> dict[str, str
         return {}
     command, parameters = objective["command"], content["parameters"]
     if form != "flags":
-        for file in changed(command, parameters, folder):
+        for file in changed_files(command, parameters, folder):
             kept = folder / copies(command)[file]
             found[file] = f"it is gone or says something else than it told the trial, which is in {kept}"
         return found
     own = any(name.rpartition(".")[2] == "seed" for name in parameters)
     if not own and not any("${seed}" in word for word in command):
         found[f"seed {content['seed']}"] = "the trial had it as HPSEARCH_SEED in its environment"
-    if also := unsaid(command):
+    if also := fixed_arguments(command):
         found[shlex.join(also)] = "the command has it for every trial"
-    alone = options(command, parameters, content["seed"]) is None
+    alone = passed_options(command, parameters, content["seed"]) is None
     for file in copies(command):
         where = ", and no flags" if alone else " too"
         found[file] = f"the trial had a copy of it with these values{where}"
@@ -150,7 +154,7 @@ def _flags(content: dict[str, Any]) -> list[str]:
     objective, parameters = content["objective"], content["parameters"]
     if isinstance(objective, str):
         parameters = parameters | {"seed": parameters.get("seed", content["seed"])}
-    elif (found := options(objective["command"], parameters, content["seed"])) is not None:
+    elif (found := passed_options(objective["command"], parameters, content["seed"])) is not None:
         return found
     as_run = isinstance(objective, dict)  # its script has read just these
     return [f"--{name}={_flag(value, as_run)}" for name, value in parameters.items()]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...objectives.base import TrialStopped, as_name, as_step
+from ...objectives.base import TrialStopped, as_step, metric_name
 from ...storage.files import CHECKPOINT, METRICS, has_checkpoint, make_folder, opened
 from .reports import Report, recorded
 from .snapshot import CheckpointSnapshot
@@ -95,7 +95,7 @@ class FolderTrial(ABC):
             return
         value = as_number(value, "report() was given")
         for name in metrics:
-            as_name(name)
+            metric_name(name)
         numbers = {name: as_number(metric, f"report() was given {name}=") for name, metric in metrics.items()}
         self._last_step = step
         report = Report(step, value, numbers)

@@ -74,7 +74,7 @@ def test_the_trials_seed_is_used_unless_a_parameter_fixes_one(
     assert seven == fixed != eight
 
 
-def test_a_stopped_trial_goes_on_where_it_was(
+def test_a_stopped_trial_resumes_from_its_checkpoint(
     objective: Callable[[Any], float], params: dict[str, Any], tmp_path: Path
 ) -> None:
     whole = HandTrial(params, tmp_path / "whole")

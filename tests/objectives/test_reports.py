@@ -1,4 +1,4 @@
-"""Reports in what a script prints: told from all other output, whatever stands around them."""
+"""Reports are found in what a script prints, whatever other text is around them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpsearch.objectives.reports import LONGEST_LINE, Lines, Printed, Reports
+from hpsearch.objectives.reports import MAX_LINE_BYTES, LineSplitter, PrintedReport, ReportFinder
 
 
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        (b'{"step": 3, "loss": 0.5, "acc": 1}', Printed(0.5, 3, {"acc": 1.0})),
-        (b'{"step": 0, "loss": 1}', Printed(1.0, 0, {})),
-        (b'{"step": 1.0, "loss": 1}', Printed(1.0, 1, {})),
-        (b'{"step": null, "loss": 1}', Printed(1.0, None, {})),
-        (b'  {"loss": 1}', Printed(1.0, None, {})),
-        (b'{"loss": 1, "value": 2, "self": 3, "step": 4, "t": "x", "": 5}', Printed(1.0, 4, {})),
+        (b'{"step": 3, "loss": 0.5, "acc": 1}', PrintedReport(0.5, 3, {"acc": 1.0})),
+        (b'{"step": 0, "loss": 1}', PrintedReport(1.0, 0, {})),
+        (b'{"step": 1.0, "loss": 1}', PrintedReport(1.0, 1, {})),
+        (b'{"step": null, "loss": 1}', PrintedReport(1.0, None, {})),
+        (b'  {"loss": 1}', PrintedReport(1.0, None, {})),
+        (b'{"loss": 1, "value": 2, "self": 3, "step": 4, "t": "x", "": 5}', PrintedReport(1.0, 4, {})),
         (
             b'{"loss": 1, "train/loss": 2, "grad-norm": 3, "metrics/mAP50-95(B)": 4}',
-            Printed(1.0, None, {"train/loss": 2.0, "grad-norm": 3.0, "metrics/mAP50-95(B)": 4.0}),
+            PrintedReport(1.0, None, {"train/loss": 2.0, "grad-norm": 3.0, "metrics/mAP50-95(B)": 4.0}),
         ),
-        (b'###{"step": 2, "loss": 0.5}', Printed(0.5, 2, {})),
-        (b'INFO {eval}: {"a": {"b": {}}} {"step": 2, "loss": 0.5} 50%|##', Printed(0.5, 2, {})),
-        (b'{"step": 1, "value": 2, "hpsearch": "report", "acc": 1}', Printed(2.0, 1, {"acc": 1.0})),
-        (b'\xff {"loss": 1, "\xff": 1}', Printed(1.0, None, {"\ufffd": 1.0})),
+        (b'###{"step": 2, "loss": 0.5}', PrintedReport(0.5, 2, {})),
+        (b'INFO {eval}: {"a": {"b": {}}} {"step": 2, "loss": 0.5} 50%|##', PrintedReport(0.5, 2, {})),
+        (b'{"step": 1, "value": 2, "hpsearch": "report", "acc": 1}', PrintedReport(2.0, 1, {"acc": 1.0})),
+        (b'\xff {"loss": 1, "\xff": 1}', PrintedReport(1.0, None, {"\ufffd": 1.0})),
     ],
 )
-def test_a_report_names_the_metric(line: bytes, found: Printed) -> None:
-    assert Reports("loss").read(line) == [found]
+def test_a_report_names_the_metric(line: bytes, found: PrintedReport) -> None:
+    assert ReportFinder("loss").read(line) == [found]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_report_names_the_metric(line: bytes, found: Printed) -> None:
     ],
 )
 def test_other_output_is_no_report(line: bytes) -> None:
-    reports = Reports("loss")
+    reports = ReportFinder("loss")
     assert reports.read(line) == []
     assert reports.unusable == []
 
@@ -74,15 +74,15 @@ def test_other_output_is_no_report(line: bytes) -> None:
         ('"loss": 1, "step": NaN', "the step is nan"),
     ],
 )
-def test_what_cannot_be_used_is_told_with_its_line(fields: str, said: str) -> None:
-    reports = Reports("loss")
+def test_unusable_reports_are_quoted_with_their_line(fields: str, said: str) -> None:
+    reports = ReportFinder("loss")
     assert reports.read(f"{{{fields}}}".encode()) == []
     (told,) = reports.unusable
     assert said in told and fields[:20] in told
 
 
 def test_a_number_that_is_none_is_a_report() -> None:
-    (report,) = Reports("loss").read(b'{"loss": NaN, "step": 1}')
+    (report,) = ReportFinder("loss").read(b'{"loss": NaN, "step": 1}')
     assert report.value != report.value
 
 
@@ -96,20 +96,20 @@ def test_a_number_that_is_none_is_a_report() -> None:
         "valloss=0.5",
     ],
 )
-def test_what_looks_like_a_report_is_remembered(line: str) -> None:
-    reports = Reports("val_loss")
+def test_near_misses_are_remembered(line: str) -> None:
+    reports = ReportFinder("val_loss")
     for each in ("loading 3 files", line, "step 3 of 4", "done in 3 s"):
         assert reports.read(each.encode()) == []
     assert len(reports.near_misses) == 1 and f'"{line}"' in reports.near_misses[0]
 
 
-def test_of_near_misses_those_with_a_number_under_its_name_are_told_first() -> None:
-    reports = Reports("val_loss")
+def test_near_misses_with_a_number_come_first() -> None:
+    reports = ReportFinder("val_loss")
     told = ["training, watching val_loss", "eval_loss: 0.5", '  "val_loss": 1.0,', "{'val_loss': 0.5}"]
     for line in ('{"config": {"metric": "val_loss", "lr": 0.1}}', "{'eval_val_loss': 0.5}"):
         assert reports.read(line.encode()) == []
         assert reports.unusable == [], "it names another metric, or gives it nothing"
-    reports = Reports("val_loss")
+    reports = ReportFinder("val_loss")
     for line in told:
         reports.read(line.encode())
         assert " ".join(line.split()) in reports.near_misses[-1], "the best so far"
@@ -117,39 +117,39 @@ def test_of_near_misses_those_with_a_number_under_its_name_are_told_first() -> N
 
 @given(st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b"{}"]), max_size=30), st.integers(1, 5))
 def test_lines_are_the_same_however_they_come(parts: list[bytes], size: int) -> None:
-    text, lines = b"".join(parts), Lines()
+    text, lines = b"".join(parts), LineSplitter()
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     found = [line for piece in pieces for line in lines.feed(piece)] + lines.end()
     assert found == [line for line in text.replace(b"\r", b"\n").split(b"\n") if line]
 
 
-@pytest.mark.parametrize("dots", [1 << 16, 40_000, LONGEST_LINE + 1])
-def test_of_a_line_without_an_end_its_last_part_is_kept(dots: int) -> None:
-    lines = Lines()
+@pytest.mark.parametrize("dots", [1 << 16, 40_000, MAX_LINE_BYTES + 1])
+def test_the_end_of_an_endless_line_is_kept(dots: int) -> None:
+    lines = LineSplitter()
     for _ in range(64):
         assert lines.feed(b"." * dots) == []
-    assert sum(map(len, lines._rest)) < LONGEST_LINE + dots
+    assert sum(map(len, lines._rest)) < MAX_LINE_BYTES + dots
     long, short = lines.feed(b'{"loss": 2}\n{"loss": 1}\n')
-    assert long == b"." * (LONGEST_LINE - 11) + b'{"loss": 2}'
+    assert long == b"." * (MAX_LINE_BYTES - 11) + b'{"loss": 2}'
     assert short == b'{"loss": 1}'
     assert lines.end() == []
 
 
 def test_every_report_of_a_line_is_read() -> None:
     line = "".join(json.dumps({"step": step, "loss": 1}) for step in range(300))
-    assert [report.step for report in Reports("loss").read(line.encode())] == list(range(300))
+    assert [report.step for report in ReportFinder("loss").read(line.encode())] == list(range(300))
 
 
 @pytest.mark.parametrize("line", ["GATTACA" * 2340, "a" + " " * 16_000, "Loading   |" * 1490, "x_1." * 4000])
 def test_a_long_line_that_is_no_report_is_looked_at_in_few_steps(line: str) -> None:
     """Its letters once or twice each: with the square of them, this would not end."""
-    reports = Reports("val_loss")
+    reports = ReportFinder("val_loss")
     for _ in range(1000):
         assert reports.read(line.encode()) == []
     assert reports.near_misses == []
 
 
 @given(st.dictionaries(st.text(), st.floats() | st.integers() | st.text() | st.none() | st.lists(st.none())))
-def test_whatever_json_a_script_prints_is_read(record: dict[str, Any]) -> None:
-    found = Reports("loss").read(json.dumps(record | {"loss": 0.5, "step": 3}).encode())
+def test_any_json_that_a_script_prints_is_read(record: dict[str, Any]) -> None:
+    found = ReportFinder("loss").read(json.dumps(record | {"loss": 0.5, "step": 3}).encode())
     assert [(report.value, report.step) for report in found] == [(0.5, 3)]

@@ -20,10 +20,10 @@ import torch
 import torch.distributed as dist
 
 from hpsearch.objectives.catalog import training_config
-from hpsearch.objectives.processes import meeting
+from hpsearch.objectives.processes import rendezvous
 from hpsearch.trainer.config.training import TrainingConfig
-from hpsearch.trainer.ranks import ALONE, Group, Ranks, joined
-from hpsearch.trainer.runs.base import BaseRun, Report, train_to_end
+from hpsearch.trainer.ranks import ALONE, ProcessGroup, Ranks, join_ranks
+from hpsearch.trainer.runs.base import BaseRun, RunReport, train_to_end
 from hpsearch.trainer.runs.run import GptRun
 
 Asked = list[dict[str, Any]]
@@ -34,7 +34,7 @@ MODELS: weakref.WeakSet[Any] = (
 
 def in_processes(count: int, asked: Asked) -> list[list[list[float]]]:
     """The step, loss, training loss and norm of the gradients of each report of each run."""
-    with meeting(count) as variables:
+    with rendezvous(count) as variables:
         words = [sys.executable, __file__, json.dumps(asked)]
         pipes = [subprocess.PIPE, *[subprocess.DEVNULL] * (count - 1)]
         started = [
@@ -55,7 +55,7 @@ def in_processes(count: int, asked: Asked) -> list[list[list[float]]]:
 def in_one(config: TrainingConfig, folder: Path | None = None) -> list[list[float]]:
     told: list[list[float]] = []
 
-    def listen(report: Report) -> None:
+    def listen(report: RunReport) -> None:
         told.append(told_of(report))
 
     train_to_end(new_run(config), on_report=listen, checkpoint=folder, resume_from=folder)
@@ -70,7 +70,7 @@ def new_run(config: Any, ranks: Ranks = ALONE) -> BaseRun:
     return GptRun(config, ranks=ranks)
 
 
-def told_of(report: Report) -> list[float]:
+def told_of(report: RunReport) -> list[float]:
     return [report.step, report.value, report.metrics["train_loss"], report.metrics["grad_norm"]]
 
 
@@ -89,13 +89,15 @@ class Stopped(BaseException):
 def trained(asked: dict[str, Any]) -> list[list[float]]:
     told: list[list[float]] = []
 
-    def listen(report: Report) -> None:
+    def listen(report: RunReport) -> None:
         told.append(told_of(report))
         if report.step == asked.get("stop"):
             raise Stopped
 
     kind: Any = training_config(asked["objective"])
-    group = Group(dist.get_rank(), dist.get_world_size(), asked["strategy"], asked.get("zero_stage", 0))
+    group = ProcessGroup(
+        dist.get_rank(), dist.get_world_size(), asked["strategy"], asked.get("zero_stage", 0)
+    )
     folder = Path(asked["folder"]) if "folder" in asked else None
     config = kind.from_params(asked["params"])
     run: Any = new_run(config, group)
@@ -107,7 +109,7 @@ def trained(asked: dict[str, Any]) -> list[list[float]]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    joined("ddp")
+    join_ranks("ddp")
     found = [trained(asked) for asked in json.loads(sys.argv[1])]
     gc.collect()
     assert not MODELS, "a worker has a run after another for as long as a search takes"

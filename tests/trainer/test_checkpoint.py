@@ -34,7 +34,7 @@ from hpsearch.trainer.errors import CheckpointError
 from hpsearch.trainer.header import SHIPPED_BASE
 from hpsearch.trainer.model.base_file import load_base
 from hpsearch.trainer.output.export import export
-from hpsearch.trainer.runs.base import FitResult, Report
+from hpsearch.trainer.runs.base import FitResult, RunReport
 from hpsearch.trainer.runs.run import fit
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}
@@ -70,7 +70,7 @@ def refused(path: Path, content: bytes) -> None:
 # Damage is found
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_tensors_are_read_again(tmp_path: Path) -> None:
     write_tensors(tmp_path / "x", TENSORS, STATE)
     tensors, about = read_tensors(tmp_path / "x")
     assert same(tensors, TENSORS) and about == STATE
@@ -107,11 +107,11 @@ def test_a_changed_stretch_is_found(
 
 
 @pytest.mark.parametrize("content", [b"", b"no tensors at all", bytes(len(whole_file())), os.urandom(4096)])
-def test_what_is_no_file_of_tensors_is_told(tmp_path: Path, content: bytes) -> None:
+def test_files_without_tensors_are_refused(tmp_path: Path, content: bytes) -> None:
     refused(tmp_path / "x", content)
 
 
-def test_a_pickle_is_told_and_not_loaded(tmp_path: Path) -> None:
+def test_a_pickle_is_refused_and_not_loaded(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> Any:
             return os.mkdir, (str(tmp_path / "executed"),)
@@ -192,7 +192,7 @@ def test_as_many_are_kept_as_are_asked_for(tmp_path: Path) -> None:
     assert names_in(saved(tmp_path, 15)) == [PREVIOUS, CHECKPOINT]
 
 
-def test_where_the_newest_two_are_damaged_an_older_one_is_used(
+def test_an_older_checkpoint_is_used_if_the_newest_two_are_damaged(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     saved(tmp_path, 1, 2, 3, 4, keep=9)
@@ -207,7 +207,7 @@ def test_where_the_newest_two_are_damaged_an_older_one_is_used(
 
 
 @damages
-def test_what_is_damaged_is_not_kept_as_an_older_one(
+def test_a_damaged_checkpoint_is_not_kept_as_an_older_one(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], object]
 ) -> None:
     """A flipped bit of a tensor is not looked for: it is found where the file is used."""
@@ -224,7 +224,7 @@ def test_what_is_damaged_is_not_kept_as_an_older_one(
 
 
 @damages
-def test_the_one_before_a_damaged_one_is_used_and_this_is_said(
+def test_the_checkpoint_before_a_damaged_one_is_used_with_a_notice(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], object]
 ) -> None:
     damage(saved(tmp_path, 1, 2) / CHECKPOINT)
@@ -235,7 +235,7 @@ def test_the_one_before_a_damaged_one_is_used_and_this_is_said(
 
 
 @damages
-def test_where_none_is_whole_there_is_none_and_this_is_said(
+def test_without_a_whole_checkpoint_there_is_a_notice(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], damage: Callable[[Path], object]
 ) -> None:
     saved(tmp_path, 1, 2)
@@ -286,9 +286,7 @@ def test_a_save_cut_short_anywhere_leaves_a_whole_one(
         assert numbers >= ({1, 4} if damaged else {1, 2, 4})  # whatever was cut short, none is lost
 
 
-def test_a_disk_that_refuses_a_checkpoint_is_told_by_the_next_save(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_sync_is_raised_by_the_next_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(tmp_path, 1)
 
     def refuses(descriptor: int) -> None:
@@ -321,7 +319,7 @@ def run(config: LoraConfig, folder: Path, stop: int | None = None) -> tuple[FitR
     """A run in a folder, up to its end or the report `stop`; the steps that it reported."""
     heard: list[int] = []
 
-    def listen(report: Report) -> None:
+    def listen(report: RunReport) -> None:
         heard.append(report.step)
         if report.step == stop:
             raise Killed
@@ -361,7 +359,7 @@ def test_a_run_with_damaged_checkpoints_has_the_same_curve(
     assert said in capfd.readouterr().err
 
 
-def test_how_many_are_kept_changes_neither_the_run_nor_what_it_is(
+def test_the_number_of_kept_checkpoints_does_not_change_the_run(
     tiny_lora: LoraConfig, tmp_path: Path
 ) -> None:
     """And it may be changed while the run goes on."""

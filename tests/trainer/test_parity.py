@@ -19,7 +19,7 @@ from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.config.shape import Shape
 from hpsearch.trainer.model.gpt import GPT, Block, loss_sum
 from hpsearch.trainer.packs.lora_pack import LoraPack
-from hpsearch.trainer.runs.base import Report
+from hpsearch.trainer.runs.base import RunReport
 from hpsearch.trainer.runs.run import GptRun, fit
 
 # Gradients in float64.
@@ -88,7 +88,7 @@ def test_gradients_of_the_loss_through_an_adapted_model(base_file: Path) -> None
 
     def losses(*matrices: Tensor) -> Tensor:
         scale = torch.tensor([0.5, 2.0], dtype=torch.float64)
-        pack.lora.place([dict(zip(stacks, matrices, strict=True))], scale)
+        pack.lora.bind([dict(zip(stacks, matrices, strict=True))], scale)
         each = F.cross_entropy(pack.model(ids), ids.roll(-1, 1).flatten(), reduction="none")
         return each.view(2, -1).sum(1)
 
@@ -128,7 +128,7 @@ def huggingface() -> Any:
 
 def losses(config: LoraConfig) -> list[float]:
     """Of our steps: with a report after each, what it tells is the loss of one."""
-    reports: list[Report] = []
+    reports: list[RunReport] = []
     fit(config, on_report=reports.append)
     return [report.metrics["train_loss"] for report in reports]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
 from hpsearch.trainer.errors import ConfigError
-from hpsearch.trainer.ranks import Group
+from hpsearch.trainer.ranks import ProcessGroup
 from hpsearch.trainer.runs.run import fit
 
 from .ranks_of_runs import Asked, in_one, in_processes, same
@@ -25,7 +25,7 @@ def test_every_row_of_a_step_is_one_processs_and_all_have_as_much_to_do(
     seen = []
     shapes = set()
     for rank in range(count):
-        mine = Group(rank, count).passes(passes, rows)
+        mine = ProcessGroup(rank, count).passes(passes, rows)
         shapes.add(tuple(rows if share is None else share.rows for _, share in mine))
         for number, share in mine:
             ones = torch.arange(1, rows + 1) + rows * number
@@ -74,7 +74,7 @@ def test_the_losses_are_those_of_one_process(tiny: dict[str, Any], base_file: Pa
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_in_another_number_of_processes(tiny: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_resumes_with_another_number_of_processes(tiny: dict[str, Any], tmp_path: Path) -> None:
     """Stopped under DDP it goes on under FSDP, then in one process; and the other way round."""
     params = tiny | DROPOUT | {"early_stopping_patience": 4}
     config = PretrainConfig.from_params(params)
@@ -106,10 +106,10 @@ def _stop(report: Any) -> None:
         ({"precision": "fp16"}, "deepspeed", "precision: found 'fp16'"),
     ],
 )
-def test_what_cannot_be_shared_is_refused(
+def test_runs_that_cannot_be_shared_are_refused(
     tiny: dict[str, Any], base_file: Path, options: dict[str, Any], strategy: str, said: str
 ) -> None:
     config = LoraConfig.from_params(tiny | {"base": str(base_file)} | options)
     with pytest.raises(ConfigError) as caught:
-        fit(config, on_report=_stop, ranks=Group(0, 2, strategy))
+        fit(config, on_report=_stop, ranks=ProcessGroup(0, 2, strategy))
     assert [problem for problem in caught.value.problems if problem.startswith(said)]

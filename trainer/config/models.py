@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from .rules import Need, Rule, one_of, optional, real, switch, text, whole
-from .training import ADAM, DROPOUT, NEEDS, SIZE, Adapters, TrainingConfig
+from .training import ADAM_OPTIONS, DROPOUT_INTERVAL, NEEDS, SIZE_INTERVAL, Adapters, TrainingConfig
 
 TARGETS = ("qkv", "out", "up", "down")
-FINETUNING = ("lora", "full", "linear")
+FINETUNING_TYPES = ("lora", "full", "linear")
 
 # Tokens of one run in a forward pass. On a CPU, the data of more would not fit in a core's cache; a GPU would
 # finish fewer before the next are launched.
@@ -31,7 +31,7 @@ _LORA_NEEDS = {
     **dict.fromkeys(_ADAPTERS, one_of("finetuning_type", "lora")),
     # Muon leaves to AdamW all that is not a matrix of a block; adapters are such matrices.
     **dict.fromkeys(
-        ADAM,
+        ADAM_OPTIONS,
         Need(
             "optimizer is adamw, or muon with use_dora or a finetuning_type of full or linear",
             "{optimizer: adamw}",
@@ -62,14 +62,14 @@ class TrainConfig(TrainingConfig):
     eval_samples: int = whole(32, "[1, inf)", "validation sequences, the same ones every time")
     torch_compile: bool = switch("compile the blocks first: it takes a minute that only long runs repay")
 
-    def undivided(self, strategy: str) -> list[str]:
-        problems = super().undivided(strategy)
+    def sharing_problems(self, strategy: str) -> list[str]:
+        problems = super().sharing_problems(strategy)
         if self.torch_compile:
             problems.append("torch_compile: found true, but a run of several processes is not compiled")
         return problems
 
-    def parted(self, strategy: str) -> bool:
-        return super().parted(strategy) or (strategy == "fsdp" and self.trains_all)
+    def is_sharded(self, strategy: str) -> bool:
+        return super().is_sharded(strategy) or (strategy == "fsdp" and self.trains_all)
 
     @property
     def trains_all(self) -> bool:
@@ -87,7 +87,7 @@ class TrainConfig(TrainingConfig):
         return math.ceil(self.rows_per_step / self.rows_per_pass)
 
     @property
-    def rows_per_look(self) -> int:
+    def rows_per_validation_pass(self) -> int:
         """Sequences of one forward pass of the validation."""
         return max(LOOK_ROWS, self._pass_tokens // self.max_length) if self.device == "cuda" else LOOK_ROWS
 
@@ -112,7 +112,9 @@ class LoraConfig(Adapters, TrainConfig):
     )  # fmt: skip
     base: str | None = optional(str, "", "a pretrained model.safetensors (default: the base that ships)")
     finetuning_type: str = text(
-        "lora", FINETUNING, "what trains: adapters, the whole model (full), or its head (linear probing)"
+        "lora",
+        FINETUNING_TYPES,
+        "what trains: adapters, the whole model (full), or its head (linear probing)",
     )
 
     @property
@@ -150,10 +152,10 @@ class PretrainConfig(TrainConfig):
     objective: ClassVar[str] = "pretrain"
 
     weight_decay: float = real(0.1, "[0, inf)", "decoupled weight decay, on matrices only")
-    width: int = whole(128, SIZE, "numbers for each token between the blocks; a multiple of heads")
+    width: int = whole(128, SIZE_INTERVAL, "numbers for each token between the blocks; a multiple of heads")
     depth: int = whole(4, "[1, 1000]", "blocks")
-    heads: int = whole(4, SIZE, "attention heads of a block")
-    dropout: float = real(0.0, DROPOUT, "dropout of the embeddings and of each block's two outputs")
+    heads: int = whole(4, SIZE_INTERVAL, "attention heads of a block")
+    dropout: float = real(0.0, DROPOUT_INTERVAL, "dropout of the embeddings and of each block's two outputs")
 
     @classmethod
     def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:

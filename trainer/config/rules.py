@@ -136,7 +136,7 @@ def one_of(name: str, *values: str) -> Need:
 
 
 @dataclass(frozen=True)
-class Course:
+class ReportPlan:
     """The length of a run and the distance of its reports, in the unit that its reports are numbered by."""
 
     length: str  # the parameter that sets the length
@@ -160,9 +160,9 @@ class Parameters:
 
     objective: ClassVar[str]
     needs: ClassVar[Mapping[str, Need]] = {}  # the conditions of parameters that can have no effect
-    outside: ClassVar[tuple[str, ...]] = ()  # parameters that may change when a run is resumed
+    not_identifying: ClassVar[tuple[str, ...]] = ()  # parameters that may change when a run is resumed
     files: ClassVar[tuple[str, ...]] = ()  # parameters that name data, in a file or bundled
-    bundled: ClassVar[tuple[str, ...]] = ()  # names of data that needs no file
+    bundled_data: ClassVar[tuple[str, ...]] = ()  # names of data that needs no file
     models: ClassVar[tuple[str, ...]] = ()  # parameters that name the file of a model
 
     def __post_init__(self) -> None:
@@ -193,7 +193,7 @@ class Parameters:
         return cls.from_params({"seed": trial.seed} | trial.params)
 
     @classmethod
-    def course(cls, params: Mapping[str, Any]) -> Course:
+    def report_plan(cls, params: Mapping[str, Any]) -> ReportPlan:
         """The length and the reports of runs with these parameters."""
         raise NotImplementedError
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from .rules import Course, Need, Parameters, one_of, optional, real, switch, text, whole
+from .rules import Need, Parameters, ReportPlan, one_of, optional, real, switch, text, whole
 
 SCHEDULERS = (
     "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "step", "inverse_sqrt",
     "warmup_stable_decay", "one_cycle", "reduce_on_plateau",
 )  # fmt: skip
-OPTIONS = {  # each of one scheduler alone
+SCHEDULER_OPTIONS = {  # each of one scheduler alone
     "cosine_with_restarts": ("lr_cycles",),
     "polynomial": ("lr_power",),
     "step": ("lr_step_every", "lr_gamma"),
@@ -33,32 +33,34 @@ OPTIMIZERS = ("adamw", "sgd", "adafactor", "lion", "muon")
 LENGTHS = {"max_samples": "samples", "max_steps": "steps", "num_train_epochs": "epochs"}  # and their units
 NAMED_CORPORA = ("english", "python")
 # More than any run needs: beyond these intervals, products of values overflow or a model is too large.
-ROWS = "[1, 1000000]"
-SIZE = "[1, 65536]"
-SCALE = "(0, 1e9]"
+ROWS_INTERVAL = "[1, 1000000]"
+SIZE_INTERVAL = "[1, 65536]"
+SCALE_INTERVAL = "(0, 1e9]"
 # In 32-bit arithmetic, a higher dropout may round to 1 and a smaller epsilon to 0.
-DROPOUT = "[0, 0.999)"
-LEAST = "[1e-37, inf)"
-BESIDE = (
+DROPOUT_INTERVAL = "[0, 0.999)"
+EPSILON_INTERVAL = "[1e-37, inf)"
+REPORT_METRICS = (
     *("train_loss", "overfitting_gap", "perplexity", "accuracy", "learning_rate", "grad_norm"),
     *("tokens_per_second", "host_memory_mb", "device_memory_mb"),
 )  # the metrics of a report besides its value, the validation loss
-OUTSIDE = ("device", "save_total_limit")  # may change when a run is resumed
+NOT_IDENTIFYING = ("device", "save_total_limit")  # may change when a run is resumed
 
-ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
+ADAM_OPTIONS = ("adam_beta1", "adam_beta2", "adam_epsilon")
 SPLIT_NEED = Need(
-    "validation_file is left out",
-    "validation_file == null",
-    lambda values: values["validation_file"] is None,
+    "validation_file is left out", "validation_file == null", lambda values: values["validation_file"] is None
 )
 NEEDS = {
-    **{name: one_of("lr_scheduler", scheduler) for scheduler, names in OPTIONS.items() for name in names},
+    **{
+        name: one_of("lr_scheduler", scheduler)
+        for scheduler, names in SCHEDULER_OPTIONS.items()
+        for name in names
+    },
     "min_lr_ratio": Need(
         "lr_scheduler is not constant",
         'lr_scheduler != "constant"',
         lambda values: values["lr_scheduler"] != "constant",
     ),
-    **dict.fromkeys(ADAM, one_of("optimizer", "adamw", "muon")),
+    **dict.fromkeys(ADAM_OPTIONS, one_of("optimizer", "adamw", "muon")),
     "momentum": one_of("optimizer", "sgd", "muon"),
     "nesterov": one_of("optimizer", "sgd"),
     **dict.fromkeys(("lion_beta1", "lion_beta2"), one_of("optimizer", "lion")),
@@ -81,13 +83,13 @@ class TrainingConfig(Parameters):
     """The parameters of every training. Exactly one of the `LENGTHS` is given: the resource."""
 
     needs: ClassVar[Mapping[str, Need]] = NEEDS
-    outside: ClassVar[tuple[str, ...]] = OUTSIDE
+    not_identifying: ClassVar[tuple[str, ...]] = NOT_IDENTIFYING
     files: ClassVar[tuple[str, ...]] = ("train_file", "validation_file")
-    bundled: ClassVar[tuple[str, ...]] = NAMED_CORPORA
+    bundled_data: ClassVar[tuple[str, ...]] = NAMED_CORPORA
 
     learning_rate: float = real(1e-3, "(0, 1e30]", "peak learning rate")
-    batch_size: int = whole(8, ROWS, "sequences in a forward pass")
-    gradient_accumulation_steps: int = whole(1, ROWS, "forward passes in an optimizer step")
+    batch_size: int = whole(8, ROWS_INTERVAL, "sequences in a forward pass")
+    gradient_accumulation_steps: int = whole(1, ROWS_INTERVAL, "forward passes in an optimizer step")
     max_samples: int | None = optional(
         int, "[1, inf)", "length of the run in sequences; or give one of these:"
     )
@@ -127,7 +129,7 @@ class TrainingConfig(Parameters):
     weight_decay: float = real(0.01, "[0, inf)", "decoupled weight decay, on matrices only")
     adam_beta1: float = real(0.9, "[0, 1)", "AdamW: decay of the mean of the gradients")
     adam_beta2: float = real(0.999, "[0, 1)", "AdamW: decay of the mean of their squares")
-    adam_epsilon: float = real(1e-8, LEAST, "AdamW: added to the root of the mean square")
+    adam_epsilon: float = real(1e-8, EPSILON_INTERVAL, "AdamW: added to the root of the mean square")
     max_grad_norm: float = real(1.0, "[0, inf)", "scale longer gradients down to this norm; 0: leave them")
     max_length: int = whole(128, "[2, 65536]", "tokens (bytes) of a sequence")
     early_stopping_patience: int = whole(0, "[0, inf)", "stop after so many worse validations; 0: never")
@@ -186,10 +188,10 @@ class TrainingConfig(Parameters):
         return problems
 
     @classmethod
-    def course(cls, params: Mapping[str, Any]) -> Course:
+    def report_plan(cls, params: Mapping[str, Any]) -> ReportPlan:
         """The length and the reports of runs with these parameters."""
         length = next((name for name in LENGTHS if name in params), "max_steps")
-        return Course(length, params.get(length), params.get("eval_every"))
+        return ReportPlan(length, params.get(length), params.get("eval_every"))
 
     @property
     def unit(self) -> str:
@@ -201,10 +203,10 @@ class TrainingConfig(Parameters):
         """The whole run, in `unit`."""
         return cast(int, next(found for name in LENGTHS if (found := getattr(self, name)) is not None))
 
-    def undivided(self, strategy: str) -> list[str]:
+    def sharing_problems(self, strategy: str) -> list[str]:
         """Why several processes cannot share this run by this strategy; empty if they can."""
         problems = []
-        if self.parted(strategy) and self.optimizer in ("adafactor", "muon"):
+        if self.is_sharded(strategy) and self.optimizer in ("adafactor", "muon"):
             problems.append(
                 f"optimizer: found {self.optimizer!r}, which steps whole matrices, but with {strategy} "
                 "each process has only a part of them; use another optimizer, or ddp"
@@ -213,7 +215,7 @@ class TrainingConfig(Parameters):
             problems.append("precision: found 'fp16', but deepspeed scales the loss itself; use bf16, or ddp")
         return problems
 
-    def parted(self, strategy: str) -> bool:
+    def is_sharded(self, strategy: str) -> bool:
         """Whether each process steps only a part of the trained tensors with this strategy."""
         return strategy == "deepspeed"
 
@@ -267,10 +269,10 @@ class Adapters(Parameters):
     they agree, so that a space can search the ratio and derive the alpha from it.
     """
 
-    lora_r: int = whole(8, SIZE, "rank of the adapters")
-    lora_alpha: float | None = optional(float, SCALE, "adapters are scaled by lora_alpha / lora_r")
-    alpha_over_r: float | None = optional(float, SCALE, "that scale by itself (default: 2)")
-    lora_dropout: float = real(0.0, DROPOUT, "dropout of the adapters' input")
+    lora_r: int = whole(8, SIZE_INTERVAL, "rank of the adapters")
+    lora_alpha: float | None = optional(float, SCALE_INTERVAL, "adapters are scaled by lora_alpha / lora_r")
+    alpha_over_r: float | None = optional(float, SCALE_INTERVAL, "that scale by itself (default: 2)")
+    lora_dropout: float = real(0.0, DROPOUT_INTERVAL, "dropout of the adapters' input")
     use_rslora: bool = switch("scale by lora_alpha / sqrt(lora_r), so that higher ranks learn as fast")
     loraplus_lr_ratio: float = real(1.0, "(0, 1e6]", "LoRA+: learning rate of B as a multiple of A's")
     use_dora: bool = switch("DoRA: train the lengths of the weights' rows apart from their directions")

@@ -34,13 +34,13 @@ from ..errors import DataError
 from ..notices import say
 from ..seeds import seed_of
 from . import token_cache
-from .texts import RECORDS, Listing, TextFile, list_files, read_documents, read_files
+from .texts import RECORD_SUFFIXES, Listing, TextFile, list_files, read_documents, read_files
 
-NAMED = ("english", "python")
+NAMED_CORPORA = ("english", "python")
 # Tests are repetitive, `encodings` holds tables, `pydoc_data` is the other corpus.
-SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "pydoc_data"}
-MADE = 2  # version of how tokens are made of records: a new number invalidates the cache
-SLACK = 0.5  # relative deviation from the validation share that is accepted to keep documents whole
+SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "pydoc_data"}
+TOKENS_VERSION = 2  # version of how tokens are made of records: a new number invalidates the cache
+SPLIT_SLACK = 0.5  # relative deviation from the validation share that is accepted to keep documents whole
 
 Document = tuple[str, bytes]
 
@@ -93,7 +93,7 @@ def load_corpus(
 
 def _listing(name: str) -> Listing | None:
     """The files as they are now: a cache key, so that a long-lived worker reads an edited file again."""
-    return None if name in NAMED else list_files(Path(name))
+    return None if name in NAMED_CORPORA else list_files(Path(name))
 
 
 @cache
@@ -113,8 +113,8 @@ def _load(
     key = _key(train, held, validation_split, text_field)
     if key is None and text_field is not None:
         raise DataError(
-            f"{name}: found no records ({', '.join(RECORDS)}), so text_field {text_field!r} has no effect; "
-            "leave it out"
+            f"{name}: found no records ({', '.join(RECORD_SUFFIXES)}), so text_field {text_field!r} has no "
+            "effect; leave it out"
         )
     if kept := token_cache.fetch(key) if key else None:
         corpus, left_out = Corpus(name, kept.train, kept.validation, kept.sha256), kept.left_out
@@ -167,7 +167,7 @@ def _key(
         return None
     share = validation_split if held is None else None
     sizes = [(file.holds_records, len(file.content)) for file in files]
-    digest = hashlib.sha256(json.dumps([MADE, share, text_field, len(train), sizes]).encode())
+    digest = hashlib.sha256(json.dumps([TOKENS_VERSION, share, text_field, len(train), sizes]).encode())
     for file in files:
         digest.update(file.content)
     return digest.hexdigest()
@@ -216,9 +216,9 @@ def _source_files(root: Path) -> Iterator[Path]:
             continue  # these contain folders of this machine
         if entry.suffix == ".py":
             yield entry
-        elif entry.is_dir() and entry.name not in SKIPPED:
+        elif entry.is_dir() and entry.name not in SKIPPED_FOLDERS:
             inner = entry.rglob("*.py")
-            yield from (path for path in inner if SKIPPED.isdisjoint(path.relative_to(root).parts))
+            yield from (path for path in inner if SKIPPED_FOLDERS.isdisjoint(path.relative_to(root).parts))
 
 
 def split_documents(documents: list[Document], validation_split: float) -> tuple[bytes, bytes]:
@@ -261,7 +261,7 @@ def deal(documents: list[bytes], validation_split: float, salt: str = "") -> tup
     held = held_out(sizes, wanted)
     ends: dict[str, int] = {}  # bytes to cut off a document
     missing = wanted - sum(sizes[name] for name in held)
-    if missing > SLACK * wanted:
+    if missing > SPLIT_SLACK * wanted:
         largest = max((name for name in _dealt(sizes) if name not in held), key=lambda name: sizes[name])
         ends[largest] = round(missing / names.count(largest))
     train, validation = [], []
@@ -278,7 +278,7 @@ def held_out(sizes: Mapping[str, int], wanted: float) -> set[str]:
     size = 0
     for name in _dealt(sizes):
         after = size + sizes[name]
-        if abs(after - wanted) < abs(size - wanted) and after <= (1 + SLACK) * wanted:
+        if abs(after - wanted) < abs(size - wanted) and after <= (1 + SPLIT_SLACK) * wanted:
             held.add(name)
             size = after
     return held

@@ -37,8 +37,8 @@ from typing import Any
 
 from ..errors import DataError
 
-RECORDS = (".jsonl", ".ndjson")
-HEAD = 8192  # bytes that are searched for a zero byte
+RECORD_SUFFIXES = (".jsonl", ".ndjson")
+BINARY_CHECK_BYTES = 8192  # bytes that are searched for a zero byte
 LAYOUTS = '"text", "prompt" and "completion", "instruction" and "output", or "messages"'
 
 
@@ -62,7 +62,7 @@ class TextFile:
     @property
     def holds_records(self) -> bool:
         """Whether each line of it is a document."""
-        return self.path.name.lower().removesuffix(".gz").endswith(RECORDS)
+        return self.path.name.lower().removesuffix(".gz").endswith(RECORD_SUFFIXES)
 
 
 def list_files(path: Path) -> Listing:
@@ -139,7 +139,7 @@ def _content(path: Path, *, text_only: bool) -> bytes | None:
     """The content of the file, decompressed; None if it is binary and only text is wanted."""
     try:
         with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            head = file.read(HEAD)
+            head = file.read(BINARY_CHECK_BYTES)
             return None if text_only and b"\0" in head else head + file.read()
     except (OSError, EOFError, zlib.error) as error:  # the last two: a damaged archive
         raise _unreadable(path, error) from error
@@ -152,17 +152,17 @@ def read_documents(files: Iterable[TextFile], text_field: str | None) -> list[by
     """
     documents: list[bytes] = []
     for file in files:
-        text = decoded(file)
+        text = decode_text(file)
         if file.holds_records:
             for place, record in records(file.path, text):
                 with at(place):
-                    documents.append("".join(divided(record, text_field)).encode())
+                    documents.append("".join(prompt_and_text(record, text_field)).encode())
         else:
             documents.append(file.content.removeprefix(codecs.BOM_UTF8))
     return [document for document in documents if document.strip()]
 
 
-def decoded(file: TextFile) -> str:
+def decode_text(file: TextFile) -> str:
     """A file's text. Raises `DataError` if it is not UTF-8."""
     try:
         return file.content.decode().removeprefix(codecs.BOM_UTF8.decode())
@@ -197,7 +197,7 @@ def records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
             yield place, record
 
 
-def divided(record: Any, text_field: str | None) -> tuple[str, str]:
+def prompt_and_text(record: Any, text_field: str | None) -> tuple[str, str]:
     """Split a record's text, by the table above, into the part that is given and the part to learn.
 
     The first is empty if all of it is to be learned. Raises `DataError` if the record has no text.

@@ -8,7 +8,7 @@ of JSON, then the tokens; nothing in it is executed. All processes share the mem
 | several processes write the same file | each writes a temporary file, then renames it |
 | a file does not match its hash | a notice goes to stderr, and the tokens are made again |
 | a file cannot be written: a full disk, no home | a notice goes to stderr, and the run continues without it |
-| there are more than `LIMIT` bytes | the least recently used files are deleted |
+| there are more than `MAX_CACHE_BYTES` bytes | the least recently used files are deleted |
 
 The folder is the one that HPSEARCH_CACHE names, by default `hpsearch` in the user's cache folder
 (XDG_CACHE_HOME).
@@ -33,9 +33,9 @@ from torch import Tensor
 
 from ..notices import say
 
-LIMIT = 4 << 30  # bytes of all files
-ABANDONED = 3600.0  # age in seconds from which an unfinished file was left by a killed process
-HEADER = 512  # most bytes of the line of JSON
+MAX_CACHE_BYTES = 4 << 30  # bytes of all files
+ABANDONED_SECONDS = 3600.0  # age in seconds from which an unfinished file was left by a killed process
+MAX_HEADER_BYTES = 512  # most bytes of the line of JSON
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _parsed(held: mmap.mmap | None) -> Entry:
     """Raises `ValueError`, `KeyError` or `TypeError` if this is not a file of `store`."""
     if held is None:
         raise ValueError("empty")
-    begin = held.find(b"\n", 0, HEADER) + 1
+    begin = held.find(b"\n", 0, MAX_HEADER_BYTES) + 1
     about: dict[str, Any] = json.loads(held[:begin])
     cut = begin + about["train"]
     view = memoryview(held)
@@ -105,12 +105,12 @@ def store(key: str, train: bytes, validation: bytes, *, sha256: str, left_out: i
     """Cache these tokens for the next process. A failure is only a notice on stderr."""
     header = json.dumps({"train": len(train), "sha256": sha256, "left_out": left_out}).encode() + b"\n"
     size = len(header) + len(train) + len(validation)
-    if size > LIMIT:
+    if size > MAX_CACHE_BYTES:
         return
     try:
         path = _path(key)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _make_room(path.parent, LIMIT - size)
+        _make_room(path.parent, MAX_CACHE_BYTES - size)
         number, name = tempfile.mkstemp(suffix=".part", prefix=f"{key}.", dir=path.parent)
         try:
             with open(number, "wb") as file:
@@ -138,7 +138,7 @@ def _make_room(folder: Path, room: int) -> None:
     for age, size, path in sorted(ages):
         if path.suffix == ".tokens":
             room -= size
-        if (path.suffix == ".tokens" and room < 0) or (path.suffix == ".part" and age > ABANDONED):
+        if (path.suffix == ".tokens" and room < 0) or (path.suffix == ".part" and age > ABANDONED_SECONDS):
             path.unlink(missing_ok=True)
 
 

@@ -9,7 +9,8 @@
 | hardly learned | a higher learning rate, more rank |
 | was still learning at the end | a longer run, more rank |
 
-    advise(LoraConfig, Seen(params, "diverged", reports))  ->  ["lower learning_rate from 0.03 to 0.003", ...]
+    advise(LoraConfig, EndedRun(params, "diverged", reports))
+        ->  ["lower learning_rate from 0.03 to 0.003", ...]
 
 Advice names only parameters that the run has and that have an effect in it. For a parameter that the search
 varied, advice never contradicts the search: it points towards the best trial, and beyond it only past the end
@@ -23,16 +24,16 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from ..config.training import TrainingConfig
-from .evidence import RunEvidence, Seen, Validation
+from .evidence import EndedRun, RunEvidence, Validation
 
-MOST = 4  # sentences; the first ones in the guides help most
-RISE = 0.01  # relative to the best validation: a larger rise is not the noise of a small text
-BURST = 0.1  # relative to the best validation: a larger rise is more than a rate slightly too high
-HARDLY = 0.02  # relative to the first validation: a run with a smaller gain has hardly learned
-WAVER = 0.001  # relative to a validation: how much worse the next may be in a run that only learns slowly
-STILL = 0.05  # relative gain in the last quarter of a run, above which it was still learning
+MAX_SENTENCES = 4  # sentences; the first ones in the guides help most
+OVERFITTING_RISE = 0.01  # relative to the best validation: a larger rise is not the noise of a small text
+DIVERGING_RISE = 0.1  # relative to the best validation: a larger rise is more than a rate slightly too high
+MIN_GAIN = 0.02  # relative to the first validation: a run with a smaller gain has hardly learned
+NOISE_RISE = 0.001  # relative to a validation: a smaller rise does not mean that a run gets worse
+CONVERGED_GAIN = 0.05  # relative gain in the last quarter of a run, above which it was still learning
 HIGH_RANK = 64  # above it, adapters are as large as the weights that they adapt
-GROWN = 10.0  # growth of a gradient's norm over its first value that is not noise
+NORM_GROWTH = 10.0  # growth of a gradient's norm over its first value that is not noise
 
 # Users' objectives have several names for the same parameter.
 RATES = ("learning_rate", "lr")
@@ -43,8 +44,8 @@ DROPOUTS = ("lora_dropout", "dropout")
 DEPTHS = ("depth", "num_hidden_layers", "num_layers")
 
 
-def advise(config: type[TrainingConfig] | None, seen: Seen) -> list[str]:
-    """At most `MOST` sentences, the most helpful first; none if no rule applies.
+def advise(config: type[TrainingConfig] | None, seen: EndedRun) -> list[str]:
+    """At most `MAX_SENTENCES` sentences, the most helpful first; none if no rule applies.
 
     `config` is the class of a built-in objective, whose defaults complete the run's parameters. If it is
     None, only the given parameters are known.
@@ -55,13 +56,13 @@ def advise(config: type[TrainingConfig] | None, seen: Seen) -> list[str]:
     elif seen.ended == "out_of_memory":
         sentences = list(_out_of_memory(run))
     else:
-        sentences = _complete(run, WORSE + SLOW)
-    return sentences[:MOST]
+        sentences = _complete(run, WORSENING + SLOW_LEARNING)
+    return sentences[:MAX_SENTENCES]
 
 
-def advise_worse(config: type[TrainingConfig] | None, seen: Seen) -> list[str]:
+def advise_worse(config: type[TrainingConfig] | None, seen: EndedRun) -> list[str]:
     """The advice for a run that ended worse than its best validation; none for other runs."""
-    return _complete(RunEvidence(config, seen), WORSE)[:MOST]
+    return _complete(RunEvidence(config, seen), WORSENING)[:MAX_SENTENCES]
 
 
 # After divergence
@@ -83,7 +84,7 @@ def _grown_norm(run: RunEvidence) -> tuple[float, float] | None:
     """The gradient's first and largest norm, if it grew."""
     norms = [report.metrics.get("grad_norm", math.nan) for report in run.seen.reports]
     norms = [norm for norm in norms if not math.isnan(norm)]
-    if not norms or not 0 < norms[0] < math.inf or max(norms) < GROWN * norms[0]:
+    if not norms or not 0 < norms[0] < math.inf or max(norms) < NORM_GROWTH * norms[0]:
         return None
     return norms[0], max(norms)
 
@@ -95,11 +96,13 @@ def _clip(run: RunEvidence, grown: tuple[float, float] | None) -> Iterator[str]:
     name, limit = clip
     if run.open(name, 1.0) != 1:
         return
-    reason = f"the gradient's norm grew from {_said(grown[0])} to {_said(grown[1])}: " if grown else ""
+    reason = (
+        f"the gradient's norm grew from {_readable(grown[0])} to {_readable(grown[1])}: " if grown else ""
+    )
     if limit == 0:
         yield f"{reason}set {name} to 1 (it is 0, which is no limit)"
     elif limit > 1 and grown:
-        yield f"{reason}lower {name} from {_plain(limit)} to 1"
+        yield f"{reason}lower {name} from {_as_written(limit)} to 1"
 
 
 def _lower_rate(run: RunEvidence) -> Iterator[str]:
@@ -110,10 +113,10 @@ def _lower_rate(run: RunEvidence) -> Iterator[str]:
     best = run.best_rate(name)
     if best is None:
         if (lower := run.open(name, value / 10)) is not None:
-            yield f"lower {name} from {_plain(value)} to {_plain(lower)}"
+            yield f"lower {name} from {_as_written(value)} to {_as_written(lower)}"
     elif value > best[1]:
-        times = f"{_said(value / best[1], 2)} times that of the best trial"
-        yield f"{name} {_plain(value)} is {times} ({_plain(best[1])} in trial {best[0]}): lower it"
+        times = f"{_readable(value / best[1], 2)} times that of the best trial"
+        yield f"{name} {_as_written(value)} is {times} ({_as_written(best[1])} in trial {best[0]}): lower it"
 
 
 def _warm_up(run: RunEvidence) -> Iterator[str]:
@@ -127,17 +130,17 @@ def _warm_up(run: RunEvidence) -> Iterator[str]:
     if not _in_first_half(run) or ratio >= 0.1 or (longer := run.open("warmup_ratio", 0.1)) is None:
         return
     if ratio == 0:
-        yield f"set warmup_ratio to {_plain(longer)} (it is 0, so the first step is at the full rate)"
+        yield f"set warmup_ratio to {_as_written(longer)} (it is 0, so the first step is at the full rate)"
     elif ratio > 0:
-        yield f"raise warmup_ratio from {_plain(ratio)} to {_plain(longer)}"
+        yield f"raise warmup_ratio from {_as_written(ratio)} to {_as_written(longer)}"
 
 
 def _in_first_half(run: RunEvidence) -> bool:
     length = run.length()
-    return length is None or not run.seen.reports or _turn(run) <= length[1] / 2
+    return length is None or not run.seen.reports or _turning_step(run) <= length[1] / 2
 
 
-def _turn(run: RunEvidence) -> int:
+def _turning_step(run: RunEvidence) -> int:
     """The step where it went wrong: the last report of a run that diverged, else the best validation."""
     return run.seen.reports[-1].step if run.seen.ended == "diverged" else _best(run).step
 
@@ -147,10 +150,10 @@ def _weaken_adapters(run: RunEvidence) -> Iterator[str]:
     if run.open("lora_alpha", 0) is None or run.open("alpha_over_r", 4) is None:
         return
     if ratio is not None and ratio > 4:
-        yield f"lower alpha_over_r from {_plain(ratio)}: 2 to 4 is usual"
+        yield f"lower alpha_over_r from {_as_written(ratio)}: 2 to 4 is usual"
     elif ratio is None and alpha is not None and rank is not None and 0 < 4 * rank < alpha:
-        times = _said(alpha / rank, 2)
-        yield f"lora_alpha {_plain(alpha)} is {times} times lora_r {_plain(rank)}: 2 to 4 times is usual"
+        is_times = f"{_as_written(alpha)} is {_readable(alpha / rank, 2)} times"
+        yield f"lora_alpha {is_times} lora_r {_as_written(rank)}: 2 to 4 times is usual"
 
 
 def _let_it_fall(run: RunEvidence) -> Iterator[str]:
@@ -158,7 +161,7 @@ def _let_it_fall(run: RunEvidence) -> Iterator[str]:
     if not run.is_open("lr_scheduler", ("linear", "cosine")):
         return
     if run.values.get("lr_scheduler") == "constant" and length and not _in_first_half(run):
-        at = f"at {_turn(run):,} of {_said(length[1])} {run.seen.unit}"
+        at = f"at {_turning_step(run):,} of {_readable(length[1])} {run.seen.unit}"
         yield f"set lr_scheduler to linear or cosine: {at} they have already lowered the rate"
 
 
@@ -169,7 +172,7 @@ def _out_of_memory(run: RunEvidence) -> Iterator[str]:
     yield from _smaller_batches(run)
     rank = run.number("lora_r")
     if rank is not None and rank > HIGH_RANK:
-        yield f"lower lora_r from {_plain(rank)} to {int(rank // 2)}: half the adapters"
+        yield f"lower lora_r from {_as_written(rank)} to {int(rank // 2)}: half the adapters"
     if run.values.get("gradient_checkpointing") is False:
         yield "set gradient_checkpointing to true: activations are recomputed, a fifth to a third slower"
     if run.values.get("precision") in (("fp32",) if run.on_cuda else ("auto", "fp32")):
@@ -178,7 +181,7 @@ def _out_of_memory(run: RunEvidence) -> Iterator[str]:
         yield "set bf16 to true: numbers of half the size"
     row = run.first(ROW_LENGTHS)
     if row is not None and row[1] >= run.shortest:
-        yield f"lower {row[0]} from {_plain(row[1])} to {int(row[1] // 2)}, if the text allows it"
+        yield f"lower {row[0]} from {_as_written(row[1])} to {int(row[1] // 2)}, if the text allows it"
     yield from _smaller_model(run, "a smaller model")
 
 
@@ -205,13 +208,13 @@ def _smaller_model(run: RunEvidence, why: str) -> Iterator[str]:
     fewer = run.open(depth[0], depth[1] // 2)
     if fewer is not None:
         verb = "halve" if fewer == depth[1] // 2 else "lower"
-        yield f"{verb} {depth[0]} from {_plain(depth[1])} to {int(fewer)}: {why}"
+        yield f"{verb} {depth[0]} from {_as_written(depth[1])} to {int(fewer)}: {why}"
 
 
 # After a complete run
 
 
-def _complete(run: RunEvidence, kinds: Sequence[Kind]) -> list[str]:
+def _complete(run: RunEvidence, kinds: Sequence[Diagnosis]) -> list[str]:
     """The advice of the first symptom that the curve shows; its first sentence begins with the symptom."""
     for symptom_of, remedies_for in kinds:
         symptom = symptom_of(run)
@@ -226,22 +229,22 @@ def _overfitted(run: RunEvidence) -> str | None:
 
     Without the training loss this cannot be detected.
     """
-    if len(run.validations) < 3 or not _is_worse(run, RISE):
+    if len(run.validations) < 3 or not _is_worse(run, OVERFITTING_RISE):
         return None
     before, after = _train_losses(run)
     if not after < before:
         return None
-    return f"{_from_best(run)} while train_loss fell from {_said(before)} to {_said(after)}"
+    return f"{_from_best(run)} while train_loss fell from {_readable(before)} to {_readable(after)}"
 
 
 def _burst(run: RunEvidence) -> str | None:
     """The last two validations are far worse than the best, and the training loss is no better."""
-    if len(run.validations) < 3 or not _is_worse(run, BURST):
+    if len(run.validations) < 3 or not _is_worse(run, DIVERGING_RISE):
         return None
     before, after = _train_losses(run)
     if not after >= before:
         return None
-    return f"{_from_best(run)} and train_loss from {_said(before)} to {_said(after)}"
+    return f"{_from_best(run)} and train_loss from {_readable(before)} to {_readable(after)}"
 
 
 def _is_worse(run: RunEvidence, share: float) -> bool:
@@ -259,14 +262,14 @@ def _train_losses(run: RunEvidence) -> tuple[float, float]:
 
 
 def _from_best(run: RunEvidence) -> str:
-    return _course(run, _best(run), run.validations[-1], "rose", "fell")
+    return _change(run, _best(run), run.validations[-1], "rose", "fell")
 
 
 def _against_overfitting(run: RunEvidence) -> Iterator[str]:
     best, length = _best(run), run.length()
     patience = run.number("early_stopping_patience")
     if not patience and length is not None and best.step < length[1] and run.open(length[0], best.step):
-        yield f"lower {length[0]} from {_plain(length[1])} to {best.step}"
+        yield f"lower {length[0]} from {_as_written(length[1])} to {best.step}"
     if patience == 0 and run.open("early_stopping_patience", 3) == 3:
         yield "set early_stopping_patience to 3 (it is 0): the run ends after 3 worse validations"
     dropout = run.first(DROPOUTS)
@@ -284,7 +287,8 @@ def _against_overfitting(run: RunEvidence) -> Iterator[str]:
 def _changed(run: RunEvidence, name: str, value: float, to: float) -> Iterator[str]:
     """Advice to change a number, as far as the search leaves that open."""
     if (open_value := run.open(name, to)) is not None:
-        yield f"{'raise' if to > value else 'lower'} {name} from {_plain(value)} to {_plain(open_value)}"
+        verb = "raise" if to > value else "lower"
+        yield f"{verb} {name} from {_as_written(value)} to {_as_written(open_value)}"
 
 
 def _hardly_learned(run: RunEvidence) -> str | None:
@@ -294,12 +298,12 @@ def _hardly_learned(run: RunEvidence) -> str | None:
         return None
     gain = run.sign * (curve[0].value - curve[-1].value)
     worse = any(
-        run.sign * (after.value - before.value) > WAVER * abs(before.value)
+        run.sign * (after.value - before.value) > NOISE_RISE * abs(before.value)
         for before, after in pairwise(curve)
     )
-    if worse or not 0 <= gain < HARDLY * abs(curve[0].value):
+    if worse or not 0 <= gain < MIN_GAIN * abs(curve[0].value):
         return None
-    return _course(run, curve[0], curve[-1], "rose only", "fell only")
+    return _change(run, curve[0], curve[-1], "rose only", "fell only")
 
 
 def _against_slowness(run: RunEvidence) -> Iterator[str]:
@@ -310,9 +314,10 @@ def _against_slowness(run: RunEvidence) -> Iterator[str]:
         if best is None or value == best[1]:
             to = run.open(name, value * 10) if best is None or name in run.seen.searched else None
             if to is not None:
-                yield f"raise {name} from {_plain(value)} to {_plain(to)}"
+                yield f"raise {name} from {_as_written(value)} to {_as_written(to)}"
         elif value < best[1]:
-            yield f"raise {name} from {_plain(value)}; the best trial ({best[0]}) has {_plain(best[1])}"
+            better = f"the best trial ({best[0]}) has {_as_written(best[1])}"
+            yield f"raise {name} from {_as_written(value)}; {better}"
     yield from _more_rank(run)
 
 
@@ -322,9 +327,9 @@ def _still_learning(run: RunEvidence) -> str | None:
     if len(curve) < 4:
         return None
     before, last = curve[-1 - len(curve) // 4], curve[-1]
-    if run.sign * (before.value - last.value) <= STILL * abs(before.value):
+    if run.sign * (before.value - last.value) <= CONVERGED_GAIN * abs(before.value):
         return None
-    return _course(run, before, last, "still rose", "still fell")
+    return _change(run, before, last, "still rose", "still fell")
 
 
 def _against_an_early_end(run: RunEvidence) -> Iterator[str]:
@@ -340,32 +345,35 @@ def _more_rank(run: RunEvidence) -> Iterator[str]:
         yield from _changed(run, "lora_r", rank, 8)
 
 
-Kind = tuple[
+Diagnosis = tuple[
     Callable[[RunEvidence], str | None], Callable[[RunEvidence], Iterator[str]]
 ]  # a symptom, if the run has it, and its remedies
-WORSE: list[Kind] = [(_overfitted, _against_overfitting), (_burst, _diverged)]
-SLOW: list[Kind] = [(_hardly_learned, _against_slowness), (_still_learning, _against_an_early_end)]
+WORSENING: list[Diagnosis] = [(_overfitted, _against_overfitting), (_burst, _diverged)]
+SLOW_LEARNING: list[Diagnosis] = [
+    (_hardly_learned, _against_slowness),
+    (_still_learning, _against_an_early_end),
+]
 
 
 def _best(run: RunEvidence) -> Validation:
     return min(run.validations, key=lambda report: run.sign * report.value)
 
 
-def _course(run: RunEvidence, before: Validation, after: Validation, up: str, down: str) -> str:
+def _change(run: RunEvidence, before: Validation, after: Validation, up: str, down: str) -> str:
     """`val_loss rose from 1.31 at 1,200 to 1.4 at 1,800 samples`."""
     verb = up if after.value > before.value else down
     return (
-        f"{run.seen.metric} {verb} from {_said(before.value, 5)} at {before.step:,} "
-        f"to {_said(after.value, 5)} at {after.step:,} {run.seen.unit}"
+        f"{run.seen.metric} {verb} from {_readable(before.value, 5)} at {before.step:,} "
+        f"to {_readable(after.value, 5)} at {after.step:,} {run.seen.unit}"
     )
 
 
-def _plain(value: float) -> str:
+def _as_written(value: float) -> str:
     """A parameter's value as a space file would have it."""
     return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
-def _said(value: float, digits: int = 4) -> str:
+def _readable(value: float, digits: int = 4) -> str:
     """A number for people to read: `4,800`, `1.31`, `infinity`."""
     if math.isinf(value):
         return "infinity"

@@ -10,13 +10,13 @@ from typing import Any, Literal, Protocol
 from ..config.models import PASS_TOKENS
 from ..config.training import TrainingConfig
 
-LARGEST = 2**63  # parameters are below
+MAX_NUMBER = 2**63  # parameters are below
 
 
-LENGTHS = ("max_samples", "max_steps", "epochs", "num_epochs", "num_train_epochs")
+LENGTH_NAMES = ("max_samples", "max_steps", "epochs", "num_epochs", "num_train_epochs")
 
 
-Ending = Literal["diverged", "out_of_memory", "complete"]
+RunEnd = Literal["diverged", "out_of_memory", "complete"]
 
 
 class Validation(Protocol):
@@ -31,11 +31,11 @@ class Validation(Protocol):
 
 
 @dataclass(frozen=True)
-class Seen:
+class EndedRun:
     """A finished run: its parameters, its end, its validations, and the search that it belongs to."""
 
     params: Mapping[str, Any]
-    ended: Ending
+    ended: RunEnd
     reports: Sequence[Validation] = ()
     metric: str = "val_loss"
     unit: str = "samples"
@@ -47,7 +47,7 @@ class Seen:
 class RunEvidence:
     """Answers questions about a finished run."""
 
-    def __init__(self, config: type[TrainingConfig] | None, seen: Seen) -> None:
+    def __init__(self, config: type[TrainingConfig] | None, seen: EndedRun) -> None:
         defaults = {entry.name: entry.default for entry in fields(config)} if config else {}
         self.seen = seen
         self.needs = config.needs if config else {}
@@ -89,7 +89,7 @@ class RunEvidence:
 
     def length(self) -> tuple[str, float] | None:
         """The parameter that sets the run's length, and the length in the unit of the reports."""
-        for name in LENGTHS:
+        for name in LENGTH_NAMES:
             value = self.number(name)
             if value is not None and (name == f"max_{self.seen.unit}" or self._epochs(name)):
                 return name, value
@@ -137,5 +137,5 @@ class RunEvidence:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    fine = abs(value) < LARGEST if isinstance(value, int) else math.isfinite(value)
+    fine = abs(value) < MAX_NUMBER if isinstance(value, int) else math.isfinite(value)
     return value if fine else None

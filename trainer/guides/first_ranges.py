@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-LARGEST = 2**63  # integers in a study's database are below
+MAX_NUMBER = 2**63  # integers in a study's database are below
 Number = int | float
-Rule = Callable[[Number | None], tuple[dict[str, Any], str] | None]
+RangeRule = Callable[[Number | None], tuple[dict[str, Any], str] | None]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def first_range(name: str, value: Number | None) -> FirstRange | None:
 
     `name` may be dotted or hyphenated. `value` is the current one; None if unknown.
     """
-    if value is not None and not abs(value) < LARGEST:  # also false for NaN
+    if value is not None and not abs(value) < MAX_NUMBER:  # also false for NaN
         return None
     last = name.rpartition(".")[2].lower().replace("-", "_")
     rule = next((rule for pattern, rule in RULES if pattern.fullmatch(last)), None)
@@ -42,7 +42,7 @@ def first_range(name: str, value: Number | None) -> FirstRange | None:
 
 def _is_valid(proposed: dict[str, Any], value: Number | None) -> bool:
     low, high = proposed["min"], proposed["max"]
-    if not (math.isfinite(low) and math.isfinite(high) and low < high) or abs(high) >= LARGEST:
+    if not (math.isfinite(low) and math.isfinite(high) and low < high) or abs(high) >= MAX_NUMBER:
         return False
     if isinstance(high, int) and high > 2**53:  # a space accepts no larger integers
         return False
@@ -60,7 +60,7 @@ def _rate(value: Number | None) -> tuple[dict[str, Any], str] | None:
     return {"min": low, "max": high, "log": True}, "a factor of 10 around the current value"
 
 
-def _powers(low: int, high: int, why: str) -> Rule:
+def _powers(low: int, high: int, why: str) -> RangeRule:
     def rule(value: Number | None) -> tuple[dict[str, Any], str] | None:
         if value is None:
             return {"min": low, "max": high, "factor": 2}, why
@@ -74,7 +74,7 @@ def _powers(low: int, high: int, why: str) -> Rule:
     return rule
 
 
-def _share(most: float, why: str) -> Rule:
+def _share(most: float, why: str) -> RangeRule:
     """From 0 to `most`, or higher if the current value is large."""
 
     def rule(value: Number | None) -> tuple[dict[str, Any], str] | None:
@@ -104,7 +104,7 @@ def _warmup(value: Number | None) -> tuple[dict[str, Any], str] | None:
 
 
 WARMUP_SHARE = _share(0.2, "guides: 0.03 to 0.1")
-RULES: tuple[tuple[re.Pattern[str], Rule], ...] = tuple(
+RULES: tuple[tuple[re.Pattern[str], RangeRule], ...] = tuple(
     (re.compile(pattern), rule)
     for pattern, rule in (
         (r"((peak|base|init|initial|max)_)?(lr|learning_rate)", _rate),

@@ -27,15 +27,15 @@ from ..config.shape import VOCABULARY
 from ..errors import CheckpointError
 from ..header import SHIPPED_BASE, base_shape, read_header
 
-FP32 = 4  # bytes; trained tensors, gradients and the optimizer's state are in fp32 in every precision
-HALF = ("bf16", "fp16")
-COMPILER = 50_000_000  # bytes of torch's compiler, which activation checkpointing loads
-AGAIN = 2  # a recomputed block needs twice its size: it does not fit in the gaps that glibc leaves
-WIDTHS = {"qkv": (1, 3), "out": (1, 1), "up": (1, 4), "down": (4, 1)}  # inputs and outputs, in widths
+FP32_BYTES = 4  # bytes; trained tensors, gradients and the optimizer's state are in fp32 in every precision
+HALF_PRECISIONS = ("bf16", "fp16")
+COMPILER_BYTES = 50_000_000  # bytes of torch's compiler, which activation checkpointing loads
+RECOMPUTED_FACTOR = 2  # times the size of a recomputed block: it does not fit in the gaps that glibc leaves
+LINEAR_WIDTHS = {"qkv": (1, 3), "out": (1, 1), "up": (1, 4), "down": (4, 1)}  # inputs and outputs, in widths
 
 
 # The parameters that the count depends on; no other changes it.
-PARAMETERS = frozenset(
+COUNTED_PARAMETERS = frozenset(
     [
         "batch_size",
         "gradient_accumulation_steps",
@@ -104,39 +104,39 @@ def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
     if cuda and config.device == "auto":
         config = dataclasses.replace(config, device="cuda")
     size = _size(config)
-    half = config.precision in HALF or (config.device == "cuda" and config.precision == "auto")
+    half = config.precision in HALF_PRECISIONS or (config.device == "cuda" and config.precision == "auto")
     trained = _trained(config, size)
-    kept = FP32 * (_model(config, size) + trained + _state(config, size))
-    best = FP32 * trained if config.keeps_best else 0
+    kept = FP32_BYTES * (_model(config, size) + trained + _state(config, size))
+    best = FP32_BYTES * trained if config.keeps_best else 0
     kept += best
     if config.passes_per_step > 1:
-        kept += FP32 * trained  # the accumulated gradient
+        kept += FP32_BYTES * trained  # the accumulated gradient
     if config.gradient_checkpointing or config.torch_compile:
-        kept += COMPILER
+        kept += COMPILER_BYTES
     tokens = config.rows_per_pass * config.max_length
     block = _block(config, size, half)
     if config.gradient_checkpointing:
-        blocks = (size.depth - 1) * FP32 * size.width + AGAIN * block
+        blocks = (size.depth - 1) * FP32_BYTES * size.width + RECOMPUTED_FACTOR * block
     else:
-        blocks = max(size.depth * block, 10 * FP32 * size.width)  # at least what a block needs to compute
+        blocks = max(size.depth * block, 10 * FP32_BYTES * size.width)  # at least one block's computation
     if isinstance(config, PretrainConfig) and config.dropout:
-        blocks += 2 * FP32 * size.width  # of the embeddings
+        blocks += 2 * FP32_BYTES * size.width  # of the embeddings
     if not _linear(config):
-        blocks += 2 * FP32 * size.width  # the last norm's output, which the head needs
-    logits = VOCABULARY * (FP32 * 4 + (2 if half else 0))  # with their softmax, and the gradients of both
-    gradients = FP32 * _computed(config, size)
+        blocks += 2 * FP32_BYTES * size.width  # the last norm's output, which the head needs
+    logits = VOCABULARY * (FP32_BYTES * 4 + (2 if half else 0))  # with softmax, and the gradients of both
+    gradients = FP32_BYTES * _computed(config, size)
     passing = (16 if half else 24) * size.width  # gradients that pass through the widest layers
-    rows = min(config.rows_per_look, config.eval_samples)
+    rows = min(config.rows_per_validation_pass, config.eval_samples)
     seen = rows * config.max_length
     return Footprint(
         kept=kept,
         forward=tokens * (blocks + logits),
         backward=gradients + tokens * (block + passing),
-        step=gradients + FP32 * _making(config, size),
+        step=gradients + FP32_BYTES * _making(config, size),
         # The old best weights are held while the new ones are copied.
         validate=best
-        + FP32 * _merged(config, size)
-        + seen * (10 * FP32 * size.width + 3 * FP32 * VOCABULARY),
+        + FP32_BYTES * _merged(config, size)
+        + seen * (10 * FP32_BYTES * size.width + 3 * FP32_BYTES * VOCABULARY),
     )
 
 
@@ -155,18 +155,18 @@ def longest_sequence(config: TrainConfig) -> int:
     return _size(config).max_length
 
 
-def counted(kind: type[TrainConfig], params: Mapping[str, Any], *, cuda: bool = False) -> int:
+def peak_bytes(kind: type[TrainConfig], params: Mapping[str, Any], *, cuda: bool = False) -> int:
     """The peak bytes of a run with these parameters; those that do not affect it may have any value.
 
     Raises `ConfigError` for an invalid configuration, else like `footprint`.
     """
-    given = ((name, _hashable(value)) for name, value in params.items() if name in PARAMETERS)
+    given = ((name, _hashable(value)) for name, value in params.items() if name in COUNTED_PARAMETERS)
     known: Any = kind  # mypy takes the instances' hash for the hash of the class
-    return _counted(known, tuple(given), cuda)
+    return _peak_bytes(known, tuple(given), cuda)
 
 
 @functools.lru_cache(maxsize=4096)
-def _counted(kind: Any, params: tuple[tuple[str, Any], ...], cuda: bool) -> int:
+def _peak_bytes(kind: Any, params: tuple[tuple[str, Any], ...], cuda: bool) -> int:
     config: TrainConfig = kind.from_params({**dict(params), "max_steps": 1})
     return footprint(config, cuda=cuda).peak
 
@@ -207,7 +207,7 @@ def _linear(config: TrainConfig) -> bool:
 def _adapters(config: TrainConfig, size: _Size, rank: int) -> int:
     """How many numbers adapters of this rank have."""
     assert isinstance(config, LoraConfig)
-    pairs = [WIDTHS[target] for target in config.targets]
+    pairs = [LINEAR_WIDTHS[target] for target in config.targets]
     inputs, outputs = sum(i for i, _ in pairs), sum(o for _, o in pairs)
     return size.depth * size.width * (rank * (inputs + outputs) + (outputs if config.use_dora else 0))
 
@@ -274,7 +274,9 @@ def _merged(config: TrainConfig, size: _Size) -> int:
     if not _adapts(config):
         return 0
     assert isinstance(config, LoraConfig)
-    return size.depth * size.width**2 * sum(i * o for i, o in (WIDTHS[name] for name in config.targets))
+    return (
+        size.depth * size.width**2 * sum(i * o for i, o in (LINEAR_WIDTHS[name] for name in config.targets))
+    )
 
 
 def _block(config: TrainConfig, size: _Size, half: bool) -> int:
@@ -285,21 +287,21 @@ def _block(config: TrainConfig, size: _Size, half: bool) -> int:
     """
     if _linear(config):
         return 0
-    low = 2 if half else FP32  # products and attention compute in this precision
-    kept = 2 * FP32 + low * (3 + 1 + 4)
+    low = 2 if half else FP32_BYTES  # products and attention compute in this precision
+    kept = 2 * FP32_BYTES + low * (3 + 1 + 4)
     if not _adapts(config):
-        kept += low * (1 + 1 + 4) + (2 * FP32 if half else 0)
+        kept += low * (1 + 1 + 4) + (2 * FP32_BYTES if half else 0)
         if isinstance(config, PretrainConfig) and config.dropout:
             kept += low * 2
         return size.width * kept
     assert isinstance(config, LoraConfig)
-    inputs, outputs = (sum(WIDTHS[name][side] for name in config.targets) for side in (0, 1))
+    inputs, outputs = (sum(LINEAR_WIDTHS[name][side] for name in config.targets) for side in (0, 1))
     if config.lora_dropout:
         kept += low * 2 * inputs  # the mask and the masked input
     else:
         kept += low * (inputs - ("out" in config.targets))  # attention keeps the input of `out` already
     if half:
-        kept += FP32 * len({"qkv", "up"}.intersection(config.targets))
+        kept += FP32_BYTES * len({"qkv", "up"}.intersection(config.targets))
     if config.use_dora:
         kept += low * outputs
     return size.width * kept + low * config.padded_rank * len(config.targets)

@@ -31,12 +31,12 @@ from ..config.models import PretrainConfig, TrainConfig
 from ..config.rules import did_you_mean, known_parameters
 from ..errors import ConfigError
 
-EPOCH = 2600  # sequences of 128 bytes in `english`
+EPOCH_SAMPLES = 2600  # sequences of 128 bytes in `english`
 
 SCENARIOS: Mapping[str, Mapping[str, Any]] = {
     "quick": {
-        "max_samples": EPOCH,
-        "eval_every": EPOCH // 10,
+        "max_samples": EPOCH_SAMPLES,
+        "eval_every": EPOCH_SAMPLES // 10,
         "batch_size": 16,
         "gradient_accumulation_steps": 1,
         "learning_rate": 1e-3,
@@ -44,8 +44,8 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
         "warmup_ratio": 0.1,
     },
     "standard": {
-        "max_samples": 3 * EPOCH,
-        "eval_every": EPOCH // 5,
+        "max_samples": 3 * EPOCH_SAMPLES,
+        "eval_every": EPOCH_SAMPLES // 5,
         "batch_size": 8,
         "gradient_accumulation_steps": 2,
         "learning_rate": 5e-4,
@@ -54,8 +54,8 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
         "early_stopping_patience": 3,
     },
     "production": {
-        "max_samples": 5 * EPOCH,
-        "eval_every": EPOCH // 5,
+        "max_samples": 5 * EPOCH_SAMPLES,
+        "eval_every": EPOCH_SAMPLES // 5,
         "batch_size": 4,
         "gradient_accumulation_steps": 4,
         "learning_rate": 2e-4,
@@ -64,8 +64,8 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
         "early_stopping_patience": 5,
     },
     "memory": {
-        "max_samples": 3 * EPOCH,
-        "eval_every": EPOCH // 5,
+        "max_samples": 3 * EPOCH_SAMPLES,
+        "eval_every": EPOCH_SAMPLES // 5,
         "batch_size": 2,
         "gradient_accumulation_steps": 8,
         "gradient_checkpointing": True,
@@ -74,8 +74,8 @@ SCENARIOS: Mapping[str, Mapping[str, Any]] = {
         "warmup_ratio": 0.1,
     },
     "time": {
-        "max_samples": EPOCH,
-        "eval_every": EPOCH // 5,
+        "max_samples": EPOCH_SAMPLES,
+        "eval_every": EPOCH_SAMPLES // 5,
         "batch_size": 32,
         "gradient_accumulation_steps": 1,
         "learning_rate": 1e-3,
@@ -93,18 +93,14 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 PRESETS = (*SCENARIOS, *SIZES)
 
 # If the user gives the left parameter, the preset leaves out the right ones.
-INSTEAD = {
+SUPERSEDES = {
     "max_steps": ("max_samples", "eval_every"),  # both count samples
     "num_train_epochs": ("max_samples", "eval_every"),
     "max_samples": ("eval_every",),  # it is meant for the preset's length
     "warmup_steps": ("warmup_ratio",),
 }
-LEARNING = (
-    "learning_rate",
-    "lr_scheduler",
-    "warmup_ratio",
-    "warmup_steps",
-)  # a search's winner has better ones
+# A search's winner has better values of these.
+RATE_PARAMETERS = ("learning_rate", "lr_scheduler", "warmup_ratio", "warmup_steps")
 
 
 def preset_values(
@@ -123,7 +119,7 @@ def preset_values(
         if name in SCENARIOS:
             preset["learning_rate"] = float(f"{RATE_FACTORS[config.objective] * preset['learning_rate']:.6g}")
         values |= preset
-    instead = {other for name in given for other in INSTEAD.get(name, ())}
+    instead = {other for name in given for other in SUPERSEDES.get(name, ())}
     return {name: value for name, value in values.items() if name not in instead.union(given)}
 
 

@@ -9,7 +9,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from ..checkpoint import Tensors, checked, read_file, write_tensors
+from ..checkpoint import Tensors, read_file, verified_metadata, write_tensors
 from ..config.shape import Shape
 from ..errors import CheckpointError
 from ..header import SHIPPED_BASE, base_shape, read_header
@@ -50,7 +50,7 @@ def _load_base(path: Path, stamp: int) -> Base:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
     weights, header = read_file(path, "mmap")  # so that the workers of a machine share the memory
     if sha256 != _shipped_sha256():  # the shipped file has no checksum, but its hash is known
-        checked(path, weights, header)
+        verified_metadata(path, weights, header)
     return Base(shape, weights, sha256)
 
 

@@ -25,7 +25,7 @@ from ..errors import CompileError
 from .gpt import Block, Dropout
 from .lora import LoraLinear
 
-MOST_SHAPES = 10_000  # that a process keeps; with torch's default of 8 the next would be an error
+MAX_SHAPES = 10_000  # that a process keeps; with torch's default of 8 the next would be an error
 
 
 class _Stopwatch:
@@ -42,16 +42,16 @@ class _Stopwatch:
         self.seconds += time.perf_counter() - self._began
 
 
-_spent = _Stopwatch()
+_compiling = _Stopwatch()
 
 
 def clock() -> float:
     """`time.perf_counter` in seconds, not counting the time that this process has spent compiling."""
-    return time.perf_counter() - _spent.seconds
+    return time.perf_counter() - _compiling.seconds
 
 
 def compiled_block(block: nn.Module, x: Tensor, time: int) -> Tensor:
-    """Compute `block(x, time)` in training, compiled. Use it within `explained`."""
+    """Compute `block(x, time)` in training, compiled. Use it within `compile_errors`."""
     drawing = [layer for layer in block.modules() if isinstance(layer, Dropout | LoraLinear)]
     for layer in drawing:
         layer.draw(x)
@@ -65,21 +65,21 @@ def compiled_block(block: nn.Module, x: Tensor, time: int) -> Tensor:
 @functools.cache
 def _compiled_forward() -> Callable[..., Tensor]:
     """`Block.forward`, compiled again for every new shape."""
-    _spent.start()
+    _compiling.start()
     import torch._dynamo
     from torch._dynamo.callback import on_compile_end, on_compile_start
 
-    torch._dynamo.config.recompile_limit = MOST_SHAPES
-    torch._dynamo.config.accumulated_recompile_limit = MOST_SHAPES
+    torch._dynamo.config.recompile_limit = MAX_SHAPES
+    torch._dynamo.config.accumulated_recompile_limit = MAX_SHAPES
     forward: Callable[..., Tensor] = torch.compile(Block.forward, fullgraph=True, dynamic=False)
-    _spent.stop()
-    on_compile_start(_spent.start)  # also for backward passes, which are compiled when first needed
-    on_compile_end(_spent.stop)
+    _compiling.stop()
+    on_compile_start(_compiling.start)  # also for backward passes, which are compiled when first needed
+    on_compile_end(_compiling.stop)
     return forward
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def compile_errors() -> Iterator[None]:
     """Raise `CompileError` if torch's compiler fails; errors of memory or disk are raised as they are."""
     try:
         yield

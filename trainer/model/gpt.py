@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..config.shape import VOCABULARY, Shape
-from ..ranks import Share
+from ..ranks import RowShare
 
 
 class Dropout(nn.Module):
@@ -40,7 +40,7 @@ class Dropout(nn.Module):
         super().__init__()
         self.p = p
         self.generator = generator
-        self.share: Share | None = None  # the rows of the pass in x, if other processes compute the others
+        self.share: RowShare | None = None  # the rows of the pass in x, if other processes compute the others
         self.drawn: Tensor | None = None  # a mask that was drawn in advance
 
     def forward(self, x: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class Block(nn.Module):
         return x
 
 
-def computed_twice(
+def checkpointed(
     block: Callable[[Tensor, int], Tensor], x: Tensor, time: int, drawing: Sequence[torch.Generator]
 ) -> Tensor:
     """Compute `block(x, time)`, keep only x for the gradient, and compute it again in the backward pass.
@@ -117,7 +117,7 @@ def computed_twice(
     from torch.utils.checkpoint import checkpoint
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), _drawn_again(drawing, [generator.get_state() for generator in drawing])
+        return nullcontext(), _same_draws(drawing, [generator.get_state() for generator in drawing])
 
     output: Tensor = checkpoint(
         block, x, time, use_reentrant=False, preserve_rng_state=False, context_fn=contexts
@@ -126,7 +126,7 @@ def computed_twice(
 
 
 @contextmanager
-def _drawn_again(drawing: Sequence[torch.Generator], states: Sequence[Tensor]) -> Iterator[None]:
+def _same_draws(drawing: Sequence[torch.Generator], states: Sequence[Tensor]) -> Iterator[None]:
     now = [generator.get_state() for generator in drawing]
     for generator, state in zip(drawing, states, strict=True):
         generator.set_state(state)
@@ -167,7 +167,7 @@ class GPT(nn.Module):
         for block in self.blocks:
             compute = functools.partial(self.train_block, block) if training else block
             again = self.drawing is not None and training
-            x = computed_twice(compute, x, time, self.drawing or ()) if again else compute(x, time)
+            x = checkpointed(compute, x, time, self.drawing or ()) if again else compute(x, time)
         logits: Tensor = self.head(self.norm(x))
         return logits
 

@@ -49,7 +49,7 @@ Mask = Callable[[Tensor], Tensor]  # x [K, tokens, in] -> a factor of the same s
 
 
 @dataclass(slots=True)
-class Placed:
+class BoundAdapters:
     """The adapters that a linear uses in the current pass."""
 
     matrices: list[Tensor] = field(default_factory=list)  # A [k, r, in], B [k, r, out] of each stack in turn
@@ -65,30 +65,30 @@ class LoraLinear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.weight = linear.weight.requires_grad_(False)
-        self.placed = Placed()  # a single attribute, because setting one on a module is slow
+        self.bound = BoundAdapters()  # a single attribute, because setting one on a module is slow
         self.drawn: Tensor | None = None  # a mask for the next `forward` that was drawn in advance
 
     def forward(self, x: Tensor) -> Tensor:
         """x [K * tokens, in] -> x W' + scale * (x * mask) A' B [K * tokens, out], by run."""
-        placed = self.placed
-        if placed.merged is not None:
-            return F.linear(x, placed.merged)
+        bound = self.bound
+        if bound.merged is not None:
+            return F.linear(x, bound.merged)
         mask = self.drawn
-        if mask is None and placed.mask is not None:
-            mask = placed.mask(_packed(x.detach(), placed.scale))
+        if mask is None and bound.mask is not None:
+            mask = bound.mask(_packed(x.detach(), bound.scale))
         y: Tensor = _LoraProduct.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, placed.scale, mask, *placed.matrices
+            x, self.weight, bound.scale, mask, *bound.matrices
         )
-        if placed.lengths is not None:
-            lengths = placed.lengths / self._lengths()
+        if bound.lengths is not None:
+            lengths = bound.lengths / self._lengths()
             y = (_packed(y, lengths) * lengths).view(y.shape)
         return y
 
     def draw(self, x: Tensor) -> None:
         """Draw the mask of the next `forward` in advance, for as many tokens as x has."""
-        if self.placed.mask is not None:
-            runs = self.placed.scale.shape[0]
-            self.drawn = self.placed.mask(x.new_empty(runs, len(x) // runs, self.weight.shape[1]))
+        if self.bound.mask is not None:
+            runs = self.bound.scale.shape[0]
+            self.drawn = self.bound.mask(x.new_empty(runs, len(x) // runs, self.weight.shape[1]))
 
     @torch.no_grad()
     def _lengths(self) -> Tensor:
@@ -98,8 +98,8 @@ class LoraLinear(nn.Module):
         """
         own = self.weight.square().sum(1)
         lengths = []
-        for part, A, B in _stacks(self.placed.matrices):
-            scale = part(self.placed.scale)
+        for part, A, B in _stacks(self.bound.matrices):
+            scale = part(self.bound.scale)
             mixed = 2 * scale * F.linear(A, self.weight) + scale.square() * torch.bmm(torch.bmm(A, A.mT), B)
             lengths.append((own + (B * mixed).sum(1, keepdim=True)).clamp_(min=0).sqrt_())
         return torch.cat(lengths)
@@ -159,10 +159,10 @@ def _packed(x: Tensor, scale: Tensor) -> Tensor:
     return x.view(scale.shape[0], -1, x.shape[1])
 
 
-Part = Callable[[Tensor], Tensor]  # takes the runs of one stack from a tensor [K, ...]
+TakeRuns = Callable[[Tensor], Tensor]  # takes the runs of one stack from a tensor [K, ...]
 
 
-def _stacks(matrices: Sequence[Tensor]) -> Iterator[tuple[Part, Tensor, Tensor]]:
+def _stacks(matrices: Sequence[Tensor]) -> Iterator[tuple[TakeRuns, Tensor, Tensor]]:
     """For each stack: the function that takes its runs from a tensor, its A and its B."""
     if len(matrices) == 2:
         yield _whole, matrices[0], matrices[1]  # slicing would cost as much as a small product
@@ -195,7 +195,7 @@ class Lora:
         if dora:
             self._widths["lora_M"] = outputs
 
-    def start(self, r: int, generator: torch.Generator) -> Tensors:
+    def init_adapters(self, r: int, generator: torch.Generator) -> Tensors:
         """The initial adapters of a run: A uniform in +-1/sqrt(in), like `nn.Linear`; B zero.
 
         DoRA's `lora_M` [all out] starts as the lengths of the base's rows.
@@ -210,7 +210,7 @@ class Lora:
             adapters["lora_M"] = torch.cat(rows)
         return adapters
 
-    def place(self, stacks: Sequence[Mapping[str, Tensor]], scale: Tensor, mask: Mask | None = None) -> None:
+    def bind(self, stacks: Sequence[Mapping[str, Tensor]], scale: Tensor, mask: Mask | None = None) -> None:
         """Make the model use the adapters of K runs; `scale` [K].
 
         A stack has `lora_A` [k, r, all in], `lora_B` [k, r, all out] and for DoRA `lora_M` [k, 1, all out].
@@ -225,30 +225,30 @@ class Lora:
             matrices = [parts[name][number] for parts in split for name in ("lora_A", "lora_B")]
             dora = "lora_M" in self._widths
             lengths = torch.cat([parts["lora_M"][number] for parts in split]) if dora else None
-            layer.placed = Placed(matrices, lengths, scale, mask)
+            layer.bound = BoundAdapters(matrices, lengths, scale, mask)
 
-    def named(self, adapters: Mapping[str, Tensor]) -> Tensors:
+    def by_layer(self, adapters: Mapping[str, Tensor]) -> Tensors:
         """A run's adapters by layer: `blocks.0.qkv.lora_A` [r, in], `blocks.0.qkv.lora_B` [r, out], ..."""
         parts = {name: torch.split(adapters[name], widths, -1) for name, widths in self._widths.items()}
         return {f"{layer}.{name}": parts[name][i] for i, layer in enumerate(self.layers) for name in parts}
 
-    def gathered(self, named: Mapping[str, Tensor]) -> Tensors:
-        """The inverse of `named`. Raises `KeyError` if one is missing."""
+    def side_by_side(self, named: Mapping[str, Tensor]) -> Tensors:
+        """The inverse of `by_layer`. Raises `KeyError` if one is missing."""
         return {
             name: torch.cat([named[f"{layer}.{name}"] for layer in self.layers], -1) for name in self._widths
         }
 
-    def hold(self, adapters: Mapping[str, Tensor], scale: float) -> None:
+    def bind_merged(self, adapters: Mapping[str, Tensor], scale: float) -> None:
         """Make the model use one run's adapters, merged into the weights: a tenth faster in evaluation."""
         for name, weight in self.merged(adapters, scale).items():
-            self.layers[name].placed = Placed(merged=weight)
+            self.layers[name].bound = BoundAdapters(merged=weight)
 
     def merged(self, adapters: Mapping[str, Tensor], scale: float) -> Tensors:
         """By layer, the weight of a plain linear that computes the same as the adapted one, up to rounding.
 
         That is W + scale * B' A, for DoRA with rows scaled to the trained lengths.
         """
-        named, weights = self.named(adapters), {}
+        named, weights = self.by_layer(adapters), {}
         for name, layer in self.layers.items():
             A, B = named[f"{name}.lora_A"], named[f"{name}.lora_B"]
             weight = torch.addmm(layer.weight, B.T, A, alpha=scale)

@@ -27,7 +27,7 @@ from ..errors import ConfigError
 from ..notices import say
 from .optimizers import Norm, Tensors
 
-HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"  # cuBLAS reads it at first use; torch documents these two values
 _CUBLAS_DETERMINISTIC = (":4096:8", ":16:8")
 
@@ -38,10 +38,7 @@ def precisions(device: torch.device) -> tuple[str, ...]:
         return "fp32", "bf16", "fp16"
     if device.type == "mps":
         return ("fp32", "bf16", "fp16") if torch.backends.mps.is_macos_or_newer(14, 0) else ("fp32", "fp16")
-    newer = torch.cuda.get_device_capability(device) >= (
-        8,
-        0,
-    )  # Ampere; older GPUs only imitate tf32 and bf16
+    newer = torch.cuda.get_device_capability(device) >= (8, 0)  # Ampere; older ones imitate tf32 and bf16
     return ("fp32", "tf32", "bf16", "fp16") if newer else ("fp32", "fp16")
 
 
@@ -74,7 +71,7 @@ class Numerics:
                 )
         if problems:
             raise ConfigError(problems)
-        if device.type == "cpu" and precision in HALVES:
+        if device.type == "cpu" and precision in HALF_DTYPES:
             _say_if_imitated(precision)
         return cls(device, precision, config.deterministic)
 
@@ -97,7 +94,7 @@ class Numerics:
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context of a forward pass."""
-        if dtype := HALVES.get(self.precision):
+        if dtype := HALF_DTYPES.get(self.precision):
             return torch.autocast(self.device.type, dtype)
         return nullcontext()
 
@@ -124,14 +121,14 @@ class LossScale:
     """The factor of a run's loss that keeps its gradients from vanishing in fp16.
 
     Micikevicius et al. 2018, section 3.2, with the numbers of torch's `GradScaler`: it is halved whenever a
-    gradient is not finite, and doubled after `PATIENCE` steps without.
+    gradient is not finite, and doubled after `STEPS_TO_DOUBLE` steps without.
     """
 
-    START = 65536.0
-    PATIENCE = 2000
+    INITIAL_SCALE = 65536.0
+    STEPS_TO_DOUBLE = 2000
 
     def __init__(self) -> None:
-        self.value = self.START
+        self.value = self.INITIAL_SCALE
         self.good_steps = 0  # since it last changed
 
     @torch.no_grad()
@@ -145,7 +142,7 @@ class LossScale:
             self.value, self.good_steps = self.value / 2, 0
             return False
         self.good_steps += 1
-        if self.good_steps == self.PATIENCE:
+        if self.good_steps == self.STEPS_TO_DOUBLE:
             self.value, self.good_steps = self.value * 2, 0
         return True
 

@@ -32,7 +32,7 @@ class LoraPack(Pack):
         self._scale = self._drop = self._keep = torch.empty(0)
 
     def init_tensors(self, config: TrainConfig) -> Tensors:
-        adapters = self.lora.start(_lora(config).lora_r, start_of(config))
+        adapters = self.lora.init_adapters(_lora(config).lora_r, start_of(config))
         return {name: tensor.to(self.device) for name, tensor in adapters.items()}
 
     @torch.no_grad()
@@ -64,7 +64,7 @@ class LoraPack(Pack):
 
     @torch.no_grad()
     def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
-        self.lora.hold(trained, _lora(config).scale)
+        self.lora.bind_merged(trained, _lora(config).scale)
 
     @torch.no_grad()
     def merged(self, config: LoraConfig, trained: Tensors) -> Tensors:
@@ -73,13 +73,13 @@ class LoraPack(Pack):
         return self.model.state_dict() | {f"{name}.weight": weight for name, weight in weights.items()}
 
     def by_layer(self, trained: Tensors) -> Tensors:
-        return self.lora.named(trained)
+        return self.lora.by_layer(trained)
 
     def stacked(self, named: Tensors) -> Tensors:
-        return self.lora.gathered(named)
+        return self.lora.side_by_side(named)
 
     def _forward(self, inputs: Tensor) -> Tensor:
-        self.lora.place(self._stacks, self._scale, self._mask if self._dropping else None)
+        self.lora.bind(self._stacks, self._scale, self._mask if self._dropping else None)
         return super()._forward(inputs)
 
     @property

@@ -27,16 +27,16 @@ from torch import Tensor
 from ..checkpoint import Tensors
 from ..config.models import TrainConfig
 from ..data.corpus import inputs_and_targets
-from ..model.compiled import compiled_block, explained
+from ..model.compiled import compile_errors, compiled_block
 from ..model.gpt import GPT, Block, loss_sum
 from ..optim.numerics import Numerics
 from ..optim.optimizers import Stepper, new_optimizer
-from ..ranks import ALONE, Ranks, Share
+from ..ranks import ALONE, Ranks, RowShare
 from .passes import Pass, RunInPack
-from .recordings import MOST, Recordings
+from .recordings import MAX_KINDS, Recordings
 
 
-class SomeFailedError(Exception):
+class SomeRunsFailedError(Exception):
     """Some runs of a pack failed in a tick; the others have completed it and can continue."""
 
     def __init__(self, errors: Mapping[RunInPack, Exception]) -> None:
@@ -56,9 +56,7 @@ class Pack:
         self.device = torch.device(config.device)
         self.numerics = Numerics.of(config, self.device)
         self.runs: list[RunInPack] = []
-        self._share: Share | None = (
-            None  # the rows of the current pass, if other processes compute the others
-        )
+        self._share: RowShare | None = None  # this process's rows of the current pass, if it shares one
 
     def init_tensors(self, config: TrainConfig) -> Tensors:
         """The initial values of the tensors that a run trains."""
@@ -79,9 +77,7 @@ class Pack:
             self._places = torch.empty(len(runs), rows, dtype=torch.int64, device=on)
             self._counts = torch.empty(len(runs), rows, device=on)
             self._rates = torch.empty(len(runs), device=on)
-            self.recording &= (
-                runs[0].ranks.count == 1
-            )  # a tick that waits for other processes is not recorded
+            self.recording &= runs[0].ranks.count == 1  # waiting for others cannot be recorded
             if self.recording and all(recordable(run) for run in runs):
                 self._recordings = Recordings(on, [run.generator for run in self.runs])
 
@@ -123,16 +119,16 @@ class Pack:
         if self._recordings is None:
             return 1
         kinds = math.lcm(*(run.config.passes_per_step for run in self.runs))
-        return 2 * min(kinds, MOST)  # for each kind one without a recording, and one that is recorded
+        return 2 * min(kinds, MAX_KINDS)  # for each kind one without a recording, and one that is recorded
 
     def tick(self) -> None:
         """Compute one pass of every run, and an optimizer step of those whose batch is complete.
 
-        Raises `SomeFailedError` if that failed for some of several runs.
+        Raises `SomeRunsFailedError` if that failed for some of several runs.
         """
         compiling = self.runs[0].config.torch_compile
         self.model.train_block = compiled_block if compiling else Block.__call__
-        with self.numerics.settings(), explained() if compiling else nullcontext():
+        with self.numerics.settings(), compile_errors() if compiling else nullcontext():
             self._tick()
 
     def _tick(self) -> None:
@@ -159,7 +155,7 @@ class Pack:
             if run not in failed:
                 run.passed()
         if failed:
-            raise SomeFailedError(failed)
+            raise SomeRunsFailedError(failed)
 
     def _compute(
         self,
@@ -204,18 +200,18 @@ class Pack:
     @torch.inference_mode()
     def evaluate(self, run: RunInPack) -> float:
         """The validation loss of a run in nats per token, without dropout."""
-        parts = torch.split(run.held, run.config.rows_per_look)
+        parts = torch.split(run.held, run.config.rows_per_validation_pass)
 
         def compute() -> None:
             self.load_for_eval(run.config, run.trained)
-            looks = run.ranks.looks(parts)
-            losses = [loss_sum(self._logits, *inputs_and_targets(part)) for part in looks]
-            run.losses.copy_(run.ranks.together(torch.stack(losses), len(parts)))
+            own_parts = run.ranks.validation_parts(parts)
+            losses = [loss_sum(self._logits, *inputs_and_targets(part)) for part in own_parts]
+            run.losses.copy_(run.ranks.all_losses(torch.stack(losses), len(parts)))
 
         self.model.eval()
         with self.numerics.settings():
             if self.recording and self.device.type == "cuda":
-                run.looks.compute(None, compute)
+                run.validation_recordings.compute(None, compute)
             else:
                 compute()
         self.model.train()

@@ -12,7 +12,7 @@ from ..checkpoint import Tensors
 from ..config.models import TrainConfig
 from ..optim.numerics import LossScale
 from ..optim.optimizers import Stepper
-from ..ranks import Ranks, Share
+from ..ranks import Ranks, RowShare
 from .recordings import Recordings
 
 
@@ -30,7 +30,7 @@ class Pass:
     number: int  # counted from the start of the run
     first: bool  # of its step
     last: bool
-    share: Share | None  # which rows of the pass these are, if other processes compute the others
+    share: RowShare | None  # which rows of the pass these are, if other processes compute the others
 
 
 class RunInPack(Protocol):
@@ -44,7 +44,7 @@ class RunInPack(Protocol):
     trained: Tensors
     held: Tensor  # uint8 [windows, length + 1]: the validation windows
     losses: Tensor  # of the parts of its validation
-    looks: Recordings  # of its validation, on a GPU
+    validation_recordings: Recordings  # of its validation, on a GPU
 
     def next_pass(self) -> Pass:
         """The inputs of the next pass; the same again until `passed` is called."""

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-MOST = 16  # kinds that are recorded: runs with many different numbers of passes would have too many
+MAX_KINDS = 16  # kinds that are recorded: runs with many different numbers of passes would have too many
 
 
 class Recordings:
@@ -32,7 +32,7 @@ class Recordings:
         self._stream = _stream(device)
         self._generators = generators
         self._made: dict[Hashable, torch.cuda.CUDAGraph | None] = {}  # None: a kind that was computed once
-        self._most = MOST
+        self._most = MAX_KINDS
         self.recording = False  # whether the function is being recorded; nothing is computed then
 
     def compute(self, kind: Hashable, function: Callable[[], None]) -> None:

@@ -9,7 +9,7 @@ needs memory for the largest block, the weights outside of blocks, and the activ
 | adapters, or a head | the frozen weights | what is trained: it is small, and handled as with ddp |
 
 Each matrix is split by rows. Elementwise optimizers are not affected; those that look at a whole matrix
-cannot train all of a model this way (`TrainConfig.undivided`). Zhao et al. 2023, "PyTorch FSDP".
+cannot train all of a model this way (`TrainConfig.sharing_problems`). Zhao et al. 2023, "PyTorch FSDP".
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class ShardedBase(LoraPack):
         """Use the adapters unmerged: no process has the whole weights to merge them into."""
         assert isinstance(config, LoraConfig)
         stack = {name: padded(tensor, config.padded_rank) for name, tensor in trained.items()}
-        self.lora.place([stack], self._scale)
+        self.lora.bind([stack], self._scale)
 
 
 class ShardedBody(WholeModel):

@@ -31,7 +31,7 @@ from ..config.training import TrainingConfig
 from ..errors import ConfigError
 from ..optim.numerics import Numerics
 from ..optim.optimizers import Optimizer, groups_of, new_optimizer
-from ..ranks import BUCKET, Ranks
+from ..ranks import BUCKET_BYTES, Ranks
 
 
 class Zero:
@@ -228,8 +228,8 @@ def _settings(config: TrainingConfig, stage: int) -> dict[str, Any]:
         "zero_allow_untested_optimizer": True,  # our own optimizers
         "zero_optimization": {
             "stage": stage,
-            "reduce_bucket_size": BUCKET // 4,
-            "allgather_bucket_size": BUCKET // 4,
+            "reduce_bucket_size": BUCKET_BYTES // 4,
+            "allgather_bucket_size": BUCKET_BYTES // 4,
             "stage3_param_persistence_threshold": 0,
         },
     }

@@ -107,5 +107,5 @@ class _Adapted(nn.Module):
 
     def forward(self, inputs: Tensor) -> Any:
         stack = {name: padded(tensor, self._rank) for name, tensor in self.adapters.items()}
-        self._lora.place([stack], self._scale, self.mask)
+        self._lora.bind([stack], self._scale, self.mask)
         return self.model(inputs)

@@ -37,7 +37,7 @@ from ..ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """One validation: `value` is the loss in nats per token, `step` the place in the run's unit.
 
     `metrics`: train_loss (mean since the last report of the minimized loss, with `label_smoothing_factor` the
@@ -66,14 +66,14 @@ class FitResult:
     samples: int
     seconds: float
     stopped: str
-    reports: tuple[Report, ...]
+    reports: tuple[RunReport, ...]
     weights: files.Tensors
 
 
 def train_to_end(
     run: BaseRun,
     *,
-    on_report: Callable[[Report], None],
+    on_report: Callable[[RunReport], None],
     checkpoint: Path | None = None,
     resume_from: Path | None = None,
 ) -> FitResult:
@@ -92,7 +92,7 @@ def train_to_end(
 def drive(
     run: BaseRun,
     *,
-    on_report: Callable[[Report], None],
+    on_report: Callable[[RunReport], None],
     checkpoint: Path | None = None,
     resume_from: Path | None = None,
 ) -> Generator[None, None, FitResult]:
@@ -146,7 +146,7 @@ class BaseRun(ABC):
         self.loss_scale = loss_scale
         self.step = 0  # optimizer steps done
         self.reported = 0  # the place of the last report, in the run's unit
-        self.reports: list[Report] = []
+        self.reports: list[RunReport] = []
         self.stopped: str | None = None
         self.best = math.inf
         self.best_weights: files.Tensors = {}
@@ -180,7 +180,7 @@ class BaseRun(ABC):
         history = [(self.config.steps_to(report.step), report.value) for report in self.reports]
         return learning_rate(self.config, step, history)
 
-    def validate(self, number: int) -> Report:
+    def validate(self, number: int) -> RunReport:
         """Evaluate, record the report, and decide whether the run ends here.
 
         The caller has waited for the device, so that pending work does not count as validation time.
@@ -201,7 +201,7 @@ class BaseRun(ABC):
         self.seconds += self.train_seconds + time.perf_counter() - began
         self.train_seconds, self.loss_steps, self.loss_tokens = 0.0, 0, 0
         self.loss_total.zero_()
-        report = Report(number, value, metrics)
+        report = RunReport(number, value, metrics)
         self.reported = number
         self.reports.append(report)
         self._decide(value)
@@ -315,18 +315,18 @@ class BaseRun(ABC):
         if self.loss_scale:
             self.loss_scale.restore(state["loss_scale"])
         self.best_weights = {name: tensor.to(self.device) for name, tensor in parts["best"].items()}
-        self.reports = [Report(**report) for report in state["reports"]]
+        self.reports = [RunReport(**report) for report in state["reports"]]
         for name in ("step", "reported", "stopped", "best", "stale", "seconds"):
             setattr(self, name, state[name])
         return True
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """What identifies this run: its configuration without `outside`, its text, its base."""
+        """What identifies this run: its configuration without the `not_identifying`, its text, its base."""
         values = dataclasses.asdict(self.config)
         listed = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         return {
-            **{name: value for name, value in listed.items() if name not in self.config.outside},
+            **{name: value for name, value in listed.items() if name not in self.config.not_identifying},
             "objective": self.config.objective,
             **self.origin,
         }

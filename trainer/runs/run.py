@@ -30,13 +30,13 @@ from ..packs.passes import Pass
 from ..packs.recordings import Recordings
 from ..ranks import ALONE, Ranks
 from ..seeds import seed_of
-from .base import BaseRun, FitResult, Report, perplexity, train_to_end
+from .base import BaseRun, FitResult, RunReport, perplexity, train_to_end
 
 
 def fit(
     config: TrainConfig,
     *,
-    on_report: Callable[[Report], None],
+    on_report: Callable[[RunReport], None],
     checkpoint: Path | None = None,
     resume_from: Path | None = None,
     ranks: Ranks = ALONE,
@@ -59,7 +59,7 @@ class GptRun(BaseRun):
 
     def __init__(self, config: TrainConfig, pack: Pack | None = None, ranks: Ranks = ALONE) -> None:
         config = on_device(config)
-        if ranks.count > 1 and (problems := config.undivided(ranks.strategy)):
+        if ranks.count > 1 and (problems := config.sharing_problems(ranks.strategy)):
             raise ConfigError(problems)
         device = torch.device(config.device)
         self.corpus = load_corpus(
@@ -79,10 +79,10 @@ class GptRun(BaseRun):
         self.tokens = self.corpus.train.to(self.device)
         held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
         self.held = held.to(self.device)
-        self.losses = torch.zeros(-(-len(held) // config.rows_per_look), device=self.device)
+        self.losses = torch.zeros(-(-len(held) // config.rows_per_validation_pass), device=self.device)
         self.generator = torch.Generator(self.device)  # draws the dropout
         if self.device.type == "cuda":
-            self.looks = Recordings(self.device)  # of the validation
+            self.validation_recordings = Recordings(self.device)  # of the validation
         reset_peak_memory(self.device)
         self._passes: list[Pass] = []  # the remaining passes of this step
         self._gradient: files.Tensors = {}  # the sum over the passes of this step so far, if it has several

@@ -22,12 +22,12 @@ from ..config.models import TrainConfig
 from ..model.build import on_device
 from ..model.compiled import clock
 from ..packs.factory import new_pack, pack_key
-from ..packs.pack import Pack, SomeFailedError
+from ..packs.pack import Pack, SomeRunsFailedError
 from .base import FitResult
 from .run import GptRun
 
-Course = Generator[None, None, FitResult]
-Outcome = FitResult | BaseException
+Steps = Generator[None, None, FitResult]
+RunOutcome = FitResult | BaseException
 
 
 class PackedRuns:
@@ -37,10 +37,10 @@ class PackedRuns:
         self, within: Callable[[GptRun], AbstractContextManager[None]] = lambda run: nullcontext()
     ) -> None:
         self._within = within
-        self._courses: dict[GptRun, Course] = {}
+        self._courses: dict[GptRun, Steps] = {}
         # A pack lives only as long as it has runs: on an accelerator it holds a copy of the base.
         self._packs: WeakValueDictionary[object, Pack] = WeakValueDictionary()
-        self._over: list[tuple[GptRun, Outcome]] = []
+        self._over: list[tuple[GptRun, RunOutcome]] = []
 
     @property
     def busy(self) -> bool:
@@ -58,7 +58,7 @@ class PackedRuns:
             pack = self._packs[key] = new_pack(config)
         return GptRun(config, pack)
 
-    def join(self, run: GptRun, course: Course) -> None:
+    def join(self, run: GptRun, course: Steps) -> None:
         """Start to train a run, after its repeated report if it is resumed.
 
         If there is not enough memory for it, it ends with that error, and the other runs continue without it.
@@ -82,7 +82,7 @@ class PackedRuns:
         self._over = [(other, outcome) for other, outcome in self._over if other is not run]
         self._set_apart([run])
 
-    def advance(self) -> list[tuple[GptRun, Outcome]]:
+    def advance(self) -> list[tuple[GptRun, RunOutcome]]:
         """Compute a tick of every pack. Returns the runs that have ended, with their results or errors."""
         for pack in {id(run.pack): run.pack for run in self._courses}.values():
             steps = {run: run.step for run in _runs(pack)}
@@ -108,7 +108,7 @@ class PackedRuns:
             with self._within(run):
                 next(self._courses[run])
         except StopIteration as end:
-            outcome: Outcome = end.value
+            outcome: RunOutcome = end.value
         except BaseException as error:
             outcome = error
         else:
@@ -145,7 +145,7 @@ def _tick(pack: Pack) -> list[tuple[GptRun, BaseException]]:
     runs = _runs(pack)
     try:
         pack.tick()
-    except SomeFailedError as error:
+    except SomeRunsFailedError as error:
         return [(run, error.errors[run]) for run in runs if run in error.errors]
     except Exception as error:
         if len(runs) == 1:

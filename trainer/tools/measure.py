@@ -27,9 +27,9 @@ from ..packs.factory import new_pack, pack_key
 from ..packs.pack import Pack
 from ..runs.run import GptRun
 
-SECONDS = 60.0  # no round starts later than this
+MAX_SECONDS = 60.0  # no round starts later than this
 ROUNDS = 3
-TICKS = 2  # measured of each pack in a round, after the slow first ones
+TICKS_PER_ROUND = 2  # measured of each pack in a round, after the slow first ones
 
 
 def measure(configs: Sequence[LoraConfig], sizes: Sequence[int]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def measure(configs: Sequence[LoraConfig], sizes: Sequence[int]) -> dict[str, An
                 measured = {less: times for less, times in measured.items() if less < size}
                 break
             peaks.setdefault(str(size), host_peak())
-        if time.monotonic() - began > SECONDS:
+        if time.monotonic() - began > MAX_SECONDS:
             break
     seconds = {str(size): statistics.median(times) for size, times in measured.items()}
     return {"seconds": seconds, "memory_mb": peaks}
@@ -79,10 +79,10 @@ def _seconds(runs: list[GptRun]) -> float:
         pack.tick()
     pack.wait()
     began = time.perf_counter()
-    for _ in range(TICKS):
+    for _ in range(TICKS_PER_ROUND):
         pack.tick()
         pack.wait()
-    return (time.perf_counter() - began) / TICKS
+    return (time.perf_counter() - began) / TICKS_PER_ROUND
 
 
 if __name__ == "__main__":

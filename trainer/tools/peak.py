@@ -38,7 +38,7 @@ def shortened(config: TrainConfig) -> TrainConfig:
         num_train_epochs=None,
         max_steps=STEPS,
         eval_every=1,
-        eval_samples=min(config.rows_per_look, config.eval_samples),
+        eval_samples=min(config.rows_per_validation_pass, config.eval_samples),
         lr_scheduler="constant",
         warmup_steps=0,
         early_stopping_patience=0,

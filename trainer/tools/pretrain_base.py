@@ -42,7 +42,7 @@ from ..config.shape import Shape
 from ..data.corpus import load_corpus
 from ..header import SHIPPED_BASE
 from ..model.base_file import save_model
-from ..runs.base import Report
+from ..runs.base import RunReport
 from ..runs.run import fit
 
 RECIPE = PretrainConfig(
@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
     asked.out.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n")
 
 
-def _print(report: Report) -> None:
+def _print(report: RunReport) -> None:
     train = report.metrics["train_loss"]
     print(f"{report.step:>7} samples  train {train:.4f}  validation {report.value:.4f}", flush=True)
 

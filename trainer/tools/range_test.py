@@ -32,11 +32,9 @@ from ..config.training import LENGTHS
 from ..runs.run import GptRun
 
 SMOOTHING = 0.8  # weight of the past; low, because the batches' hardness is already removed
-DIVERGED = (
-    2.0  # times the best loss; an untrained model has ln 256, so fastai's factor 4 may never be reached
-)
-LEAST_FALL = 0.01  # relative to the loss at the start; a smaller fall does not count
-NEARLY = 0.98  # of the fall
+DIVERGENCE_FACTOR = 2.0  # times the best loss; fastai's 4 is never reached from an untrained model's ln 256
+MIN_FALL = 0.01  # relative to the loss at the start; a smaller fall does not count
+NEARLY_DONE = 0.98  # of the fall
 NO_RATE = 1e-30  # so small that it changes no weight
 
 
@@ -138,7 +136,7 @@ def smoothed(losses: Sequence[float]) -> list[float]:
 
 def has_diverged(losses: Sequence[float]) -> bool:
     """Whether the last of the smoothed losses is far above the best, and worse than the first."""
-    return losses[-1] > max(losses[0], DIVERGED * min(losses))
+    return losses[-1] > max(losses[0], DIVERGENCE_FACTOR * min(losses))
 
 
 def proposal(rates: Sequence[float], losses: Sequence[float]) -> Proposal | None:
@@ -146,9 +144,9 @@ def proposal(rates: Sequence[float], losses: Sequence[float]) -> Proposal | None
     if len(losses) < 3:
         return None
     lowest = int(np.argmin(losses))
-    if losses[0] - losses[lowest] < LEAST_FALL * losses[0]:
+    if losses[0] - losses[lowest] < MIN_FALL * losses[0]:
         return None
-    nearly = losses[0] - NEARLY * (losses[0] - losses[lowest])
+    nearly = losses[0] - NEARLY_DONE * (losses[0] - losses[lowest])
     done = next(place for place, loss in enumerate(losses) if loss <= nearly)
     slopes = np.gradient(np.asarray(losses), np.log(rates))[: lowest + 1]
     steepest = rates[int(np.argmin(slopes))]

@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 
 from ....objectives.base import Objective, Trial, TrialStopped
 from ....objectives.catalog import is_built_in
-from ....objectives.processes import meeting, sharing
+from ....objectives.processes import rendezvous, strategy_variables
 from ...trials.failures import failure_of
 from .channel import Channel, Message
 from .process import SILENCE_SECONDS, how_it_ended
@@ -152,7 +152,7 @@ class Ranks:
         self._driver = channel
         self._count: int = setup["processes"]
         built_in = is_built_in(setup["objective"].get("name", []))
-        self._sharing = sharing(**setup["sharing"]) if built_in else {}
+        self._sharing = strategy_variables(**setup["sharing"]) if built_in else {}
         self._attempt = 0
         self._trial: WorkerTrial | None = None
         self._failures: list[Failed] = []
@@ -163,7 +163,7 @@ class Ranks:
     def run(self, objective: Objective, trial: Trial) -> float:
         """Run a trial in all ranks; what rank 0 returns."""
         assert isinstance(trial, WorkerTrial)
-        with meeting(self._count) as variables:
+        with rendezvous(self._count) as variables:
             self._begin(trial, variables)
             trial.on_answer = self._answer
             try:

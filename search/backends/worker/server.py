@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NoReturn
 from ....objectives.base import Objective, TrialStopped
 from ....objectives.catalog import PackedObjective, is_built_in, packed
 from ....objectives.resolve import reports_again, resolve
-from ....objectives.user.output import LOOK_SECONDS
+from ....objectives.user.output import POLL_SECONDS
 from ....storage.files import OUTPUT, make_folder, opened
 from ....storage.locks import locked
 from ...trials.failures import failure_of
@@ -162,7 +162,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     with _output_of(folder) as held:
         until = time.monotonic() + LEFT_SECONDS
         while not locked(held.fileno()) and time.monotonic() < until:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
         try:
             yield
         finally:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ....objectives.user.told import Told, beside
+from ....objectives.user.script_settings import ScriptSettings, settings_beside
 from ...errors import UsageError
 from ...trials.yaml_text import one_line, text_of
 from . import axolotl, llamafactory, trl
@@ -62,7 +62,9 @@ def for_framework(name: str, content: dict[str, Any], file: Path | None, folder:
     """
     objective = content["objective"]
     words = objective if isinstance(objective, str) else objective["command"]
-    more = Told() if isinstance(words, str) else beside(words, folder, content["parameters"])
+    more = (
+        ScriptSettings() if isinstance(words, str) else settings_beside(words, folder, content["parameters"])
+    )
     recipe = recipe_of(words, content["parameters"], content["seed"], more)
     if name == PEFT:
         return _for_peft(recipe)

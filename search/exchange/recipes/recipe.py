@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ....objectives.catalog import idle_parameters, is_bundled, known_parameters, with_defaults
-from ....objectives.user.told import Told
+from ....objectives.user.script_settings import ScriptSettings
 from ....spaces import nested
 from ....spaces.document import written
 from ...errors import UsageError
@@ -80,14 +80,14 @@ class Recipe:
 
 
 def recipe_of(
-    objective: str | list[str], parameters: Mapping[str, Any], seed: int, told: Told | None = None
+    objective: str | list[str], parameters: Mapping[str, Any], seed: int, told: ScriptSettings | None = None
 ) -> Recipe:
     """The recipe of a trial. `parameters` may be nested; the last part of a dotted name counts.
 
     `told` is what its script was told beside them. Raises `UsageError` where it is no fine-tuning of a
     language model, as far as its names tell.
     """
-    told = told or Told()
+    told = told or ScriptSettings()
     own = _flat(nested(parameters))
     given = _merged(own, *map(_flat, reversed(told.layers)))
     known = known_parameters(objective)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpsearch.objectives.gpt.pack_test import Compared, _compared, compare
+from hpsearch.objectives.gpt.pack_test import PackComparison, _compared, compare
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.packs.lora_pack import LoraPack
 from hpsearch.trainer.runs.run import GptRun, fit
@@ -34,7 +34,7 @@ def alone(one_thread: None) -> None:
     """Every test here computes with one thread."""
 
 
-def found(configs: Sequence[LoraConfig] = CONFIGS) -> list[Compared]:
+def found(configs: Sequence[LoraConfig] = CONFIGS) -> list[PackComparison]:
     return compare(configs, lambda done: None)
 
 

@@ -25,7 +25,9 @@ SMALL = {"n_layer": 2, "n_positions": 64}
         ({"relative_attention_num_buckets": 32, "n_positions": 64}, None),
     ],
 )
-def test_a_model_tells_how_long_its_rows_are(tmp_path: Path, told: Any, longest: int | None) -> None:
+def test_the_longest_row_is_read_from_the_model_config(
+    tmp_path: Path, told: Any, longest: int | None
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps(told))
     assert longest_row(about(tmp_path)) == longest
 

@@ -83,7 +83,7 @@ def trained(params: Params, folder: Path, **more: Any) -> HandTrial:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_that_was_stopped_goes_on_as_one_that_was_not(
+def test_a_resumed_trial_equals_an_uninterrupted_one(
     kind: str, params: Callable[..., Params], tmp_path: Path
 ) -> None:
     """Bit for bit, with the dropout of adapters and model, in an order of rows that goes over epochs."""
@@ -205,7 +205,7 @@ def test_a_prompt_is_given_and_not_learned(params: Callable[..., Params], tmp_pa
         assert example.ids[-len(learned) :] == learned and set(example.labels[: -len(learned)]) == {IGNORED}
 
 
-def test_what_is_cut_is_counted(
+def test_truncated_rows_are_counted(
     params: Callable[..., Params], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows: list[dict[str, object]] = [
@@ -263,7 +263,7 @@ def test_an_epoch_has_each_row_once(params: Callable[..., Params], tmp_path: Pat
     assert [step for step, _ in trained(given, tmp_path / "run").reports] == [1, 2]
 
 
-def test_a_loss_that_is_no_number_is_told_as_one(params: Callable[..., Params], tmp_path: Path) -> None:
+def test_a_nan_loss_is_reported_as_nan(params: Callable[..., Params], tmp_path: Path) -> None:
     trial = trained(params("llama", learning_rate=1e30, max_grad_norm=0.0), tmp_path / "run")
     assert math.isnan(trial.reports[-1][1]) and len(trial.reports) == 1
 
@@ -283,9 +283,7 @@ def test_the_model_that_ships_computes_what_the_trainers_own_does(tmp_path: Path
         assert torch.allclose(found[0], base_model(base).eval()(ids), atol=2e-4)
 
 
-def test_the_model_that_ships_is_there_whole_or_that_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_shipped_model_is_complete_or_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on the size of a file is as a full disk; a cleaning leaves what was read lately, a kill what it had."""
     from hpsearch.objectives.hf_lora.base import shipped_model
 
@@ -319,7 +317,7 @@ def test_the_model_that_ships_is_there_whole_or_that_is_told(
         ("t5", {"target_modules": ["shared"]}, r"found \('shared',\), but the loss depends on none of these layers"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_trained_is_told(
+def test_models_that_cannot_be_trained_are_refused(
     kind: str, more: Params, message: str, params: Callable[..., Params], tmp_path: Path
 ) -> None:
     trial = HandTrial(params(kind, **more), tmp_path / "run")
@@ -346,7 +344,7 @@ def test_a_folder_that_lacks_weights_is_no_model_for_the_task(
         trained(params("llama", model=str(tmp_path / "body")), tmp_path / "again")
 
 
-def test_a_model_of_the_cache_that_is_not_whole_is_to_be_fetched(
+def test_an_incomplete_model_in_the_cache_is_refused(
     params: Callable[..., Params],
     tiny_models: dict[str, str],
     tmp_path: Path,
@@ -376,7 +374,7 @@ def test_a_model_of_the_cache_that_is_not_whole_is_to_be_fetched(
     assert told.endswith("has no model-00002-of-00002.safetensors: model.safetensors.index.json names it")
 
 
-def test_a_model_whose_config_tells_other_sizes_is_refused_by_name(
+def test_a_model_whose_config_has_other_sizes_is_refused(
     params: Callable[..., Params], tiny_models: dict[str, str], tmp_path: Path
 ) -> None:
     folder = _without_dropout(Path(tiny_models["llama"]) / "config.json", tmp_path / "model")

@@ -16,7 +16,7 @@ from hpsearch.objectives.catalog import idle_parameters, parameter_problems
 from hpsearch.objectives.hf_lora import rows as hf_rows
 from hpsearch.objectives.hf_lora.config import Config
 from hpsearch.objectives.hf_lora.files import fingerprint, longest_row
-from hpsearch.objectives.hf_lora.rows import Row, names_of, split_rows
+from hpsearch.objectives.hf_lora.rows import Row, ordered_classes, split_rows
 from hpsearch.trainer.errors import ConfigError, DataError
 
 LABELLED = {"task": "sequence_classification", "model": "any"}
@@ -106,7 +106,7 @@ def test_the_fields_may_be_named(tmp_path: Path) -> None:
         ("a.jsonl", '{"text": "a"}\n{"text": " "}', {}, "leave none to"),
     ],
 )  # fmt: skip
-def test_a_row_that_is_none_is_told_with_its_line(
+def test_an_invalid_row_is_refused_with_its_line(
     name: str, text: str, more: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     file = tmp_path / name
@@ -129,7 +129,7 @@ def test_which_rows_are_validated_on_follows_from_the_seed_of_the_split_alone(tm
     assert [sum(row.label == label for row in held) for label in "ab"] == [18, 2]
 
 
-def test_what_is_validated_on_is_not_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validation_rows_are_not_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, PAIRS)))
     (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, PAIRS[:5])))
     train, held = split_rows(config(tmp_path / "a.jsonl", validation_file=str(tmp_path / "b.jsonl")), None)
@@ -159,11 +159,11 @@ def test_a_list_of_json_is_read_as_json_reads_it(items: list[Any], indent: int |
 
 
 def test_classes_are_in_their_order() -> None:
-    assert names_of(["10", "9", "-1", "9"]) == ("-1", "9", "10")
-    assert names_of(["b", "10", "a"]) == ("10", "a", "b")
-    assert names_of(["1", "01", "001", "0"]) == ("0", "001", "01", "1"), "in every process"
+    assert ordered_classes(["10", "9", "-1", "9"]) == ("-1", "9", "10")
+    assert ordered_classes(["b", "10", "a"]) == ("10", "a", "b")
+    assert ordered_classes(["1", "01", "001", "0"]) == ("0", "001", "01", "1"), "in every process"
     for no_number in ("²", "--1", "9" * 5000):
-        assert names_of([no_number, "1"]) == tuple(sorted(["1", no_number]))
+        assert ordered_classes([no_number, "1"]) == tuple(sorted(["1", no_number]))
 
 
 @pytest.mark.parametrize(
@@ -185,13 +185,13 @@ def test_classes_are_in_their_order() -> None:
         ({"max_steps": None}, "max_samples, max_steps, num_train_epochs: found none of them"),
     ],
 )
-def test_contradictions_are_told(params: dict[str, Any], message: str) -> None:
+def test_contradictions_are_refused(params: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as told:
         Config.from_params({"max_steps": 1} | params)
     assert message in str(told.value)
 
 
-def test_what_a_task_does_not_use_is_told() -> None:
+def test_parameters_that_a_task_does_not_use_are_idle() -> None:
     params = {"label_field": "kind", "split_seed": 1, "validation_file": "b.jsonl", "momentum": 0.5}
     assert set(idle_parameters("hf_lora", params)) == {"label_field", "split_seed", "momentum"}
 

@@ -83,7 +83,7 @@ def ended(objective: Callable[[Any], float], trial: HandTrial) -> float | None:
         return None
 
 
-def test_one_that_was_stopped_goes_on_as_one_that_was_not(rounds: tuple[str, Params], tmp_path: Path) -> None:
+def test_a_resumed_trial_equals_an_uninterrupted_one(rounds: tuple[str, Params], tmp_path: Path) -> None:
     name, params = rounds
     objective = catalog.load(name)
     whole, first = HandTrial(params, tmp_path / "whole"), HandTrial(params, tmp_path / "run", stop_at=8)
@@ -162,7 +162,7 @@ def fitted(file: Path) -> Any:
 
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("patience", [False, True])
-def test_it_reports_ten_times_and_the_exported_model_has_the_value_that_was_told(
+def test_it_reports_ten_times_and_the_exported_model_has_the_reported_value(
     rounds: tuple[str, Params], data: str, patience: bool, tmp_path: Path
 ) -> None:
     name, params = rounds
@@ -211,7 +211,7 @@ def test_categories_and_gaps_are_the_librarys_own_business(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("estimator", ["sgd", "mlp", "svm"])
-def test_a_target_of_any_unit_is_learned_and_told_in_its_own(estimator: str, tmp_path: Path) -> None:
+def test_a_target_of_any_unit_is_learned_and_predicted(estimator: str, tmp_path: Path) -> None:
     """Its steps and penalties would be as good as nothing beside a target of hundreds of thousands."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 3))
@@ -234,11 +234,11 @@ def test_a_target_of_any_unit_is_learned_and_told_in_its_own(estimator: str, tmp
     ("name", "params", "message"),
     [
         ("xgboost", {"eval_metric": "auc", "data": "diabetes"}, "eval_metric: found 'auc', but the target is a number"),
-        ("xgboost", {"scale_pos_weight": 2.0, "data": "iris"}, "is for a target of two classes"),
+        ("xgboost", {"scale_pos_weight": 2.0, "data": "iris"}, "only for a target with two classes"),
         ("xgboost", {"max_depht": 2}, 'did you mean "max_depth"'),
         ("lightgbm", {"num_leaves": 1}, r"num_leaves: found 1, needs a whole number in \[2, 131072\]"),
         ("lightgbm", {"eval_metric": "logloss"}, "found 'logloss', allowed: binary_logloss"),
-        ("sklearn", {"estimator": "sgd", "scoring": "neg_log_loss"}, "no neg_log_loss of this sgd"),
+        ("sklearn", {"estimator": "sgd", "scoring": "neg_log_loss"}, "neg_log_loss does not work for this sgd"),
         ("sklearn", {"class_weight": "balanced", "data": "diabetes"}, "unknown to RandomForestRegressor"),
         ("sklearn", {"estimator": "knn", "cv": 100, "data": "iris"}, "n_splits=100"),
         ("keras", {"monitor": "val_auc", "data": "iris"}, "monitor: found 'val_auc', but the target has 3 classes"),
@@ -248,7 +248,7 @@ def test_a_target_of_any_unit_is_learned_and_told_in_its_own(estimator: str, tmp
         ("sklearn", {"hidden_layer_sizes": [8, 0], "estimator": "mlp"}, "needs a list of whole numbers"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_told(name: str, params: Params, message: str, tmp_path: Path) -> None:
+def test_invalid_parameters_are_refused(name: str, params: Params, message: str, tmp_path: Path) -> None:
     skip_without(name)
     trial = HandTrial(params, tmp_path / "run")
     with pytest.raises(ObjectiveError, match=message):
@@ -258,7 +258,7 @@ def test_what_cannot_be_is_told(name: str, params: Params, message: str, tmp_pat
 
 @pytest.mark.parametrize(("start", "unit"), [(1e9, 1.0), (0.0, 1e-30), (0.0, 1e25)])
 @pytest.mark.parametrize("name", marked("keras"))
-def test_numbers_that_a_network_cannot_tell_apart_are_told(
+def test_targets_too_close_together_for_a_network_are_refused(
     name: str, start: float, unit: float, tmp_path: Path
 ) -> None:
     """Whatever it predicts, its error would be 0, or infinite."""
@@ -268,7 +268,7 @@ def test_numbers_that_a_network_cannot_tell_apart_are_told(
         path, np.column_stack([x, start + unit * x]), delimiter=",", header="x,y", comments="", fmt="%.17g"
     )
     trial = HandTrial({"data": str(path), "epochs": 1}, tmp_path / "run")
-    with pytest.raises(ObjectiveError, match=r"rows.csv: a network cannot tell the numbers to predict apart"):
+    with pytest.raises(ObjectiveError, match=r"rows.csv: the numbers to predict are too close together"):
         catalog.load(name)(trial)
     assert not trial.reports
 
@@ -281,7 +281,7 @@ def test_numbers_that_a_network_cannot_tell_apart_are_told(
     ],
 )
 @pytest.mark.parametrize("name", marked("keras"))
-def test_what_an_optimizer_has_learned_is_gone_on_with(name: str, options: Params, tmp_path: Path) -> None:
+def test_the_optimizer_state_is_resumed(name: str, options: Params, tmp_path: Path) -> None:
     skip_without(name)
     objective, params = catalog.load(name), {"epochs": 4, "eval_every": 2, "batch_size": 128}
     plain, whole = HandTrial(params, tmp_path / "plain"), HandTrial(params | options, tmp_path / "whole")
@@ -303,7 +303,7 @@ def test_a_model_of_foreign_types_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "theirs"), [("xgboost", "XGBClassifier"), ("lightgbm", "LGBMClassifier")])
-def test_what_is_left_out_has_the_librarys_default(name: str, theirs: str, tmp_path: Path) -> None:
+def test_defaults_are_those_of_the_library(name: str, theirs: str, tmp_path: Path) -> None:
     """A space trains what the library itself would: with and without our defaults it is the same."""
     config: Any = catalog.config_class(name)
     defaults = getattr(import_module(name), theirs)().get_params()

@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_what_scikit_learn_carries_needs_no_file(name: str) -> None:
+def test_data_sets_of_scikit_learn_need_no_file(name: str) -> None:
     found = table(data=name)
     total = len(found.x) + len(found.validation_x)
     assert len(found.validation_x) == pytest.approx(0.2 * total, abs=10)
@@ -50,7 +50,7 @@ def test_columns_become_numbers_and_categories(file: Path) -> None:
     assert by_name.classes == ("cat", "dog") and "animal" not in by_name.x
 
 
-def test_the_task_follows_the_target_or_is_told(file: Path) -> None:
+def test_the_task_follows_the_target_or_is_given(file: Path) -> None:
     assert table(data=str(file), target="number").classes == ()  # 60 whole numbers
     assert table(data=str(file), target="kind", task="regression").y.dtype == np.float64
 
@@ -124,7 +124,7 @@ def test_an_edited_file_is_read_again(file: Path) -> None:
         ("a,b\n\x00\xff,1\n", {}, "t.csv"),
     ],
 )
-def test_what_cannot_be_learned_from_is_told(
+def test_unusable_data_is_refused(
     content: str | None, params: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.csv"
@@ -141,7 +141,7 @@ def test_a_misspelt_name_is_no_file() -> None:
         table(data="iris", validation_file="x.csv")
 
 
-def test_a_class_that_only_the_validation_has_is_told(tmp_path: Path) -> None:
+def test_a_class_only_in_the_validation_rows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n1,x\n2,y\n")
     (tmp_path / "v.csv").write_text("a,b\n1,z\n")
     with pytest.raises(DataError, match=r"has rows of the class 'z', but .* has none"):

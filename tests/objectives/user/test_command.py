@@ -144,7 +144,7 @@ def test_macros_for_what_is_the_trials_own(words: list[str], params: dict[str, A
     assert gone_on == ["run", "--resume=/c"]
 
 
-def test_a_configuration_file_is_given_what_is_the_trials_own(tmp_path: Path) -> None:
+def test_a_configuration_file_gets_the_values_of_the_trial(tmp_path: Path) -> None:
     source = tmp_path / "my train.json"
     source.write_text('{"seed": 1, "lr": 1, "train": {"out": "out", "resume": "x"}}')
     own = OWN | {"run": str(tmp_path)}
@@ -192,7 +192,7 @@ def test_a_script_reports_by_our_function_too(script: Any, trial: HandTrial) -> 
     assert trial.reports[0] == (1, 1.5, {"accuracy": 0.5})
 
 
-def test_a_script_learns_of_its_trial_from_its_arguments_and_environment(
+def test_a_script_gets_its_trial_in_arguments_and_environment(
     script: Any, trial: HandTrial, tmp_path: Path
 ) -> None:
     trial.params = {"x": 0.5, "name": "a b; $(c)", "deep": {"er": 1}}
@@ -230,7 +230,7 @@ def test_a_script_learns_of_its_trial_from_its_arguments_and_environment(
         ("print('{\"loss\": 1}'); raise SystemExit(1)", ScriptError, "exited with code 1"),
     ],
 )
-def test_a_script_that_ends_badly_says_how(
+def test_the_failure_of_a_script_is_described(
     script: Any, trial: HandTrial, lines: str, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error) as caught:
@@ -272,7 +272,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_what_a_script_prints_is_heard_at_once(script: Any, tmp_path: Path, bare: None) -> None:
+def test_a_scripts_output_is_read_at_once(script: Any, tmp_path: Path, bare: None) -> None:
     """It waits for a file that is there only once its report was heard."""
     heard = tmp_path / "heard"
 
@@ -320,9 +320,7 @@ def test_a_long_line_is_passed_on_while_it_grows(
     assert capfdbinary.readouterr().out.count(b".") == 3_000_000
 
 
-def test_what_a_script_prints_is_utf_8_whatever_a_terminal_shows(
-    script: Any, trial: HandTrial, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scripts_output_is_utf_8(script: Any, trial: HandTrial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "utf-16")
     assert script('print(\'{"loss": 1, "größe": 2}\')\n')(trial) == 1.0
     assert trial.reports == [(1, 1.0, {"größe": 2.0})]
@@ -351,7 +349,7 @@ def test_a_checkpoint_is_saved_again_where_all_of_its_parts_are(
     assert writing._is_saved_again(tmp_path, [20]) is None
 
 
-def test_what_a_script_says_on_its_way_out_holds_nobody(
+def test_output_during_termination_does_not_block(
     script: Any, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """More than a pipe holds, on both streams."""
@@ -395,7 +393,7 @@ def test_a_stop_ends_the_script_and_its_children_whatever_they_ignore(
     assert all(gone(int(pid)) for pid in pids.read_text().split())
 
 
-def test_a_stop_lets_the_script_put_things_in_order(script: Any, tmp_path: Path) -> None:
+def test_a_stopped_script_can_clean_up(script: Any, tmp_path: Path) -> None:
     done = tmp_path / "done"
     trial = HandTrial(tmp_path, {}, stop_at=1)
     with pytest.raises(TrialStopped):
@@ -409,7 +407,7 @@ def test_a_stop_lets_the_script_put_things_in_order(script: Any, tmp_path: Path)
 
 
 @pytest.mark.parametrize("session", [False, True])
-def test_what_a_script_leaves_running_holds_no_trial(script: Any, trial: HandTrial, session: bool) -> None:
+def test_a_process_left_behind_does_not_block_the_trial(script: Any, trial: HandTrial, session: bool) -> None:
     """It has the script's output open; what is in the script's group ends with it."""
     value = script(
         "import subprocess\n"
@@ -421,10 +419,10 @@ def test_what_a_script_leaves_running_holds_no_trial(script: Any, trial: HandTri
     assert gone(int(value))
 
 
-def test_what_a_script_leaves_behind_that_never_falls_silent_holds_no_trial(
+def test_a_noisy_process_left_behind_does_not_block_the_trial(
     script: Any, trial: HandTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "LEFT_SECONDS", 0.2)
+    monkeypatch.setattr(output, "LEFTOVER_SECONDS", 0.2)
     value = script(
         "import subprocess\n"
         "child = subprocess.Popen(['sh', '-c', 'while :; do echo .; sleep 0.05; done'])\n"
@@ -500,9 +498,7 @@ time.sleep(600)
 """
 
 
-def test_a_script_that_reports_while_it_saves_comes_to_the_end_of_what_it_writes(
-    script: Any, tmp_path: Path
-) -> None:
+def test_a_script_that_reports_while_it_saves_can_finish_the_file(script: Any, tmp_path: Path) -> None:
     trial = HandTrial(tmp_path, {}, stop_at=1)
     with pytest.raises(TrialStopped):
         script(SLOW_SAVE.replace("WAIT", "0.3"))(trial)
@@ -510,7 +506,7 @@ def test_a_script_that_reports_while_it_saves_comes_to_the_end_of_what_it_writes
 
 
 @pytest.mark.parametrize("at_sigterm", ["SIG_IGN", "SIG_DFL"])
-def test_what_a_script_is_ended_in_is_set_aside(
+def test_unfinished_files_of_a_script_are_set_aside(
     script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_sigterm: str
 ) -> None:
     monkeypatch.setattr(writing, "WRITE_SECONDS", 0.3)
@@ -556,7 +552,7 @@ def test_a_file_that_is_open_to_write_it_whole_is_being_written(
     assert bool(found) == counts
 
 
-def test_what_is_told_to_stop_is_waited_for_until_none_of_its_threads_runs(
+def test_await_still_waits_for_all_threads_to_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turn = "threading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()"

@@ -65,7 +65,7 @@ def test_only_the_values_change_and_every_reader_has_them(
         ("a: " + 101 * "[" + 101 * "]", "line 1: nested deeper than 100 levels"),
     ],
 )
-def test_what_cannot_hold_them_is_told(tmp_path: Path, text: str | None, told: str) -> None:
+def test_files_that_cannot_hold_the_values_are_refused(tmp_path: Path, text: str | None, told: str) -> None:
     if text is not None:
         (tmp_path / "train.yaml").write_text(text)
     with pytest.raises(ObjectiveError, match=f"train.yaml .*{told}"):
@@ -146,7 +146,7 @@ def test_a_group_with_nothing_in_it_is_a_place(tmp_path: Path, there: str) -> No
 
 
 @pytest.mark.parametrize("names", [["a.b"], ["c.d.e"], ["f.g"]])
-def test_a_name_without_a_place_is_told_before_a_trial(tmp_path: Path, names: list[str]) -> None:
+def test_a_name_without_a_place_is_refused_before_a_trial(tmp_path: Path, names: list[str]) -> None:
     source = tmp_path / "a.yaml"
     source.write_text("a: 1\nc: {d: no}\nf: [1]\n")
     with pytest.raises(ObjectiveError, match=f'no place for the parameter "{names[0]}"'):

@@ -85,7 +85,7 @@ def test_a_module_of_an_editable_install_is_found() -> None:
     check_name("hpsearch.objectives.gpt.lora:lora")
 
 
-def test_what_is_found_is_not_yet_imported(write: Write) -> None:
+def test_finding_a_source_does_not_import_it(write: Write) -> None:
     write(never_c="raise SystemExit('imported')\n", pkg_c__inner=TRAIN)
     check_name("never_c:train")
     check_name("pkg_c.inner:train")
@@ -134,7 +134,7 @@ def test_a_function_that_is_not_there_is_missed_with_a_hint(write: Write, functi
     ],
 )
 @pytest.mark.parametrize("name", ["broken_f:train", "broken_f.py:train"])
-def test_what_a_module_raises_on_import_passes(
+def test_errors_of_a_module_on_import_pass_through(
     write: Write, text: str, error: type[Exception], name: str
 ) -> None:
     write(broken_f=text)
@@ -163,7 +163,7 @@ def test_a_class_of_the_users_file_can_be_pickled(write: Write) -> None:
         ("return (", None),
     ],
 )
-def test_the_parameters_a_file_reads_are_told_from_its_source(
+def test_the_parameters_that_a_file_reads_are_found_in_its_source(
     write: Write, body: str, read: set[str] | None
 ) -> None:
     write(mine_h=f"def train(trial, name=None, f=None):\n    {body}\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpsearch.objectives.user.command import absent
-from hpsearch.objectives.user.shell import said, shell_string, shell_words
+from hpsearch.objectives.user.shell import shell_string, shell_words, without_absent
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ from hpsearch.objectives.user.shell import said, shell_string, shell_words
         ("bash t.sh -c ${m}", "bash t.sh"),
     ],
 )
-def test_what_names_a_parameter_that_is_not_there_falls_away(words: str, left: str) -> None:
-    assert said(words.split(), ["m", "opt.m"]) == left.split()
+def test_words_with_absent_parameters_are_left_out(words: str, left: str) -> None:
+    assert without_absent(words.split(), ["m", "opt.m"]) == left.split()
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_what_names_a_parameter_that_is_not_there_falls_away(words: str, left: s
     ],
 )
 def test_it_falls_away_within_a_shells_string_too(string: str, left: str) -> None:
-    assert said(["bash", "-ec", string, "${m}"], ["m"]) == ["bash", "-ec", left]
+    assert without_absent(["bash", "-ec", string, "${m}"], ["m"]) == ["bash", "-ec", left]
 
 
 def test_a_trial_lacks_what_neither_it_nor_a_part_of_it_has() -> None:
@@ -85,7 +85,7 @@ def test_words_are_those_that_the_programs_get(string: str, commands: list[list[
     assert (None if found is None else [[word.text for word in words] for words in found]) == commands
 
 
-def test_what_the_shell_puts_something_else_for() -> None:
+def test_words_that_the_shell_substitutes() -> None:
     found = shell_words("""$A "$B" '$C' \\$D `e` ${lr} x""")
     assert found is not None
     (words,) = found

@@ -12,7 +12,7 @@ import pytest
 
 from hpsearch.objectives import catalog
 from hpsearch.objectives.base import ObjectiveError
-from hpsearch.objectives.catalog import BUILT_IN, Needs, described
+from hpsearch.objectives.catalog import BUILT_IN, Requirements, describe_objective
 from hpsearch.search.cli.app import app, exit_code
 from hpsearch.search.preflight import requirements
 from hpsearch.search.preflight.checks import check_objective
@@ -44,7 +44,7 @@ def test_all_are_listed_with_a_sentence(cli: Cli) -> None:
     code, shown, _ = cli("objectives")
     assert code == 0
     for name in BUILT_IN:
-        assert described(name).summary and name in shown
+        assert describe_objective(name).summary and name in shown
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -63,7 +63,9 @@ def test_each_parameter_is_told_with_its_default(cli: Cli, name: str) -> None:
 
 
 def test_what_is_missing_is_told_with_what_installs_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "BUILT_IN", {"xgboost": Needs(("no_such_package", "sklearn"), "xgboost")})
+    monkeypatch.setattr(
+        catalog, "BUILT_IN", {"xgboost": Requirements(("no_such_package", "sklearn"), "xgboost")}
+    )
     told = "needs what is not installed (no_such_package): pip install 'hpsearch[xgboost]'"
     assert told in " ".join(cli("objectives")[1].split())
     assert told in " ".join(cli("objectives", "xgboost")[1].split())
@@ -74,7 +76,7 @@ def test_what_is_missing_is_told_with_what_installs_it(cli: Cli, monkeypatch: py
 def test_a_strategy_of_an_extra_is_told_before_anything_runs(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(requirements.STRATEGIES, "deepspeed", Needs(("no_such_package",), "deepspeed"))
+    monkeypatch.setitem(requirements.STRATEGIES, "deepspeed", Requirements(("no_such_package",), "deepspeed"))
     execution = {"processes_per_trial": 2, "strategy": "deepspeed"}
     space = {"version": 1, "name": "s", "objective": "lora", "metric": "val_loss", "execution": execution}
     space |= {"parameters": {"learning_rate": [1e-3, 1e-2], "max_steps": 9}, "budget": {"trials": 1}}
@@ -98,7 +100,7 @@ def test_a_space_is_written_that_is_sound(cli: Cli, name: str) -> None:
     code, shown, _ = cli("init", name)
     assert code == 0 and f"wrote {name}.yaml" in shown
     spec = load_space(f"{name}.yaml")
-    if described(name).missing:
+    if describe_objective(name).missing:
         with pytest.raises(SpaceError, match=rf"pip install 'hpsearch\[{BUILT_IN[name].extra}\]'"):
             check_objective(spec)
     else:
@@ -111,8 +113,8 @@ def test_a_space_is_written_that_is_sound(cli: Cli, name: str) -> None:
 
 def test_the_list_loads_no_framework() -> None:
     code = (
-        "import sys; from hpsearch.objectives.catalog import BUILT_IN, described\n"
-        "for name in BUILT_IN: described(name)\n"
+        "import sys; from hpsearch.objectives.catalog import BUILT_IN, describe_objective\n"
+        "for name in BUILT_IN: describe_objective(name)\n"
         "heavy = {'torch', 'sklearn', 'xgboost', 'lightgbm', 'pandas', 'optuna', 'transformers', 'peft'}\n"
         "heavy &= sys.modules.keys()\n"
         "sys.exit(', '.join(heavy) or 0)"

@@ -17,7 +17,7 @@ from hpsearch.search.preflight.objective import own_code
 from hpsearch.search.scheduling import Bracket, plan
 from hpsearch.spaces import SpaceError, Spec, loads, warnings
 from hpsearch.spaces.document import read
-from hpsearch.trainer.config.models import FINETUNING, LoraConfig, PretrainConfig, TrainConfig
+from hpsearch.trainer.config.models import FINETUNING_TYPES, LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.config.rules import rules
 from hpsearch.trainer.config.training import OPTIMIZERS, SCHEDULERS
 
@@ -276,7 +276,7 @@ def test_what_a_warning_tells_to_add_is_what_the_trainer_needs(
     others: dict[str, Any] = {
         "lr_scheduler": list(SCHEDULERS),
         "optimizer": list(OPTIMIZERS),
-        "finetuning_type": list(FINETUNING),
+        "finetuning_type": list(FINETUNING_TYPES),
         "use_dora": [False, True],
         "load_best_model_at_end": [False, True],
         "early_stopping_patience": [0, 2],

@@ -20,7 +20,7 @@ from optuna.distributions import (
 )
 from optuna.trial import TrialState, create_trial
 
-from hpsearch.objectives.catalog import Needs
+from hpsearch.objectives.catalog import Requirements
 from hpsearch.search import run
 from hpsearch.search.preflight import requirements
 from hpsearch.search.preflight.requirements import check_extras
@@ -237,7 +237,9 @@ def test_workers_side_by_side_search_with_it(bench: Any) -> None:
 def test_without_the_package_nothing_begins_and_the_extra_is_named(
     make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requirements, "SAMPLERS", {"hyperopt-tpe": Needs(("no_such_package",), "hyperopt")})
+    monkeypatch.setattr(
+        requirements, "SAMPLERS", {"hyperopt-tpe": Requirements(("no_such_package",), "hyperopt")}
+    )
     spec = make_spec(search={"sampler": "hyperopt-tpe"})
     told = r"search.sampler: .* \(no_such_package\): pip install 'hpsearch\[hyperopt\]'"
     with pytest.raises(SpaceError, match=told):

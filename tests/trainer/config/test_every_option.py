@@ -244,7 +244,7 @@ def test_a_parameter_changes_what_it_is_about(folder: Path, config: type[TrainCo
 
 
 @pytest.mark.parametrize(("config", "name"), [(config, name) for config in CLASSES for name in config.needs])
-def test_what_is_said_to_be_idle_is(folder: Path, config: type[TrainConfig], name: str) -> None:
+def test_idle_parameters_have_no_effect(folder: Path, config: type[TrainConfig], name: str) -> None:
     row = rows_of(config)[name]
     assert row is not None
     assert differences(folder, config, IDLE.get(name), name, row.value) == set()

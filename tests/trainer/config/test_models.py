@@ -76,7 +76,7 @@ def test_a_size_that_no_run_can_have_is_refused(name: str, value: int) -> None:
 
 @pytest.mark.parametrize("value", [10**8, 10**400])
 @pytest.mark.parametrize("name", ["width", "depth", "heads"])
-def test_a_model_that_nobody_waits_for_is_refused(name: str, value: int) -> None:
+def test_an_unreachable_hub_is_refused_at_once(name: str, value: int) -> None:
     assert problems({"max_steps": 9, name: value}, PretrainConfig)[0].startswith(f"{name}: found {value}, ")
 
 
@@ -131,7 +131,7 @@ def test_a_number_beyond_all_real_ones_is_refused(name: str) -> None:
         ),
     ],
 )
-def test_contradictions_are_told(params: dict[str, Any], message: str) -> None:
+def test_contradictions_are_refused(params: dict[str, Any], message: str) -> None:
     assert problems(params) == [message]
 
 
@@ -152,7 +152,7 @@ def test_a_configuration_made_by_hand_is_checked_too() -> None:
         LoraConfig(max_steps=1, batch_size=0)
 
 
-def test_whole_numbers_do_for_real_ones_and_defaults_fill_the_rest() -> None:
+def test_ints_are_accepted_for_floats_and_defaults_complete_the_rest() -> None:
     config = LoraConfig.from_params({"max_steps": 10, "learning_rate": 1, "target_modules": ["down", "qkv"]})
     assert config.learning_rate == 1.0 and isinstance(config.learning_rate, float)
     assert config.targets == ("qkv", "down")
@@ -196,7 +196,7 @@ def test_validations_come_at_a_tenth_of_the_run_rounded_down(
     assert config.eval_interval == interval
     due = [report_due(config, step) for step in range(config.total_steps + 1)]
     assert sum(place is not None for place in due) == validations
-    assert "a tenth of them, rounded down, at least 1" in rules(LoraConfig)["eval_every"].help
+    assert "a tenth of the length, rounded down, at least 1" in rules(LoraConfig)["eval_every"].help
 
 
 def test_every_parameter_has_help_and_a_default_that_its_own_rule_accepts() -> None:

@@ -50,12 +50,12 @@ def test_an_edited_file_is_read_again(text_file: Path) -> None:
     assert load_corpus(str(text_file)).sha256 != first.sha256
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nothing\.txt: cannot be read: No such file"):
         load_corpus(str(tmp_path / "nothing.txt"))
 
 
-def test_a_file_that_is_no_utf8_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf8_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "latin.txt"
     path.write_bytes(b"one\ntwo\ncaf\xe9 three\n")
     with pytest.raises(DataError, match=r"latin\.txt: not UTF-8 text \(line 3, byte 11\)"):
@@ -63,14 +63,14 @@ def test_a_file_that_is_no_utf8_is_told_with_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "short"])
-def test_a_text_too_short_for_one_window_is_told(tmp_path: Path, text: str) -> None:
+def test_a_text_too_short_for_one_window_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "short.txt"
     path.write_text(text)
     with pytest.raises(DataError, match="needs at least 17: bring more text or lower max_length"):
         load_corpus(str(path), max_length=16)
 
 
-def test_a_share_too_small_for_one_window_is_told(tmp_path: Path) -> None:
+def test_a_share_too_small_for_one_window_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "long.txt"
     path.write_text("a line of some words\n" * 100)
     told = "10 bytes to validate on, but max_length 16 needs at least 17: raise validation_split, bring more text"
@@ -78,7 +78,7 @@ def test_a_share_too_small_for_one_window_is_told(tmp_path: Path) -> None:
         load_corpus(str(path), validation_split=0.005, max_length=16)
 
 
-def test_a_python_without_its_topics_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_its_topics_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydoc_data", None)
     with pytest.raises(DataError, match=r"lacks pydoc_data.*set train_file to 'python'"):
         english_documents()
@@ -248,9 +248,9 @@ def test_the_field_of_the_text_is_the_one_that_is_named(tmp_path: Path) -> None:
     assert documents_of(load_corpus(str(path), other, text_field="body"))[1] == {"held"}
 
 
-def test_a_field_where_there_are_no_records_is_told(text_file: Path) -> None:
+def test_a_text_field_without_records_is_refused(text_file: Path) -> None:
     with pytest.raises(
-        DataError, match=r"numbers\.txt: no records \(\.jsonl, \.ndjson\), so text_field 'body'"
+        DataError, match=r"numbers\.txt: found no records \(\.jsonl, \.ndjson\), so text_field 'body'"
     ):
         load_corpus(str(text_file), text_field="body")
 
@@ -299,7 +299,7 @@ def test_records_are_read_once_whatever_their_file_is_called(
     texts = [f"record {number}" for number in range(30)]
     held = write_records(tmp_path / "held.jsonl", texts[:3])
     first = load_corpus(write_records(tmp_path / "a.jsonl", texts), held)
-    assert "3 of the documents" in capfd.readouterr().err
+    assert "left out 3 training documents" in capfd.readouterr().err
     [entry] = entries(own_cache)
     made = entry.stat().st_ino
     os.utime(entry, (1, 1))
@@ -307,7 +307,7 @@ def test_records_are_read_once_whatever_their_file_is_called(
     assert again is not first and again.sha256 == first.sha256
     assert torch.equal(again.train, first.train) and torch.equal(again.validation, first.validation)
     assert again.train.dtype == torch.uint8
-    assert "3 of the documents" in capfd.readouterr().err, "said again"
+    assert "left out 3 training documents" in capfd.readouterr().err, "said again"
     assert entry.stat().st_ino == made and entry.stat().st_mtime > 1, "it was read, not made"
 
 
@@ -341,14 +341,14 @@ def test_the_same_files_dealt_in_another_way_are_kept_by_themselves(tmp_path: Pa
     assert len(entries(own_cache)) == 2
 
 
-def test_what_a_cache_would_not_speed_up_is_not_kept(text_file: Path, own_cache: Path) -> None:
+def test_only_records_are_cached(text_file: Path, own_cache: Path) -> None:
     load_corpus(str(text_file))
     load_corpus(str(text_file.parent), max_length=1)
     load_corpus("english")
     assert entries(own_cache) == []
 
 
-def test_a_cache_that_cannot_be_written_is_told_and_does_without(
+def test_an_unwritable_cache_is_reported_and_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -358,7 +358,7 @@ def test_a_cache_that_cannot_be_written_is_told_and_does_without(
     assert "token cache (HPSEARCH_CACHE): cannot be written: " in capfd.readouterr().err
 
 
-def test_no_record_with_text_is_told(tmp_path: Path) -> None:
+def test_records_without_text_are_refused(tmp_path: Path) -> None:
     path = write_records(tmp_path / "a.jsonl", ["", " "])
     with pytest.raises(DataError, match=r"a\.jsonl: 0 bytes to train on, but max_length 1 needs at least 2"):
         load_corpus(path)

@@ -87,14 +87,14 @@ def test_names_may_end_in_capitals(tmp_path: Path) -> None:
         ({".a": b"a", "b": b"\0"}, r"no text file in this folder, but 1 hidden \(\.a\) and 1 binary \(b\)"),
     ],
 )
-def test_a_folder_without_text_is_told(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
+def test_a_folder_without_text_is_refused(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read(tmp_path)
 
 
-def test_a_file_that_is_no_utf8_is_told_in_a_folder_too(tmp_path: Path) -> None:
+def test_a_file_in_a_folder_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"one\ncaf\xe9\n")
     with pytest.raises(DataError, match=r"latin\.txt: not UTF-8 text \(line 2, byte 7\): convert it"):
         read(tmp_path)
@@ -103,7 +103,7 @@ def test_a_file_that_is_no_utf8_is_told_in_a_folder_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"not packed", gzip.compress(b"a text" * 99, mtime=0)[:-12], b"\x1f\x8b\x08" + b"\xff" * 40]
 )
-def test_a_damaged_archive_is_told(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_archive_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.txt.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"a\.txt\.gz: cannot be read: "):
         read(tmp_path / "a.txt.gz")
@@ -169,7 +169,7 @@ LAYOUTS = 'needs text in "text", "prompt" and "completion", "instruction" and "o
         ("9" * 5000, "not valid JSON (Exceeds the limit"),
     ],
 )  # fmt: skip
-def test_a_record_without_text_is_told_with_its_line(tmp_path: Path, line: str, message: str) -> None:
+def test_a_record_without_text_is_refused_with_its_line(tmp_path: Path, line: str, message: str) -> None:
     path = records(tmp_path, '{"text": "fine"}', "", line, '{"text": "fine"}')
     with pytest.raises(DataError) as told:
         read(path)
@@ -177,7 +177,7 @@ def test_a_record_without_text_is_told_with_its_line(tmp_path: Path, line: str, 
     assert "\n" not in str(told.value)
 
 
-def test_home_is_known_by_its_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_is_expanded_to_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`hpsearch validate` takes what it leads to for there."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a.txt").write_text("text")

@@ -18,7 +18,7 @@ def keep(key: str, train: bytes = TRAIN, validation: bytes = HELD) -> None:
     store(key, train, validation, sha256=hash_of(train, validation), left_out=3)
 
 
-def test_what_is_kept_comes_back(own_cache: Path) -> None:
+def test_stored_tokens_are_fetched(own_cache: Path) -> None:
     assert fetch("a") is None
     keep("a")
     entry = fetch("a")
@@ -88,8 +88,10 @@ def test_many_may_write_and_read_at_once(own_cache: Path, capfd: pytest.CaptureF
     assert capfd.readouterr().err == ""
 
 
-def test_what_was_not_used_for_longest_goes_first(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_cache, "LIMIT", 3 * (len(TRAIN) + len(HELD) + 200))
+def test_the_least_recently_used_files_are_deleted_first(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_cache, "MAX_CACHE_BYTES", 3 * (len(TRAIN) + len(HELD) + 200))
     folder = own_cache / "tokens"
     for age, key in enumerate("abc"):
         keep(key)
@@ -107,7 +109,7 @@ def test_what_was_not_used_for_longest_goes_first(own_cache: Path, monkeypatch: 
     assert fetch("too large") is None and fetch("a") is not None
 
 
-def test_what_a_killed_process_left_goes_when_it_is_old(own_cache: Path) -> None:
+def test_old_unfinished_files_are_deleted(own_cache: Path) -> None:
     keep("a")
     folder = own_cache / "tokens"
     for name, seconds in (("old.part", 1.0), ("new.part", None)):
@@ -118,7 +120,9 @@ def test_what_a_killed_process_left_goes_when_it_is_old(own_cache: Path) -> None
     assert sorted(path.name for path in folder.iterdir()) == ["a.tokens", "b.tokens", "new.part"]
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(own_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_files(
+    own_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A limit on the size of files fails in the middle of the write, as a full disk does."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))

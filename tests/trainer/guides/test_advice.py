@@ -14,7 +14,7 @@ from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConf
 from hpsearch.trainer.config.rules import known_parameters
 from hpsearch.trainer.guides import advice
 from hpsearch.trainer.guides.advice import advise
-from hpsearch.trainer.guides.evidence import Ending, Seen
+from hpsearch.trainer.guides.evidence import EndedRun, RunEnd
 
 
 class Report(NamedTuple):
@@ -113,12 +113,12 @@ DIVERGED: list[tuple[dict[str, Any], list[Report], Any, list[str]]] = [
 
 @pytest.mark.parametrize(("params", "reports", "best", "advised"), DIVERGED)
 def test_a_diverged_run(params: dict[str, Any], reports: list[Report], best: Any, advised: list[str]) -> None:
-    assert advise(LoraConfig, Seen(LORA | params, "diverged", reports, best=best)) == advised
+    assert advise(LoraConfig, EndedRun(LORA | params, "diverged", reports, best=best)) == advised
 
 
-def test_a_norm_without_end_is_told() -> None:
+def test_an_infinite_norm_is_reported() -> None:
     reports = course(1.5, NAN, grad_norm=[1.0, math.inf])
-    first, *_ = advise(LoraConfig, Seen(LORA | {"max_grad_norm": 0.0}, "diverged", reports))
+    first, *_ = advise(LoraConfig, EndedRun(LORA | {"max_grad_norm": 0.0}, "diverged", reports))
     assert first.startswith("the gradient's norm grew from 1 to infinity: ")
 
 
@@ -202,7 +202,7 @@ MEMORY: list[tuple[type[TrainConfig] | None, dict[str, Any], list[str]]] = [
 def test_a_run_out_of_memory(
     config: type[TrainConfig] | None, params: dict[str, Any], advised: list[str]
 ) -> None:
-    assert advise(config, Seen(params, "out_of_memory")) == advised
+    assert advise(config, EndedRun(params, "out_of_memory")) == advised
 
 
 OVERFITTED = course(1.6, 1.31, 1.36, 1.40, every=600, train_loss=[1.6, 1.3, 1.1, 1.0])
@@ -288,7 +288,7 @@ COMPLETE: list[tuple[dict[str, Any], list[Report], list[str]]] = [
 
 @pytest.mark.parametrize(("params", "reports", "advised"), COMPLETE)
 def test_a_complete_run(params: dict[str, Any], reports: list[Report], advised: list[str]) -> None:
-    assert advise(LoraConfig, Seen({"max_samples": 2400} | params, "complete", reports)) == advised
+    assert advise(LoraConfig, EndedRun({"max_samples": 2400} | params, "complete", reports)) == advised
 
 
 @pytest.mark.parametrize("kind", ["full", "linear"])
@@ -304,37 +304,39 @@ def test_a_complete_run(params: dict[str, Any], reports: list[Report], advised: 
 @pytest.mark.parametrize(
     "adapters", [{"lora_r": 2, "lora_alpha": 128.0}, {"lora_r": 128, "alpha_over_r": 16.0}]
 )
-def test_where_no_adapters_train_nothing_is_said_of_them(
-    kind: str, ended: Ending, reports: list[Report], adapters: dict[str, Any]
+def test_no_advice_on_adapters_if_none_train(
+    kind: str, ended: RunEnd, reports: list[Report], adapters: dict[str, Any]
 ) -> None:
     # All that comes before the adapters is as it is advised already: only they are left to speak of.
     params = {"weight_decay": 0.1, "early_stopping_patience": 3, "warmup_ratio": 0.1, "finetuning_type": kind}
-    advised = advise(LoraConfig, Seen(LORA | params | adapters, ended, reports, best=BETTER))
+    advised = advise(LoraConfig, EndedRun(LORA | params | adapters, ended, reports, best=BETTER))
     assert not [sentence for sentence in advised if "lora" in sentence or "alpha" in sentence]
 
 
 def test_a_low_rate_is_compared_with_the_best() -> None:
     params, reports = {"learning_rate": 1e-4, "max_samples": 300}, course(1.57, 1.567, 1.565)
-    (first,) = advise(LoraConfig, Seen(params, "complete", reports, best=BETTER))
+    (first,) = advise(LoraConfig, EndedRun(params, "complete", reports, best=BETTER))
     assert first.endswith(": raise learning_rate from 0.0001; the best trial (12) has 0.003")
-    assert advise(LoraConfig, Seen(params | {"learning_rate": 3e-3}, "complete", reports, best=BETTER)) == []
+    assert (
+        advise(LoraConfig, EndedRun(params | {"learning_rate": 3e-3}, "complete", reports, best=BETTER)) == []
+    )
 
 
 def test_a_metric_that_rises_is_read_the_other_way_round() -> None:
     reports = course(0.6, 0.9, 0.85, 0.8, train_loss=[1.0, 0.9, 0.7, 0.5])
-    seen = Seen({"max_steps": 400}, "complete", reports, metric="accuracy", unit="steps", maximize=True)
+    seen = EndedRun({"max_steps": 400}, "complete", reports, metric="accuracy", unit="steps", maximize=True)
     assert advise(None, seen) == [
         "accuracy fell from 0.9 at 200 to 0.8 at 400 steps while train_loss fell from 0.9 to 0.5: "
         "lower max_steps from 400 to 200"
     ]
-    better = Seen(
+    better = EndedRun(
         {"max_steps": 300}, "complete", course(0.9, 0.6, 0.5, train_loss=[1.0, 0.9, 0.5]), unit="steps"
     )
     assert advise(None, better) == []
 
 
 def test_a_length_in_another_unit_is_left_alone() -> None:
-    (first, *_) = advise(None, Seen({"epochs": 3, "dropout": 0.0}, "complete", OVERFITTED))
+    (first, *_) = advise(None, EndedRun({"epochs": 3, "dropout": 0.0}, "complete", OVERFITTED))
     assert first.endswith(": raise dropout from 0 to 0.05")
 
 
@@ -376,9 +378,9 @@ def test_advice_is_short_and_names_only_what_the_run_has(
 ) -> None:
     known = known_parameters(config) if config else frozenset(params)
     of_it = {name: value for name, value in params.items() if name in known}
-    seen = Seen(of_it, cast(Ending, ended), reports, unit=unit, maximize=maximize, best=best)
+    seen = EndedRun(of_it, cast(RunEnd, ended), reports, unit=unit, maximize=maximize, best=best)
     advised = advise(config, seen)
-    assert len(advised) <= advice.MOST
+    assert len(advised) <= advice.MAX_SENTENCES
     assert all(sentence and "\n" not in sentence for sentence in advised)
     words = {word for sentence in advised for word in re.findall(r"\w+", sentence)}
     also = {unit} | ({"bf16"} if "precision" in known else set())  # what a report counts, and a precision
@@ -404,7 +406,7 @@ WORSENED = course(1.3, 1.4, 1.5, train_loss=[1.0, 0.5, 0.3])
 def test_advice_says_nothing_that_the_search_has_answered(
     rate: float, best: float | None, span: tuple[float, float] | None, told: list[str]
 ) -> None:
-    seen = Seen(
+    seen = EndedRun(
         {"learning_rate": rate},
         "complete",
         FLAT,
@@ -432,20 +434,20 @@ def test_advice_says_nothing_that_the_search_has_answered(
         ),
     ],
 )  # fmt: skip
-def test_the_best_of_a_search_is_not_told_to_change_what_was_searched(
+def test_the_best_trial_is_not_advised_to_change_what_was_searched(
     reports: list[Report], values: dict[str, Any], spans: dict[str, Any]
 ) -> None:
-    inside = advise(None, Seen(values, "complete", reports, best=(3, values), searched=spans))
+    inside = advise(None, EndedRun(values, "complete", reports, best=(3, values), searched=spans))
     assert inside == []
-    assert advise(None, Seen(values, "complete", reports))
+    assert advise(None, EndedRun(values, "complete", reports))
     at = {name: (value, value) for name, value in values.items() if isinstance(value, int | float)}
-    assert advise(None, Seen(values, "complete", reports, best=(3, values), searched=at))
+    assert advise(None, EndedRun(values, "complete", reports, best=(3, values), searched=at))
 
 
-def test_what_diverged_or_had_no_memory_is_told_to_change_it_all_the_same() -> None:
+def test_failed_runs_get_advice_despite_the_search() -> None:
     values = {"batch_size": 8, "learning_rate": 0.01}
     spans = {"batch_size": (4.0, 16.0), "learning_rate": (1e-4, 0.1)}
-    seen = Seen(values, "out_of_memory", best=(3, values), searched=spans)
+    seen = EndedRun(values, "out_of_memory", best=(3, values), searched=spans)
     assert advise(None, seen) == ["halve batch_size from 8 to 4: half the activations"]
-    alone = Seen(values, "diverged", course(NAN), searched=spans)
+    alone = EndedRun(values, "diverged", course(NAN), searched=spans)
     assert "lower learning_rate from 0.01 to 0.001" in advise(None, alone)

@@ -17,7 +17,7 @@ from torch import Tensor
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.config.shape import VOCABULARY
 from hpsearch.trainer.config.training import OPTIMIZERS
-from hpsearch.trainer.guides.footprint import FP32, PARAMETERS, counted, footprint
+from hpsearch.trainer.guides.footprint import COUNTED_PARAMETERS, FP32_BYTES, footprint, peak_bytes
 from hpsearch.trainer.header import SHIPPED_BASE
 from hpsearch.trainer.runs.run import GptRun
 from hpsearch.trainer.tools.peak import STEPS, shortened
@@ -60,7 +60,7 @@ def counting(found: dict[int, int], known: set[int]) -> Iterator[None]:
 
 @pytest.mark.parametrize("optimizer", STATES)
 @pytest.mark.parametrize("kind", ["lora", "lora, dora", "full", "pretrain"])
-def test_what_is_kept_is_what_a_run_keeps(kind: str, optimizer: str) -> None:
+def test_the_counted_memory_is_what_a_run_keeps(kind: str, optimizer: str) -> None:
     config = config_of(kind, optimizer=optimizer)
     run = GptRun(config)
     mine = bytes_of(run.trained) + bytes_of(run.optimizer.tensors())
@@ -72,19 +72,21 @@ def test_what_is_kept_is_what_a_run_keeps(kind: str, optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_pass_keeps_is_what_autograd_keeps(kind: str) -> None:
+def test_the_counted_activations_are_those_of_autograd(kind: str) -> None:
     config = config_of(kind)
     run = GptRun(config)
     weights = [*run.pack.model.parameters(), *run.pack._leaves()]
     found: dict[int, int] = {}
     with counting(found, {tensor.untyped_storage().data_ptr() for tensor in weights}):
         run.train()
-    rest = 3 * FP32 * VOCABULARY * config.rows_per_pass * config.max_length  # made after what is kept
+    rest = 3 * FP32_BYTES * VOCABULARY * config.rows_per_pass * config.max_length  # made after what is kept
     assert footprint(config).forward - rest == pytest.approx(sum(found.values()), rel=0.12)
 
 
 @given(st.sampled_from(sorted(KINDS)), st.sampled_from(OPTIMIZERS), st.integers(1, 64), st.data())
-def test_more_of_anything_takes_no_less(kind: str, optimizer: str, batch: int, data: st.DataObject) -> None:
+def test_the_footprint_grows_with_every_parameter(
+    kind: str, optimizer: str, batch: int, data: st.DataObject
+) -> None:
     config = config_of(kind, optimizer=optimizer, batch_size=batch)
     more: dict[str, Any] = {"load_best_model_at_end": True, "max_length": config.max_length * 2}
     if isinstance(config, PretrainConfig):
@@ -138,18 +140,18 @@ def test_nothing_else_is_looked_at(kind: str, optimizer: str, monkeypatch: pytes
     monkeypatch.setattr(TrainConfig, "__getattribute__", look, raising=False)
     footprint(config)
     monkeypatch.undo()
-    assert seen & {entry.name for entry in fields(config)} <= PARAMETERS
+    assert seen & {entry.name for entry in fields(config)} <= COUNTED_PARAMETERS
 
 
 def test_the_size_of_a_base_is_read_from_its_file(base_file: Path) -> None:
     small = {"base": str(base_file), "max_length": 16, "learning_rate": 5.0, "no such": 1}
-    assert counted(LoraConfig, small) < counted(LoraConfig, {"max_length": 16})
-    assert counted(LoraConfig, {"base": str(SHIPPED_BASE)}) == counted(LoraConfig, {})
+    assert peak_bytes(LoraConfig, small) < peak_bytes(LoraConfig, {"max_length": 16})
+    assert peak_bytes(LoraConfig, {"base": str(SHIPPED_BASE)}) == peak_bytes(LoraConfig, {})
     with pytest.raises(OSError):
-        counted(LoraConfig, {"base": str(base_file) + "x"})
+        peak_bytes(LoraConfig, {"base": str(base_file) + "x"})
 
 
-def test_a_shortened_run_takes_the_same_memory(tiny_lora: LoraConfig) -> None:
+def test_a_shortened_run_needs_the_same_memory(tiny_lora: LoraConfig) -> None:
     config = replace(tiny_lora, max_samples=None, num_train_epochs=7, lr_scheduler="cosine", eval_samples=100)
     config = replace(config, early_stopping_patience=2, warmup_steps=1000)
     short = shortened(config)

@@ -11,7 +11,14 @@ import torch
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.config.shape import Shape
 from hpsearch.trainer.errors import ConfigError
-from hpsearch.trainer.guides.presets import EPOCH, PRESETS, SCENARIOS, SIZES, preset_values, weights_of
+from hpsearch.trainer.guides.presets import (
+    EPOCH_SAMPLES,
+    PRESETS,
+    SCENARIOS,
+    SIZES,
+    preset_values,
+    weights_of,
+)
 from hpsearch.trainer.model.gpt import GPT
 
 # Epochs, batch size, accumulation, learning rate, early stopping: as the guides have them.
@@ -31,13 +38,13 @@ def test_a_scenario_is_the_guides(name: str, config: type[TrainConfig], factor: 
     made = config.from_params(preset_values(config, [name]))
     assert made.gradient_checkpointing == (name == "memory")
     assert (made.max_samples, made.batch_size, made.gradient_accumulation_steps) == (
-        epochs * EPOCH,
+        epochs * EPOCH_SAMPLES,
         batch,
         parts,
     )
     assert made.learning_rate == pytest.approx(factor * rate, rel=1e-12)
     assert made.early_stopping_patience == patience
-    assert 5 <= EPOCH / made.eval_interval <= 10, "as often in an epoch as the guides say"
+    assert 5 <= EPOCH_SAMPLES / made.eval_interval <= 10, "as often in an epoch as the guides say"
     assert GUIDES.keys() == SCENARIOS.keys()
 
 
@@ -60,7 +67,7 @@ def test_the_weights_of_a_size_are_counted(size: str, millions: float) -> None:
     assert weights_of(size) / 1e6 == pytest.approx(millions, abs=0.05)
 
 
-def test_what_is_given_is_not_given_again() -> None:
+def test_given_parameters_are_left_out_of_a_preset() -> None:
     values = preset_values(LoraConfig, ["quick"], given=["learning_rate", "batch_size"])
     assert values.keys() == SCENARIOS["quick"].keys() - {"learning_rate", "batch_size"}
 
@@ -73,7 +80,7 @@ def test_what_is_given_is_not_given_again() -> None:
         ("warmup_steps", {"warmup_ratio"}),
     ],
 )
-def test_what_another_parameter_says_is_not_contradicted(given: str, gone: set[str]) -> None:
+def test_a_preset_does_not_contradict_given_parameters(given: str, gone: set[str]) -> None:
     values = preset_values(LoraConfig, ["production"], given=[given])
     assert SCENARIOS["production"].keys() - values.keys() == gone
     LoraConfig.from_params(values | {given: 64})
@@ -101,6 +108,6 @@ REFUSED: list[tuple[type[TrainConfig], list[str], str]] = [
 
 
 @pytest.mark.parametrize(("config", "names", "told"), REFUSED)
-def test_what_cannot_be_is_told(config: type[TrainConfig], names: list[str], told: Any) -> None:
+def test_invalid_parameters_are_refused(config: type[TrainConfig], names: list[str], told: Any) -> None:
     with pytest.raises(ConfigError, match=told.replace("?", r"\?")):
         preset_values(config, names)

@@ -38,7 +38,7 @@ def test_its_recipe_is_the_one_in_the_module() -> None:
     assert shape.max_length == config.max_length
 
 
-def test_it_has_the_loss_that_is_told() -> None:
+def test_the_shipped_base_has_its_documented_loss() -> None:
     corpus = load_corpus(ABOUT["corpus"], validation_split=RECIPE.validation_split)
     if corpus.sha256 != ABOUT["corpus_sha256"]:
         pytest.skip(f"Python {platform.python_version()} has another text than {ABOUT['python']}'s")

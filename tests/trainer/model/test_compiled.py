@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
-from hpsearch.trainer.model.compiled import _spent
+from hpsearch.trainer.model.compiled import _compiling
 from hpsearch.trainer.runs.run import GptRun
 
 STEPS = 4
@@ -58,18 +58,18 @@ def test_compiled_adapters_compute_what_they_do_and_are_compiled_once(tiny_lora:
     eager, _ = trained(config)
     assert max(eager) - min(eager) > 0.01, "it learns"
     compiled = dataclasses.replace(config, torch_compile=True)
-    spent, began = _spent.seconds, time.perf_counter()
+    spent, began = _compiling.seconds, time.perf_counter()
     losses, run = trained(compiled)
     assert losses == pytest.approx(eager, abs=1e-5)
-    compiling = _spent.seconds - spent
+    compiling = _compiling.seconds - spent
     assert compiling > 0
     assert run.train_seconds <= time.perf_counter() - began - compiling
 
-    spent = _spent.seconds
+    spent = _compiling.seconds
     assert trained(compiled)[0] == losses, "bit for bit"
     other_rate = dataclasses.replace(compiled, seed=1, learning_rate=1e-3, lora_r=3, lora_dropout=0.5)
     assert trained(other_rate)[0] != losses
-    assert _spent.seconds == spent, "of the same shape, and so nothing was compiled"
+    assert _compiling.seconds == spent, "of the same shape, and so nothing was compiled"
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_compiled_blocks_of_a_whole_model_compute_what_they_do(tiny_pretrain: Pr
     """Computed twice too, with the same dropout."""
     eager, _ = trained(tiny_pretrain)
     twice = dataclasses.replace(tiny_pretrain, torch_compile=True, gradient_checkpointing=True)
-    spent = _spent.seconds
+    spent = _compiling.seconds
     losses, _ = trained(twice)
-    assert losses == pytest.approx(eager, abs=1e-5) and _spent.seconds > spent
+    assert losses == pytest.approx(eager, abs=1e-5) and _compiling.seconds > spent
     assert trained(dataclasses.replace(twice, gradient_checkpointing=False))[0] == losses, "bit for bit"

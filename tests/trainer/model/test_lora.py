@@ -44,19 +44,19 @@ def layer_of(stacks: int, *, dtype: torch.dtype = torch.float32) -> LoraLinear:
     generator = torch.Generator().manual_seed(0)
     for k, r in [(2, 2), (1, 3)][:stacks]:
         A, B = (torch.randn(k, r, width, generator=generator, dtype=dtype) for width in (6, 4))
-        layer.placed.matrices += [A, B]
-    layer.placed.scale = torch.tensor([1.5, 0.5, 2.0][: 2 if stacks == 1 else 3], dtype=dtype).view(-1, 1, 1)
+        layer.bound.matrices += [A, B]
+    layer.bound.scale = torch.tensor([1.5, 0.5, 2.0][: 2 if stacks == 1 else 3], dtype=dtype).view(-1, 1, 1)
     return layer
 
 
 def formula(layer: LoraLinear, x: Tensor, mask: Tensor | None = None) -> Tensor:
     """x W' + scale (x mask) A' B, of each run by itself."""
-    As, Bs = layer.placed.matrices[::2], layer.placed.matrices[1::2]
+    As, Bs = layer.bound.matrices[::2], layer.bound.matrices[1::2]
     runs = [(A[k], B[k]) for A, B in zip(As, Bs, strict=True) for k in range(len(A))]
     parts = x.view(len(runs), -1, x.shape[-1])
     seen = parts if mask is None else parts * mask
     added = [
-        s * (seen[k] @ A.T) @ B for k, ((A, B), s) in enumerate(zip(runs, layer.placed.scale, strict=True))
+        s * (seen[k] @ A.T) @ B for k, ((A, B), s) in enumerate(zip(runs, layer.bound.scale, strict=True))
     ]
     return x @ layer.weight.T + torch.cat(added)
 
@@ -110,9 +110,9 @@ def test_names_and_back(base_file: Path) -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_layer_is_the_formula(stacks: int, masked: bool) -> None:
     layer = layer_of(stacks)
-    x = torch.randn(len(layer.placed.scale) * 5, 6)
-    mask = (torch.rand(len(layer.placed.scale), 5, 6) > 0.5).float() * 2 if masked else None
-    layer.placed.mask = None if mask is None else lambda _: mask
+    x = torch.randn(len(layer.bound.scale) * 5, 6)
+    mask = (torch.rand(len(layer.bound.scale), 5, 6) > 0.5).float() * 2 if masked else None
+    layer.bound.mask = None if mask is None else lambda _: mask
     torch.testing.assert_close(layer(x), formula(layer, x, mask))
 
 
@@ -120,13 +120,13 @@ def test_the_layer_is_the_formula(stacks: int, masked: bool) -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_gradient_is_that_of_the_function(stacks: int, masked: bool) -> None:
     layer = layer_of(stacks, dtype=torch.float64)
-    x = torch.randn(len(layer.placed.scale) * 3, 6, dtype=torch.float64, requires_grad=True)
-    mask = (torch.rand(len(layer.placed.scale), 3, 6) > 0.5).double() * 2 if masked else None
-    layer.placed.mask = None if mask is None else lambda _: mask
-    matrices = [matrix.requires_grad_() for matrix in layer.placed.matrices]
+    x = torch.randn(len(layer.bound.scale) * 3, 6, dtype=torch.float64, requires_grad=True)
+    mask = (torch.rand(len(layer.bound.scale), 3, 6) > 0.5).double() * 2 if masked else None
+    layer.bound.mask = None if mask is None else lambda _: mask
+    matrices = [matrix.requires_grad_() for matrix in layer.bound.matrices]
 
     def forward(x: Tensor, *matrices: Tensor) -> Tensor:
-        layer.placed.matrices = list(matrices)
+        layer.bound.matrices = list(matrices)
         out: Tensor = layer(x)
         return out
 
@@ -150,22 +150,22 @@ def test_merged_computes_the_same(base_file: Path) -> None:
 def dora_of(layer: LoraLinear) -> Tensor:
     """Give a layer lengths of its own, and return them."""
     generator = torch.Generator().manual_seed(1)
-    shape = len(layer.placed.scale), 1, len(layer.weight)
-    layer.placed.lengths = torch.rand(shape, generator=generator, dtype=layer.weight.dtype) + 0.5
-    return layer.placed.lengths
+    shape = len(layer.bound.scale), 1, len(layer.weight)
+    layer.bound.lengths = torch.rand(shape, generator=generator, dtype=layer.weight.dtype) + 0.5
+    return layer.bound.lengths
 
 
 @pytest.mark.parametrize("stacks", [1, 2])
-def test_dora_is_its_paper_s_equation(stacks: int) -> None:
+def test_dora_follows_the_equation_of_its_paper(stacks: int) -> None:
     """x (m V / |V|)' with V = W + scale B' A, of each run by itself."""
     layer = layer_of(stacks, dtype=torch.float64)
     lengths = dora_of(layer)
-    x = torch.randn(len(layer.placed.scale) * 5, 6, dtype=torch.float64)
-    As, Bs = layer.placed.matrices[::2], layer.placed.matrices[1::2]
+    x = torch.randn(len(layer.bound.scale) * 5, 6, dtype=torch.float64)
+    As, Bs = layer.bound.matrices[::2], layer.bound.matrices[1::2]
     runs = [(A[k], B[k]) for A, B in zip(As, Bs, strict=True) for k in range(len(A))]
     wanted = []
     for k, (A, B) in enumerate(runs):
-        V = layer.weight + layer.placed.scale[k] * B.T @ A
+        V = layer.weight + layer.bound.scale[k] * B.T @ A
         wanted.append(x.view(len(runs), -1, 6)[k] @ (lengths[k].T * V / V.norm(dim=1, keepdim=True)).T)
     torch.testing.assert_close(layer(x), torch.cat(wanted))
 
@@ -175,12 +175,12 @@ def test_the_gradient_of_dora_takes_the_length_as_a_constant() -> None:
     lengths = dora_of(layer)
     held = layer._lengths()
     layer._lengths = lambda: held  # type: ignore[method-assign]   # or the numbers would see it change
-    x = torch.randn(len(layer.placed.scale) * 3, 6, dtype=torch.float64, requires_grad=True)
-    matrices = [matrix.requires_grad_() for matrix in layer.placed.matrices]
+    x = torch.randn(len(layer.bound.scale) * 3, 6, dtype=torch.float64, requires_grad=True)
+    matrices = [matrix.requires_grad_() for matrix in layer.bound.matrices]
 
     def forward(x: Tensor, lengths: Tensor, *matrices: Tensor) -> Tensor:
-        layer.placed.matrices = list(matrices)
-        layer.placed.lengths = lengths
+        layer.bound.matrices = list(matrices)
+        layer.bound.lengths = lengths
         out: Tensor = layer(x)
         return out
 
@@ -194,11 +194,11 @@ def test_dora_starts_at_the_base(base_file: Path) -> None:
 
 
 @pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
-def test_what_trains_is_what_is_validated_and_merged(base_file: Path, dora: bool) -> None:
+def test_trained_evaluated_and_merged_adapters_agree(base_file: Path, dora: bool) -> None:
     config, pack, adapters = made(base_file, use_dora=dora, alpha_over_r=3.0)
     disturb(adapters)
     stack = {name: padded(tensor, config.padded_rank) for name, tensor in adapters.items()}
-    pack.lora.place([stack], torch.tensor([config.scale]))
+    pack.lora.bind([stack], torch.tensor([config.scale]))
     trained = pack.model(IDS)
     pack.load_for_eval(config, adapters)
     torch.testing.assert_close(pack.model.eval()(IDS), trained, atol=1e-4, rtol=1e-4)
@@ -213,7 +213,7 @@ def test_rslora_scales_by_the_root_of_the_rank(base_file: Path) -> None:
         disturb(adapters)
         pack.load_for_eval(config, adapters)
         scaled = pack.model(IDS)
-        pack.lora.place([{n: t[None] for n, t in adapters.items()}], torch.tensor([12 / rank**0.5]))
+        pack.lora.bind([{n: t[None] for n, t in adapters.items()}], torch.tensor([12 / rank**0.5]))
         torch.testing.assert_close(pack.model(IDS), scaled, atol=1e-5, rtol=1e-4)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError
-from hpsearch.trainer.model.lora import LoraLinear, Placed
+from hpsearch.trainer.model.lora import BoundAdapters, LoraLinear
 from hpsearch.trainer.optim.numerics import LossScale, Numerics, _say_if_imitated
 from hpsearch.trainer.runs.run import GptRun
 
@@ -30,7 +30,7 @@ def capable_of(capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: capability)
 
 
-def test_what_a_device_has_not_is_refused(tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsupported_precision_is_refused(tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     tf32 = dataclasses.replace(tiny_lora, precision="tf32", device="auto")
     for device in ("cpu", "mps"):
         with pytest.raises(ConfigError) as caught:
@@ -47,7 +47,7 @@ def test_what_a_device_has_not_is_refused(tiny_lora: LoraConfig, monkeypatch: py
     assert Numerics.of(tf32, CUDA).precision == "tf32"
 
 
-def test_what_a_cpu_only_imitates_is_said_once(
+def test_an_imitated_precision_is_reported_once(
     tiny_lora: LoraConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _say_if_imitated.cache_clear()
@@ -113,12 +113,12 @@ def test_the_product_of_adapters_has_the_gradients_of_autocast(masked: bool) -> 
     x = torch.randn(2 * 40, 16, requires_grad=True)
     mask = torch.randint(2, (2, 40, 16)).float() * 2 if masked else None
     draw = None if mask is None else (lambda _: mask)
-    layer.placed = Placed([A, B], None, torch.tensor([0.5, 2.0]).view(-1, 1, 1), draw)
+    layer.bound = BoundAdapters([A, B], None, torch.tensor([0.5, 2.0]).view(-1, 1, 1), draw)
 
     def plain(x: Tensor) -> Tensor:
         packed = x.view(2, 40, 16)
         low = torch.bmm(packed if mask is None else packed * mask, A.mT)
-        return (F.linear(packed, layer.weight) + layer.placed.scale * torch.bmm(low, B)).view(80, 24)
+        return (F.linear(packed, layer.weight) + layer.bound.scale * torch.bmm(low, B)).view(80, 24)
 
     dy = torch.randn(80, 24)
     found = []
@@ -134,7 +134,7 @@ def test_the_product_of_adapters_has_the_gradients_of_autocast(masked: bool) -> 
 def test_a_loss_scale_grows_after_good_steps_and_halves_after_a_bad_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(LossScale, "PATIENCE", 3)
+    monkeypatch.setattr(LossScale, "STEPS_TO_DOUBLE", 3)
     scale = LossScale()
     assert scale.value == 65536.0
     gradients = {"a": torch.full((2,), 65536.0 * 3), "b": torch.full((3,), 65536.0 * 5)}
@@ -150,7 +150,7 @@ def test_a_loss_scale_grows_after_good_steps_and_halves_after_a_bad_one(
 def test_small_gradients_survive_in_fp16(tiny_pretrain: PretrainConfig) -> None:
     """They vanish without the scale: with it, their norm is that of fp32."""
     found = {}
-    for precision, start in (("fp32", 1.0), ("fp16", LossScale.START), ("fp16", 2.0**-16)):
+    for precision, start in (("fp32", 1.0), ("fp16", LossScale.INITIAL_SCALE), ("fp16", 2.0**-16)):
         run = GptRun(dataclasses.replace(tiny_pretrain, precision=precision))
         if run.loss_scale:
             run.loss_scale.value = start
@@ -202,7 +202,7 @@ def test_deterministic_needs_the_environment_on_cuda(
     capable_of((9, 0), monkeypatch)
     config = dataclasses.replace(tiny_lora, deterministic=True)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    with pytest.raises(ConfigError, match=r"found nothing in .* CUBLAS_WORKSPACE_CONFIG.* :4096:8 or :16:8"):
+    with pytest.raises(ConfigError, match=r"CUBLAS_WORKSPACE_CONFIG is not set; set it to :4096:8 or :16:8"):
         Numerics.of(config, CUDA)
     assert Numerics.of(config, CPU).deterministic
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -187,7 +187,7 @@ def test_the_bits_are_those_of_torch_of_each_layer(
 
 
 @pytest.mark.parametrize("betas", [(0.9, 0.99), (0.5, 0.8)])
-def test_lion_is_its_papers(tiny_pretrain: PretrainConfig, betas: tuple[float, float]) -> None:
+def test_lion_follows_its_paper(tiny_pretrain: PretrainConfig, betas: tuple[float, float]) -> None:
     """Chen et al. 2023, algorithm 2, in float64."""
     config = dataclasses.replace(
         tiny_pretrain, optimizer="lion", lion_beta1=betas[0], lion_beta2=betas[1], max_grad_norm=0.0

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import (
 
 from hpsearch.trainer.config.models import LoraConfig, TrainConfig
 from hpsearch.trainer.config.rules import rules
-from hpsearch.trainer.config.training import DECAYS, OPTIONS, SCHEDULERS
+from hpsearch.trainer.config.training import DECAYS, SCHEDULER_OPTIONS, SCHEDULERS
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.optim.schedule import History, learning_rate, lr_factor, report_due
 
@@ -339,7 +339,7 @@ def test_a_plateau_counts_from_the_end_of_the_warmup_on() -> None:
     assert found == pytest.approx([(step + 0.5) / 10 for step in range(10)] + [1, 1] + [0.5] * 8)
 
 
-def test_a_plateau_takes_nan_for_no_gain_and_goes_on() -> None:
+def test_reduce_on_plateau_counts_nan_as_no_gain() -> None:
     made = config("reduce_on_plateau", max_steps=10, lr_plateau_patience=0)
     found = [
         learning_rate(made, step, [(1, math.nan), (2, 2.0), (3, math.nan), (4, 1.0)]) for step in range(6)
@@ -348,9 +348,7 @@ def test_a_plateau_takes_nan_for_no_gain_and_goes_on() -> None:
 
 
 @given(values=losses, scheduler=st.sampled_from(SCHEDULERS))
-def test_what_comes_later_changes_no_rate_and_only_the_plateau_looks_at_all(
-    values: list[float], scheduler: str
-) -> None:
+def test_later_validations_change_no_rate(values: list[float], scheduler: str) -> None:
     history = validated(values)
     for step in range(0, STEPS, 25):
         whole = learning_rate(config(scheduler), step, history)
@@ -388,7 +386,7 @@ def test_every_option_changes_the_schedulers_that_its_help_names_and_no_other() 
     known = rules(LoraConfig)
     assert set(OTHERS) == FOR_ALL | {name for name in known if name.startswith("lr_")}
     for name in OTHERS.keys() - FOR_ALL:
-        owners = {scheduler for scheduler, names in OPTIONS.items() if name in names}
+        owners = {scheduler for scheduler, names in SCHEDULER_OPTIONS.items() if name in names}
         assert users(name) == owners == {known[name].help.partition(":")[0]}, name
     assert users("min_lr_ratio") == set(SCHEDULERS) - {"constant"}
     assert users("learning_rate") == users("warmup_ratio") == users("warmup_steps") == set(SCHEDULERS)
@@ -405,7 +403,7 @@ def test_every_option_changes_the_schedulers_that_its_help_names_and_no_other() 
         ("warmup-stable-decay", "warmup_stable_decay"),
     ],
 )
-def test_a_wrong_name_is_told_the_right_one(found: str, meant: str) -> None:
+def test_a_near_name_is_suggested(found: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=f'did you mean "{meant}"'):
         config(found)
 

@@ -12,7 +12,7 @@ from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConf
 from hpsearch.trainer.errors import CheckpointError
 from hpsearch.trainer.model.gpt import GPT, loss_sum
 from hpsearch.trainer.output.export import export, load_model
-from hpsearch.trainer.runs.base import Report
+from hpsearch.trainer.runs.base import RunReport
 from hpsearch.trainer.runs.run import GptRun, fit
 
 
@@ -22,7 +22,7 @@ def evaluate(model: GPT, config: TrainConfig) -> float:
     return loss_sum(model, held[:, :-1], held[:, 1:]).item() / held[:, 1:].numel()
 
 
-def silent(report: Report) -> None:
+def silent(report: RunReport) -> None:
     """For runs that are looked at when they are over."""
 
 
@@ -56,9 +56,7 @@ def test_an_adapter_says_how_strong_it_is(
     assert json.loads(written.read_text())["lora_alpha"] == alpha
 
 
-def test_what_was_trained_in_a_precision_of_another_device_is_exported(
-    tiny_lora: LoraConfig, tmp_path: Path
-) -> None:
+def test_a_run_in_a_precision_of_another_device_is_exported(tiny_lora: LoraConfig, tmp_path: Path) -> None:
     result = fit(tiny_lora, on_report=silent, checkpoint=tmp_path / "run")
     parts, state = load_checkpoint(tmp_path / "run" / CHECKPOINT)
     state["identity"]["precision"] = "tf32"
@@ -105,7 +103,7 @@ def test_a_pretrained_model_is_a_base(tiny_pretrain: PretrainConfig, tmp_path: P
     assert run.pack.evaluate(run) == result.value
 
 
-def test_what_a_run_leaves_beside_a_model_is_no_base(tiny_lora: LoraConfig, tmp_path: Path) -> None:
+def test_adapters_and_checkpoints_are_not_bases(tiny_lora: LoraConfig, tmp_path: Path) -> None:
     fit(tiny_lora, on_report=silent, checkpoint=tmp_path / "run")
     adapter, _ = export(tmp_path / "run", tmp_path / "out")
     for path in (adapter, tmp_path / "run" / CHECKPOINT):
@@ -113,7 +111,7 @@ def test_what_a_run_leaves_beside_a_model_is_no_base(tiny_lora: LoraConfig, tmp_
             GptRun(dataclasses.replace(tiny_lora, base=str(path)))
 
 
-def test_an_adapter_is_refused_where_its_base_has_changed(tiny_lora: LoraConfig, tmp_path: Path) -> None:
+def test_an_adapter_is_refused_if_its_base_has_changed(tiny_lora: LoraConfig, tmp_path: Path) -> None:
     fit(tiny_lora, on_report=silent, checkpoint=tmp_path / "run")
     other = fit(
         PretrainConfig(
@@ -144,6 +142,6 @@ def test_adapters_without_their_base_say_which_one_is_gone(
     assert str(caught.value) == (f'the base of this run: there is no file "base.safetensors" in {Path.cwd()}')
 
 
-def test_nothing_to_export_is_told(tmp_path: Path) -> None:
+def test_exporting_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint to export"):
         export(tmp_path, tmp_path / "out")

@@ -49,7 +49,7 @@ def chances(sampling: Sampling) -> list[float]:
         (Sampling(temperature=0.5, top_p=0.9), [0, 0.8, 0, 0.2, 0]),  # after the temperature
     ],
 )
-def test_what_is_left_to_draw_from(sampling: Sampling, wanted: list[float]) -> None:
+def test_the_probabilities_to_draw_from(sampling: Sampling, wanted: list[float]) -> None:
     assert chances(sampling) == wanted
 
 
@@ -66,7 +66,7 @@ def test_draws_follow_the_chances() -> None:
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_a_model_that_diverged_is_told(wrong: float) -> None:
+def test_generating_from_a_diverged_model_is_refused(wrong: float) -> None:
     with pytest.raises(CheckpointError, match="diverged"):
         probabilities(torch.tensor([0.0, wrong]), Sampling())
 
@@ -160,7 +160,7 @@ def loss_of(model: GPT, config: TrainConfig) -> float:
         ("best", "there is no checkpoint 'best'; there are: 40, 48 (load_best_model_at_end keeps it)"),
     ],
 )
-def test_what_is_not_kept_is_told_with_what_is(
+def test_a_missing_checkpoint_is_refused_with_the_kept_ones(
     tiny_lora: LoraConfig, tmp_path: Path, name: str, told: str
 ) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint yet"):

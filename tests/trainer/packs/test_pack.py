@@ -210,7 +210,7 @@ def test_runs_come_and_go_in_the_middle_of_a_batch(configs: list[LoraConfig], sm
         same(packed, alone(config))
 
 
-def test_a_loss_that_is_no_number_stays_in_its_run(configs: list[LoraConfig], small_passes: None) -> None:
+def test_a_nan_loss_stays_in_its_run(configs: list[LoraConfig], small_passes: None) -> None:
     configs = configs[:3]
     wild = dataclasses.replace(configs[0], learning_rate=1e30, max_grad_norm=0.0)
     pack = new_pack(wild)
@@ -222,7 +222,7 @@ def test_a_loss_that_is_no_number_stays_in_its_run(configs: list[LoraConfig], sm
         same(packed, alone(config))
 
 
-def test_what_a_rank_is_filled_up_with_stays_zero(configs: list[LoraConfig], small_passes: None) -> None:
+def test_the_padding_of_a_rank_stays_zero(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0])
     runs = [GptRun(config, pack) for config in (configs[0], configs[2])]  # ranks 2 and 8
     pack.set_runs(runs)
@@ -311,7 +311,7 @@ def test_a_base_trains_as_a_whole_or_at_its_head(
         ({}, {"use_dora": True}, False),
     ],
 )
-def test_which_runs_are_in_one_pack_is_as_the_page_on_the_trainer_says(
+def test_pack_keys_are_as_docs_trainer_says(
     tiny_lora: LoraConfig, one: dict[str, Any], other: dict[str, Any], together: bool
 ) -> None:
     long = dataclasses.replace(tiny_lora, max_samples=1024)

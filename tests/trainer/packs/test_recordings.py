@@ -18,7 +18,7 @@ from hpsearch.trainer.optim.optimizers import AdamW
 from hpsearch.trainer.packs import pack as packs
 from hpsearch.trainer.packs.factory import new_pack, pack_key
 from hpsearch.trainer.packs.pack import Pack
-from hpsearch.trainer.packs.recordings import MOST, Recordings
+from hpsearch.trainer.packs.recordings import MAX_KINDS, Recordings
 from hpsearch.trainer.runs.base import FitResult, drive
 from hpsearch.trainer.runs.run import GptRun, fit
 from hpsearch.trainer.runs.together import PackedRuns
@@ -85,7 +85,7 @@ def learned(configs: list[LoraConfig]) -> list[dict[str, Tensor]]:
 
 @cuda
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_what_is_recorded_computes_the_same_bits(
+def test_recordings_compute_the_same_bits(
     on_cuda: LoraConfig, small_passes: None, monkeypatch: pytest.MonkeyPatch, kind: dict[str, Any]
 ) -> None:
     configs = mixed(on_cuda, **kind)
@@ -138,7 +138,7 @@ def test_runs_come_and_go(on_cuda: LoraConfig, small_passes: None) -> None:
 @cuda
 @pytest.mark.parametrize("name", ["tiny_pretrain", "tiny_lora"])
 @pytest.mark.parametrize("kind", ["full", "checkpointing", "fp16"])
-def test_whole_models_and_what_is_not_recorded(
+def test_whole_models_and_unrecorded_runs(
     name: str, kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config: TrainConfig = dataclasses.replace(request.getfixturevalue(name), device="cuda")
@@ -172,7 +172,7 @@ def test_runs_of_one_pack_after_those_of_another(tiny_lora: LoraConfig, device: 
 
 
 @cuda
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(on_cuda: LoraConfig, tmp_path: Any) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(on_cuda: LoraConfig, tmp_path: Any) -> None:
     config = dataclasses.replace(on_cuda, max_samples=48, lora_dropout=0.1)
     whole = fit(config, on_report=lambda report: None)
 
@@ -193,7 +193,7 @@ class Played(Recordings):
     """Recordings without a device: what is recorded is called, and played it is called again."""
 
     def __init__(self) -> None:
-        self._made, self._most, self.recording = {}, MOST, False
+        self._made, self._most, self.recording = {}, MAX_KINDS, False
 
     def _as_it_is(self, function: Callable[[], None]) -> None:
         function()
@@ -208,7 +208,7 @@ class Played(Recordings):
     ("error", "spared"),
     [(torch.OutOfMemoryError("CUDA out of memory"), True), (RuntimeError("capture is invalid"), False)],
 )
-def test_what_cannot_be_recorded_is_computed_as_it_is(
+def test_work_that_cannot_be_recorded_is_computed_directly(
     tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch, count: int, error: Exception, spared: bool
 ) -> None:
     """Memory is short while a step is recorded, not while it is computed: no run is to fail of it."""
@@ -245,13 +245,15 @@ def test_kinds_beyond_the_most_are_computed_as_they_are() -> None:
         total.add_(kind)
 
     for _ in range(3):
-        for kind in range(MOST + 2):
+        for kind in range(MAX_KINDS + 2):
             recordings.compute(kind, functools.partial(add, kind))
-    assert total.item() == 3 * sum(range(MOST + 2))
+    assert total.item() == 3 * sum(range(MAX_KINDS + 2))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_who_may_be_recorded(tiny_lora: LoraConfig, tiny_pretrain: PretrainConfig, optimizer: str) -> None:
+def test_which_runs_may_be_recorded(
+    tiny_lora: LoraConfig, tiny_pretrain: PretrainConfig, optimizer: str
+) -> None:
     for config in (tiny_lora, tiny_pretrain):
         config = dataclasses.replace(config, optimizer=optimizer)
         assert packs.recordable(GptRun(config)) == (optimizer == "adamw")
@@ -264,7 +266,7 @@ def test_a_cpu_records_nothing(tiny_lora: LoraConfig) -> None:
     assert pack.slow_ticks == 1
 
 
-def test_who_is_not_recorded_trains_apart_from_who_is(tiny_lora: LoraConfig) -> None:
+def test_recorded_and_unrecorded_runs_train_apart(tiny_lora: LoraConfig) -> None:
     there = dataclasses.replace(tiny_lora, device="cuda")
     keys = {name: pack_key(dataclasses.replace(there, optimizer=name)) for name in OPTIMIZERS}
     assert len(set(keys.values())) == 2

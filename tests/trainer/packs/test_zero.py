@@ -47,7 +47,7 @@ def test_the_losses_are_those_of_one_process(tiny: dict[str, Any], base_file: Pa
     assert math.isnan(found[-1][1])
 
 
-def test_a_run_goes_on_at_another_stage_and_without_it(tiny: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_resumes_at_another_zero_stage_and_without(tiny: dict[str, Any], tmp_path: Path) -> None:
     params = tiny | DROPOUT | {"early_stopping_patience": 4}
     config = PretrainConfig.from_params(params)
     undisturbed = in_one(config)

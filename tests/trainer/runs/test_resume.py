@@ -21,7 +21,7 @@ from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConf
 from hpsearch.trainer.config.training import OPTIMIZERS
 from hpsearch.trainer.errors import CheckpointError
 from hpsearch.trainer.optim.numerics import LossScale
-from hpsearch.trainer.runs.base import FitResult, Report
+from hpsearch.trainer.runs.base import FitResult, RunReport
 from hpsearch.trainer.runs.run import fit
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}
@@ -39,7 +39,7 @@ def values(result: FitResult) -> list[Any]:
 
 
 def stop_at(*steps: int) -> Any:
-    def listen(report: Report) -> None:
+    def listen(report: RunReport) -> None:
         if report.step in steps:
             raise Stopped
 
@@ -82,7 +82,7 @@ def test_stopped_at_any_reports_the_curve_is_the_same(
 
 
 @pytest.mark.parametrize("optimizer", [name for name in OPTIMIZERS if name != "adamw"])
-def test_every_optimizer_goes_on_exactly(
+def test_every_optimizer_resumes_exactly(
     tiny_lora: LoraConfig, tiny_pretrain: PretrainConfig, tmp_path: Path, optimizer: str
 ) -> None:
     kinds: tuple[TrainConfig, ...] = (tiny_lora, tiny_pretrain)
@@ -91,7 +91,7 @@ def test_every_optimizer_goes_on_exactly(
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_every_precision_goes_on_exactly(
+def test_every_precision_resumes_exactly(
     tiny_lora: LoraConfig,
     tiny_pretrain: PretrainConfig,
     tmp_path: Path,
@@ -99,8 +99,8 @@ def test_every_precision_goes_on_exactly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With a loss scale that skips the first steps, and then grows and skips in turn."""
-    monkeypatch.setattr(LossScale, "START", 2.0**26)
-    monkeypatch.setattr(LossScale, "PATIENCE", 3)
+    monkeypatch.setattr(LossScale, "INITIAL_SCALE", 2.0**26)
+    monkeypatch.setattr(LossScale, "STEPS_TO_DOUBLE", 3)
     kinds: tuple[TrainConfig, ...] = (tiny_lora, tiny_pretrain)
     for config in kinds:
         goes_on_exactly(dataclasses.replace(config, precision=precision), tmp_path / config.objective)
@@ -114,7 +114,7 @@ def goes_on_exactly(config: TrainConfig, folder: Path) -> None:
         assert torch.equal(again.weights[name], tensor), name
 
 
-def test_early_stopping_goes_on_counting_where_it_was(tiny_pretrain: PretrainConfig, tmp_path: Path) -> None:
+def test_early_stopping_resumes_its_count(tiny_pretrain: PretrainConfig, tmp_path: Path) -> None:
     config = dataclasses.replace(
         tiny_pretrain, early_stopping_patience=2, learning_rate=0.5, max_samples=400, lr_scheduler="constant"
     )
@@ -130,7 +130,7 @@ def test_early_stopping_goes_on_counting_where_it_was(tiny_pretrain: PretrainCon
 def test_only_the_report_of_the_checkpoint_is_made_again(tiny_lora: LoraConfig, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         fit(tiny_lora, on_report=stop_at(24), checkpoint=tmp_path)
-    heard: list[Report] = []
+    heard: list[RunReport] = []
     result = fit(tiny_lora, on_report=heard.append, checkpoint=tmp_path, resume_from=tmp_path)
     assert [report.step for report in heard] == [24, 32, 40, 48]
     assert [report.step for report in result.reports] == [8, 16, 24, 32, 40, 48]
@@ -138,7 +138,7 @@ def test_only_the_report_of_the_checkpoint_is_made_again(tiny_lora: LoraConfig, 
 
 def test_a_finished_run_answers_again_without_training(tiny_lora: LoraConfig, tmp_path: Path) -> None:
     first = fit(tiny_lora, on_report=stop_at(), checkpoint=tmp_path)
-    heard: list[Report] = []
+    heard: list[RunReport] = []
     again = fit(tiny_lora, on_report=heard.append, checkpoint=tmp_path, resume_from=tmp_path)
     assert heard == [first.reports[-1]]
     assert again.value == first.value and again.seconds == first.seconds
@@ -188,7 +188,9 @@ fit(LoraConfig.from_params(params), on_report=listen, checkpoint=folder, resume_
 
 
 @pytest.mark.slow
-def test_killed_at_a_report_it_goes_on_exactly(tiny: dict[str, Any], base_file: Path, tmp_path: Path) -> None:
+def test_a_run_killed_at_a_report_resumes_exactly(
+    tiny: dict[str, Any], base_file: Path, tmp_path: Path
+) -> None:
     params = tiny | {"base": str(base_file), "lora_r": 2, "lora_dropout": 0.1}
     folder = tmp_path / "run"
     for place in (16, 32):
@@ -216,7 +218,9 @@ while True:
 
 
 @pytest.mark.slow
-def test_killed_while_it_saves_a_file_is_whole(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_whole_if_the_process_is_killed_while_saving(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     partial_seen = attempt = 0
     while attempt < 8 or (not partial_seen and attempt < 80):
         attempt += 1

@@ -11,18 +11,18 @@ import pytest
 import torch
 
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
-from hpsearch.trainer.config.training import BESIDE
+from hpsearch.trainer.config.training import REPORT_METRICS
 from hpsearch.trainer.errors import ConfigError
 from hpsearch.trainer.model.build import pick_device
 from hpsearch.trainer.optim.schedule import learning_rate
-from hpsearch.trainer.runs.base import FitResult, Report
+from hpsearch.trainer.runs.base import FitResult, RunReport
 from hpsearch.trainer.runs.run import GptRun, fit
 from hpsearch.trainer.seeds import seed_of
 
 CLOCKED = {"tokens_per_second", "host_memory_mb"}  # what may differ between two equal runs
 
 
-def silent(report: Report) -> None:
+def silent(report: RunReport) -> None:
     """For runs that are looked at when they are over."""
 
 
@@ -41,7 +41,7 @@ def config(request: pytest.FixtureRequest) -> TrainConfig:
 
 
 def test_reports_stand_on_the_grid_and_carry_their_metrics(config: TrainConfig) -> None:
-    heard: list[Report] = []
+    heard: list[RunReport] = []
     result = fit(config, on_report=heard.append)
     assert [report.step for report in heard] == [8, 16, 24, 32, 40, 48]
     assert tuple(heard) == result.reports
@@ -55,7 +55,7 @@ def test_reports_stand_on_the_grid_and_carry_their_metrics(config: TrainConfig) 
             "learning_rate",
             "grad_norm",
         }
-        assert report.metrics.keys() <= set(BESIDE)
+        assert report.metrics.keys() <= set(REPORT_METRICS)
         assert all(type(value) is float and math.isfinite(value) for value in report.metrics.values())
         assert report.metrics["overfitting_gap"] == report.value - report.metrics["train_loss"]
         assert report.metrics["perplexity"] == pytest.approx(math.exp(report.value))
@@ -100,9 +100,7 @@ def test_the_largest_values_are_computed_with(
 
 
 @pytest.mark.parametrize("ends", [{"lora_dropout": 0.998}, {"adam_epsilon": 1e-37}])
-def test_at_the_ends_of_what_is_allowed_a_run_stays_finite(
-    tiny_lora: LoraConfig, ends: dict[str, Any]
-) -> None:
+def test_a_run_stays_finite_at_the_ends_of_the_intervals(tiny_lora: LoraConfig, ends: dict[str, Any]) -> None:
     assert fit(dataclasses.replace(tiny_lora, **ends), on_report=silent).stopped == "finished"
 
 
@@ -253,7 +251,7 @@ def test_the_same_loss_again_is_no_gain(tiny_lora: LoraConfig) -> None:
 
 
 def test_a_diverging_run_reports_what_it_found_and_stops(tiny_pretrain: PretrainConfig) -> None:
-    heard: list[Report] = []
+    heard: list[RunReport] = []
     config = dataclasses.replace(
         tiny_pretrain, learning_rate=1e30, max_grad_norm=0.0, lr_scheduler="constant", max_samples=400
     )
@@ -263,11 +261,11 @@ def test_a_diverging_run_reports_what_it_found_and_stops(tiny_pretrain: Pretrain
     assert not math.isfinite(result.value)
 
 
-def test_what_the_listener_raises_passes_through(config: TrainConfig) -> None:
+def test_errors_of_on_report_pass_through(config: TrainConfig) -> None:
     class Stop(BaseException):
         pass
 
-    def listen(report: Report) -> None:
+    def listen(report: RunReport) -> None:
         if report.step == 16:
             raise Stop
 
@@ -275,13 +273,13 @@ def test_what_the_listener_raises_passes_through(config: TrainConfig) -> None:
         fit(config, on_report=listen)
 
 
-def test_a_device_that_is_not_there_is_told(tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_device_is_refused(tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="device: found 'cuda', but torch sees no such device here"):
         fit(dataclasses.replace(tiny_lora, device="cuda"), on_report=silent)
 
 
-def test_an_accelerator_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_the_accelerator_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for there in (False, True):
         monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
@@ -297,7 +295,7 @@ def test_the_field_of_the_text_reaches_the_corpus(tmp_path: Path, tiny: dict[str
     assert ord("t") not in run.corpus.train
 
 
-def test_the_rate_falls_where_the_validation_does_not(tiny_lora: LoraConfig) -> None:
+def test_reduce_on_plateau_drops_without_gain(tiny_lora: LoraConfig) -> None:
     """With every validation a plateau, after the first: each halves the rate of what follows."""
     config = dataclasses.replace(
         tiny_lora, lr_scheduler="reduce_on_plateau", lr_plateau_patience=0, lr_plateau_min_delta=100.0
@@ -322,7 +320,7 @@ def test_an_epoch_is_as_many_sequences_as_the_text_holds(tiny_lora: LoraConfig) 
     assert same.value == result.value, "30 samples, in whatever unit"
 
 
-def test_the_best_is_kept_where_asked_though_nothing_stops_the_run(tiny_pretrain: PretrainConfig) -> None:
+def test_the_best_is_kept_on_request_without_early_stopping(tiny_pretrain: PretrainConfig) -> None:
     wild = dataclasses.replace(tiny_pretrain, learning_rate=0.5, max_samples=96, lr_scheduler="constant")
     last = fit(wild, on_report=silent)
     best = fit(dataclasses.replace(wild, load_best_model_at_end=True), on_report=silent)

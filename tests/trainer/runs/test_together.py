@@ -17,10 +17,10 @@ from hpsearch.trainer.runs import run as loop
 from hpsearch.trainer.runs import together as together_module
 from hpsearch.trainer.runs.base import FitResult, drive
 from hpsearch.trainer.runs.run import GptRun, fit
-from hpsearch.trainer.runs.together import Outcome, PackedRuns
+from hpsearch.trainer.runs.together import PackedRuns, RunOutcome
 
 
-def trained_together(configs: list[LoraConfig], breaks: dict[int, int]) -> list[Outcome]:
+def trained_together(configs: list[LoraConfig], breaks: dict[int, int]) -> list[RunOutcome]:
     """What becomes of runs of which some, by their place, run out of memory in the step of a number."""
     together, runs = PackedRuns(), list[GptRun]()
     for place, config in enumerate(configs):
@@ -29,7 +29,7 @@ def trained_together(configs: list[LoraConfig], breaks: dict[int, int]) -> list[
             _break(run, breaks[place])
         runs.append(run)
         together.join(run, drive(run, on_report=lambda report: None))
-    found: dict[GptRun, Outcome] = {}
+    found: dict[GptRun, RunOutcome] = {}
     for _ in range(100):  # more than they need
         for run, outcome in together.advance():
             assert run not in found, "a run ends once"
@@ -72,19 +72,22 @@ class Device:
         self.now, self.asked = self.now + self.asked, 0.0
 
 
-def test_each_run_is_told_the_time_that_its_device_took(
+def test_each_run_counts_the_time_of_its_device(
     tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Device(monkeypatch)
     configs = [dataclasses.replace(tiny_lora, seed=seed, eval_every=8 * (1 + seed // 2)) for seed in range(4)]
-    outcomes: list[Outcome] = [*trained_together(configs, {}), fit(configs[0], on_report=lambda report: None)]
+    outcomes: list[RunOutcome] = [
+        *trained_together(configs, {}),
+        fit(configs[0], on_report=lambda report: None),
+    ]
     for outcome in outcomes:
         assert isinstance(outcome, FitResult)
         assert {report.metrics["tokens_per_second"] for report in outcome.reports} == {4.0 * 16}
         assert 12.0 <= outcome.seconds < 12.0 + 10.0  # and the validations, by the clock on the wall
 
 
-def test_a_device_that_fails_while_it_is_waited_for_ends_the_runs_of_its_pack(
+def test_a_device_failure_ends_the_runs_of_its_pack(
     tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(pack: Pack) -> None:
@@ -109,7 +112,7 @@ def test_a_pack_is_kept_as_long_as_a_run_is_in_it(tiny_lora: LoraConfig) -> None
     assert not packs
 
 
-def test_a_run_that_there_is_no_room_for_ends_and_those_that_are_there_go_on(
+def test_a_run_that_does_not_fit_in_memory_ends_and_the_others_continue(
     tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed, pairs = LoraPack._changed, list[int]()

@@ -20,7 +20,7 @@ def test_each_size_is_measured(tiny_lora: LoraConfig) -> None:
     assert all(seconds > 0 for seconds in found["seconds"].values())
 
 
-def test_a_size_is_not_charged_for_what_larger_ones_took(
+def test_the_memory_of_a_size_excludes_larger_ones(
     tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measuring, "host_peak", itertools.count(1).__next__)  # it never falls
@@ -28,7 +28,7 @@ def test_a_size_is_not_charged_for_what_larger_ones_took(
     assert measure(configs, [4, 1, 2])["memory_mb"] == {"1": 1, "2": 2, "4": 3}
 
 
-def test_what_trains_alone_is_left_out(tiny_lora: LoraConfig) -> None:
+def test_runs_that_train_alone_are_left_out(tiny_lora: LoraConfig) -> None:
     found = measure([dataclasses.replace(tiny_lora, finetuning_type="full", lora_dropout=0.0)], [1, 2])
     assert found["seconds"] == {"1": 0, "2": 0}
 

@@ -36,7 +36,7 @@ def test_diverged_is_twice_the_best_and_worse_than_at_first() -> None:
 RATES = [10.0**power for power in range(-6, 3)]
 
 
-def test_what_a_curve_says() -> None:
+def test_proposals_of_curves() -> None:
     #         1e-6 1e-5 1e-4 1e-3 1e-2  0.1   1    10   100
     losses = [5.0, 5.0, 4.9, 4.0, 2.5, 2.02, 2.01, 2.0, 9.0]
     found = proposal(RATES, losses)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial
 
-from hpsearch.objectives.catalog import Needs
+from hpsearch.objectives.catalog import Requirements
 from hpsearch.search.cli import main
 from hpsearch.search.exchange.trackers.base import Run
 from hpsearch.search.exchange.trackers.mirror import TrackerThread, make
@@ -279,7 +279,7 @@ def test_a_missing_package_is_told_with_what_installs_it(
     make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert requirements.TRACKERS.keys() == set(TRACKERS)
-    monkeypatch.setitem(requirements.TRACKERS, "mlflow", Needs(("no_such_package",), "mlflow"))
+    monkeypatch.setitem(requirements.TRACKERS, "mlflow", Requirements(("no_such_package",), "mlflow"))
     with pytest.raises(SpaceError, match=r"report_to: .*no_such_package.*'hpsearch\[mlflow\]'"):
         check_extras(make_spec(report_to=["mlflow"]))
 

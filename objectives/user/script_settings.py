@@ -1,6 +1,6 @@
-"""The settings of a command's script besides a trial's parameters, and the options that pass the parameters.
+"""The settings of a command's script besides a trial's parameters, and the options that pass them.
 
-beside(["python", "t.py", "--model=m", "--config=${config:t.yaml}"], folder).layers
+settings_beside(["python", "t.py", "--model=m", "--config=${config:t.yaml}"], folder).layers
     ->  ({"epochs": 3}, {"model": "m"}), where t.yaml has `epochs: 3`
 """
 
@@ -18,31 +18,31 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from ..base import ObjectiveError
-from .command import LISTS as LIST_MACROS
-from .command import OWN as OWN_MACROS
-from .command import as_text, expand, flat
-from .config_file import CONFIG, check_size, copies, read_config
+from .command import LIST_MACROS, TRIAL_MACROS, as_text, expand, flat
+from .config_file import CONFIG_MACRO, check_size, copies, read_config
 from .shell import MACRO, ShellWord, shell_string, shell_words
 
-LISTS = tuple(f"${{{name}}}" for name in LIST_MACROS if name.startswith("args"))  # pass the parameters
-ASSIGNED = re.compile(r"(?:--|\+{0,2}(?=[A-Za-z_]))([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
-OWN = {name: f"${{{name}}}" for name in OWN_MACROS if name != "seed"}  # differ in each trial
+PARAMETER_LISTS = tuple(f"${{{name}}}" for name in LIST_MACROS if name.startswith("args"))
+ASSIGNMENT = re.compile(r"(?:--|\+{0,2}(?=[A-Za-z_]))([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+UNFILLED_MACROS = {name: f"${{{name}}}" for name in TRIAL_MACROS if name != "seed"}  # differ in each trial
 UNKNOWN = "${}"  # a value that only the shell knows
 ENVIRONMENT = re.compile(r"\w+=")  # an assignment before a program's name
 OPTION = re.compile(r"--([A-Za-z_][\w.-]*)")
 NEGATIVE = re.compile(r"-[.\d]")  # a negative number, not an option
-FLAGS_OF_HYDRA = ("multirun", "resolve", "run", "hydra-help", "help", "version", "info")  # before name=value
+HYDRA_FLAGS = ("multirun", "resolve", "run", "hydra-help", "help", "version", "info")  # before name=value
 
 
 @dataclass(frozen=True)
-class Told:
+class ScriptSettings:
     """The named settings of a script, of which later layers override earlier ones, and the unreadable."""
 
     layers: tuple[dict[str, Any], ...] = ()
     unread: dict[str, str] = field(default_factory=dict)
 
 
-def beside(command: Sequence[str], folder: Path, params: Mapping[str, Any] = MappingProxyType({})) -> Told:
+def settings_beside(
+    command: Sequence[str], folder: Path, params: Mapping[str, Any] = MappingProxyType({})
+) -> ScriptSettings:
     """The settings of a trial's script, from its configuration files and from the words of its command.
 
     `--alpha=${r}` sets `alpha` to the value of the parameter `r`. The settings of a file come from its copy
@@ -66,21 +66,21 @@ def beside(command: Sequence[str], folder: Path, params: Mapping[str, Any] = Map
             unread[setting] = "the shell substitutes its value"
         words.append(UNKNOWN if word.changes else _filled(word.text, values))
     own = {name: value for name, value in _own_words(words) if name not in params}
-    return Told((*layers, own), unread)
+    return ScriptSettings((*layers, own), unread)
 
 
-def changed(
+def changed_files(
     command: Sequence[str], params: Mapping[str, Any], folder: Path, besides: Iterable[str] = ()
 ) -> list[str]:
     """The configuration files whose settings have changed since the trial.
 
     `besides` names settings that are meant to differ.
     """
-    changed_files = []
+    differing = []
     own = {*besides} | {
         assigned.partition("=")[0]
         for word in command
-        for macro in CONFIG.finditer(word)
+        for macro in CONFIG_MACRO.finditer(word)
         for assigned in macro["own"].split()
     }  # these differ in each trial
     for file, name in copies(command).items():
@@ -91,13 +91,13 @@ def changed(
             now = flat(read_config(Path(file).expanduser())) | flat(dict(params))
             then = flat(read_config(copied))
             if any(now.get(name) != then.get(name) for name in (now.keys() | then.keys()) - own):
-                changed_files.append(file)
+                differing.append(file)
         except ObjectiveError:
-            changed_files.append(file)
-    return changed_files
+            differing.append(file)
+    return differing
 
 
-def options(command: Sequence[str], params: Mapping[str, Any], seed: int) -> list[str] | None:
+def passed_options(command: Sequence[str], params: Mapping[str, Any], seed: int) -> list[str] | None:
     """The words of a trial's command that pass its parameters; None if there are none.
 
     A `${name}` as a whole word comes with the option before it.
@@ -106,32 +106,32 @@ def options(command: Sequence[str], params: Mapping[str, Any], seed: int) -> lis
     single = {"seed": seed} | trial
     words: list[str] | None = None
     for before, word in itertools.pairwise(["", *(word.text for word in _given(command))]):
-        if word in LISTS:
+        if word in PARAMETER_LISTS:
             words = [*(words or ()), *expand(["", word], trial)[1:]]
-        elif not CONFIG.search(word) and any(f"${{{name}}}" in word for name in single):
+        elif not CONFIG_MACRO.search(word) and any(f"${{{name}}}" in word for name in single):
             option = [before] if before.startswith("-") and "${" not in before else []
-            words = [*(words or ()), *option, *expand(["", word], single, OWN)[1:]]
+            words = [*(words or ()), *option, *expand(["", word], single, UNFILLED_MACROS)[1:]]
     return words
 
 
-def unsaid(command: Sequence[str]) -> list[str]:
-    """The arguments of a command's program that pass no parameter: those that `options` leaves out."""
+def fixed_arguments(command: Sequence[str]) -> list[str]:
+    """The arguments of a command's program that pass no parameter, without those of `passed_options`."""
     words = _arguments([word.text for word in _given(command)])
     pairs = itertools.pairwise([*words, "--"])
     return [word for word, after in pairs if "${" not in word and not _is_option_of(word, after)]
 
 
-def overriding(command: Sequence[str], names: Iterable[str]) -> Iterator[tuple[int, str, str]]:
+def overriding_words(command: Sequence[str], names: Iterable[str]) -> Iterator[tuple[int, str, str]]:
     """The words that override a parameter of these names, each with its index and the word that passes it.
 
     The last of two options counts, and an option overrides a configuration file.
     """
-    files = {name: word for word in command if CONFIG.search(word) for name in names}
+    files = {name: word for word in command if CONFIG_MACRO.search(word) for name in names}
     passing = {name.replace("-", "_"): word for name, word in files.items()}
     for place, (word, after) in enumerate(itertools.pairwise([*command, "--"])):
-        if word in LISTS:
+        if word in PARAMETER_LISTS:
             passing |= {name.replace("-", "_"): word for name in names if word != "${args_json}"}
-        elif assigned := ASSIGNED.fullmatch(word) or OPTION.fullmatch(word):
+        elif assigned := ASSIGNMENT.fullmatch(word) or OPTION.fullmatch(word):
             name = assigned[1].replace("-", "_")
             if "${" in word or _is_option_of(word, after):
                 passing[name] = word if "${" in word else f"{word} {after}"
@@ -163,7 +163,7 @@ def _own_words(command: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """
     option, values = "", list[str]()
     for word in [*command, "--"]:
-        if option and _is_value(word) and ("=" not in word or not (values or option in FLAGS_OF_HYDRA)):
+        if option and _is_value(word) and ("=" not in word or not (values or option in HYDRA_FLAGS)):
             values.append(word)
             continue
         if option and not any("${" in value for value in values):
@@ -172,7 +172,7 @@ def _own_words(command: Sequence[str]) -> Iterator[tuple[str, Any]]:
         option, values = "", []
         if "${" in word:
             continue
-        if assigned := ASSIGNED.fullmatch(word):
+        if assigned := ASSIGNMENT.fullmatch(word):
             yield assigned[1].replace("-", "_"), _value(assigned[2])
         elif alone := OPTION.fullmatch(word):
             option = alone[1]
@@ -190,7 +190,7 @@ def _arguments(command: Sequence[str]) -> Sequence[str]:
 
 def _is_option_of(word: str, after: str) -> bool:
     """Whether a word is the option of the macro after it."""
-    plain = after.startswith("${") and after not in LISTS
+    plain = after.startswith("${") and after not in PARAMETER_LISTS
     return word.startswith("-") and "=" not in word and plain
 
 
@@ -200,11 +200,11 @@ def _filled(word: str, params: Mapping[str, Any]) -> str:
     def value_of(macro: re.Match[str]) -> str:
         return as_text(params[macro[1]]) if macro[1] in params else macro[0]
 
-    return word if word in LISTS else MACRO.sub(value_of, word)
+    return word if word in PARAMETER_LISTS else MACRO.sub(value_of, word)
 
 
 def _is_value(word: str) -> bool:
-    return word not in LISTS and (not word.startswith("-") or NEGATIVE.match(word) is not None)
+    return word not in PARAMETER_LISTS and (not word.startswith("-") or NEGATIVE.match(word) is not None)
 
 
 def _value(text: str) -> Any:

@@ -10,7 +10,14 @@ import pytest
 
 from hpsearch.objectives.user.command import expand, flat
 from hpsearch.objectives.user.config_file import copies, read_config
-from hpsearch.objectives.user.told import Told, beside, changed, options, overriding, unsaid
+from hpsearch.objectives.user.script_settings import (
+    ScriptSettings,
+    changed_files,
+    fixed_arguments,
+    overriding_words,
+    passed_options,
+    settings_beside,
+)
 
 UNREADABLE = "it cannot be read now, so its other settings are unknown"
 PARAMS = {"lr": 1e-4, "opt.name": "a b", "amp": True, "off": False, "seed": 42}
@@ -29,13 +36,13 @@ PARAMS = {"lr": 1e-4, "opt.name": "a b", "amp": True, "off": False, "seed": 42}
 )
 def test_options_are_the_words_that_the_script_got(words: list[str]) -> None:
     command = ["python", "t.py", "--fixed=1", "--out", "o", "${config:t.yaml}", *words]
-    assert options(command, PARAMS, 7) == expand(words, flat(PARAMS))
+    assert passed_options(command, PARAMS, 7) == expand(words, flat(PARAMS))
 
 
 def test_a_script_without_options_hears_of_no_parameter() -> None:
-    assert options(["./t", "--config=${config:t.yaml}", "--x=1"], PARAMS, 7) is None
-    assert options(["./t", "${args_no_boolean_flags}"], {"off": False}, 7) == []
-    assert options(["./t", "--seed=${seed}", "${args}"], {"lr": 1}, 7) == ["--seed=7", "--lr=1"]
+    assert passed_options(["./t", "--config=${config:t.yaml}", "--x=1"], PARAMS, 7) is None
+    assert passed_options(["./t", "${args_no_boolean_flags}"], {"off": False}, 7) == []
+    assert passed_options(["./t", "--seed=${seed}", "${args}"], {"lr": 1}, 7) == ["--seed=7", "--lr=1"]
 
 
 @pytest.mark.parametrize(
@@ -53,12 +60,12 @@ def test_a_script_without_options_hears_of_no_parameter() -> None:
     ],
 )  # fmt: skip
 def test_the_words_of_a_command_have_names_and_values(words: list[str], values: dict[str, Any]) -> None:
-    assert beside(["python", "-m", "t", *words], Path()).layers == (values,)
+    assert settings_beside(["python", "-m", "t", *words], Path()).layers == (values,)
 
 
-def test_an_option_that_has_the_value_of_a_parameter_is_told_by_its_own_name() -> None:
+def test_an_option_with_a_parameters_value_keeps_its_own_name() -> None:
     words = ["--lora_alpha", "${r}", "--name=${r}-${seed}", "--lr=${lr}", "--learning_rate=${lr}", "${args}"]
-    told = beside(["python", "t.py", *words], Path(), {"r": 8, "lr": 1e-4})
+    told = settings_beside(["python", "t.py", *words], Path(), {"r": 8, "lr": 1e-4})
     assert told.layers == ({"lora_alpha": 8, "learning_rate": 1e-4},)
 
 
@@ -75,24 +82,28 @@ def test_an_option_that_has_the_value_of_a_parameter_is_told_by_its_own_name() -
         ("python t.py --lr=${lr} <<E\n--x=1\nE", {}, ["python t.py --lr=${lr} <<E\n--x=1\nE"], None, None),
     ],
 )  # fmt: skip
-def test_a_shells_string_tells_what_its_program_is_told(
+def test_settings_are_read_from_a_shells_string(
     string: str, told: dict[str, Any], unread: list[str], flags: list[str] | None, also: list[str] | None
 ) -> None:
     command = ["bash", "-lc", string]
-    found = beside(command, Path(), {"lr": 0.5, "x": 1})
+    found = settings_beside(command, Path(), {"lr": 0.5, "x": 1})
     assert (found.layers, list(found.unread)) == ((told,), unread)
     if also is not None:
-        assert options(command, {"lr": 0.5, "r": 8}, 7) == flags
-        assert unsaid(command) == also
+        assert passed_options(command, {"lr": 0.5, "r": 8}, 7) == flags
+        assert fixed_arguments(command) == also
 
 
-def test_what_a_command_says_beside_its_parameters_is_unsaid_by_its_options() -> None:
+def test_fixed_arguments_are_those_without_parameters() -> None:
     words = ["--fixed=1", "--bf16", "--lr", "${lr}", "--at", "-1", "x", "--c", "${config:t.yaml}", "${args}"]
-    assert unsaid(["python", "t.py", *words]) == ["--fixed=1", "--bf16", "--at", "-1", "x"]
-    assert unsaid(["python", "t.py", "--seed=${seed}", "${args}"]) == []
+    assert fixed_arguments(["python", "t.py", *words]) == ["--fixed=1", "--bf16", "--at", "-1", "x"]
+    assert fixed_arguments(["python", "t.py", "--seed=${seed}", "${args}"]) == []
     hydra = ["-e", "3", "-l", "${lr}", "--multirun", "lr=${lr}", "seed=1", "data.txt", "${args_no_hyphens}"]
-    assert unsaid(["uv", "run", "t.py", *hydra]) == ["-e", "3", "--multirun", "seed=1", "data.txt"]
-    assert unsaid(["python", "-m", "t", "-e", "3"]) == unsaid(["trl", "sft", "-e", "3"]) == ["-e", "3"]
+    assert fixed_arguments(["uv", "run", "t.py", *hydra]) == ["-e", "3", "--multirun", "seed=1", "data.txt"]
+    assert (
+        fixed_arguments(["python", "-m", "t", "-e", "3"])
+        == fixed_arguments(["trl", "sft", "-e", "3"])
+        == ["-e", "3"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,22 +125,26 @@ def test_what_a_command_says_beside_its_parameters_is_unsaid_by_its_options() ->
 )
 def test_a_word_that_sets_a_parameter_anew_overrides_it(words: str, found: str | None) -> None:
     command = ["python", "t.py", *words.split()]
-    told = [word for place, word, _ in overriding(command, ["lora_r"]) if command[place] == word]
+    told = [word for place, word, _ in overriding_words(command, ["lora_r"]) if command[place] == word]
     assert told == ([] if found is None else [found])
 
 
-def test_a_file_tells_what_its_copy_says_and_without_one_what_it_says(tmp_path: Path) -> None:
+def test_settings_come_from_the_copy_else_from_the_file(tmp_path: Path) -> None:
     source, command = tmp_path / "t.yaml", ["./t", f"${{config:{tmp_path}/t.yaml}}"]
-    assert beside(command, tmp_path / "0") == Told(({},), {str(source): UNREADABLE})
+    assert settings_beside(command, tmp_path / "0") == ScriptSettings(({},), {str(source): UNREADABLE})
     source.write_text("a: &a {r: 8}\nb: {<<: *a, lr: 1e-4}\nc: !mine [1]\n")
-    assert beside(command, tmp_path / "0").layers[0] == {"a": {"r": 8}, "b": {"r": 8, "lr": 1e-4}, "c": [1]}
+    assert settings_beside(command, tmp_path / "0").layers[0] == {
+        "a": {"r": 8},
+        "b": {"r": 8, "lr": 1e-4},
+        "c": [1],
+    }
     (tmp_path / "0").mkdir()
     expand(command, {"b.lr": 3e-4}, {"run": str(tmp_path / "0")})
-    assert beside(command, tmp_path / "0").layers[0]["b"] == {"r": 8, "lr": 3e-4}
-    assert changed(command, {"b.lr": 3e-4}, tmp_path / "0") == []
+    assert settings_beside(command, tmp_path / "0").layers[0]["b"] == {"r": 8, "lr": 3e-4}
+    assert changed_files(command, {"b.lr": 3e-4}, tmp_path / "0") == []
     source.write_text("a: {r: 64}\n")
-    assert changed(command, {"b.lr": 3e-4}, tmp_path / "0") == [str(source)]
-    assert beside(command, tmp_path / "0").layers[0]["b"]["r"] == 8, "what the trial had"
+    assert changed_files(command, {"b.lr": 3e-4}, tmp_path / "0") == [str(source)]
+    assert settings_beside(command, tmp_path / "0").layers[0]["b"]["r"] == 8, "what the trial had"
 
 
 def test_every_configuration_file_has_a_copy_of_its_own(tmp_path: Path) -> None:
@@ -144,15 +159,15 @@ def test_every_configuration_file_has_a_copy_of_its_own(tmp_path: Path) -> None:
     assert found == [{"number": number, "x": 1} for number in (0, 1, 2, 0)]
 
 
-def test_what_a_file_has_of_its_trial_alone_is_no_change(tmp_path: Path) -> None:
+def test_values_of_the_trial_itself_are_no_change(tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text("lr: 1\nout: here\n")
     command = [f"${{config:{tmp_path / 't.yaml'} seed=$seed out=$run/out}}", "--out=${run}/${lr}"]
     params, own = {"lr": 0.5}, {"seed": 7, "run": str(tmp_path)}
     expand(command, params, own)
     assert "seed: 7" in (tmp_path / "trial.yaml").read_text()
-    assert changed(command, params, tmp_path) == []
-    assert changed(command, {"lr": 0.7}, tmp_path, ["lr"]) == []
-    assert len(changed(command, {"lr": 0.7}, tmp_path)) == 1
-    assert options(command, params, 7) == ["--out=${run}/0.5"]
+    assert changed_files(command, params, tmp_path) == []
+    assert changed_files(command, {"lr": 0.7}, tmp_path, ["lr"]) == []
+    assert len(changed_files(command, {"lr": 0.7}, tmp_path)) == 1
+    assert passed_options(command, params, 7) == ["--out=${run}/0.5"]
     (tmp_path / "t.yaml").write_text("lr: 1\nout: here\nnew: 1\n")
-    assert len(changed(command, params, tmp_path)) == 1
+    assert len(changed_files(command, params, tmp_path)) == 1
