@@ -51,9 +51,9 @@ def test_only_the_values_change_and_every_reader_has_them(
     ("text", "told"),
     [
         (None, "cannot be read"),
-        ("a: [", "is no YAML"),
+        ("a: [", "is not valid YAML"),
         ("a: 1", 'no place for the parameter "a.b"'),
-        ("", "holds no mapping"),
+        ("", "does not hold a YAML mapping"),
         ("a: 1\nb: &x\n  c: [*x]", r"line 3: the alias \*x refers to a value that contains it"),
         ("&r {a: *r}", r"line 1: the alias \*r refers to a value that contains it"),
         ("a: &x [&x 1, *x, &x [*x]]", r"line 1: the alias \*x refers to a value that contains it"),
@@ -90,7 +90,7 @@ def test_a_copy_changes_what_is_named_and_nothing_else(tmp_path: Path) -> None:
     write_config(source, {"lr": 0.5, "eval": "no"}, target)
     assert json.loads(target.read_text()) == {"lr": 0.5, "eval": "no"}
     source.write_text("[1]")
-    with pytest.raises(ObjectiveError, match="holds no mapping"):
+    with pytest.raises(ObjectiveError, match="does not hold a YAML mapping"):
         write_config(source, {"lr": 0.5}, target)
 
 
