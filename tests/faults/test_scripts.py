@@ -89,7 +89,7 @@ def test_a_script_that_does_not_flush_is_stopped_early(shell: Shell) -> None:
 def test_what_was_trained_before_its_reports_were_heard_is_counted(shell: Shell) -> None:
     ended = shell.search(IN_A_BUFFER)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("its output lies in a buffer; flush it after each report") == 1
+    assert ended.stdout.count("its output is buffered; flush it after each report") == 1
     report = shell.told("show", "study")
     assert report["consumed"]["used"] == report["without_stopping"] == 36, "nothing was saved"
     assert [row["trained"] for row in shell.told("trials", "study")] == [9] * 4

@@ -225,7 +225,7 @@ def test_a_script_gets_its_trial_in_arguments_and_environment(
             'without reporting "loss"; it must print lines such as {"step": 1',
         ),
         ("print('epoch 3 loss 0.5')", NothingReported, 'it printed "epoch 3 loss 0.5"'),
-        ('print(\'{"loss": "0.5"}\')', NothingReported, '("loss" is "0.5", no number)'),
+        ('print(\'{"loss": "0.5"}\')', NothingReported, '("loss" is "0.5", not a number)'),
         ("import sys; print('hm', file=sys.stderr)", NothingReported, 'standard error ends with "hm"'),
         ("print('{\"loss\": 1}'); raise SystemExit(1)", ScriptError, "exited with code 1"),
     ],
