@@ -42,7 +42,7 @@ import psutil
 from optuna.trial import FrozenTrial
 
 from hpsearch.search.preflight.kill_test import LEAVE_SECONDS, Search, all_facts, first_difference, winner
-from hpsearch.search.trials.selection import searched
+from hpsearch.search.trials.selection import search_trials
 from hpsearch.storage.files import study_folder
 from hpsearch.storage.locks import driver_lock
 from hpsearch.storage.states import CONFIRMS_SEED, audited_at, confirms
@@ -170,7 +170,7 @@ class Evidence:
 
 
 def exact_budget(found: Evidence) -> list[str]:
-    numbers, own = [trial.number for trial in found.trials], len(searched(found.trials))
+    numbers, own = [trial.number for trial in found.trials], len(search_trials(found.trials))
     exact = own == found.budget and numbers == list(range(len(numbers)))
     wrong = [] if exact else [f"{own} trials of {found.budget}, and those that confirm: {numbers}"]
     return wrong + [
@@ -205,7 +205,7 @@ def none_invented(found: Evidence) -> list[str]:
 
 
 def no_duplicate(found: Evidence) -> list[str]:
-    drawn = Counter(tuple(trial.params.values()) for trial in searched(found.trials))
+    drawn = Counter(tuple(trial.params.values()) for trial in search_trials(found.trials))
     wrong = [f"{count} trials have the parameters {params}" for params, count in drawn.items() if count > 1]
     again = Counter(
         (confirms(t), t.user_attrs[CONFIRMS_SEED]) for t in found.trials if confirms(t) is not None

@@ -38,7 +38,7 @@ from optuna.trial import FrozenTrial
 from hpsearch.search import run
 from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.results.confirmation import LEVEL, Confirmed, confirmed
-from hpsearch.search.trials.selection import searched
+from hpsearch.search.trials.selection import search_trials
 from hpsearch.spaces import loads
 
 NOISE = 0.02  # the spread of a value around its configuration's true one
@@ -140,7 +140,7 @@ def searched_for(folder: Path, sampler: str, seed: int, workers: int) -> Case:
         workers=workers,
     )
     result = run(loads(space), storage=f"sqlite:///{folder / 'bench.db'}", watcher=Silence())
-    trials = searched(result.study.get_trials(deepcopy=False))
+    trials = search_trials(result.study.get_trials(deepcopy=False))
     true = runpy.run_path(str(objective))["truth"]
     truth = [true(trial.params) for trial in trials]
     seen = [trial.value for trial in trials if trial.value is not None]

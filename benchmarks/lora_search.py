@@ -50,7 +50,7 @@ from scipy.special import stdtrit
 from hpsearch.search import open_study
 from hpsearch.search.backends.worker.process import environment
 from hpsearch.search.preflight.objective import load_space
-from hpsearch.search.trials.selection import searched
+from hpsearch.search.trials.selection import search_trials
 from hpsearch.spaces import Spec
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.runs.run import fit
@@ -140,7 +140,7 @@ def ours(folder: Path, seed: int, seconds: float, workers: int, spec: Spec) -> F
     command = [sys.executable, "-P", "-m", "hpsearch.search.cli", "run", str(space), "--plain"]
     took = _timed([[*command, "--storage", str(database), "--runs", str(folder / "runs")]], folder, "ours")
     result = open_study("ours", storage=str(database), runs=folder / "runs")
-    trials = searched(result.study.get_trials(deepcopy=False))
+    trials = search_trials(result.study.get_trials(deepcopy=False))
     whole = [t.value for t in trials if t.state == TrialState.COMPLETE and t.value is not None]
     return Found(len(trials), len(whole), took, min(whole), result.best.params)
 

@@ -10,7 +10,7 @@ import selectors
 import time
 
 from ...spaces import Spec
-from ..engine.deadline import LEAVING
+from ..engine.deadline import SHUTDOWN_SECONDS
 from ..engine.driver import Driver
 from ..scheduling.pruners import make_pruner
 from .base import as_message, deliver, setup_of
@@ -23,7 +23,7 @@ from .worker.process import TICK_SECONDS, Limits, Worker, environment
 class LocalBackend:
     """Runs trials in `execution.workers` persistent processes on this machine, `execution.pack` in each."""
 
-    leaving = LEAVING
+    leaving = SHUTDOWN_SECONDS
 
     def __init__(self, spec: Spec, objective: Message) -> None:
         self.pruner = make_pruner(spec)
@@ -45,7 +45,7 @@ class LocalBackend:
         if told is not None:
             driver.say(told)
         try:
-            while (self._assign(driver) or self._running() or driver.paused) and not driver.overdue:
+            while (self._assign(driver) or self._running() or driver.paused) and not driver.grace_is_over:
                 for key, _ in self._selector.select(TICK_SECONDS):
                     self._handle(driver, key.data, self._workers[key.data].receive())
                 if time.monotonic() - self._ticked >= TICK_SECONDS:
@@ -97,7 +97,7 @@ class LocalBackend:
 
     def _obey(self, driver: Driver) -> None:
         """Take trials from their workers that the driver has ended, and leave the machine during a pause."""
-        dropped = driver.take_dropped()
+        dropped = driver.pop_cancelled()
         for slot, worker in list(self._workers.items()):
             for number in worker.numbers:
                 if number in dropped:

@@ -18,7 +18,7 @@ from ..results.ranges import NarrowRanges
 from ..results.report import Spent, StudyReport, TrialReport
 from ..results.trials import Ending, TrialRow
 from ..results.why import TrialHistory, tried
-from ..trials.retries import MOST_NAMED
+from ..trials.retries import MAX_NAMED_TRIALS
 from ..values import NextStep
 from .commands import command, of_step
 from .console import PlainConsole
@@ -274,8 +274,8 @@ def bar(share: float, width: int) -> str:
 def _endings(endings: Iterable[Ending]) -> Padding:
     table = Table.grid(padding=(0, GAP, 0, 0))
     for ending in endings:
-        listed = ", ".join(map(str, ending.trials[:MOST_NAMED]))
-        more = len(ending.trials) - MOST_NAMED
+        listed = ", ".join(map(str, ending.trials[:MAX_NAMED_TRIALS]))
+        more = len(ending.trials) - MAX_NAMED_TRIALS
         trials = f"{'trial' if len(ending.trials) == 1 else 'trials'} {listed}"
         trials += f" and {more} more" if more > 0 else ""
         if ending.state == "fail":

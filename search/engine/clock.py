@@ -8,9 +8,9 @@ import optuna
 
 from ...storage.studies import ELAPSED, PAUSED
 
-ELAPSED_SECONDS = 5.0  # of a search that a killed driver may forget
-STOP_SECONDS = 30.0  # that running trials have for one more report when the search is asked to stop
-BACK_SECONDS = 2.0  # that the machine's clock may be set back without a word
+SAVE_EVERY_SECONDS = 5.0  # of a search that a killed driver may forget
+REPORT_SECONDS = 30.0  # that running trials have for one more report when the search is asked to stop
+MAX_SETBACK_SECONDS = 2.0  # that the machine's clock may be set back without a word
 
 
 class SearchClock:
@@ -48,10 +48,10 @@ class SearchClock:
         return self._suspending_since is not None
 
     @property
-    def suspends_late(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether those that are to be put back have had their time to report."""
         since = self._suspending_since
-        return since is not None and time.monotonic() - since > STOP_SECONDS
+        return since is not None and time.monotonic() - since > REPORT_SECONDS
 
     def pause(self) -> None:
         """Stand still until `resume`."""
@@ -70,10 +70,10 @@ class SearchClock:
 
     def tick(self) -> str | None:
         """Note the time where that is due; what to say of the machine's clock, if that was set back."""
-        if self.elapsed - self._study.user_attrs.get(ELAPSED, 0.0) >= ELAPSED_SECONDS:
+        if self.elapsed - self._study.user_attrs.get(ELAPSED, 0.0) >= SAVE_EVERY_SECONDS:
             self.note()
         before, self._ahead = self._ahead, _wall_ahead()
-        if self._ahead >= before - BACK_SECONDS:
+        if self._ahead >= before - MAX_SETBACK_SECONDS:
             return None
         back = f"{before - self._ahead:.0f} s"
         return f"the clock was set back by {back}; times in the study are as it shows"

@@ -13,8 +13,8 @@ from ...storage.states import at_rung
 if TYPE_CHECKING:
     from .lifecycle import TrialLifecycle
 
-KILLED = "killed by hpsearch kill"
-OF_A_FAILURE = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without
+KILLED_ERROR = "killed by hpsearch kill"
+FAILURE_ATTRS = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without
 
 
 class Controls(Protocol):
@@ -32,10 +32,10 @@ class Controls(Protocol):
 class CommandInbox:
     """The other processes around one search."""
 
-    def __init__(self, driver: Controls, storage: LiveStorage, lives: TrialLifecycle) -> None:
+    def __init__(self, driver: Controls, storage: LiveStorage, lifecycle: TrialLifecycle) -> None:
         self._driver = driver
         self._storage = storage
-        self._lives = lives
+        self._lifecycle = lifecycle
 
     def look(self) -> None:
         """Obey what they ask, and follow what they did."""
@@ -49,7 +49,7 @@ class CommandInbox:
         for trial in ended:
             state = trial.state.name.lower()
             self._driver.say(f"trial {trial.number} was ended as {state} by another program")
-            self._lives.adopt_foreign_end(trial)
+            self._lifecycle.adopt_foreign_end(trial)
         for news in self._storage.take_news():
             self._driver.say(news)
 
@@ -70,23 +70,23 @@ class CommandInbox:
 
     def _kill(self, number: int) -> None:
         """End a trial that runs or was put back, as failed."""
-        waiting = [trial.number for trial in self._lives.trials if _has_begun_and_waits(trial)]
-        if number in self._lives.running or number in waiting:
-            self._lives.fail(self._lives.detach_from_worker(number), KILLED)
+        waiting = [trial.number for trial in self._lifecycle.trials if _has_begun_and_waits(trial)]
+        if number in self._lifecycle.running or number in waiting:
+            self._lifecycle.fail(self._lifecycle.detach_from_worker(number), KILLED_ERROR)
         else:
             self._driver.say(f"trial {number} does not run, so it cannot be killed")
 
     def _retry(self, number: int | None) -> None:
         """Let a failed trial wait to be tried again from its checkpoint; without a number all of them."""
-        failed = [trial.number for trial in self._lives.trials if trial.state == TrialState.FAIL]
+        failed = [trial.number for trial in self._lifecycle.trials if trial.state == TrialState.FAIL]
         if number is not None and number not in failed:
             self._driver.say(f"trial {number} has not failed, so it is not tried again")
             return
         asked = failed if number is None else [number]
-        self._lives.revive(asked, OF_A_FAILURE)
+        self._lifecycle.revive(asked, FAILURE_ATTRS)
         for each in asked:
             self._driver.say(f"trial {each} is tried again")
-        self._lives.flush()
+        self._lifecycle.flush()
 
 
 def _has_begun_and_waits(trial: FrozenTrial) -> bool:

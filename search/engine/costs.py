@@ -11,9 +11,9 @@ from typing import Self
 
 from optuna.trial import FrozenTrial, TrialState
 
-COST = "hpsearch:cost"  # the system attribute of a trial that has its `Cost`
-REMEMBERED = 100  # trials, the last ones, by which a further one is judged
-WAITS = 20  # of trials, the last ones, by which the wait of a further one is judged
+COST_ATTR = "hpsearch:cost"  # the system attribute of a trial that has its `Cost`
+RECENT_TRIALS = 100  # trials, the last ones, by which a further one is judged
+RECENT_WAITS = 20  # of trials, the last ones, by which the wait of a further one is judged
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Cost:
     @classmethod
     def of(cls, trial: FrozenTrial) -> Self | None:
         """What the study knows of a trial."""
-        found = trial.system_attrs.get(COST)
+        found = trial.system_attrs.get(COST_ATTR)
         return None if found is None else cls(*found)
 
 
@@ -51,13 +51,13 @@ class Attempt:
 
     begun_at: int = 0  # the step that it goes on from
     reports: list[tuple[int, float]] = field(default_factory=list)  # the first and the last
-    heard: int = 0  # reports in all
+    report_count: int = 0  # reports in all
     ended: float | None = None  # when the objective returned
 
     def report(self, step: int, seconds: float) -> None:
         """It has come to a step."""
         self.reports = [*self.reports[:1], (step, seconds)]
-        self.heard += 1
+        self.report_count += 1
 
     @property
     def seconds(self) -> float | None:
@@ -65,12 +65,12 @@ class Attempt:
         return self.ended if self.ended is not None or not self.reports else self.reports[-1][1]
 
     @property
-    def every(self) -> float | None:
+    def seconds_per_report(self) -> float | None:
         """Seconds from one report to the next; None before the first."""
         if not self.reports:
             return None
         seconds = [0.0, *(at for _, at in self.reports)]
-        return (seconds[-1] - seconds[-2]) / max(1, self.heard - 1)
+        return (seconds[-1] - seconds[-2]) / max(1, self.report_count - 1)
 
     @property
     def grid(self) -> int:
@@ -78,7 +78,7 @@ class Attempt:
         if not self.reports:
             return 1
         steps = [self.begun_at, *(step for step, _ in self.reports)]
-        return max(1, round((steps[-1] - steps[-2]) / max(1, self.heard - 1)))
+        return max(1, round((steps[-1] - steps[-2]) / max(1, self.report_count - 1)))
 
     @property
     def cost(self) -> Cost | None:
@@ -115,7 +115,7 @@ class TrialCosts:
         self._first: set[int] = set()  # which waited for a new worker
         self._summary: _Typical | None = None
         self.slots = slots
-        self.seen: int | None = None  # trials that were seen to train at a time, where a backend tells
+        self.busy_slots: int | None = None  # trials that were seen to train at a time, where a backend tells
         for trial in trials:
             if (cost := Cost.of(trial)) is not None:
                 self.learn(trial.number, cost, _units_of(trial))
@@ -142,14 +142,16 @@ class TrialCosts:
 
     def set_busy_slots(self, trials: int) -> None:
         """So many train now: of the slots as many have a worker that is ready."""
-        self.seen = max(self.seen or 0, trials)
+        self.busy_slots = max(self.busy_slots or 0, trials)
 
     def makespan(self, trainings: Iterable[float], busy: Sequence[float] = ()) -> float:
         """Seconds until trainings that take so long have ended in the slots that have a worker.
 
         `busy`: seconds until some of them are free.
         """
-        return span(trainings, self.slots if self.seen is None else min(self.slots, self.seen), busy)
+        return makespan(
+            trainings, self.slots if self.busy_slots is None else min(self.slots, self.busy_slots), busy
+        )
 
     @property
     def queue_seconds(self) -> float:
@@ -157,7 +159,7 @@ class TrialCosts:
 
         As if two had taken none: one that waited for a new worker is not to end a search.
         """
-        last = islice(reversed(self._waits.values()), WAITS)
+        last = islice(reversed(self._waits.values()), RECENT_WAITS)
         return statistics.median_low([0.0, 0.0, *last])
 
     @property
@@ -193,7 +195,7 @@ class TrialCosts:
     def _typical(self) -> _Typical:
         """What the last trials say of a further one; made once for all who ask before another tells."""
         if self._summary is None:
-            last = list(islice(reversed(self._costs), REMEMBERED))
+            last = list(islice(reversed(self._costs), RECENT_TRIALS))
             sure = [cost.setup for number in last if (cost := self._costs[number]).seen is None]
             setup = statistics.median(sure or [0.0])
             costs = {number: self._costs[number].split(setup) for number in last}
@@ -217,7 +219,7 @@ class TrialCosts:
         return None if not self.full_training_seconds else self.slots * seconds / self.full_training_seconds
 
 
-def span(trainings: Iterable[float], slots: int, busy: Sequence[float] = ()) -> float:
+def makespan(trainings: Iterable[float], slots: int, busy: Sequence[float] = ()) -> float:
     """Seconds until trainings that take so long, begun in this order, have ended in so many slots.
 
     `busy`: seconds until some of the slots are free.

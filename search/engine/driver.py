@@ -34,14 +34,14 @@ from .budget import BudgetTracker, spent_on
 from .clock import SearchClock
 from .commands import CommandInbox
 from .costs import TrialCosts
-from .deadline import LEAVING, Deadline
+from .deadline import SHUTDOWN_SECONDS, Deadline
 from .lifecycle import TrialLifecycle
 from .queue import TrialQueue
 from .running import Assignment, Failure, RunningTrial
 from .watcher import MemoryLimit, Watcher
 
-ENDED_AT_ONCE = 32  # paused trials, between two looks at the workers
-SAME_FAILURES = 3  # identical failures from the start on that end a search
+MAX_ENDED_PER_TICK = 32  # paused trials, between two looks at the workers
+FATAL_SAME_FAILURES = 3  # identical failures from the start on that end a search
 
 
 class Driver:
@@ -56,13 +56,12 @@ class Driver:
         watcher: Watcher,
         pruner: BasePruner,
         slots: int = 1,
-        leaving: float = LEAVING,
+        shutdown_seconds: float = SHUTDOWN_SECONDS,
         begun: float | None = None,
         memory: MemoryLimit | None = None,
     ) -> None:
-        """`slots`: trials at a time, as far as that is known. `leaving`: seconds of the search's time that
-        the backend needs after its last training. `begun`: since when that time counts, by the monotonic
-        clock; by default since now.
+        """`slots`: trials at a time, as far as known. `shutdown_seconds`: what the backend needs after its last
+        training. `begun`: the monotonic time from which the search's time counts; by default now.
         """
         self.spec = spec
         self._storage = storage
@@ -72,24 +71,31 @@ class Driver:
             study_name=spec.name, storage=storage, sampler=sampler_of(spec), pruner=pruner
         )
         self._clock = SearchClock(self.study, begun)
-        self._promoting = StudyPromotion.of(spec, storage)
-        self._lives = TrialLifecycle(
+        self._promotion = StudyPromotion.of(spec, storage)
+        self._lifecycle = TrialLifecycle(
             spec,
             self.study,
             storage,
             runs=runs,
             clock=self._clock,
-            promoting=self._promoting,
+            promotion=self._promotion,
             say=self.say,
             on_end=lambda trial: watcher.trial_ended(self, trial),
         )
-        self.running = self._lives.running
-        self._pace = TrialCosts(spec.early_stopping.max, self.trials, slots)
-        self._timing = Deadline(spec, self._pace, self._clock, self._lives, leaving)
-        self._spending = BudgetTracker(spec, self._lives, self._pace, self._timing)
-        self._others = CommandInbox(self, storage, self._lives)
+        self.running = self._lifecycle.running
+        self._costs = TrialCosts(spec.early_stopping.max, self.trials, slots)
+        self._deadline = Deadline(spec, self._costs, self._clock, self._lifecycle, shutdown_seconds)
+        self._budget = BudgetTracker(spec, self._lifecycle, self._costs, self._deadline)
+        self._inbox = CommandInbox(self, storage, self._lifecycle)
         self._queue = TrialQueue(
-            spec, self.study, storage, self._lives, self._promoting, self._timing, self._spending, self.say
+            spec,
+            self.study,
+            storage,
+            self._lifecycle,
+            self._promotion,
+            self._deadline,
+            self._budget,
+            self.say,
         )
         self._remarked: set[str] = set()  # kinds of remarks that were said
         self._learned = 0  # changes of trials, from which is known what memory they took
@@ -97,37 +103,37 @@ class Driver:
         self.fatal: str | None = None  # why the search failed
         if memory is not None and memory.line is not None:
             self.study.set_user_attr(MEMORY, memory.to_json())
-        self._lives.requeue_all()
-        self._lives.enqueue_baseline()
+        self._lifecycle.requeue_all()
+        self._lifecycle.enqueue_baseline()
         self._check_ends()
-        self._lives.flush()
+        self._lifecycle.flush()
 
     # What there is to know
 
     @property
     def trials(self) -> Sequence[FrozenTrial]:
         """All trials of the study as they are now, in order of number; not to be changed."""
-        return self._lives.trials
+        return self._lifecycle.trials
 
     @property
     def best(self) -> FrozenTrial | None:
         """The best complete trial of the search."""
-        return self._lives.best
+        return self._lifecycle.best
 
     @property
     def finished(self) -> int:
         """How many trials of the search have ended."""
-        return self._lives.tally.ended
+        return self._lifecycle.tally.ended
 
     @property
     def states(self) -> Counter[str]:
         """How many trials of the study are in each state, `paused` among them."""
-        return self._lives.tally.states
+        return self._lifecycle.tally.states
 
     @property
     def baseline(self) -> FrozenTrial | None:
         """The trial that all are compared with; None where there is none."""
-        return next(iter(self._lives.tally.baselines), None)
+        return next(iter(self._lifecycle.tally.baselines), None)
 
     @property
     def elapsed(self) -> float:
@@ -137,7 +143,7 @@ class Driver:
     @property
     def consumed(self) -> int:
         """Resource spent so far: the last steps of all trials, summed."""
-        return self._spending.consumed
+        return self._budget.consumed
 
     @property
     def stop_reason(self) -> str | None:
@@ -155,9 +161,9 @@ class Driver:
         return self._clock.paused
 
     @property
-    def overdue(self) -> bool:
+    def grace_is_over(self) -> bool:
         """Whether trials that were to be put back have had their time to report."""
-        return self.stopped and self._clock.suspends_late
+        return self.stopped and self._clock.is_overdue
 
     # What a backend does
 
@@ -165,17 +171,17 @@ class Driver:
         """The next trial to run; None when there is none now. None with nothing running means the end."""
         self._learn_memory()
         while not self.paused and not self.stopped:
-            left = self._left()
+            left = self._seconds_left()
             waiting = self._queue.waiting(left)
             all_asked = waiting is None and self._queue.all_asked()
             promoted = self._queue.promoted(left, all_asked)
-            begins = self._timing.seconds_to_next_rung(None, 0) <= left and not all_asked
+            begins = self._deadline.seconds_to_next_rung(None, 0) <= left and not all_asked
             if waiting is None and promoted is None and not begins:
                 searching = any(each.confirms is None for each in self.running.values())
                 if searching and self._stop is None:
                     return None
                 if self._stop is None and not all_asked:
-                    self.stop(self._spending.time_is_spent())
+                    self.stop(self._budget.time_spent_reason())
                 if self._queue.audit_paused():  # beside those of the search, which end at their next reports
                     continue
                 if searching or not self._queue.confirm(ended_early=self._stop is not None):
@@ -184,10 +190,10 @@ class Driver:
             running = self._queue.begin(waiting, promoted)
             if running is None:
                 continue
-            self._pace.slots = max(self._pace.slots, len(self.running))
-            self._lives.flush()
+            self._costs.slots = max(self._costs.slots, len(self.running))
+            self._lifecycle.flush()
             if running.number in self.running:  # the database has taken it
-                return self._lives.assignment(running)
+                return self._lifecycle.assignment(running)
         return None
 
     def _learn_memory(self) -> None:
@@ -215,11 +221,11 @@ class Driver:
         running.metrics.update(metrics)
         if not math.isfinite(value):
             what = f"diverged: {self.spec.metric} was {value} at {counted(step, self.spec.resource)}"
-            return self._lives.prune_unusable(running, "diverged", what)
+            return self._lifecycle.prune_unusable(running, "diverged", what)
         if step > self._storage.largest_step:
             most = f"this database holds steps up to {self._storage.largest_step:,}"
             told = f"it reported step {step:,}, and {most}; report it in a larger unit, or search in SQLite"
-            self._lives.fail(running, told)
+            self._lifecycle.fail(running, told)
             return told
         if step == 0 and 0 not in self.trials[number].intermediate_values:
             running.trial.report(value, 0)  # before any training: nothing is decided by it
@@ -228,20 +234,20 @@ class Driver:
         running.trial.report(value, step)
         running.reported = step
         if (come_to := max(step, trained)) > running.trained:
-            self._spending.consumed += come_to - running.trained
+            self._budget.consumed += come_to - running.trained
             running.trained = come_to
             running.attempt.report(come_to, running.seconds if seconds is None else seconds)
-        self._timing.learn(running)
-        pauses = self._promoting is not None and self._promoting.pauses(
+        self._deadline.learn(running)
+        pauses = self._promotion is not None and self._promotion.pauses(
             self.trials[number],
-            can_wait=lambda: has_checkpoint(self._lives.folder(number)),
-            is_last_chance=lambda other: self._timing.is_last_chance(number, other, self._left()),
+            can_wait=lambda: has_checkpoint(self._lifecycle.folder(number)),
+            is_last_chance=lambda other: self._deadline.is_last_chance(number, other, self._seconds_left()),
         )
-        reason = self._ending(running, step)
+        reason = self._end_reason(running, step)
         if reason is not None:
-            if pauses and self._promoting is not None:
-                self._promoting.leave(self.trials[number])
-            self._lives.prune(running, reason)
+            if pauses and self._promotion is not None:
+                self._promotion.leave_rung(self.trials[number])
+            self._lifecycle.prune(running, reason)
             return reason
         if pauses and (paused := self._pause_trial(running)) is not None:
             return paused
@@ -249,20 +255,20 @@ class Driver:
         if self._clock.suspends and not has_only_to_return:
             self.suspend(number)
             return "the search is paused" if self.paused else "the search is stopping"
-        self._lives.flush()
+        self._lifecycle.flush()
         return None
 
     def complete(self, number: int, value: float, seconds: float | None = None) -> None:
         """The objective returned `value`, so many seconds after it was called."""
         running = self.running[number]
         if not math.isfinite(value):
-            self._lives.prune_unusable(running, "diverged", f"diverged: the objective returned {value}")
+            self._lifecycle.prune_unusable(running, "diverged", f"diverged: the objective returned {value}")
             return
         running.attempt.ended = running.seconds if seconds is None else seconds
-        self._timing.learn(running, running.trained)
-        self._lives.complete(running, value)
+        self._deadline.learn(running, running.trained)
+        self._lifecycle.complete(running, value)
         if not running.reported:
-            self._spending.consumed += spent_on(self.spec, self.trials[number])
+            self._budget.consumed += spent_on(self.spec, self.trials[number])
         self._check_ends()
 
     def fail(self, number: int, failure: Failure) -> None:
@@ -279,16 +285,16 @@ class Driver:
             told = f"{STARTED_OVER} ({failure.message}); it starts over"
             self.say(f"trial {number} {told}")
             self._storage.add_event(self.trials[number], told)
-            drop_checkpoint(self._lives.folder(number))
+            drop_checkpoint(self._lifecycle.folder(number))
             self.suspend(number)
         elif failure.kind == "silent" and not any(map(has_told, self.trials)):
-            self._lives.fail(
-                running, failure.message, failure.whole_reason(self._lives.folder(number) / OUTPUT)
+            self._lifecycle.fail(
+                running, failure.message, failure.whole_reason(self._lifecycle.folder(number) / OUTPUT)
             )
             self.fatal = f"trial {number}: {self.trials[number].user_attrs['reason']}"
             self.request_stop(self.fatal)
         elif failure.kind == "memory":
-            self._lives.prune_unusable(running, "out_of_memory", f"out of memory: {failure.message}")
+            self._lifecycle.prune_unusable(running, "out_of_memory", f"out of memory: {failure.message}")
         elif running.attempts <= self.spec.execution.retries and asks_on:
             running.trial.set_user_attr("retries", running.attempts)
             running.trial.set_user_attr("error", failure.message)
@@ -296,8 +302,8 @@ class Driver:
         else:
             if failure.traceback:
                 running.trial.set_user_attr("traceback", failure.traceback)
-            self._lives.fail(
-                running, failure.message, failure.whole_reason(self._lives.folder(number) / OUTPUT)
+            self._lifecycle.fail(
+                running, failure.message, failure.whole_reason(self._lifecycle.folder(number) / OUTPUT)
             )
             self._check_same_failures()
 
@@ -314,51 +320,53 @@ class Driver:
 
     def suspend(self, number: int) -> None:
         """Put a trial back: it waits, with its reports and checkpoint, for this or a later search."""
-        self._lives.requeue(number)
+        self._lifecycle.requeue(number)
 
-    def trains(self, trials: int) -> None:
+    def set_busy_slots(self, trials: int) -> None:
         """So many trials train now: a backend says so whose workers start as they are needed, and late."""
-        self._pace.set_busy_slots(trials)
+        self._costs.set_busy_slots(trials)
 
     def tick(self) -> None:
         """Look at the clock and at what other processes ask for; to be called about once a second."""
         self._check_ends()
         if self._stop is not None and not self.stopped:
-            for number in self._spending.overdue_trials():
-                self._lives.end_out_of_time(number)
-        if self._spending.is_confirming:  # meanwhile: their end is of no use to anybody who trains
-            self._lives.prune_all_waiting(ENDED_AT_ONCE)
+            for number in self._budget.overdue_trials():
+                self._lifecycle.end_out_of_time(number)
+        if self._budget.confirmation_is_settled:  # meanwhile: their end is of no use to anybody who trains
+            self._lifecycle.prune_all_waiting(MAX_ENDED_PER_TICK)
         if (told := self._clock.tick()) is not None:
             self.say(told)
-        self._lives.flush()
-        self._others.look()
-        if self.paused and self._clock.suspends_late:
+        self._lifecycle.flush()
+        self._inbox.look()
+        if self.paused and self._clock.is_overdue:
             for number in list(self.running):
-                self._lives.detach_from_worker(number)
+                self._lifecycle.detach_from_worker(number)
                 self.suspend(number)
         self._watcher.tick(self)
 
-    def take_dropped(self) -> list[int]:
+    def pop_cancelled(self) -> list[int]:
         """Trials whose workers are to be killed: they have ended here, and their workers do not know."""
-        dropped, self._lives.dropped = self._lives.dropped, []
-        return dropped
+        cancelled, self._lifecycle.cancelled = self._lifecycle.cancelled, []
+        return cancelled
 
     def finish(self) -> None:
         """End what waits, where the search is over."""
         if not (self.stopped or self.paused or self.fatal):
-            self._lives.prune_all_waiting()
-            for trial in self._lives.tally.waiting:
+            self._lifecycle.prune_all_waiting()
+            for trial in self._lifecycle.tally.waiting:
                 if AUDITED in trial.user_attrs:
-                    self._lives.end_out_of_time(trial.number)
+                    self._lifecycle.end_out_of_time(trial.number)
                 elif "error" in trial.user_attrs:  # the search was over before it could be tried again
-                    self._lives.fail(self._lives.detach_from_worker(trial.number), trial.user_attrs["error"])
+                    self._lifecycle.fail(
+                        self._lifecycle.detach_from_worker(trial.number), trial.user_attrs["error"]
+                    )
 
     def close(self, *, hurried: bool = False) -> None:
         """Put back what is still running and write what is still unwritten.
 
         A `hurried` end does not wait for a database that cannot be written now.
         """
-        self._lives.close(hurried=hurried)
+        self._lifecycle.close(hurried=hurried)
 
     # What somebody tells it
 
@@ -387,13 +395,13 @@ class Driver:
             self._clock.resume()
             self.say("resumed")
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Seconds that trials of the search may still take; none where it asks for no more."""
-        return self._spending.time_left() if self._stop is None else -math.inf
+        return self._budget.time_left() if self._stop is None else -math.inf
 
     # Whether a trial ends, or waits
 
-    def _ending(self, running: RunningTrial, step: int) -> str | None:
+    def _end_reason(self, running: RunningTrial, step: int) -> str | None:
         """Why a trial ends at this report, if it does."""
         attrs = self.trials[running.number].user_attrs
         if CONFIRMS in attrs or AUDITED in attrs:
@@ -418,29 +426,33 @@ class Driver:
 
         None where it goes on.
         """
-        assert self._promoting is not None
+        assert self._promotion is not None
         number = running.number
-        if not has_checkpoint(self._lives.folder(number)):
-            reason = self._promoting.why_not(number, "stopped") + "; it left no checkpoint to go on from"
-            self._promoting.leave(self.trials[number])
+        if not has_checkpoint(self._lifecycle.folder(number)):
+            reason = (
+                self._promotion.why_not_promoted(number, "stopped") + "; it left no checkpoint to go on from"
+            )
+            self._promotion.leave_rung(self.trials[number])
             if self._queue.audits(number, reason):
                 return None
-            self._lives.prune(running, reason)
+            self._lifecycle.prune(running, reason)
             return reason
-        told = self._lives.pause(running)
-        audit = self._spending.audit
-        self._lives.prune_waiting(each for each in self._promoting.cannot_be_promoted() if each not in audit)
+        told = self._lifecycle.pause(running)
+        audit = self._budget.audit
+        self._lifecycle.prune_waiting(
+            each for each in self._promotion.cannot_be_promoted() if each not in audit
+        )
         return told
 
     # Whether the search is over
 
     def _check_ends(self) -> None:
-        if self._stop is None and (reason := self._spending.end_reason()) is not None:
+        if self._stop is None and (reason := self._budget.end_reason()) is not None:
             self.stop(reason)
 
     def _check_same_failures(self) -> None:
-        states = self._lives.tally.states
-        if states["fail"] < SAME_FAILURES or states["complete"] or states["pruned"]:
+        states = self._lifecycle.tally.states
+        if states["fail"] < FATAL_SAME_FAILURES or states["complete"] or states["pruned"]:
             return
         if (last := failed_alike(self.trials)) is not None:
             self.fatal = f"the first {states['fail']} trials all failed alike: {last.user_attrs['reason']}"

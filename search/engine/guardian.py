@@ -26,10 +26,10 @@ from ...storage.locks import tidying
 if TYPE_CHECKING:
     from ...storage.workspace import Workspace
 
-MARK = "HPSEARCH_SEARCH"  # in the environment of all that a search starts
-TEMPORARY = "hpsearch-"  # and the process, in the names of temporary folders
-PATIENCE_SECONDS = 600.0  # with a process that cannot end, or a database that does not answer
-LEAVE_SECONDS = 1.0  # for workers to notice by themselves that their driver is gone
+MARK_VARIABLE = "HPSEARCH_SEARCH"  # in the environment of all that a search starts
+TEMPORARY_PREFIX = "hpsearch-"  # and the process, in the names of temporary folders
+GIVE_UP_SECONDS = 600.0  # with a process that cannot end, or a database that does not answer
+WORKER_EXIT_SECONDS = 1.0  # for workers to notice by themselves that their driver is gone
 _WAIT = """
 trap "" HUP INT TERM
 read -r about
@@ -43,7 +43,7 @@ def guarded(workspace: Workspace, study: str, *, kept: str) -> Iterator[None]:
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     about = {"url": workspace.url, "runs": str(workspace.runs), "study": study, "kept": kept}
     about |= {"mark": mark, "pid": str(os.getpid())}
-    before = os.environ.get(MARK)
+    before = os.environ.get(MARK_VARIABLE)
     guardian = subprocess.Popen(
         ["/bin/sh", "-c", _WAIT, sys.executable],
         stdin=subprocess.PIPE,
@@ -52,18 +52,18 @@ def guarded(workspace: Workspace, study: str, *, kept: str) -> Iterator[None]:
         start_new_session=True,
     )
     assert guardian.stdin is not None
-    os.environ[MARK] = mark
+    os.environ[MARK_VARIABLE] = mark
     with guardian:
         try:
-            _tell(guardian, json.dumps(about))  # by the pipe: arguments can be read by everybody
+            _send(guardian, json.dumps(about))  # by the pipe: arguments can be read by everybody
             yield
         finally:
-            _tell(guardian, "done")
-            os.environ.pop(MARK) if before is None else os.environ.update({MARK: before})
+            _send(guardian, "done")
+            os.environ.pop(MARK_VARIABLE) if before is None else os.environ.update({MARK_VARIABLE: before})
             end_orphans(mark)
 
 
-def _tell(guardian: subprocess.Popen[bytes], line: str) -> None:
+def _send(guardian: subprocess.Popen[bytes], line: str) -> None:
     assert guardian.stdin is not None
     with suppress(BrokenPipeError):  # somebody killed it; a search goes on without
         guardian.stdin.write(line.encode() + b"\n")
@@ -74,28 +74,28 @@ def end_orphans(mark: str) -> None:
     """Kill what trials have left behind; what this process itself has started stays."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # ended meanwhile, or not ours
-            if process.environ().get(MARK) == mark and psutil.Process() not in process.parents():
+            if process.environ().get(MARK_VARIABLE) == mark and psutil.Process() not in process.parents():
                 process.kill()
 
 
 def end_processes(mark: str, pid: int) -> None:
     """Kill what the driver `pid` started and left behind, and remove its temporary folders."""
-    deadline = time.monotonic() + LEAVE_SECONDS
-    while (left := _left(mark, pid)) and time.monotonic() < deadline:
+    deadline = time.monotonic() + WORKER_EXIT_SECONDS
+    while (left := _remaining(mark, pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    deadline += PATIENCE_SECONDS
+    deadline += GIVE_UP_SECONDS
     while left and time.monotonic() < deadline:
         for process in left:
             with suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(left, timeout=1.0)
-        left = _left(mark, pid)
+        left = _remaining(mark, pid)
     for root in {tempfile.gettempdir(), "/tmp"}:
-        for folder in Path(root).glob(f"{TEMPORARY}{pid}-*"):
+        for folder in Path(root).glob(f"{TEMPORARY_PREFIX}{pid}-*"):
             remove_folder(folder)
 
 
-def _left(mark: str, pid: int) -> list[psutil.Process]:
+def _remaining(mark: str, pid: int) -> list[psutil.Process]:
     """Living processes with the mark; Ray's agents write their titles over it, but keep their logs open."""
     found = []
     for process in psutil.process_iter():
@@ -103,12 +103,14 @@ def _left(mark: str, pid: int) -> list[psutil.Process]:
             if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
                 continue
             files = (file.path for file in process.open_files())
-            if process.environ().get(MARK) == mark or any(f"/{TEMPORARY}{pid}-" in file for file in files):
+            if process.environ().get(MARK_VARIABLE) == mark or any(
+                f"/{TEMPORARY_PREFIX}{pid}-" in file for file in files
+            ):
                 found.append(process)
     return found
 
 
-def put_back(workspace: Workspace, study: str, *, kept: str) -> None:
+def requeue_running(workspace: Workspace, study: str, *, kept: str) -> None:
     """Let the trials that a killed driver left running wait to be taken up again.
 
     Leaves them to a search that has begun meanwhile.
@@ -121,7 +123,7 @@ def put_back(workspace: Workspace, study: str, *, kept: str) -> None:
     from ...storage.live import LiveStorage
     from ...storage.states import at_rung
 
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + GIVE_UP_SECONDS
 
     def waits(message: str) -> None:
         if time.monotonic() > deadline:
@@ -145,7 +147,7 @@ def main() -> None:
     end_processes(about["mark"], int(about["pid"]))
     from ...storage.workspace import Workspace
 
-    put_back(Workspace(about["url"], Path(about["runs"])), about["study"], kept=about["kept"])
+    requeue_running(Workspace(about["url"], Path(about["runs"])), about["study"], kept=about["kept"])
 
 
 if __name__ == "__main__":

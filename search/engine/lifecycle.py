@@ -46,25 +46,25 @@ from ...storage.states import (
 )
 from ...storage.studies import PROVENANCE, folder_in
 from ..errors import SearchError
-from ..sampling.distributions import in_words, labelled, put_up_with, suggest
-from ..scheduling.standings import FIXED
+from ..sampling.distributions import enqueued_labels, in_words, labelled, suggest
+from ..scheduling.standings import FIXED_PARAMS
 from ..scheduling.study_promotion import StudyPromotion
 from ..trials.advice import when_worse, with_advice
 from ..trials.export import document, render, seed_of
-from ..trials.reports import recorded
+from ..trials.reports import repaired_reports
 from .clock import SearchClock
-from .confirmation import chosen, missing
+from .confirmation import confirmation_candidates, outstanding_confirmations
 from .confirmation_size import ConfirmationSize
-from .costs import COST
+from .costs import COST_ATTR
 from .running import Assignment, RunningTrial
 from .tally import Tally
 
-OWN_ATTRS = frozenset(
+RESERVED_ATTRS = frozenset(
     {"baseline", "error", "reason", "retries", "traceback", AT_RUNG, AUDITED, EVENTS, CONFIRMS, CONFIRMS_SEED}
 )  # no metric or parameter takes one
 
 
-class Unusable(Exception):
+class InvalidTrial(Exception):
     """A trial that another program put up has parameters that the space has no place for."""
 
     def __init__(self, running: RunningTrial, what: str) -> None:
@@ -83,7 +83,7 @@ class TrialLifecycle:
         *,
         runs: Path,
         clock: SearchClock,
-        promoting: StudyPromotion | None,
+        promotion: StudyPromotion | None,
         say: Callable[[str], None],
         on_end: Callable[[FrozenTrial], None],
     ) -> None:
@@ -94,15 +94,15 @@ class TrialLifecycle:
         self._runs = runs
         self._folder_name = folder_in(study.user_attrs, spec.name)  # under `runs`
         self._clock = clock
-        self._promoting = promoting
+        self._promotion = promotion
         self._say = say
         self._on_end = on_end
-        self._chosen: tuple[int, dict[ConfirmationSize, list[FrozenTrial]]] | None = (
+        self._candidates: tuple[int, dict[ConfirmationSize, list[FrozenTrial]]] | None = (
             None  # as of so many changes
         )
         self.tally = Tally(spec, storage)
         self.running: dict[int, RunningTrial] = {}
-        self.dropped: list[int] = []  # trials that ended while their workers do not know
+        self.cancelled: list[int] = []  # trials that ended while their workers do not know
 
     @property
     def trials(self) -> Sequence[FrozenTrial]:
@@ -114,19 +114,19 @@ class TrialLifecycle:
         """The best complete trial of the search."""
         return next(iter(self.tally.best(1)), None)
 
-    def confirmation_candidates(self, wish: ConfirmationSize) -> list[FrozenTrial]:
+    def confirmation_candidates(self, size: ConfirmationSize) -> list[FrozenTrial]:
         """Who is to be confirmed: looked for once, where a report asks several times."""
         changes = self._storage.changes
-        if self._chosen is None or self._chosen[0] != changes:
-            self._chosen = changes, {}
-        known = self._chosen[1]
-        if wish not in known:
-            known[wish] = chosen(self._spec, wish, self.tally.to_confirm(wish.top))
-        return known[wish]
+        if self._candidates is None or self._candidates[0] != changes:
+            self._candidates = changes, {}
+        known = self._candidates[1]
+        if size not in known:
+            known[size] = confirmation_candidates(self._spec, size, self.tally.confirmation_pool(size.top))
+        return known[size]
 
-    def outstanding_confirmations(self, wish: ConfirmationSize) -> list[tuple[FrozenTrial, int]]:
+    def outstanding_confirmations(self, size: ConfirmationSize) -> list[tuple[FrozenTrial, int]]:
         """What is still to be put up to confirm the best: a trial and the number of the seed."""
-        return missing(self.confirmation_candidates(wish), wish, self.tally.confirming)
+        return outstanding_confirmations(self.confirmation_candidates(size), size, self.tally.confirming)
 
     def folder(self, number: int) -> Path:
         """Where a trial has its files."""
@@ -180,14 +180,14 @@ class TrialLifecycle:
             labels = labelled(self._spec.space, self._spec.parameters, baseline)
             self._study.enqueue_trial(labels, user_attrs={"baseline": True})
 
-    def begin(self, put_up: FrozenTrial | None = None) -> RunningTrial:
-        """A new trial, or one that was put up and has not begun. Raises `Unusable`."""
+    def begin(self, enqueued: FrozenTrial | None = None) -> RunningTrial:
+        """A new trial, or one that was put up and has not begun. Raises `InvalidTrial`."""
         # As `Study.ask` does it, which would take whoever waits first, one that is not to go on as well.
         self._study._thread_local.cached_all_trials = None
-        if put_up is None:
+        if enqueued is None:
             trial_id = self._storage.create_new_trial(self._study._study_id)
         else:
-            trial_id = put_up._trial_id
+            trial_id = enqueued._trial_id
             self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
         folder = self.folder(self._storage.get_trial_number_from_id(trial_id))
         if folder.exists():  # of one that the database lost: it was put back from a backup, or not written
@@ -196,8 +196,8 @@ class TrialLifecycle:
 
     def resume(self, waiting: FrozenTrial, *, promoted: bool = False) -> RunningTrial:
         """Go on with a trial of an earlier search or attempt, in place: same number, parameters, reports."""
-        if self._promoting is not None and at_rung(waiting):
-            self._promoting.leave(waiting, promoted=promoted)
+        if self._promotion is not None and at_rung(waiting):
+            self._promotion.leave_rung(waiting, promoted=promoted)
         self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
         return self._restore_progress(self._configured(waiting._trial_id), waiting)
 
@@ -224,14 +224,14 @@ class TrialLifecycle:
                 raise ValueError(in_words(misfits))
         except ValueError as error:  # another program put it up, with what is none of the space
             trial = optuna.Trial(self._study, trial_id)
-            raise Unusable(self._register(RunningTrial(trial, {})), str(error)) from error
+            raise InvalidTrial(self._register(RunningTrial(trial, {})), str(error)) from error
         except SearchError:  # nothing satisfies the constraints: it waits for other ones
             self._storage.suspend(self._storage.get_trial(trial_id).number)
             raise
         for warning in warned:
             self._say(f"trial {trial.number}: {warning.message}")
         for name, value in config.items():
-            if isinstance(self._spec.parameters[name], Derived) and name not in OWN_ATTRS:
+            if isinstance(self._spec.parameters[name], Derived) and name not in RESERVED_ATTRS:
                 trial.set_user_attr(name, value)
         provenance = self._study.user_attrs.get(PROVENANCE, {})
         folder = self.folder(trial.number)
@@ -247,13 +247,13 @@ class TrialLifecycle:
     def _checked_labels(self, trial_id: int) -> dict[str, Any]:
         """What another program put a trial up with; raises `ValueError` where that is none of the space."""
         trial = self._storage.get_trial(trial_id)
-        fixed = trial.system_attrs.get(FIXED, {})
+        fixed = trial.system_attrs.get(FIXED_PARAMS, {})
         if CONFIRMS in trial.user_attrs or trial.last_step is not None:
             return {}  # ours, or let begin before
-        labels = put_up_with(self._spec, {**trial.params, **fixed})
+        labels = enqueued_labels(self._spec, {**trial.params, **fixed})
         spelled = {name: labels[name] for name in fixed}
         if str(spelled) != str(fixed):  # 5.0 where the space has 5, a list where Optuna has a text
-            self._storage.set_trial_system_attr(trial_id, FIXED, spelled)
+            self._storage.set_trial_system_attr(trial_id, FIXED_PARAMS, spelled)
         return labels
 
     def _restore_progress(self, running: RunningTrial, waiting: FrozenTrial) -> RunningTrial:
@@ -263,7 +263,7 @@ class TrialLifecycle:
         running.trained = trained_to(waiting)
         running.attempt.begun_at = running.reported if has_checkpoint(folder) else 0
         running.attempts = 1 + int(waiting.user_attrs.get("retries", 0))
-        for report in recorded(folder / METRICS):
+        for report in repaired_reports(folder / METRICS):
             if report.step <= running.reported:
                 running.metrics.update(report.metrics)
         return running
@@ -285,8 +285,8 @@ class TrialLifecycle:
         """Let failed trials wait to be tried again, without these attributes."""
         for number in numbers:
             self._storage.revive(number, without)
-        if self._promoting is not None:
-            self._promoting.read()  # at a rung they go on, and take places of those that may
+        if self._promotion is not None:
+            self._promotion.read()  # at a rung they go on, and take places of those that may
 
     def requeue_all(self) -> None:
         """Let what runs in the study, while no worker of ours runs it, wait to be taken up again."""
@@ -298,12 +298,12 @@ class TrialLifecycle:
     @property
     def paused(self) -> int:
         """How many trials wait at rungs."""
-        return 0 if self._promoting is None else self._promoting.paused
+        return 0 if self._promotion is None else self._promotion.paused
 
     def pause(self, running: RunningTrial) -> str:
         """Let a trial wait at its rung, with its checkpoint; how it stands there."""
-        assert self._promoting is not None
-        told = self._promoting.pause(self.trials[running.number])
+        assert self._promotion is not None
+        told = self._promotion.pause(self.trials[running.number])
         self._unregister(running)
         self.flush()
         return told
@@ -313,7 +313,7 @@ class TrialLifecycle:
         del self.running[running.number]
         cost = running.attempt.cost
         if cost is not None:
-            self._storage.set_trial_system_attr(running.trial._trial_id, COST, cost.to_json())
+            self._storage.set_trial_system_attr(running.trial._trial_id, COST_ATTR, cost.to_json())
         took = running.seconds if running.attempt.seconds is None else running.attempt.seconds
         took += self.trials[running.number].system_attrs.get(TOOK, 0.0)
         self._storage.set_trial_system_attr(running.trial._trial_id, TOOK, round(took, 3))
@@ -351,9 +351,9 @@ class TrialLifecycle:
         """End trials that wait at a rung, in one transaction; by default because they wait in vain."""
         ended = []
         for number in numbers:
-            assert self._promoting is not None
-            why, trial = reason or self._promoting.why_not(number), self.trials[number]
-            self._promoting.leave(trial)
+            assert self._promotion is not None
+            why, trial = reason or self._promotion.why_not_promoted(number), self.trials[number]
+            self._promotion.leave_rung(trial)
             # None of what may be hundreds is configured again.
             running = RunningTrial(
                 optuna.Trial(self._study, trial._trial_id), dict.fromkeys(self._spec.parameters)
@@ -371,17 +371,17 @@ class TrialLifecycle:
         running.trial.set_user_attr("error", error)
         self._write_ended([self._ended(running, TrialState.FAIL, reason or error)])
 
-    def adopt_foreign_end(self, theirs: FrozenTrial) -> None:
+    def adopt_foreign_end(self, foreign: FrozenTrial) -> None:
         """End a trial as another program did."""
-        running = self.detach_from_worker(theirs.number)
-        ended = self._ended(running, theirs.state, "ended by another program", theirs.value)
+        running = self.detach_from_worker(foreign.number)
+        ended = self._ended(running, foreign.state, "ended by another program", foreign.value)
         self._write_ended([ended])
 
     def detach_from_worker(self, number: int) -> RunningTrial:
         """A trial that is to end without a word of its own, from its worker or from among those that wait."""
         if number not in self.running:
             return self.resume(self.trials[number])
-        self.dropped.append(number)
+        self.cancelled.append(number)
         return self.running[number]
 
     def _ended(
@@ -392,7 +392,7 @@ class TrialLifecycle:
         if reason is not None:
             trial.set_user_attr("reason", reason)
         for name, metric in running.metrics.items():
-            taken = name in OWN_ATTRS or name in running.config
+            taken = name in RESERVED_ATTRS or name in running.config
             trial.set_user_attr(f"last_{name}" if taken else name, metric)
         for key, meta in artifact_attrs(self._runs, self._folder_name, trial.number).items():
             self._storage.set_trial_system_attr(trial._trial_id, key, meta)
@@ -410,8 +410,8 @@ class TrialLifecycle:
         for trial in ended:
             if self.trials[trial.number].state != trial.state:
                 continue  # the database has refused its end, and it has failed meanwhile
-            if self._promoting is not None:
-                self._promoting.ended(trial)
+            if self._promotion is not None:
+                self._promotion.ended(trial)
             if trial.state == TrialState.COMPLETE:
                 self._keep_best_checkpoints(trial)
             self._on_end(trial)

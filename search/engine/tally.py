@@ -28,7 +28,7 @@ class Tally:
     def __init__(self, spec: Spec, storage: LiveStorage) -> None:
         self._spec = spec
         self._storage = storage
-        self.draw = AuditSample.of(spec)  # of the audit, as far as no time makes it smaller
+        self.audit_sample = AuditSample.of(spec)  # of the audit, as far as no time makes it smaller
         self._sign = 1 if spec.goal == "minimize" else -1
         self._changes = 0  # of the storage, that are counted here
         self._counted: dict[int, _Part] = {}  # of each trial; it itself is not what it was: Optuna changes it
@@ -112,29 +112,29 @@ class Tally:
                 found.append(trial)
         return found
 
-    def to_confirm(self, top: int) -> list[FrozenTrial]:
+    def confirmation_pool(self, top: int) -> list[FrozenTrial]:
         """The trials by which is decided which of the best are confirmed, where so many may be."""
         few = {trial.number for trial in self.best(top, baseline=False)}
         few.update(self._own[-1:], self._baselines, self._confirming)
         few.update(confirms(self._storage.trials[number]) or 0 for number in self._confirming)
         return [self._storage.trials[number] for number in sorted(few)]
 
-    def unfinished_audit(self, draw: AuditSample) -> list[int]:
+    def unfinished_audit(self, sample: AuditSample) -> list[int]:
         """Those that were to stop, or wait at a rung until the search is over, and go on to their end.
 
         `draw`: that of the audit, or none of it where it has too little room.
         """
         self._follow()
-        return sorted(self._audited.unfinished | (self._drawn.unfinished if draw.every else set()))
+        return sorted(self._audited.unfinished | (self._drawn.unfinished if sample.every else set()))
 
-    def kept_for_audit(self, draw: AuditSample) -> int:
+    def reserved_for_audit(self, sample: AuditSample) -> int:
         """What is kept back for the trials of the audit, which take it to their end.
 
         From their first reports on, and for good: what one leaves that ends before is not spent by others, or
         a search that was over would go on once it was begun again.
         """
         self._follow()
-        return self._audited.rest + (self._drawn.rest if draw.every else 0)
+        return self._audited.rest + (self._drawn.rest if sample.every else 0)
 
     # How it is counted
 
@@ -153,7 +153,7 @@ class Tally:
 
     def _part_of(self, trial: FrozenTrial) -> _Part:
         own, audited, last = confirms(trial) is None, audited_at(trial) is not None, trial.last_step
-        complete, drawn = trial.state == TrialState.COMPLETE, trial.number in self.draw
+        complete, drawn = trial.state == TrialState.COMPLETE, trial.number in self.audit_sample
         takes = own and last is not None and (audited or drawn)
         value = trial.value if own and complete else None
         return _Part(
@@ -177,18 +177,21 @@ class Tally:
     def _rank(self, part: _Part, there: bool) -> None:
         """Let a trial be among the complete ones, or no more: the database may refuse its end."""
         if part.rank is not None:
-            _put(self._ranked, part.rank, there)
+            _set_member(self._ranked, part.rank, there)
 
     def _place(self, trial: FrozenTrial) -> None:
         """Put a trial where it belongs now."""
         number, state, own = trial.number, trial.state, confirms(trial) is None
         audited = audited_at(trial) is not None
-        _put(self._own, number, own)
-        _put(self._open, number, not state.is_finished())
-        _put(self._waiting, number, state == TrialState.WAITING)
-        _put(self._confirming, number, not own)
-        _put(self._baselines, number, own and "baseline" in trial.user_attrs)
-        for audit, there in ((self._audited, audited), (self._drawn, at_rung(trial) and number in self.draw)):
+        _set_member(self._own, number, own)
+        _set_member(self._open, number, not state.is_finished())
+        _set_member(self._waiting, number, state == TrialState.WAITING)
+        _set_member(self._confirming, number, not own)
+        _set_member(self._baselines, number, own and "baseline" in trial.user_attrs)
+        for audit, there in (
+            (self._audited, audited),
+            (self._drawn, at_rung(trial) and number in self.audit_sample),
+        ):
             audit.unfinished.discard(number)
             if there and not state.is_finished():
                 audit.unfinished.add(number)
@@ -215,7 +218,7 @@ class _Part:
     rest: int
 
 
-def _put(ordered: list[Any], one: Any, there: bool) -> None:
+def _set_member(ordered: list[Any], one: Any, there: bool) -> None:
     """Let something be in an ordered list, or not."""
     place = bisect_left(ordered, one)
     is_there = place < len(ordered) and ordered[place] == one

@@ -20,7 +20,7 @@ from ...storage.live import Command, LiveStorage
 from ...storage.locks import driver_lock, driver_running
 from ...storage.studies import ANSWER_SECONDS, StoredStudy, command, find_study, trial_of
 from ...storage.workspace import Workspace
-from ..engine.commands import KILLED, OF_A_FAILURE
+from ..engine.commands import FAILURE_ATTRS, KILLED_ERROR
 from ..errors import SearchError
 from ..values import Value
 
@@ -73,7 +73,7 @@ def kill(*, workspace: Workspace, study: str, trial: int) -> Steered:
         with _held(stored) as live:
             key = live.trial_id(trial)
             for name in ("error", "reason"):
-                live.set_trial_user_attr(key, name, KILLED)
+                live.set_trial_user_attr(key, name, KILLED_ERROR)
             live.set_trial_state_values(key, TrialState.FAIL)
     return Steered(study, searching, (trial,))
 
@@ -99,7 +99,7 @@ def retry(*, workspace: Workspace, study: str, trial: int | None = None) -> Stee
     if not searching:
         with _held(stored) as live:
             for number in failed:
-                live.revive(number, OF_A_FAILURE)
+                live.revive(number, FAILURE_ATTRS)
     return Steered(study, searching, failed)
 
 

@@ -93,7 +93,7 @@ def run(
                 watcher=tracking or watcher,
                 pruner=worker_backend.pruner,
                 slots=worker_backend.slots,
-                leaving=worker_backend.leaving,
+                shutdown_seconds=worker_backend.leaving,
                 begun=began,
                 memory=memory,
             )

@@ -27,8 +27,8 @@ from ...spaces.expressions import Expression
 from ...spaces.model import TO_FILL
 from ...spaces.stopping import Rungs
 from ..engine.confirmation_size import ConfirmationSize
-from ..scheduling import FEWEST_AUDITED, audited_one_in, brackets_of
-from ..scheduling.plan import MOST_BRACKETS, Plan, plan_of
+from ..scheduling import MIN_AUDITED, audited_one_in, brackets_of
+from ..scheduling.plan import MAX_BRACKETS, Plan, plan_of
 from ..trials.seeds import is_seed
 
 TRIED = 20  # random configurations that a built-in objective is asked about
@@ -230,11 +230,11 @@ def warnings(spec: Spec) -> list[Issue]:
                 "there is one rung, and nothing between it and the end",
             )
         )
-    if len(plan.brackets) > MOST_BRACKETS:
+    if len(plan.brackets) > MAX_BRACKETS:
         found.append(
             spec.issue(
                 "early_stopping",
-                f"{len(plan.brackets)} brackets: more than {MOST_BRACKETS} spread a budget thin; "
+                f"{len(plan.brackets)} brackets: more than {MAX_BRACKETS} spread a budget thin; "
                 "raise min or eta",
             )
         )
@@ -247,13 +247,13 @@ def warnings(spec: Spec) -> list[Issue]:
             )
         )
     drawn = audited_one_in(spec, spec.audit or 0) or 0
-    if plan.trials is not None and plan.trials < FEWEST_AUDITED * drawn:
+    if plan.trials is not None and plan.trials < MIN_AUDITED * drawn:
         larger = "a larger share, or " if drawn > 1 else ""
         found.append(
             spec.issue(
                 "audit",
-                f"draws one of {drawn} trials, and a rate needs {FEWEST_AUDITED} of them: "
-                f"{larger}{FEWEST_AUDITED * drawn} trials instead of {plan.trials}",
+                f"draws one of {drawn} trials, and a rate needs {MIN_AUDITED} of them: "
+                f"{larger}{MIN_AUDITED * drawn} trials instead of {plan.trials}",
             )
         )
     asked = ConfirmationSize.asked(spec)

@@ -10,7 +10,7 @@ from typing import Any
 from ...spaces import Spec
 from ...spaces.stopping import Median, NoStopping, Percentile, Rungs
 from ..backends.resources import this_machine
-from ..engine.confirmation_size import SHARE, ConfirmationSize
+from ..engine.confirmation_size import CONFIRMATION_SHARE, ConfirmationSize
 from ..formatting import counted, duration, gibibytes, option
 from ..scheduling import promotes
 from .measure import Measured, Probe
@@ -215,7 +215,7 @@ def _about_trials(spec: Spec, costs: SearchCosts, found: SimulatedSearch) -> Ite
 
 def _about_confirmation(spec: Spec, found: SimulatedSearch) -> Iterator[str]:
     asked = spec.confirm.top is not None
-    if asked and found.seeds and found.confirmation > SHARE * found.end * 1.1:
+    if asked and found.seeds and found.confirmation > CONFIRMATION_SHARE * found.end * 1.1:
         yield (
             f"the confirmation takes {found.confirmation / found.end:.0%} of the time: "
             "a smaller confirm.top or confirm.seeds leaves more to the search"

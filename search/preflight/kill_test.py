@@ -33,9 +33,9 @@ from ...spaces.samplers import GP, TPE
 from ...storage.files import CONFIG, METRICS, study_folder
 from ...storage.states import AT_RUNG, EVENTS, STARTED_OVER, TOOK
 from ...storage.workspace import Workspace
-from ..engine.costs import COST
-from ..engine.guardian import TEMPORARY
-from ..engine.lifecycle import OWN_ATTRS
+from ..engine.costs import COST_ATTR
+from ..engine.guardian import TEMPORARY_PREFIX
+from ..engine.lifecycle import RESERVED_ATTRS
 from ..errors import SearchError
 from ..results.study import StudyResult, load_result
 from ..values import Value
@@ -168,7 +168,7 @@ class Search:
     def _owns(self, process: psutil.Process) -> bool:
         """By the mark; Ray's agents write their titles over it, but keep their logs open."""
         if process.name().startswith("ray::"):
-            folders = tuple(f"/{TEMPORARY}{pid}-" for pid in self._drivers)
+            folders = tuple(f"/{TEMPORARY_PREFIX}{pid}-" for pid in self._drivers)
             return any(folder in file.path for file in process.open_files() for folder in folders)
         return bool(process.environ().get(MARK) == self._mark)
 
@@ -286,7 +286,7 @@ def facts(trial: FrozenTrial) -> Facts:
     attributes: Mapping[str, Any] = trial.user_attrs | trial.system_attrs
     for name, value in sorted(attributes.items()):
         # There may be more output of more attempts, and no two trainings take as long.
-        if not name.startswith("artifacts:") and name not in (COST, EVENTS, TOOK):
+        if not name.startswith("artifacts:") and name not in (COST_ATTR, EVENTS, TOOK):
             found[ATTRIBUTE + name] = json.dumps(value, sort_keys=True)
     for number, event in enumerate(_events(trial), start=1):
         found[f"event {number}"] = event
@@ -430,7 +430,7 @@ def winner(result: StudyResult) -> dict[str, Any] | None:
 
 def _varying(one: list[Facts], other: list[Facts]) -> set[str]:
     """Attributes in which two undisturbed searches differ: what the objective measures of its machine."""
-    own = {ATTRIBUTE + name for name in OWN_ATTRS}
+    own = {ATTRIBUTE + name for name in RESERVED_ATTRS}
     return {
         what
         for left, right in zip(one, other, strict=False)

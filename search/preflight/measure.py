@@ -318,7 +318,7 @@ class _Bench:
                 config, None, 0.0, None, error=f"diverged: {where} {message['value']}"
             )
         elif message["kind"] == "report":
-            if running.first and running.attempt.heard == 0:
+            if running.first and running.attempt.report_count == 0:
                 self.startups.append(time.monotonic() - running.given - message["seconds"])
             running.attempt.report(message["step"], message["seconds"])
             sign = 1 if self._spec.goal == "minimize" else -1
@@ -332,7 +332,7 @@ class _Bench:
             self._conclude(number, running)
         elif message["kind"] == "done":
             running.attempt.ended = message["seconds"]
-            if running.first and running.attempt.heard == 0:
+            if running.first and running.attempt.report_count == 0:
                 self.startups.append(time.monotonic() - running.given - message["seconds"])
             self._conclude(number, running)
         elif message["kind"] == "failed":
@@ -347,7 +347,9 @@ class _Bench:
             return False
         now = time.monotonic()
         last = running.attempt.reports[-1][1]
-        return running.attempt.heard >= 2 and (last >= TRIAL_SECONDS or now > (self._began + self._until) / 2)
+        return running.attempt.report_count >= 2 and (
+            last >= TRIAL_SECONDS or now > (self._began + self._until) / 2
+        )
 
     def _conclude(self, number: int, running: _Running, silent: float = 0.0) -> None:
         """What a configuration told, which was `silent` for so many seconds when the time was over."""
@@ -359,7 +361,7 @@ class _Bench:
         if cost is not None and cost.seen is not None and silent > cost.per_unit * cost.seen:
             cost = None  # its first report came sooner than others do: it told no more than its start
         first, last = (attempt.reports[0][0], attempt.reports[-1][0]) if attempt.reports else (None, 0)
-        every, grid = attempt.every or 0.0, attempt.grid
+        every, grid = attempt.seconds_per_report or 0.0, attempt.grid
         self._probes[number] = Probe(
             config, cost, every, units, first=first, last=last, grid=grid, losses=running.losses
         )

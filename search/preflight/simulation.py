@@ -25,8 +25,8 @@ from typing import Any
 from ...spaces import Choice, Spec
 from ...spaces.stopping import Median, Percentile, Rungs
 from ..engine.confirmation_size import ConfirmationSize
-from ..engine.costs import span
-from ..engine.deadline import CLOSING, LATE, SPARE
+from ..engine.costs import makespan
+from ..engine.deadline import LAST_CHANCE_MARGIN, MAX_OVERRUN, SECONDS_TO_END_PAUSED
 from ..scheduling import (
     PromotionRule,
     alike_of,
@@ -157,7 +157,7 @@ class _Simulation:
             return 0.0
         left = self._limit - self._audit_paused() - self._closing - now
         before = self._until_confirming(now)
-        room = left - before if before else left + (LATE - 1) * self._limit
+        room = left - before if before else left + (MAX_OVERRUN - 1) * self._limit
         return self._confirmation(self._fitting(room))
 
     def _fitting(self, seconds: float) -> ConfirmationSize:
@@ -169,7 +169,7 @@ class _Simulation:
 
     def _confirmation(self, wish: ConfirmationSize) -> float:
         """Seconds that it takes to confirm so many, so often."""
-        return span(self._again(wish) * wish.seeds, self._costs.slots)
+        return makespan(self._again(wish) * wish.seeds, self._costs.slots)
 
     def _again(self, wish: ConfirmationSize) -> list[float]:
         """Seconds of a training of each that is confirmed, the longest first.
@@ -217,7 +217,7 @@ class _Simulation:
             return False
         promoted = self._promoted(now)
         if promoted is not None and self._promotion is not None:
-            self._promotion.go_on(promoted)
+            self._promotion.promote(promoted)
             self._paused.discard(promoted)
             self._go(promoted, self._at[promoted], now + self._of[promoted].setup)
             return True
@@ -293,7 +293,7 @@ class _Simulation:
         after = left - self._first
         if other is not None:
             after = left - self._seconds_until(other, self._next(other, self._at[other]))
-        return rest <= left and after < SPARE * again
+        return rest <= left and after < LAST_CHANCE_MARGIN * again
 
     def _seconds_until(self, number: int, step: int) -> float:
         """What a trial that waits takes until it is at a later step."""
@@ -367,7 +367,7 @@ class _Simulation:
             if goes_on or (
                 self._promotion.leading_waiter() == number and self._has_no_time_to_wait(number, first, now)
             ):
-                self._promotion.go_on(number)
+                self._promotion.promote(number)
                 return True
             if self._costs.keeps:
                 if number in self._audit:
@@ -411,12 +411,12 @@ class _Simulation:
     def _audit_paused(self) -> float:
         """Seconds until those have come to their end who wait for it, in the audit."""
         rests = [self._seconds_until(number, self._of[number].units) for number in self._paused]
-        return span(rests, self._costs.slots)
+        return makespan(rests, self._costs.slots)
 
     @property
     def _closing(self) -> float:
         """Seconds that it takes to end those that wait at rungs."""
-        return 0.0 if self._promotion is None else CLOSING * self._promotion.paused
+        return 0.0 if self._promotion is None else SECONDS_TO_END_PAUSED * self._promotion.paused
 
     @property
     def _trainings_in_time(self) -> float | None:
@@ -426,7 +426,7 @@ class _Simulation:
 
     def _confirmed(self, ended: float, *, more: bool) -> ConfirmationSize:
         """Who trains again, and how often, in a search that has ended; `more` where its time is used up."""
-        wish = self._fitting(LATE * self._limit - self._closing * self._times - ended)
+        wish = self._fitting(MAX_OVERRUN * self._limit - self._closing * self._times - ended)
         if not self._best(1):
             return ConfirmationSize(0, 0)
         if wish.top and more and self._spec.confirm.seeds is None:

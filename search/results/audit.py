@@ -18,9 +18,9 @@ from optuna.trial import FrozenTrial, TrialState
 from ...spaces import Spec
 from ...spaces.stopping import Rungs
 from ...storage.states import AUDITED, audited_at
-from ..scheduling import FEWEST_AUDITED, places_of
+from ..scheduling import MIN_AUDITED, places_of
 from ..scheduling.observed import value_at
-from ..trials.selection import searched
+from ..trials.selection import search_trials
 from .confirmation import LEVEL
 
 
@@ -68,7 +68,7 @@ def audited(
     """
     ranked = sorted(let_through)
     lost = None
-    if len(stopped) >= FEWEST_AUDITED and len(ranked) >= max(FEWEST_AUDITED, one_in):
+    if len(stopped) >= MIN_AUDITED and len(ranked) >= max(MIN_AUDITED, one_in):
         last_good = ranked[math.ceil(len(ranked) / one_in) - 1]
         lost = share(sum(loss <= last_good for loss in stopped), len(stopped))
     better = sum(loss < ranked[0] for loss in stopped) if ranked else 0
@@ -88,7 +88,7 @@ def share(count: int, of: int) -> Share:
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     """Spearman's; what is equal shares a rank. None where there are too few, or one side is all alike."""
-    if len(pairs) < FEWEST_AUDITED:
+    if len(pairs) < MIN_AUDITED:
         return None
     ranks = []
     for side in np.array(pairs, dtype=float).T:
@@ -103,7 +103,7 @@ def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
 def audit_outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Audited | None:
     """What the audit of a study tells; None where none of its trials was in it."""
     stopping, sign = spec.early_stopping, 1 if spec.goal == "minimize" else -1
-    own = searched(trials)
+    own = search_trials(trials)
     if not isinstance(stopping, Rungs) or not any(AUDITED in trial.user_attrs for trial in own):
         return None
     ends = {t.number: sign * t.value for t in own if t.state == TrialState.COMPLETE and t.value is not None}

@@ -13,9 +13,9 @@ from ..engine.budget import spent_on
 from ..engine.confirmation_size import ConfirmationSize
 from ..formatting import option
 from ..sampling.tried import UntriedConfigs, tried
-from ..trials.advice import ENDINGS
+from ..trials.advice import ENDING_OF_REASON
 from ..trials.retries import is_refused, worth_retrying
-from ..trials.selection import at_target, searched
+from ..trials.selection import at_target, search_trials
 from ..values import NextStep
 from .study import StudyResult
 from .trials import Ending
@@ -39,7 +39,7 @@ def steps_of_study(
     name, best = result.name, result.best_trial
     steps = []
     failed = [number for ending in endings if ending.state == "fail" for number in ending.trials]
-    lost = [number for ending in endings if ending.why in ENDINGS for number in ending.trials]
+    lost = [number for ending in endings if ending.why in ENDING_OF_REASON for number in ending.trials]
     if failed:
         steps.append(NextStep("show", {"study": name, "trial": failed[-1]}, "see why it failed"))
         if not all(is_refused(ending.example) for ending in endings if ending.state == "fail"):
@@ -86,7 +86,7 @@ def confirmation_changes(result: StudyResult) -> dict[str, Any] | None:
 
     That is a search which was not asked to confirm, or whose budget left no room for it.
     """
-    own = searched(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    own = search_trials(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     others = any("baseline" not in trial.user_attrs for trial in own)
     if result.stopped or not others or not ConfirmationSize.asked(result.spec).top:
         return None
@@ -101,7 +101,7 @@ def extension(result: StudyResult) -> dict[str, Any]:
         return {"target": None}
     changes: dict[str, Any] = {}
     if budget.trials is not None:
-        changes["trials"] = _doubled(budget.trials, len(searched(trials)))
+        changes["trials"] = _doubled(budget.trials, len(search_trials(trials)))
     changes |= more_time(result)
     if budget.samples is not None:
         changes["samples"] = _doubled(budget.samples, consumed_in(result))
@@ -126,7 +126,7 @@ def _more_samples(result: StudyResult) -> dict[str, int]:
 
 def exhausted(result: StudyResult) -> bool:
     """Whether every configuration of its space has been tried."""
-    own = searched(result.study.get_trials(deepcopy=False))
+    own = search_trials(result.study.get_trials(deepcopy=False))
     return UntriedConfigs(result.spec).exhausted(tried(own))
 
 
@@ -156,4 +156,4 @@ def is_over(spec: Spec, trials: Sequence[FrozenTrial], elapsed: float) -> bool:
         return False
     if budget.time is not None or budget.samples is not None or at_target(spec, trials) is not None:
         return True
-    return budget.trials is not None and len(searched(trials)) >= budget.trials
+    return budget.trials is not None and len(search_trials(trials)) >= budget.trials

@@ -14,7 +14,7 @@ from ...storage.studies import PAUSED, trial_of
 from ..scheduling import brackets_of
 from ..scheduling.standings import bracket_of, rung_results, stopping_in_words
 from ..trials.advice import advice_after
-from ..trials.selection import searched
+from ..trials.selection import search_trials
 from ..values import NextStep, Value
 from .importance import Importance, importances_of
 from .next_steps import consumed_in, elapsed_in, exhausted, is_over, steps_of_search, steps_of_study
@@ -117,7 +117,7 @@ def study_report(result: StudyResult) -> StudyReport:
     """All there is to say about a study."""
     spec, trials = result.spec, result.study.get_trials(deepcopy=False)
     best, baseline = result.best_trial, result.baseline
-    ended = sum(t.state.is_finished() for t in searched(trials))
+    ended = sum(t.state.is_finished() for t in search_trials(trials))
     last = spec.early_stopping.max
     importances, trust = importances_of(result)
     edges = {edge.name: edge for edge in narrow_ranges(result).found}
@@ -148,7 +148,7 @@ def study_report(result: StudyResult) -> StudyReport:
         ],
         constraints=spec.constraints,
         states=dict(Counter(map(state_of, trials))),
-        confirming=len(trials) - len(searched(trials)),
+        confirming=len(trials) - len(search_trials(trials)),
         trials=Spent(ended, budget.trials),
         seconds=Spent(elapsed, budget.time),
         consumed=Spent(consumed_in(result), budget.samples),

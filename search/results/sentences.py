@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 from ...storage.states import confirms
-from ..trials.selection import searched, unusable
+from ..trials.selection import failed_confirmations, search_trials
 from .audit import Audited
 from .confirmation import Confirmed
 from .next_steps import exhausted
@@ -19,7 +19,7 @@ def confirmation(result: StudyResult) -> list[str]:
     best, confirmed, trials = result.best_trial, result.confirmed, result.study.get_trials(deepcopy=False)
     out = [
         f"trial {number} {_became(trial)} when it was trained again"
-        for number, trial in unusable(trials).items()
+        for number, trial in failed_confirmations(trials).items()
     ]
     failed: dict[int, list[str]] = {}  # errors of the trainings that were to confirm a trial
     for trial in trials:
@@ -52,7 +52,7 @@ def confirmation(result: StudyResult) -> list[str]:
 
 def finished(result: StudyResult) -> str:
     """That a search had nothing left to do, and why."""
-    own = searched(result.study.get_trials(deepcopy=False))
+    own = search_trials(result.study.get_trials(deepcopy=False))
     if result.stop_reason is None and exhausted(result):
         return f'the study "{result.name}" is finished: every configuration of its space has been tried'
     spent = result.stop_reason or f"all {len(own)} trials have run"
@@ -65,8 +65,8 @@ def _failures(errors: Sequence[str]) -> str:
     return f"{len(errors)} training{'s' * (len(errors) > 1)} failed: {errors[-1]}"
 
 
-def _became(unusable: FrozenTrial) -> str:
-    return "ran out of memory" if unusable.constraints.get("out_of_memory") else "diverged"
+def _became(failed_confirmations: FrozenTrial) -> str:
+    return "ran out of memory" if failed_confirmations.constraints.get("out_of_memory") else "diverged"
 
 
 def audit_of(result: StudyResult) -> list[str]:

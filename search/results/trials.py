@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.states import confirms, seconds_of, state_of, trained_to
-from ..engine.lifecycle import OWN_ATTRS
+from ..engine.lifecycle import RESERVED_ATTRS
 from ..scheduling import brackets_of
 from ..trials.configuration import config_of
 from ..values import Value
@@ -94,7 +94,7 @@ def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
         metrics={
             name: value
             for name, value in attrs.items()
-            if name not in OWN_ATTRS and name not in spec.parameters and isinstance(value, int | float)
+            if name not in RESERVED_ATTRS and name not in spec.parameters and isinstance(value, int | float)
         },
     )
 

@@ -17,10 +17,10 @@ from ...storage.states import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
 from ...storage.studies import trial_of
 from ..formatting import counted
 from ..sampling.optuna_samplers import make_sampler
-from ..scheduling import Waiting, promotes
-from ..scheduling.standings import FIXED, SUGGESTED, RungResult, rung_results
+from ..scheduling import QueuePosition, promotes
+from ..scheduling.standings import FIXED_PARAMS, SUGGESTED_BY, RungResult, rung_results
 from ..scheduling.study_promotion import promotion_of
-from ..trials.selection import searched
+from ..trials.selection import search_trials
 from ..values import Value
 from .study import StudyResult
 
@@ -75,7 +75,7 @@ def _suggested(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) ->
         return (
             "the baseline of the space: it begins first and runs to its end, for others to be compared with"
         )
-    given = trial.system_attrs.get(FIXED)
+    given = trial.system_attrs.get(FIXED_PARAMS)
     if given and given.keys() >= trial.params.keys():
         return "put up by somebody, with its parameters"
     by = _by_sampler(spec, trials, trial)
@@ -87,7 +87,7 @@ def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -
     search, sampler, begun = spec.search, spec.search.sampler, trial.datetime_start
     if begun is None:
         return "it waits for its turn to get parameters"
-    own = trial.system_attrs.get(SUGGESTED)
+    own = trial.system_attrs.get(SUGGESTED_BY)
     if own is not None:
         return f"{own} ({sampler})"
     searched_ones = (spec.space.searched_parameter(name) for name in spec.space.searched)
@@ -110,7 +110,7 @@ def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -
         other.state in COUNTED[sampler]
         and other.datetime_complete is not None
         and other.datetime_complete <= begun
-        for other in searched(trials)
+        for other in search_trials(trials)
     )
     if known < least:
         return f"drawn at random{near}: {sampler} begins its model with {least} trials, and {known} had ended"
@@ -133,7 +133,7 @@ def _waits(result: StudyResult, trials: Sequence[FrozenTrial], trial: FrozenTria
     """What a trial waits for, if it does."""
     spec = result.spec
     if at_rung(trial) and promotes(spec):
-        waiting = promotion_of(spec, trials).waiting(trial.number)
+        waiting = promotion_of(spec, trials).queue_position(trial.number)
         lines = _at_rung(spec, waiting, _may_come(spec, trials, waiting.step))
     elif trial.state == TrialState.WAITING:
         at = "" if trial.last_step is None else f": put back at {counted(trial.last_step, spec.resource)}"
@@ -151,19 +151,21 @@ def _rank(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str:
         return ""
     sign = 1 if spec.goal == "minimize" else -1
     values = [
-        sign * t.value for t in searched(trials) if t.state == TrialState.COMPLETE and t.value is not None
+        sign * t.value
+        for t in search_trials(trials)
+        if t.state == TrialState.COMPLETE and t.value is not None
     ]
     return f", ranked {1 + sum(value < sign * trial.value for value in values)} of {len(values)} complete"
 
 
 def _may_come(spec: Spec, trials: Sequence[FrozenTrial], step: int) -> float:
     """How many more trials may get to a step, at most: those on their way, and those that have not begun."""
-    own, asked = searched(trials), spec.budget.trials
+    own, asked = search_trials(trials), spec.budget.trials
     under_way = sum(not trial.state.is_finished() and (trial.last_step or 0) < step for trial in own)
     return math.inf if asked is None else under_way + max(0, asked - len(own))
 
 
-def _at_rung(spec: Spec, waiting: Waiting, may_come: float) -> list[str]:
+def _at_rung(spec: Spec, waiting: QueuePosition, may_come: float) -> list[str]:
     """What would let a paused trial go on."""
     stopping = spec.early_stopping
     assert isinstance(stopping, Rungs)

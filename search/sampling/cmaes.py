@@ -24,9 +24,9 @@ from optuna.trial import FrozenTrial, TrialState
 Optimizer: TypeAlias = "cmaes.CMA | cmaes.SepCMA | cmaes.CMAwM"
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
-UNROUNDED = "x_for_tell"  # what CMA-ES with margin drew, before it took the nearest step
-SMALLEST_SIGMA = 1e-10  # below, cmaes divides by zero
-LARGEST = 1e9  # of a coordinate, where the range is 0 to 1
+UNROUNDED_POINT = "x_for_tell"  # what CMA-ES with margin drew, before it took the nearest step
+MIN_SIGMA = 1e-10  # below, cmaes divides by zero
+MAX_COORDINATE = 1e9  # of a coordinate, where the range is 0 to 1
 
 
 class CmaEsSampler(BaseSampler):
@@ -82,7 +82,7 @@ class CmaEsSampler(BaseSampler):
         optimizer.reseed_rng(self._seed)
         if isinstance(optimizer, cmaes.CMAwM):
             point, unrounded = optimizer.ask()
-            study._storage.set_trial_system_attr(trial._trial_id, UNROUNDED, unrounded.tolist())
+            study._storage.set_trial_system_attr(trial._trial_id, UNROUNDED_POINT, unrounded.tolist())
         else:
             point = optimizer.ask()
         study._storage.set_trial_system_attr(trial._trial_id, self._generation, optimizer.generation)
@@ -112,7 +112,7 @@ class CmaEsSampler(BaseSampler):
         point: Numbers = transform.transform({name: trial.params[name] for name in transform._search_space})
         if not self._with_margin:
             return point
-        unrounded = trial.system_attrs.get(UNROUNDED)
+        unrounded = trial.system_attrs.get(UNROUNDED_POINT)
         return np.array(unrounded, dtype=float) if _is_point(unrounded, len(point)) else point
 
     def _begin(self, transform: _SearchSpaceTransform) -> Optimizer:
@@ -120,7 +120,7 @@ class CmaEsSampler(BaseSampler):
         count = len(transform.bounds)
         common: dict[str, Any] = {
             "mean": np.full(count, 0.5),
-            "sigma": max(1 / 6 if self._sigma0 is None else self._sigma0, SMALLEST_SIGMA),
+            "sigma": max(1 / 6 if self._sigma0 is None else self._sigma0, MIN_SIGMA),
             "bounds": transform.bounds,
             "n_max_resampling": 10 * count,
             "population_size": self._popsize,
@@ -146,5 +146,5 @@ def _is_point(value: Any, count: int) -> bool:
     return (
         isinstance(value, list)
         and len(value) == count
-        and all(isinstance(number, float | int) and abs(number) < LARGEST for number in value)
+        and all(isinstance(number, float | int) and abs(number) < MAX_COORDINATE for number in value)
     )

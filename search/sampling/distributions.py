@@ -12,7 +12,7 @@ from ...spaces import Choice, Range, Space, Spec
 from ...spaces.model import show
 from ...spaces.relations import given_problems
 
-MANY = 1 << 20  # values of a range: more are as good as a continuous one, and some samplers list them
+MAX_VALUES = 1 << 20  # values of a range: more are as good as a continuous one, and some samplers list them
 
 
 def distribution(parameter: Range | Choice) -> BaseDistribution:
@@ -50,7 +50,7 @@ def is_conditional(spec: Spec) -> bool:
     return any(parameter.when is not None for parameter in spec.parameters.values())
 
 
-def put_up_with(spec: Spec, labels: Mapping[str, Any]) -> dict[str, Any]:
+def enqueued_labels(spec: Spec, labels: Mapping[str, Any]) -> dict[str, Any]:
     """The labels that another program put a trial up with, as the space spells them.
 
     Raises `ValueError` with all that is wrong with them, as it would be told of a baseline.

@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, ndtr
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-STEPS = 25  # of L-BFGS, at most
+MAX_FIT_STEPS = 25  # of L-BFGS, at most
 JITTER = 1e-6
 
 
@@ -61,7 +61,7 @@ class GaussianProcess:
 
         bounds = list(zip(self._mean - 4 * self._spread, self._mean + 4 * self._spread, strict=True))
         found = minimize(
-            loss, self._mean, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS}
+            loss, self._mean, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": MAX_FIT_STEPS}
         )
         self._theta = found.x
 
@@ -94,7 +94,7 @@ def log_expected_improvement(mean: Array, deviation: Array, best: float) -> Arra
     return found
 
 
-HUGE = 1e150  # whose square is hardly a float
+MAX_SQUARABLE = 1e150  # whose square is hardly a float
 
 
 def standardised(y: Array) -> Array:
@@ -103,7 +103,7 @@ def standardised(y: Array) -> Array:
     What is farther above the median than twice the best is below it is cut off there: one training that
     diverged is not to make all others look alike.
     """
-    if (largest := np.abs(y).max()) > HUGE:
+    if (largest := np.abs(y).max()) > MAX_SQUARABLE:
         y = y / largest
     middle = float(np.median(y))
     cut = np.minimum(y, middle + 2 * (middle - y.min()))

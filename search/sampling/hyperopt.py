@@ -32,10 +32,10 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from .distributions import MANY
+from .distributions import MAX_VALUES
 
-_GENERATORS = threading.Lock()  # over Python's and numpy's own, which adaptive TPE draws from
-_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # of all trials: a proposal is not to depend on a clock
+_GENERATOR_LOCK = threading.Lock()  # over Python's and numpy's own, which adaptive TPE draws from
+_FIXED_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # of all trials: a proposal is not to depend on a clock
 
 
 class HyperoptSampler(BaseSampler):
@@ -87,7 +87,7 @@ class HyperoptSampler(BaseSampler):
     def _suggest(self) -> Callable[[list[int], Domain, Trials, int], list[dict[str, Any]]]:
         if self._algorithm == "tpe":
             return partial(tpe.suggest, n_startup_jobs=0, verbose=False, **self._options)
-        return _adaptive if self._algorithm == "atpe" else partial(anneal.suggest, **self._options)
+        return _adaptive_tpe if self._algorithm == "atpe" else partial(anneal.suggest, **self._options)
 
     def _known(self, trials: Sequence[FrozenTrial], study: optuna.Study) -> list[tuple[FrozenTrial, float]]:
         """The trials that say something, each with its loss.
@@ -133,8 +133,8 @@ class HyperoptSampler(BaseSampler):
             "exp_key": None,
             "owner": None,
             "version": 0,
-            "book_time": _ANY_TIME,
-            "refresh_time": _ANY_TIME,
+            "book_time": _FIXED_TIME,
+            "refresh_time": _FIXED_TIME,
         }
 
 
@@ -169,8 +169,10 @@ class _Label:
         assert isinstance(d, IntDistribution | FloatDistribution)
         if self.count is not None:
             ends = -0.5, self.count - 0.5
-            return hp.quniform(self.key, *ends, 1) if self.count <= MANY else hp.uniform(self.key, *ends)
-        if isinstance(d, IntDistribution) and d.high <= MANY:
+            return (
+                hp.quniform(self.key, *ends, 1) if self.count <= MAX_VALUES else hp.uniform(self.key, *ends)
+            )
+        if isinstance(d, IntDistribution) and d.high <= MAX_VALUES:
             return hp.qloguniform(self.key, math.log(d.low - 0.5), math.log(d.high + 0.5), 1)
         if d.log:
             margin = 0.5 if isinstance(d, IntDistribution) else 0.0
@@ -231,7 +233,7 @@ def _order(trial: FrozenTrial, sign: float) -> tuple[int, int, float, int]:
     return 2, 0, 0.0, trial.number
 
 
-def _adaptive(numbers: list[int], domain: Domain, history: Trials, seed: int) -> list[dict[str, Any]]:
+def _adaptive_tpe(numbers: list[int], domain: Domain, history: Trials, seed: int) -> list[dict[str, Any]]:
     """Adaptive TPE's proposal, by a seed."""
     import lightgbm  # noqa: F401  # adaptive TPE would load it later, which draws numbers
     from hyperopt import atpe  # it needs more than the others
@@ -245,7 +247,7 @@ def _adaptive(numbers: list[int], domain: Domain, history: Trials, seed: int) ->
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Python's and numpy's generators seeded, and as they were afterwards."""
-    with _GENERATORS:
+    with _GENERATOR_LOCK:
         before = random.getstate(), np.random.get_state()
         random.seed(seed)
         np.random.seed(seed)

@@ -7,7 +7,7 @@ is like. A proposal maximises the product of the improvements expected at each, 
 
 | proposals | by |
 |---|---|
-| the first `INITIAL` | a Sobol sequence, shifted by the seed; some near a stated prior |
+| the first `INITIAL_PROPOSALS` | a Sobol sequence, shifted by the seed; some near a stated prior |
 | then `MODEL_SHARE` | the models |
 | the others | the sequence goes on: what misleads the models does not mislead it |
 
@@ -30,22 +30,25 @@ from ...spaces import Choice, Spec
 from ...storage.states import unusable
 from ..scheduling import places_of
 from ..scheduling.observed import value_at, without_audit
-from ..scheduling.standings import SUGGESTED
+from ..scheduling.standings import SUGGESTED_BY
 from ..trials.seeds import derived_seed
 from .gaussian_process import Array, GaussianProcess, Indices, log_expected_improvement, standardised
 from .tried import Key, UntriedConfigs, key_of
 from .unit_cube import UnitCube
-from .whole_sampler import AGAIN, ATTEMPTS, WholeSampler, all_refused
+from .whole_sampler import MAX_PROPOSALS, MAX_REPEATS, WholeSampler, all_refused
 
-INITIAL = 20  # proposals before the first model
+INITIAL_PROPOSALS = 20  # proposals before the first model
 MODEL_SHARE = 0.85  # of the proposals after that
-FEWEST = 6  # values that a rung needs for a model
-MOST = 256  # values that a model holds: its cost grows with the cube of their number
-IMPROVEMENT = 0.5  # that is asked for, in standard deviations of a rung
-RANDOM, NEIGHBOURS = 100, 100  # candidates of a proposal, anywhere and near the best five
-FINER = ((2, 20), (1, 30))  # then near the best so many candidates, so many each
+MIN_MODEL_VALUES = 6  # values that a rung needs for a model
+MAX_MODEL_VALUES = 256  # values that a model holds: its cost grows with the cube of their number
+TARGET_IMPROVEMENT = 0.5  # that is asked for, in standard deviations of a rung
+RANDOM_CANDIDATES, NEIGHBOUR_CANDIDATES = (
+    100,
+    100,
+)  # candidates of a proposal, anywhere and near the best five
+REFINEMENTS = ((2, 20), (1, 30))  # then near the best so many candidates, so many each
 PRIOR_SHARE = {"low": 0.15, "medium": 0.25, "high": 0.5}  # of proposals near a prior, at first
-PRIOR_HALVES, PRIOR_LEAST = 20, 0.2  # it halves every so many trials, down to this part
+PRIOR_HALF_LIFE, MIN_PRIOR_FADING = 20, 0.2  # it halves every so many trials, down to this part
 PRIOR_SPREAD = {"low": 0.3, "medium": 0.2, "high": 0.1}  # in ranges
 
 
@@ -66,7 +69,7 @@ class RungGPSampler(WholeSampler):
         number = len(trials)
         point, by = self._proposed(trials, number, rng)
         labels = self._legal(point, rng, self.tried(study, trial.number), self.given(trial))
-        study._storage.set_trial_system_attr(trial._trial_id, SUGGESTED, by)
+        study._storage.set_trial_system_attr(trial._trial_id, SUGGESTED_BY, by)
         return labels
 
     def _proposed(
@@ -77,7 +80,7 @@ class RungGPSampler(WholeSampler):
         near = self._near_prior(start, number, rng)
         if near is not None:
             return near, "drawn near the prior"
-        if number >= INITIAL and rng.random() < MODEL_SHARE:
+        if number >= INITIAL_PROPOSALS and rng.random() < MODEL_SHARE:
             with self._one_thread.limit(limits=1):
                 found = self._modelled(trials, rng)
             if found is not None:
@@ -108,7 +111,7 @@ class RungGPSampler(WholeSampler):
         The share of such proposals falls, so that a wrong prior costs little (as in PriorBand, Mallik et al.
         2023).
         """
-        fading = max(0.5 ** (number / PRIOR_HALVES), PRIOR_LEAST)
+        fading = max(0.5 ** (number / PRIOR_HALF_LIFE), MIN_PRIOR_FADING)
         chance = rng.random()
         found = point.copy()
         for index, name in enumerate(self._space.searched):
@@ -134,16 +137,16 @@ class RungGPSampler(WholeSampler):
         for rung in range(values.shape[1]):
             at = np.flatnonzero(~np.isnan(values[:, rung]))
             finite = np.isfinite(values[at, rung])
-            if finite.sum() < FEWEST:
+            if finite.sum() < MIN_MODEL_VALUES:
                 break
             worst = values[at, rung][finite].max()  # for those that cannot be trained
             y = standardised(np.where(finite, values[at, rung], worst))
-            keep = _thinned(y, MOST)
+            keep = _thinned(y, MAX_MODEL_VALUES)
             x, y = columns[at[keep]], y[keep]
-            model, few = GaussianProcess(owner), _thinned(y, MOST // 2)
+            model, few = GaussianProcess(owner), _thinned(y, MAX_MODEL_VALUES // 2)
             model.optimise(x[few], y[few])
             model.condition(x, y)
-            best = float(model.predict(x)[0].min()) - IMPROVEMENT
+            best = float(model.predict(x)[0].min()) - TARGET_IMPROVEMENT
             if pending.any():  # what runs is taken to turn out as expected, so that nobody else goes there
                 expected = model.predict(columns[pending])[0]
                 model.condition(np.r_[x, columns[pending]], np.r_[y, expected])
@@ -176,8 +179,14 @@ class RungGPSampler(WholeSampler):
             order = np.argsort(-scores, kind="stable")[:keep]
             found, scores = found[order], scores[order]
 
-        add(np.r_[rng.random((RANDOM, d)), self._neighbours(good, NEIGHBOURS // len(good), rng)], 5)
-        for keep, each in FINER:
+        add(
+            np.r_[
+                rng.random((RANDOM_CANDIDATES, d)),
+                self._neighbours(good, NEIGHBOUR_CANDIDATES // len(good), rng),
+            ],
+            5,
+        )
+        for keep, each in REFINEMENTS:
             if len(found):
                 add(self._neighbours(found, each, rng), keep)
         return found[0] if len(found) else None
@@ -227,13 +236,13 @@ class RungGPSampler(WholeSampler):
     ) -> dict[str, Any]:
         """The labels of the configuration at a point; of another where it breaks a constraint or is taken."""
         again, known, broken = 0, None, None
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_PROPOSALS):
             labels, broken = self.proposal(self._cube.suggester(point, given), given)
             if broken is None:
                 if key_of(labels) not in taken:
                     return labels
                 again, known = again + 1, labels
-                if again > AGAIN:
+                if again > MAX_REPEATS:
                     break
             point = rng.random(self._cube.dimensions)
         if given:

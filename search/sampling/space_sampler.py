@@ -15,16 +15,18 @@ from optuna.trial import FrozenTrial, TrialState
 from ...spaces import Choice, Range, Spec
 from ...spaces.samplers import TPE
 from ..trials.seeds import derived_seed
-from .distributions import MANY, is_conditional
+from .distributions import MAX_VALUES, is_conditional
 from .optuna_samplers import make_sampler
 from .tried import UntriedConfigs, key_of
 from .view import study_for_samplers
-from .whole_sampler import AGAIN, ATTEMPTS, WholeSampler, all_refused
+from .whole_sampler import MAX_PROPOSALS, MAX_REPEATS, WholeSampler, all_refused
 
-MODELLED = 10  # of them by the sampler itself: one that is sure of what is not allowed proposes it again
+MODELLED_PROPOSALS = (
+    10  # of them by the sampler itself: one that is sure of what is not allowed proposes it again
+)
 
 
-SURE = frozenset({"gp"})  # samplers that always do, whatever their seed, and take seconds
+DETERMINISTIC = frozenset({"gp"})  # samplers that always do, whatever their seed, and take seconds
 
 
 # Of the proposals that no model makes: the share drawn around a stated prior, and their spread in ranges.
@@ -55,10 +57,10 @@ class SpaceSampler(WholeSampler):
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         taken, again, known = self.tried(study, trial.number), 0, None
         given = self.given(trial)
-        modelled = 1 if self._spec.search.sampler in SURE else MODELLED
-        for attempt in range(ATTEMPTS):
+        by_sampler = 1 if self._spec.search.sampler in DETERMINISTIC else MODELLED_PROPOSALS
+        for attempt in range(MAX_PROPOSALS):
             seed = derived_seed(self._spec.search.seed, "sampler", trial.number, attempt)
-            if attempt >= modelled:
+            if attempt >= by_sampler:
                 self._inner = optuna.samplers.RandomSampler(seed)
             elif attempt:
                 self._inner = self._make(seed)
@@ -68,7 +70,7 @@ class SpaceSampler(WholeSampler):
                 if key_of(labels) not in taken:
                     return labels
                 again, known = again + 1, labels
-                if again > AGAIN:
+                if again > MAX_REPEATS:
                     break
         if given:
             return known or labels  # what is wrong with it is told as it begins
@@ -116,7 +118,7 @@ class SpaceSampler(WholeSampler):
             space = {name: d for name, d in self._distributions.items() if not d.single()}
         else:
             space = self._inner.infer_relative_search_space(study, trial)
-        return {name: _modelled(d) for name, d in space.items()}
+        return {name: _for_model(d) for name, d in space.items()}
 
     @staticmethod
     def _from_prior(parameter: Range | Choice, rng: random.Random) -> Any:
@@ -136,10 +138,10 @@ class SpaceSampler(WholeSampler):
         return make_sampler(self._spec, seed)
 
 
-def _modelled(distribution: BaseDistribution) -> BaseDistribution:
+def _for_model(distribution: BaseDistribution) -> BaseDistribution:
     """What a model is told of a distribution: that it is continuous, where it has very many values."""
     if isinstance(distribution, IntDistribution | FloatDistribution) and distribution.step is not None:
         low, high = float(distribution.low), float(distribution.high)
-        if (high - low) / distribution.step > MANY:
+        if (high - low) / distribution.step > MAX_VALUES:
             return FloatDistribution(low, high, log=distribution.log)
     return distribution

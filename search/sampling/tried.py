@@ -36,7 +36,7 @@ class TriedConfigs(Container[Key]):
         self._counts: Counter[Key] = Counter()
         self._left_out: Key | None = None
 
-    def but(self, study: optuna.Study, number: int | None = None) -> Container[Key]:
+    def without(self, study: optuna.Study, number: int | None = None) -> Container[Key]:
         """Those that there are by now, without the one of a trial. It holds until it is asked for again."""
         trials, self._changes = changed_since(study, self._changes)
         for trial in trials:

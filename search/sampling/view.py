@@ -63,7 +63,8 @@ def study_for_samplers(study: optuna.Study, spec: Spec, dimensions: int) -> Stud
         return StudyAtRung(study, lambda: at_best_rung(study, spec, enough=dimensions + 2))
     # As Optuna's samplers get them.
     return StudyAtRung(
-        study, lambda: [_avoided(t) for t in without_audit(study._get_trials(False, use_cache=True))]
+        study,
+        lambda: [_failed_as_infeasible(t) for t in without_audit(study._get_trials(False, use_cache=True))],
     )
 
 
@@ -78,14 +79,14 @@ def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> list[FrozenTri
         if len(seen) >= enough:
             break
     there = {trial.number for trial in seen}
-    others = [_avoided(trial) for trial in trials if trial.number not in there]
+    others = [_failed_as_infeasible(trial) for trial in trials if trial.number not in there]
     # Samplers keep away from what cannot be trained (but `gp`, which knows complete trials alone), and some
     # from what runs.
     others = [t for t in others if t.state == TrialState.RUNNING or any(t.constraints.values())]
     return [*(completed_at(trial, place) for trial in seen), *others]
 
 
-def _avoided(trial: FrozenTrial) -> FrozenTrial:
+def _failed_as_infeasible(trial: FrozenTrial) -> FrozenTrial:
     """A trial; one that failed as if it broke a constraint, since Optuna's samplers see no failed ones."""
     if trial.state != TrialState.FAIL or not trial.params:
         return trial

@@ -14,21 +14,21 @@ from optuna.trial import FrozenTrial
 
 from ...spaces import Choice, Range, Space, Spec
 from ..errors import SearchError
-from ..scheduling.standings import FIXED
+from ..scheduling.standings import FIXED_PARAMS
 from ..trials.seeds import derived_seed
 from .distributions import distributions, label_of, labelled
 from .tried import Key, TriedConfigs
 
-ATTEMPTS = 1000  # refused proposals before the search gives up
+MAX_PROPOSALS = 1000  # refused proposals before the search gives up
 
 
-AGAIN = 50  # proposals that a trial already has before what is left is listed
+MAX_REPEATS = 50  # proposals that a trial already has before what is left is listed
 
 
 def all_refused(broken: str) -> SearchError:
     """What ends a search that finds nothing to propose; the last proposal broke this."""
     return SearchError(
-        f"{ATTEMPTS} proposals in a row were refused, the last for this: {broken}; "
+        f"{MAX_PROPOSALS} proposals in a row were refused, the last for this: {broken}; "
         "hpsearch validate shows what the constraints leave"
     )
 
@@ -44,7 +44,7 @@ class WholeSampler(BaseSampler):
 
     def tried(self, study: optuna.Study, but: int | None = None) -> Container[Key]:
         """The configurations that the study has tried by now, but for that of a trial, of all brackets."""
-        return self._tried.but(study, but)
+        return self._tried.without(study, but)
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -73,11 +73,11 @@ class WholeSampler(BaseSampler):
         raise NotImplementedError
 
     def given(self, trial: FrozenTrial) -> dict[str, Any]:
-        """The values that a trial was put up with, which `put_up_with` has checked."""
+        """The values that a trial was put up with, which `enqueued_labels` has checked."""
         parameters = self._spec.parameters
         return {
             name: p.value_of(label) if isinstance(p := parameters[name], Choice) else label
-            for name, label in trial.system_attrs.get(FIXED, {}).items()
+            for name, label in trial.system_attrs.get(FIXED_PARAMS, {}).items()
         }
 
     def proposal(

@@ -1,8 +1,8 @@
 """When trials are compared, and which go on."""
 
-from .promotion import PromotionRule, Standing, Waiting
+from .promotion import PromotionRule, QueuePosition, Standing
 from .rungs import (
-    FEWEST_AUDITED,
+    MIN_AUDITED,
     Bracket,
     alike_of,
     audited_one_in,
@@ -18,11 +18,11 @@ from .rungs import (
 )
 
 __all__ = [
-    "FEWEST_AUDITED",
+    "MIN_AUDITED",
     "Bracket",
     "PromotionRule",
+    "QueuePosition",
     "Standing",
-    "Waiting",
     "alike_of",
     "audited_one_in",
     "bracket_of_trial",

@@ -17,9 +17,9 @@ from ...spaces import Spec
 from ...storage.live import LiveStorage
 from ...storage.states import AUDITED, at_rung
 from ..trials.seeds import derived_seed
-from . import FEWEST_AUDITED, audited_one_in, expected_cost, expected_saving
+from . import MIN_AUDITED, audited_one_in, expected_cost, expected_saving
 
-SHARE = 0.03  # of a search's cost, where the space does not say how much
+AUDIT_SHARE = 0.03  # of a search's cost, where the space does not say how much
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class AuditSample:
     @classmethod
     def of(cls, spec: Spec) -> Self:
         """What a space asks for; or what it says nothing about, where it tells enough."""
-        every = audited_one_in(spec, SHARE if spec.audit is None else spec.audit)
+        every = audited_one_in(spec, AUDIT_SHARE if spec.audit is None else spec.audit)
         if spec.audit is not None or every is None:
             return cls(spec.search.seed, every)
-        fewest = FEWEST_AUDITED * every * (1 - (expected_saving(spec) or 0.0))
+        fewest = MIN_AUDITED * every * (1 - (expected_saving(spec) or 0.0))
         return cls(spec.search.seed, every, fewest).within(expected_cost(spec))
 
     def within(self, trainings: float | None) -> Self:
@@ -55,7 +55,7 @@ class AuditSample:
         return at_rung(trial) and trial.number in self
 
 
-def mark(storage: LiveStorage, trial: FrozenTrial, reason: str) -> None:
+def mark_audited(storage: LiveStorage, trial: FrozenTrial, reason: str) -> None:
     """Note that a trial goes on that was to stop at its last step for a reason."""
     event = f"drawn for the audit, so it goes on to its end; it was to stop: {reason}"
     storage.set_trial_user_attr(trial._trial_id, AUDITED, trial.last_step)

@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.states import audited_at, unusable
-from ..trials.selection import searched
+from ..trials.selection import search_trials
 from . import places_of
 
 
@@ -18,7 +18,7 @@ def compared(spec: Spec, trials: list[FrozenTrial], enough: int) -> tuple[int | 
 
     Those at a rung count as complete there, and its step comes with them.
     """
-    own = [trial for trial in searched(trials) if trial.params and not unusable(trial)]
+    own = [trial for trial in search_trials(trials) if trial.params and not unusable(trial)]
     step, found = None, [trial for trial in own if trial.state == TrialState.COMPLETE]
     for place in reversed(places_of(spec)):
         if len(found) >= enough:
@@ -32,7 +32,7 @@ def compared(spec: Spec, trials: list[FrozenTrial], enough: int) -> tuple[int | 
 
 def without_audit(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     """The trials of the search itself, as the search knows them."""
-    return [as_decided(trial) for trial in searched(trials)]
+    return [as_decided(trial) for trial in search_trials(trials)]
 
 
 def as_decided(trial: FrozenTrial) -> FrozenTrial:

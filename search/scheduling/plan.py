@@ -8,7 +8,7 @@ from ...spaces import Spec
 from ...spaces.stopping import Rungs
 from . import Bracket, brackets_of, expected_saving
 
-MOST_BRACKETS = 5
+MAX_BRACKETS = 5
 
 
 @dataclass(frozen=True)

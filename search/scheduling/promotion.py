@@ -47,7 +47,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class QueuePosition:
     """How a trial waits at a rung."""
 
     step: int  # of the rung
@@ -58,7 +58,7 @@ class Waiting:
     needed: int  # how many must have got there so that it goes on, where none of them is better
 
 
-NONE = (math.inf, -1)  # all trials rank before it but those that cannot be trained
+UNTRAINABLE_BOUND = (math.inf, -1)  # all trials rank before it but those that cannot be trained
 
 
 class _Rung:
@@ -77,7 +77,7 @@ class _Rung:
 
     def trainable(self) -> Counter[Hashable]:
         """How many of each kind are there, without those that turned out to be none."""
-        return Counter({kind: bisect_left(ranked, NONE) for kind, ranked in self.ranked.items()})
+        return Counter({kind: bisect_left(ranked, UNTRAINABLE_BOUND) for kind, ranked in self.ranked.items()})
 
     def lines(self) -> dict[Hashable, list[tuple[float, int]]]:
         """Who waits: the losses and trials of each kind, rising."""
@@ -122,7 +122,7 @@ class PromotionRule:
         """Let a trial wait at the last rung that it has come to."""
         self._at[number][0].waiting.add(number)
 
-    def go_on(self, number: int) -> None:
+    def promote(self, number: int) -> None:
         """A trial goes on from the last rung that it has come to."""
         self.end(number)
         self._at[number][0].going.add(number)
@@ -164,7 +164,7 @@ class PromotionRule:
     def next(self) -> int | None:
         """The paused trial to take up; None where none is good enough."""
         for rung in self._highest_first:
-            if rung.waiting and self._gone(rung) < rung.reached // self.eta:
+            if rung.waiting and self._promoted(rung) < rung.reached // self.eta:
                 return next(self._queue(rung))
         return None
 
@@ -180,14 +180,14 @@ class PromotionRule:
         The places at the last rungs are few, and early ones are given when few have come. A search that ends
         there would leave its best waiting.
         """
-        for rung in filter(self._is_last, self._highest_first):
+        for rung in filter(self._is_top_reached, self._highest_first):
             best = {line[0][1] for line in rung.lines().values() if line}  # others have it ahead of them
             found = next((n for n in self._queue(rung) if n in best and self._is_unbeaten(n)), None)
             if found is not None:
                 return found
         return None
 
-    def _is_last(self, rung: _Rung) -> bool:
+    def _is_top_reached(self, rung: _Rung) -> bool:
         """Whether it is the highest rung that its bracket has come to."""
         higher = self._rungs[rung.bracket][rung.index + 1 :]
         return rung.trainable().total() > 0 and not any(each.trainable().total() for each in higher)
@@ -204,7 +204,7 @@ class PromotionRule:
         for rung in self._highest_first:
             higher = self._rungs[rung.bracket][rung.index + 1 :]
             unsure = len(rung.going) + sum(len(each.going) + len(each.waiting) for each in higher)
-            places = max(0, self._most // self.eta - self._gone(rung) + unsure)
+            places = max(0, self._most // self.eta - self._promoted(rung) + unsure)
             for line in rung.lines().values():
                 kept = max(2 * places, int(bool(line) and self._is_unbeaten(line[0][1])))
                 found += [number for _, number in line[kept:]]
@@ -230,7 +230,7 @@ class PromotionRule:
         """The next rung of its bracket, if there is one."""
         return self._rungs[rung.bracket][rung.index + 1 :][:1]
 
-    def _gone(self, rung: _Rung) -> int:
+    def _promoted(self, rung: _Rung) -> int:
         """How many have gone on from a rung: those that are at the next one, on the way, or at their end."""
         above = sum(each.trainable().total() for each in self._above(rung))
         return above + len(rung.going) + len(rung.done)
@@ -257,11 +257,11 @@ class PromotionRule:
     def promoted_count(self, number: int) -> tuple[int, int]:
         """How many have gone on from the last rung that a trial has come to, and of how many."""
         rung = self._at[number][0]
-        return self._gone(rung), rung.reached
+        return self._promoted(rung), rung.reached
 
-    def waiting(self, number: int) -> Waiting:
+    def queue_position(self, number: int) -> QueuePosition:
         """How a paused trial waits, among all."""
         rung = self._at[number][0]
-        queue, gone = list(self._queue(rung)), self._gone(rung)
+        queue, gone = list(self._queue(rung)), self._promoted(rung)
         place = 1 + queue.index(number)
-        return Waiting(rung.step, place, len(queue), gone, rung.reached, (gone + place) * self.eta)
+        return QueuePosition(rung.step, place, len(queue), gone, rung.reached, (gone + place) * self.eta)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...spaces import Spec
 from ...spaces.stopping import Hyperband, Rungs, SuccessiveHalving
 
-FEWEST_AUDITED = 5  # trials, for a share or a correlation
+MIN_AUDITED = 5  # trials, for a share or a correlation
 
 
 @dataclass(frozen=True)

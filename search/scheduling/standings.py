@@ -18,9 +18,9 @@ from ..formatting import counted
 from . import alike_of, bracket_of_trial, brackets_of, promotes
 from .observed import as_decided
 
-RUNG = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
-FIXED = "fixed_params"  # Optuna's attribute for the parameters that a trial was put up with
-SUGGESTED = "suggested"  # a trial's system attribute that says by what, where the sampler is our own
+RUNG_PREFIX = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
+FIXED_PARAMS = "fixed_params"  # Optuna's attribute for the parameters that a trial was put up with
+SUGGESTED_BY = "suggested"  # a trial's system attribute that says by what, where the sampler is our own
 
 
 def stopping_in_words(spec: Spec) -> str:
@@ -77,7 +77,7 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
     last = {t.number for t in mates if promotes(spec) and unusable(as_decided(t))} - {trial.number}
     found = []
     for index, step in enumerate(brackets[bracket].rungs):
-        key = f"{RUNG}{index}"
+        key = f"{RUNG_PREFIX}{index}"
         if key not in trial.system_attrs:
             break
         value = trial.system_attrs[key]

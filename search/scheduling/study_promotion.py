@@ -20,9 +20,9 @@ from ...storage.states import AT_RUNG, at_rung, audited_at, confirms, unusable
 from ..formatting import counted
 from . import PromotionRule, alike_of, bracket_of_trial, brackets_of, promotes
 from .observed import as_decided
-from .standings import RUNG, kind_of
+from .standings import RUNG_PREFIX, kind_of
 
-GOES_ON, TAKEN_UP = "goes on", "taken up"
+PROMOTED, RESUMED = "goes on", "taken up"
 
 
 class StudyPromotion:
@@ -41,7 +41,7 @@ class StudyPromotion:
 
     def read(self) -> None:
         """Begin with what the study says."""
-        self._promotion = promotion_of(self._spec, self._storage.get_all_trials(0, deepcopy=False))
+        self._rule = promotion_of(self._spec, self._storage.get_all_trials(0, deepcopy=False))
 
     def pauses(
         self,
@@ -61,28 +61,26 @@ class StudyPromotion:
         assert step is not None
         bracket = bracket_of_trial(self._brackets, self._spec.name, number)
         kind = kind_of(self._alike, trial)
-        came = self._promotion.report(number, bracket, step, _loss(self._spec, trial, step), kind)
+        came = self._rule.report(number, bracket, step, _loss(self._spec, trial, step), kind)
         for rung in came:
             value = trial.intermediate_values[step]
-            self._storage.set_trial_system_attr(trial._trial_id, f"{RUNG}{rung}", value)
+            self._storage.set_trial_system_attr(trial._trial_id, f"{RUNG_PREFIX}{rung}", value)
         if not came:
             return False
-        self._promotion.pause(number)
+        self._rule.pause(number)
         at_its_end = step >= (self._spec.early_stopping.max or math.inf)  # its cost is spent
-        first = self._promotion.next()
-        goes_on = first == number if can_wait() else self._promotion.passes(number)
-        if not (
-            goes_on or at_its_end or (self._promotion.leading_waiter() == number and is_last_chance(first))
-        ):
+        first = self._rule.next()
+        goes_on = first == number if can_wait() else self._rule.passes(number)
+        if not (goes_on or at_its_end or (self._rule.leading_waiter() == number and is_last_chance(first))):
             return True
-        self._note(trial, GOES_ON)
-        self._promotion.go_on(number)
+        self._note(trial, PROMOTED)
+        self._rule.promote(number)
         return False
 
     @property
     def paused(self) -> int:
         """How many trials wait."""
-        return self._promotion.paused
+        return self._rule.paused
 
     def pause(self, trial: FrozenTrial) -> str:
         """Let a trial wait at its rung; how it stands there."""
@@ -91,36 +89,36 @@ class StudyPromotion:
 
     def next(self) -> int | None:
         """The trial to take up; None where none is good enough."""
-        return self._promotion.next()
+        return self._rule.next()
 
     def leading_waiter(self) -> int | None:
         """Who waits at the last rung of its bracket and was better there than those that went on, if any."""
-        return self._promotion.leading_waiter()
+        return self._rule.leading_waiter()
 
-    def leave(self, trial: FrozenTrial, *, promoted: bool = False) -> None:
+    def leave_rung(self, trial: FrozenTrial, *, promoted: bool = False) -> None:
         """A trial that waited waits no more: it is taken up, or ends."""
         if promoted:
-            self._note(trial, TAKEN_UP)
-            self._promotion.go_on(trial.number)
+            self._note(trial, RESUMED)
+            self._rule.promote(trial.number)
         else:
-            self._promotion.end(trial.number)
+            self._rule.end(trial.number)
         if at_rung(trial):
             self._storage.forget(trial.number, AT_RUNG)
 
     def ended(self, trial: FrozenTrial) -> None:
         """A trial has ended: it keeps the places that it took, or leaves them to others."""
         if audited_at(trial) is None:  # what comes later of one that was to stop, the search does not see
-            _take_in_end(self._promotion, trial)
+            _take_in_end(self._rule, trial)
 
     def cannot_be_promoted(self) -> list[int]:
         """Those that will never be taken up."""
-        return self._promotion.cannot_be_promoted()
+        return self._rule.cannot_be_promoted()
 
-    def why_not(self, number: int, came: str = "paused") -> str:
+    def why_not_promoted(self, number: int, came: str = "paused") -> str:
         """Why a trial ends that waited at its rung, or came there and could not wait."""
         trial = self._storage.get_all_trials(0, deepcopy=False)[number]
-        step, eta = self._promotion.standing(number).step, self._promotion.eta
-        gone, reached = self._promotion.promoted_count(number)
+        step, eta = self._rule.standing(number).step, self._rule.eta
+        gone, reached = self._rule.promoted_count(number)
         return (
             f"{came} at {counted(step, self._spec.resource)}: {self._standing(trial)}, "
             f"one in {eta} goes on and {gone} of {reached} have"
@@ -137,39 +135,39 @@ class StudyPromotion:
             choice = self._spec.parameters[name]
             value = choice.value_of(label) if isinstance(choice, Choice) else label
             told.append(f"{name} {brief(value)}")
-        return f"{self._promotion.standing(trial.number)}{' with ' if told else ''}{', '.join(told)}"
+        return f"{self._rule.standing(trial.number)}{' with ' if told else ''}{', '.join(told)}"
 
 
 def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> PromotionRule:
     """The rungs of a study whose trials pause, and who is at each."""
     stopping, brackets, alike = spec.early_stopping, brackets_of(spec), alike_of(spec)
     assert isinstance(stopping, Rungs)
-    promotion = PromotionRule(brackets, stopping.eta, spec.budget.trials)
+    rule = PromotionRule(brackets, stopping.eta, spec.budget.trials)
     for number, trial in enumerate(map(as_decided, trials)):
         if _is_apart(trial):
             continue
         bracket, kind = bracket_of_trial(brackets, spec.name, number), kind_of(alike, trial)
         came: list[int] = []
         for step in sorted(trial.intermediate_values):
-            came += promotion.report(number, bracket, step, _loss(spec, trial, step), kind)
+            came += rule.report(number, bracket, step, _loss(spec, trial, step), kind)
         if at_rung(trial):
-            promotion.pause(number)
+            rule.pause(number)
         elif trial.state.is_finished():
-            _take_in_end(promotion, trial)
+            _take_in_end(rule, trial)
         elif came:
-            promotion.go_on(number)
-    return promotion
+            rule.promote(number)
+    return rule
 
 
-def _take_in_end(promotion: PromotionRule, trial: FrozenTrial) -> None:
+def _take_in_end(rule: PromotionRule, trial: FrozenTrial) -> None:
     if _is_apart(trial):
         return
     if unusable(trial):
-        promotion.mark_untrainable(trial.number)
+        rule.mark_untrainable(trial.number)
     elif trial.state == TrialState.COMPLETE:
-        promotion.complete(trial.number)
+        rule.complete(trial.number)
     else:
-        promotion.stop(trial.number)
+        rule.stop(trial.number)
 
 
 def _loss(spec: Spec, trial: FrozenTrial, step: int) -> float:

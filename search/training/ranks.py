@@ -68,7 +68,7 @@ def value_of_ranks(document: Document, trial: LocalTrial) -> float:
 
 def _answer(worker: Worker, trial: LocalTrial, message: Message) -> None:
     report = Report(message["step"], message["value"], message["metrics"])
-    if trial.hear(report):
+    if trial.deliver(report):
         worker.stop(message)
     else:
         worker.go_on(message)

@@ -215,9 +215,9 @@ def _advice(document: Document, trial: LocalTrial, ended: RunEnd) -> tuple[str, 
     """The guides' advice after this run and its earlier attempts."""
     from ...objectives.guides import EndedRun, advice
     from ...storage.files import METRICS
-    from ..trials.reports import look_at
+    from ..trials.reports import read_reports
 
-    reports = look_at(trial.checkpoint.parent / METRICS)
+    reports = read_reports(trial.checkpoint.parent / METRICS)
     seen = EndedRun(
         flat(document.parameters),
         ended,

@@ -13,10 +13,10 @@ from ...spaces import Spec
 from ...storage.files import METRICS
 from .configuration import config_of, has_config
 from .export import searched_of
-from .reports import Report, look_at
+from .reports import Report, read_reports
 
-MOST_IN_A_REASON = 2  # sentences; `hpsearch show --trial` has them all
-ENDINGS: Mapping[str, RunEnd] = {"diverged": "diverged", "out of memory": "out_of_memory"}
+MAX_SENTENCES = 2  # sentences; `hpsearch show --trial` has them all
+ENDING_OF_REASON: Mapping[str, RunEnd] = {"diverged": "diverged", "out of memory": "out_of_memory"}
 
 
 def advice_for(
@@ -45,14 +45,14 @@ def with_advice(
     reason: str, spec: Spec, params: Mapping[str, Any], folder: Path, ended: RunEnd, best: FrozenTrial | None
 ) -> str:
     """The reason why a trial ended, and what would help most."""
-    found = advice_for(spec, params, look_at(folder / METRICS), ended, best)
-    return "; ".join([reason, *found[:MOST_IN_A_REASON]])
+    found = advice_for(spec, params, read_reports(folder / METRICS), ended, best)
+    return "; ".join([reason, *found[:MAX_SENTENCES]])
 
 
 def when_worse(spec: Spec, params: Mapping[str, Any], folder: Path, best: FrozenTrial | None) -> str | None:
     """What a complete trial calls for that ended worse than it had been; None for another."""
-    seen = _seen(spec, params, look_at(folder / METRICS), "complete", best)
-    return "; ".join(against_worsening(spec.objective_words, seen)[:MOST_IN_A_REASON]) or None
+    seen = _seen(spec, params, read_reports(folder / METRICS), "complete", best)
+    return "; ".join(against_worsening(spec.objective_words, seen)[:MAX_SENTENCES]) or None
 
 
 def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial | None) -> list[str]:
@@ -60,7 +60,7 @@ def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial
 
     Where its file of reports is gone, the study has the values and no other metrics.
     """
-    ended = ENDINGS.get(str(trial.user_attrs.get("reason", "")).partition(":")[0])
+    ended = ENDING_OF_REASON.get(str(trial.user_attrs.get("reason", "")).partition(":")[0])
     if trial.state == TrialState.COMPLETE:
         ended = "complete"
     elif trial.state != TrialState.PRUNED:
@@ -68,5 +68,5 @@ def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial
     if ended is None or not has_config(spec, trial):
         return []
     values = sorted(trial.intermediate_values.items())
-    reports = look_at(folder / METRICS) or [Report(step, value, {}) for step, value in values]
+    reports = read_reports(folder / METRICS) or [Report(step, value, {}) for step, value in values]
     return advice_for(spec, config_of(spec, trial), reports, ended, best)

@@ -33,9 +33,9 @@ from ...spaces.settings import STRATEGIES, ZERO_STAGE, trackers
 from ...spaces.stopping import LENGTHS, unit_of
 from ..errors import UsageError
 
-KEYS = ("objective", "metric", "parameters", "seed", "provenance")
-MORE_KEYS = ("preset", "report_to")  # that no run depends on: a preset's values are among the parameters
-OF_A_SPACE = ("version", "search", "budget", "early_stopping")  # keys that only a space file has
+DOCUMENT_KEYS = ("objective", "metric", "parameters", "seed", "provenance")
+EXTRA_KEYS = ("preset", "report_to")  # that no run depends on: a preset's values are among the parameters
+SPACE_ONLY_KEYS = ("version", "search", "budget", "early_stopping")  # keys that only a space file has
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Document:
             provenance["overridden"] = list(self.overridden)
         objective = self.objective if isinstance(self.objective, str) else {"command": self.objective}
         values = (objective, self.metric, self.parameters, self.seed, provenance)
-        content = dict(zip(KEYS, values, strict=True))
+        content = dict(zip(DOCUMENT_KEYS, values, strict=True))
         return content | ({"report_to": list(self.report_to)} if self.report_to else {})
 
     def issue(self, name: str, message: str) -> Issue:
@@ -170,12 +170,12 @@ def _shape(data: Any, places: Places) -> Iterator[Issue]:
     if not isinstance(data, dict):
         yield places.issue("", "must be a mapping with parameters: and, where it is not lora, objective:")
         return
-    if any(key in data for key in OF_A_SPACE):
+    if any(key in data for key in SPACE_ONLY_KEYS):
         yield places.issue("", "this is a space to search (hpsearch run); train what hpsearch export writes")
         return
     for key in data:
-        if key not in (*KEYS, *MORE_KEYS):
-            yield places.issue(key, f"unknown key, {hint(key, (*KEYS, *MORE_KEYS))}", key=True)
+        if key not in (*DOCUMENT_KEYS, *EXTRA_KEYS):
+            yield places.issue(key, f"unknown key, {hint(key, (*DOCUMENT_KEYS, *EXTRA_KEYS))}", key=True)
     if data.get("preset") is not None and names_in(data["preset"]) is None:
         yield places.issue("preset", "must be a preset's name or a list of them")
     if not isinstance(data.get("parameters"), dict) or not data["parameters"]:

@@ -10,7 +10,7 @@ from ...objectives.base import NothingReported, ObjectiveError, ScriptError
 TRACEBACK_LINES = 30
 
 
-LONGEST_MESSAGE = 500  # letters of it, and of each line of a traceback, that a study keeps
+MAX_MESSAGE_CHARS = 500  # letters of it, and of each line of a traceback, that a study keeps
 
 
 def failure_of(error: BaseException) -> dict[str, str]:
@@ -27,8 +27,8 @@ def failure_of(error: BaseException) -> dict[str, str]:
     if isinstance(error, ObjectiveError):  # our own sentence says it all
         return {"kind": "error", "message": str(error), "traceback": ""}
     kind = "memory" if no_memory else "disk" if is_full(error) else "error"
-    first = message.splitlines()[0][:LONGEST_MESSAGE]
-    return {"kind": kind, "message": first, "traceback": "\n".join(line[:LONGEST_MESSAGE] for line in tail)}
+    first = message.splitlines()[0][:MAX_MESSAGE_CHARS]
+    return {"kind": kind, "message": first, "traceback": "\n".join(line[:MAX_MESSAGE_CHARS] for line in tail)}
 
 
 def is_full(error: BaseException) -> bool:

@@ -21,12 +21,12 @@ class Report:
     metrics: dict[str, float]
 
 
-def recorded(path: Path) -> list[Report]:
+def repaired_reports(path: Path) -> list[Report]:
     """The reports in a trial's file; what is no report, as a kill or a power cut leaves it, is cut off."""
     return _read(path, cut=True)
 
 
-def look_at(path: Path) -> list[Report]:
+def read_reports(path: Path) -> list[Report]:
     """The same reports for whoever only reads: the file, which a worker may be writing, stays as it is."""
     return _read(path, cut=False)
 

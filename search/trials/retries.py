@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
-MOST_NAMED = 8  # of trials, where they are counted
-REFUSED = "cannot begin: "  # so begins the reason of a trial whose configuration is none
+MAX_NAMED_TRIALS = 8  # of trials, where they are counted
+REFUSED_PREFIX = "cannot begin: "  # so begins the reason of a trial whose configuration is none
 
 
 def failed_in_words(trials: Sequence[FrozenTrial]) -> str | None:
@@ -18,8 +18,8 @@ def failed_in_words(trials: Sequence[FrozenTrial]) -> str | None:
     reasons = [
         str(trial.user_attrs.get("reason", "by another program")).partition("\n")[0] for trial in failed
     ]
-    numbers = ", ".join(str(trial.number) for trial in failed[:MOST_NAMED])
-    numbers += f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
+    numbers = ", ".join(str(trial.number) for trial in failed[:MAX_NAMED_TRIALS])
+    numbers += f" and {len(failed) - MAX_NAMED_TRIALS} more" if len(failed) > MAX_NAMED_TRIALS else ""
     why = reasons[-1] if len(set(reasons)) == 1 else f"the last one: {reasons[-1]}"
     return f"{len(failed)} trial{'s' * (len(failed) > 1)} failed ({numbers}): {why}"
 
@@ -40,4 +40,4 @@ def worth_retrying(trials: Sequence[FrozenTrial]) -> bool:
 
 def is_refused(reason: str) -> bool:
     """Whether a trial that failed for this reason would fail again, however often it is tried."""
-    return reason.startswith(REFUSED)
+    return reason.startswith(REFUSED_PREFIX)

@@ -13,7 +13,7 @@ from ...storage.states import CONFIRMS_SEED, confirms
 from .configuration import has_config
 
 
-def searched(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+def search_trials(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     """The trials of the search itself."""
     return [trial for trial in trials if confirms(trial) is None]
 
@@ -25,7 +25,7 @@ def best_of(spec: Spec, trials: Iterable[FrozenTrial], count: int) -> list[Froze
     """
     sign = 1 if spec.goal == "minimize" else -1
     complete = {
-        t.number: t for t in searched(trials) if t.state == TrialState.COMPLETE and t.value is not None
+        t.number: t for t in search_trials(trials) if t.state == TrialState.COMPLETE and t.value is not None
     }
     while True:
         best = heapq.nsmallest(count, complete.values(), key=lambda t: (sign * (t.value or 0.0), t.number))
@@ -51,7 +51,7 @@ def cut_short(trial: FrozenTrial) -> bool:
     return trial.state == TrialState.PRUNED and not any(trial.constraints.values())
 
 
-def unusable(trials: Sequence[FrozenTrial]) -> dict[int, FrozenTrial]:
+def failed_confirmations(trials: Sequence[FrozenTrial]) -> dict[int, FrozenTrial]:
     """The trials that could not be trained again with every seed, each with a training that tells why."""
     return {
         number: trial

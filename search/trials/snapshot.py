@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...storage.files import CHECKPOINT, SEALED
 
-Stamp = tuple[int, int, int]  # of a file: time of change, size, inode
+FileStamp = tuple[int, int, int]  # of a file: time of change, size, inode
 
 
 class CheckpointSnapshot:
@@ -25,7 +25,7 @@ class CheckpointSnapshot:
         self._kept = folder / SEALED
         self._next = folder / f"{SEALED}.next"  # while it is made
         self._last = folder / f"{SEALED}.last"  # while the next one takes its place
-        self._stamps: dict[Path, Stamp] = {}
+        self._stamps: dict[Path, FileStamp] = {}
 
     def restore(self) -> None:
         """Make the checkpoint what it was at the last report; empty where there was none."""
@@ -59,7 +59,7 @@ class CheckpointSnapshot:
         self._stamps = stamps
 
 
-def _stamps(folder: Path) -> dict[Path, Stamp]:
+def _stamps(folder: Path) -> dict[Path, FileStamp]:
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink():

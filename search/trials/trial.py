@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...objectives.base import TrialStopped, as_step, metric_name
 from ...storage.files import CHECKPOINT, METRICS, has_checkpoint, make_folder, opened
-from .reports import Report, recorded
+from .reports import Report, repaired_reports
 from .snapshot import CheckpointSnapshot
 
 # What Optuna's trials have beside `suggest_...`.
-OPTUNAS = {"should_prune", "set_user_attr", "user_attrs", "set_system_attr", "study", "distributions"}
+OPTUNA_ATTRIBUTES = {
+    "should_prune",
+    "set_user_attr",
+    "user_attrs",
+    "set_system_attr",
+    "study",
+    "distributions",
+}
 
 
-FIXED = {"number", "params", "seed", "checkpoint", "resume_from"}
+READ_ONLY = {"number", "params", "seed", "checkpoint", "resume_from"}
 
 
 class FolderTrial(ABC):
@@ -44,13 +51,13 @@ class FolderTrial(ABC):
         self.trained = 0
         self._remarked: set[str] = set()  # kinds
         self._metrics_file = folder / METRICS
-        self._recorded = max((report.step for report in recorded(self._metrics_file)), default=-1)
+        self._recorded = max((report.step for report in repaired_reports(self._metrics_file)), default=-1)
         self._last_step: int | None = None
         self._lock = threading.Lock()  # an objective may report from a thread of its own
 
     def __setattr__(self, name: str, value: object) -> None:
         """Keep what the trial is from an objective that changes it: its reports would be another's."""
-        if name in FIXED and name in self.__dict__:
+        if name in READ_ONLY and name in self.__dict__:
             raise AttributeError(f"trial.{name} says what the trial is, and cannot be changed")
         super().__setattr__(name, value)
 
@@ -59,7 +66,7 @@ class FolderTrial(ABC):
         def __getattr__(self, name: str) -> NoReturn:
             """Say what to do where an objective takes the trial for Optuna's, or for a configuration."""
             told = f'a trial of hpsearch has no "{name}"; '
-            if name.startswith("suggest_") or name in OPTUNAS:
+            if name.startswith("suggest_") or name in OPTUNA_ATTRIBUTES:
                 told += (
                     "this objective is written for Optuna's. What is searched stands in the space file, and "
                 )
@@ -114,7 +121,7 @@ class FolderTrial(ABC):
         """
         if self.resume_from is None:
             return
-        for report in recorded(self._metrics_file):
+        for report in repaired_reports(self._metrics_file):
             if report.step > reported and self._ends(report):
                 self.stopped = True
                 raise TrialStopped
@@ -165,7 +172,7 @@ class LocalTrial(FolderTrial):
     def _remark(self, kind: str, text: str) -> None:
         self._say(text)
 
-    def hear(self, report: Report) -> bool:
+    def deliver(self, report: Report) -> bool:
         """Take in what another process reported and recorded for this trial; whether the run ends with it."""
         return self._ends(report)
 

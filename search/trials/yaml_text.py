@@ -20,7 +20,7 @@ from ruamel.yaml.representer import SafeRepresenter
 from ...objectives.user.config_file import real
 from ...spaces.document import could_be_more
 
-PLAIN = re.compile(r"(?!\.[0-9A-Za-z])[A-Za-z_./][A-Za-z0-9_./-]*")  # and no .5, no .inf
+PLAIN_TEXT = re.compile(r"(?!\.[0-9A-Za-z])[A-Za-z_./][A-Za-z0-9_./-]*")  # and no .5, no .inf
 
 
 def text_of(value: Any) -> str:
@@ -32,7 +32,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, str):
         return (
             value
-            if PLAIN.fullmatch(value) and not could_be_more(value)
+            if PLAIN_TEXT.fullmatch(value) and not could_be_more(value)
             else f'"{"".join(map(_escaped, value))}"'
         )
     if isinstance(value, Mapping):

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from hpsearch.search.backends.worker.server import printing_to
 from hpsearch.search.cli.app import app
-from hpsearch.search.trials.reports import look_at, recorded
+from hpsearch.search.trials.reports import read_reports, repaired_reports
 from hpsearch.search.trials.trial import LocalTrial
 from hpsearch.storage.connection import DriverConnection
 from hpsearch.storage.files import (
@@ -83,7 +83,7 @@ def test_what_a_trial_prints_and_reports_goes_into_its_own_files(
         LocalTrial(
             params={}, seed=0, folder=tmp_path / "0", sealed=False, on_report=lambda _: None, say=print
         )
-    for read in (look_at, recorded):
+    for read in (read_reports, repaired_reports):
         with pytest.raises(OSError, match="it is a"):
             read(tmp_path / "0" / METRICS)
     shorten(tmp_path / "0" / OUTPUT)

@@ -183,7 +183,7 @@ class StudyCallback(tune.Callback):
                 if trial.trial_id in self._hooks.numbers and ended(trial):
                     self._over(trial)
         without_trial = self._hooks.numbers and not any(self._hooks.numbers.values())
-        if self._hooks.driver.overdue or (self._hooks.over and without_trial):
+        if self._hooks.driver.grace_is_over or (self._hooks.over and without_trial):
             raise InVain
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -191,7 +191,7 @@ class StudyCallback(tune.Callback):
         self._hooks.actors[trial.trial_id] = actor
         if not self._hooks.numbers[trial.trial_id]:
             actor.forget.remote()
-        self._hooks.driver.trains(len(self._hooks.actors) * self._hooks.pack)
+        self._hooks.driver.set_busy_slots(len(self._hooks.actors) * self._hooks.pack)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         actor: Any = trial.temporary_state.ray_actor
@@ -206,7 +206,7 @@ class StudyCallback(tune.Callback):
     def _drop(self) -> None:
         """Take trials out of Tune's that the driver has ended: those are stopped when they have none left."""
         hooks = self._hooks
-        dropped = set(hooks.driver.take_dropped())
+        dropped = set(hooks.driver.pop_cancelled())
         for trial_id, numbers in hooks.numbers.items():
             here = numbers & dropped
             numbers -= here

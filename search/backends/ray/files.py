@@ -21,7 +21,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ....storage.files import METRICS, OUTPUT, opened
-from ...engine.guardian import TEMPORARY
+from ...engine.guardian import TEMPORARY_PREFIX
 
 GROWING = (METRICS, OUTPUT)  # are only ever added to
 LONGEST_ROOT = 14  # letters
@@ -153,11 +153,11 @@ def temporary_folder() -> Path:
     root = tempfile.gettempdir()
     if len(root) > LONGEST_ROOT and os.access("/tmp", os.W_OK):
         root = "/tmp"
-    for old in Path(root).glob(f"{TEMPORARY}*"):
-        pid = old.name.removeprefix(TEMPORARY).split("-")[0]
+    for old in Path(root).glob(f"{TEMPORARY_PREFIX}*"):
+        pid = old.name.removeprefix(TEMPORARY_PREFIX).split("-")[0]
         if pid.isdecimal() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(old, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}{os.getpid()}-", dir=root))
+    return Path(tempfile.mkdtemp(prefix=f"{TEMPORARY_PREFIX}{os.getpid()}-", dir=root))
 
 
 def files_in(folder: Path) -> list[Path]:

@@ -26,7 +26,7 @@ from ...errors import UsageError
 from ...scheduling import Bracket, brackets_of, promotes
 from ...scheduling.observed import as_decided
 from ...scheduling.pruners import hyperband_options, make_pruner
-from ...scheduling.standings import RUNG, hyperband_bracket
+from ...scheduling.standings import RUNG_PREFIX, hyperband_bracket
 
 STEP, VALUE = "step", "value"  # what our results call the resource and the metric
 NEVER = math.inf  # steps after which Tune's median rule would yield to other trials: it cannot, here
@@ -84,7 +84,7 @@ class TunePruner(BasePruner):
     def _note_rungs(self, study: optuna.Study, trial: FrozenTrial, step: int) -> None:
         """Note what the trial had at its rungs where Optuna's own pruner notes and looks for it."""
         for index, rung in enumerate(self._rungs):
-            key = f"{RUNG}{index}"
+            key = f"{RUNG_PREFIX}{index}"
             if step >= rung and key not in trial.system_attrs and not trial.state.is_finished():
                 # The trial at hand may be older than the note: what is noted twice must be the same.
                 first = min(s for s in trial.intermediate_values if s >= rung)

@@ -16,7 +16,7 @@ from ....storage.states import AUDITED, CONFIRMS, CONFIRMS_SEED, state_of
 from ....storage.studies import PROVENANCE, folder_in
 from ...engine.watcher import SearchView, Watcher
 from ...trials.configuration import config_of, has_config
-from ...trials.reports import Report, look_at
+from ...trials.reports import Report, read_reports
 from .base import Run
 from .mirror import TrackerThread
 
@@ -73,7 +73,8 @@ class StudyTracking:
     def _run(self, trial: FrozenTrial) -> Run:
         assert trial.datetime_start is not None
         metrics = {
-            r.step: r.metrics for r in look_at(trial_folder(self._runs, self._folder, trial.number) / METRICS)
+            r.step: r.metrics
+            for r in read_reports(trial_folder(self._runs, self._folder, trial.number) / METRICS)
         }
         known = sorted(trial.intermediate_values.items())
         about = {name: trial.user_attrs[name] for name in TOLD if name in trial.user_attrs}

@@ -11,7 +11,7 @@ from typing import Self
 from ....objectives.user.command import flat
 from ....storage.files import METRICS, write
 from ...trials.document import Document
-from ...trials.reports import look_at
+from ...trials.reports import read_reports
 from .base import Run
 from .mirror import TrackerThread
 
@@ -69,7 +69,7 @@ class RunTracking:
             name=f"{self._folder.name}-{self._began.strftime('%Y%m%d-%H%M%S.%f')[:-3]}",
             metric=document.metric,
             parameters=flat(document.parameters),
-            reports=look_at(self._folder / METRICS),
+            reports=read_reports(self._folder / METRICS),
             state=self._state,
             value=self._value,
             about={

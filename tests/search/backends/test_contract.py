@@ -508,7 +508,7 @@ def test_what_the_machine_does_not_have_is_refused_at_once(
 def test_a_trial_that_does_not_report_does_not_hold_up_a_stop(
     bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(clock, "REPORT_SECONDS", 1.0)
 
     def stop(driver: Driver) -> None:
         if 1 in driver.running:

@@ -299,7 +299,7 @@ def test_as_many_actors_start_as_may_train_and_the_search_hears_of_them(bench: A
     seen: list[int] = []
 
     def look(driver: Driver) -> None:
-        seen.append(driver._pace.seen or 0)
+        seen.append(driver._costs.busy_slots or 0)
         if seen[-1] == 4:
             driver.stop("all have started")
 
@@ -354,7 +354,7 @@ def ends_what_runs() -> Callable[[Driver], None]:
     def end(driver: Driver) -> None:
         if driver.running and not ended:
             ended.extend(driver.running)
-            driver._lives.end_out_of_time(*ended)
+            driver._lifecycle.end_out_of_time(*ended)
 
     return end
 

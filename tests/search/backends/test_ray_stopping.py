@@ -22,7 +22,7 @@ from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.errors import UsageError
 from hpsearch.search.scheduling import brackets_of
 from hpsearch.search.scheduling.pruners import make_pruner
-from hpsearch.search.scheduling.standings import RUNG, hyperband_bracket
+from hpsearch.search.scheduling.standings import RUNG_PREFIX, hyperband_bracket
 from hpsearch.spaces import Spec
 from hpsearch.spaces.stopping import METHODS
 from hpsearch.storage.database import open_storage
@@ -95,7 +95,7 @@ class Play:
 
     def noted(self, number: int) -> dict[str, float]:
         """What the trial had at its rungs, by the attributes of Optuna."""
-        return {k: v for k, v in self.trials[number].system_attrs.items() if k.startswith(RUNG)}
+        return {k: v for k, v in self.trials[number].system_attrs.items() if k.startswith(RUNG_PREFIX)}
 
 
 def in_tune(pruner: Any) -> dict[int, dict[str, float]]:
@@ -138,7 +138,7 @@ def test_the_first_passes_and_a_worse_second_stops_at_its_first_rung(goal: str, 
     assert play.report(1, 1, sign * 5.5) is True
     assert play.report(2, 1, sign * 5.0) is False, "a tie goes on"
     assert play.run(3, {1: sign * 1.0, 2: sign * 9.0, 3: sign * 9.0}) == [False, False, True]
-    assert play.noted(3) == {f"{RUNG}0": sign * 1.0, f"{RUNG}1": sign * 9.0}
+    assert play.noted(3) == {f"{RUNG_PREFIX}0": sign * 1.0, f"{RUNG_PREFIX}1": sign * 9.0}
 
 
 def test_between_the_rungs_nothing_stops() -> None:
@@ -167,7 +167,9 @@ def test_sparse_reports_leave_the_lower_rungs_alone() -> None:
     twin = Play(play.spec, make_pruner(play.spec))
     twin.run(0, {10: 5.0, 20: 4.0, 30: 3.0})
     assert (
-        play.noted(0) == twin.noted(0) == {f"{RUNG}0": 5.0, f"{RUNG}1": 5.0, f"{RUNG}2": 5.0, f"{RUNG}3": 3.0}
+        play.noted(0)
+        == twin.noted(0)
+        == {f"{RUNG_PREFIX}0": 5.0, f"{RUNG_PREFIX}1": 5.0, f"{RUNG_PREFIX}2": 5.0, f"{RUNG_PREFIX}3": 3.0}
     )
 
 
@@ -234,7 +236,7 @@ def test_reports_that_nobody_noted_are_noted_as_they_were(asked: bool) -> None:
     for step in range(1, 11):
         trial.report(float(step), step)
     play.report(0 if asked else 1, 11, 11.0)
-    assert play.noted(0) == {f"{RUNG}0": 1.0, f"{RUNG}1": 3.0, f"{RUNG}2": 9.0}
+    assert play.noted(0) == {f"{RUNG_PREFIX}0": 1.0, f"{RUNG_PREFIX}1": 3.0, f"{RUNG_PREFIX}2": 9.0}
     assert in_tune(play.study.pruner)[3]["0"] == -3.0
 
 
@@ -246,7 +248,7 @@ def test_optunas_own_pruner_goes_on_where_tune_left() -> None:
     tune.end(1, TrialState.PRUNED)
     optunas = Play(spec, make_pruner(spec), onto=tune)
     assert optunas.run(0, {4: 0.0, 9: 0.0}) == [False, False], "the first at its third rung"
-    assert optunas.noted(0) == {f"{RUNG}0": 5.0, f"{RUNG}1": 5.0, f"{RUNG}2": 0.0}
+    assert optunas.noted(0) == {f"{RUNG_PREFIX}0": 5.0, f"{RUNG_PREFIX}1": 5.0, f"{RUNG_PREFIX}2": 0.0}
     assert optunas.report(2, 1, 3.0) is True, "one of three is better, and one of three goes on"
     assert optunas.report(3, 1, 0.5) is False
     assert optunas.report(3, 3, 2.0) is True
@@ -267,7 +269,7 @@ def test_tune_goes_on_where_optunas_own_pruner_left() -> None:
     assert tune.report(4, 1, 0.5) is False
     assert in_tune(tune.study.pruner)[1] == {"0": -5.0, "1": -7.0, "2": -1.0, "3": -6.0, "4": -0.5}
     assert [tune.noted(n) for n in range(2)] == noted[:2]
-    assert tune.noted(2) == noted[2] | {f"{RUNG}1": 6.0}
+    assert tune.noted(2) == noted[2] | {f"{RUNG_PREFIX}1": 6.0}
 
 
 # Hyperband
@@ -302,7 +304,7 @@ def test_each_bracket_of_hyperband_compares_its_own_trials() -> None:
     assert isinstance(pruner, TuneHyperband)
     heard = [set(itertools.chain(*in_tune(asha).values())) for asha in pruner._ashas[:3]]
     assert heard == [{str(n) for n in members[bracket][:2]} for bracket in range(3)]
-    assert play.noted(members[1][0]) == {f"{RUNG}0": -1.0, f"{RUNG}1": -1.0}
+    assert play.noted(members[1][0]) == {f"{RUNG_PREFIX}0": -1.0, f"{RUNG_PREFIX}1": -1.0}
 
 
 # The median
@@ -433,7 +435,7 @@ def test_a_search_that_is_interrupted_stops_the_same_trials(
         again = open_storage(f"sqlite:///{tmp_path / file}")
         trials = optuna.load_study(study_name=spec.name, storage=again).get_trials()
         again.engine.dispose()
-        noted = [{k: v for k, v in t.system_attrs.items() if k.startswith(RUNG)} for t in trials]
+        noted = [{k: v for k, v in t.system_attrs.items() if k.startswith(RUNG_PREFIX)} for t in trials]
         return [(t.state.name, t.last_step, n) for t, n in zip(trials, noted, strict=True)]
 
     with warnings.catch_warnings():
@@ -459,4 +461,4 @@ def test_what_the_audit_lets_go_on_is_at_no_rung_beyond() -> None:
     for step, one in ((2, play), (3, Play(play.spec, onto=play))):
         one.report(0, step, 1.0)
         assert set(in_tune(one.study.pruner)[3]) <= {"0"} and not in_tune(one.study.pruner)[9]
-    assert play.noted(2) == {f"{RUNG}0": 3.0}
+    assert play.noted(2) == {f"{RUNG_PREFIX}0": 3.0}

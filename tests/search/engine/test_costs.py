@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState
 
-from hpsearch.search.engine.costs import COST, WAITS, Attempt, Cost, TrialCosts, span
+from hpsearch.search.engine.costs import COST_ATTR, RECENT_WAITS, Attempt, Cost, TrialCosts, makespan
 
 SECONDS = st.floats(0, 100)
 
@@ -43,22 +43,22 @@ def test_one_report_tells_them_together_and_none_at_all_the_whole() -> None:
 
 
 def test_a_report_comes_every_so_often() -> None:
-    assert Attempt().every is None
-    assert attempt(1.0, 0.5, [4]).every == 3.0
-    assert attempt(1.0, 0.5, [4, 6, 8]).every == 1.0
+    assert Attempt().seconds_per_report is None
+    assert attempt(1.0, 0.5, [4]).seconds_per_report == 3.0
+    assert attempt(1.0, 0.5, [4, 6, 8]).seconds_per_report == 1.0
 
 
 @given(st.lists(SECONDS, min_size=1, max_size=20), st.integers(1, 6))
 def test_trainings_share_slots(trainings: list[float], slots: int) -> None:
-    together = span(trainings, slots)
+    together = makespan(trainings, slots)
     assert max(max(trainings), sum(trainings) / slots) <= together * (1 + 1e-9) + 1e-9
     assert together <= sum(trainings) * (1 + 1e-9)
-    assert span(trainings, slots, busy=[5.0]) >= together * (1 - 1e-9)
-    assert span([], slots, busy=[2.0, 1.0]) == (2.0 if slots > 0 else 0)
+    assert makespan(trainings, slots, busy=[5.0]) >= together * (1 - 1e-9)
+    assert makespan([], slots, busy=[2.0, 1.0]) == (2.0 if slots > 0 else 0)
 
 
 def trial(number: int, cost: Cost | None, state: TrialState, last: int) -> FrozenTrial:
-    attrs: dict[str, Any] = {} if cost is None else {COST: cost.to_json()}
+    attrs: dict[str, Any] = {} if cost is None else {COST_ATTR: cost.to_json()}
     value = 1.0 if state == TrialState.COMPLETE else None
     found = optuna.trial.create_trial(
         state=state, value=value, intermediate_values={last: 1.0} if last else {}, system_attrs=attrs
@@ -127,7 +127,7 @@ def test_a_training_takes_its_wait_for_a_worker_too() -> None:
     assert (pace.full_training_seconds, pace.seconds_of(0), pace.seconds_of(7)) == (8.0, 8.0, 8.0)
     assert pace.seconds_until(0, 5, None) == 5.5
     assert pace.trainings_in(16.0) == 4.0
-    for number in range(7, 7 + WAITS):
+    for number in range(7, 7 + RECENT_WAITS):
         pace.waited(number, 3.0)
         pace.waited(number, 4.0)
     assert pace.queue_seconds == 4.0, "what a trial told last counts, and what many told before is forgotten"

@@ -95,7 +95,7 @@ class Clock:
                         seconds = self.returns(x) if step == UNITS else self.seconds(x)
                         heapq.heappush(reports, (self.now + seconds, number, step + 1, x, since))
             driver.tick()
-            for number in driver.take_dropped():
+            for number in driver.pop_cancelled():
                 reports = [each for each in reports if each[1] != number]
             heapq.heapify(reports)
 
@@ -220,8 +220,8 @@ def test_the_best_at_its_rung_goes_on_where_there_is_no_time_to_begin_once_more(
 def test_a_search_ends_on_time_whose_many_paused_trials_take_long_to_end(
     clock: Callable[..., Clock], make_spec: Any, monkeypatch: pytest.MonkeyPatch, confirm: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(deadline, "CLOSING", 0.5)
-    monkeypatch.setattr(forecast_module, "CLOSING", 0.5)
+    monkeypatch.setattr(deadline, "SECONDS_TO_END_PAUSED", 0.5)
+    monkeypatch.setattr(forecast_module, "SECONDS_TO_END_PAUSED", 0.5)
     table = clock(2, lambda x: 4.0)
     table.closing = 0.5
     stopping, sampler = ASHA | {"type": "promotion"}, {"sampler": "random"}

@@ -24,7 +24,7 @@ from hpsearch.search.cli.commands import words_of
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.run import _conclude, _finished
 from hpsearch.search.engine import clock, lifecycle
-from hpsearch.search.engine.confirmation import chosen, missing
+from hpsearch.search.engine.confirmation import confirmation_candidates, outstanding_confirmations
 from hpsearch.search.engine.confirmation_size import ConfirmationSize
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.queue import TrialQueue
@@ -1152,7 +1152,12 @@ def test_who_trains_again_keeps_that_place(make_spec: Any) -> None:
 
     def still_missing() -> list[tuple[int, int]]:
         trials = study.get_trials()
-        return [(trial.number, seed) for trial, seed in missing(chosen(spec, wish, trials), wish, trials)]
+        return [
+            (trial.number, seed)
+            for trial, seed in outstanding_confirmations(
+                confirmation_candidates(spec, wish, trials), wish, trials
+            )
+        ]
 
     for value in (0.1, 0.2, 0.3):
         end(value)
@@ -1178,7 +1183,7 @@ def test_what_a_confirmation_costs_is_what_the_best_do(table: Table, make_spec: 
     for value, seconds in ((0.5, 10.0), (0.1, 1.0), (0.9, 10.0), (0.2, 1.0), (0.8, 10.0)):
         given = asked(driver)
         driver.complete(given.number, value, seconds)
-    assert driver._spending._wish() == ConfirmationSize(3, 2), "24 seconds, where all alike would take 80"
+    assert driver._budget._size() == ConfirmationSize(3, 2), "24 seconds, where all alike would take 80"
 
 
 def test_a_search_that_reached_its_target_confirms_no_more_than_it_cost(table: Table, make_spec: Any) -> None:
@@ -1406,7 +1411,7 @@ def test_who_may_not_go_on_is_not_taken_for_a_new_trial(
     given = asked(driver)
     driver.report(given.number, 0.5, 3, {})
     driver.suspend(given.number)
-    monkeypatch.setattr(TrialQueue, "_may_go_on", lambda self, waiting, left: waiting.number != given.number)
+    monkeypatch.setattr(TrialQueue, "_may_resume", lambda self, waiting, left: waiting.number != given.number)
     assert asked(driver).number == 1
     driver.study.enqueue_trial({"x": 0.2})
     driver.study.enqueue_trial({"x": 0.3})
@@ -1428,7 +1433,7 @@ def test_a_promoted_trial_that_does_not_come_to_its_end_leaves_its_place(
             if "over" in kind:
                 driver.fail(number, Failure("checkpoint", "ValueError: no"))
                 assert asked(driver).number == number
-            driver._lives.end_out_of_time(number)
+            driver._lifecycle.end_out_of_time(number)
         else:
             driver.fail(number, Failure(kind, "no", ""))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from hpsearch.search.engine.guardian import MARK, TEMPORARY, end_processes, put_back
+from hpsearch.search.engine.guardian import MARK_VARIABLE, TEMPORARY_PREFIX, end_processes, requeue_running
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.locks import driver_lock
 from hpsearch.storage.workspace import Workspace
@@ -31,7 +31,7 @@ def states(study: optuna.Study) -> list[str]:
 
 
 def test_running_trials_are_put_back_in_a_study_that_was_renamed(study: optuna.Study, tmp_path: Path) -> None:
-    put_back(Workspace(f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs"), "new", kept="old")
+    requeue_running(Workspace(f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs"), "new", kept="old")
     assert states(study) == ["WAITING"]
     assert study.trials[0].intermediate_values == {1: 0.5}
 
@@ -39,12 +39,12 @@ def test_running_trials_are_put_back_in_a_study_that_was_renamed(study: optuna.S
 def test_a_search_that_has_begun_meanwhile_keeps_its_trials(study: optuna.Study, tmp_path: Path) -> None:
     url, runs = f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs"
     with driver_lock(Workspace(url, runs), "old"):
-        put_back(Workspace(url, runs), "new", kept="old")
+        requeue_running(Workspace(url, runs), "new", kept="old")
     assert states(study) == ["RUNNING"]
 
 
 def test_a_study_that_is_gone_is_left(tmp_path: Path) -> None:
-    put_back(Workspace(f"sqlite:///{tmp_path / 'none.db'}", tmp_path / "runs"), "new", kept="new")
+    requeue_running(Workspace(f"sqlite:///{tmp_path / 'none.db'}", tmp_path / "runs"), "new", kept="new")
     assert not (tmp_path / "none.db").exists()
 
 
@@ -52,10 +52,10 @@ def test_what_carries_the_mark_is_ended_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    left = tmp_path / f"{TEMPORARY}4000000-x"
+    left = tmp_path / f"{TEMPORARY_PREFIX}4000000-x"
     left.mkdir()
     words = [sys.executable, "-c", "import time; time.sleep(600)"]
-    ours, other = (subprocess.Popen(words, env={MARK: f"4000000-{which}"}) for which in "ab")
+    ours, other = (subprocess.Popen(words, env={MARK_VARIABLE: f"4000000-{which}"}) for which in "ab")
     try:
         end_processes("4000000-a", 4000000)
         assert ours.poll() is not None and other.poll() is None

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from hpsearch.search.engine.confirmation import chosen, missing
+from hpsearch.search.engine.confirmation import confirmation_candidates, outstanding_confirmations
 from hpsearch.search.engine.confirmation_size import ConfirmationSize
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Failure
@@ -23,7 +23,7 @@ from hpsearch.search.engine.tally import Tally
 from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.sampling.tried import TriedConfigs, key_of, tried
 from hpsearch.search.scheduling.pruners import make_pruner
-from hpsearch.search.trials.selection import best_of, searched
+from hpsearch.search.trials.selection import best_of, search_trials
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
@@ -65,8 +65,8 @@ def make_driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
 def check(driver: Driver) -> None:
     """That the driver's tally, and a new one, tell what a look at all trials does."""
     spec, trials = driver.spec, list(driver.trials)
-    own = searched(trials)
-    for tally in (driver._lives.tally, Tally(spec, driver._storage)):
+    own = search_trials(trials)
+    for tally in (driver._lifecycle.tally, Tally(spec, driver._storage)):
         assert +tally.states == Counter(map(state_of, trials))
         assert tally.searched == len(own)
         assert tally.ended == sum(t.state.is_finished() for t in own)
@@ -81,14 +81,16 @@ def check(driver: Driver) -> None:
         others = [t for t in trials if "baseline" not in t.user_attrs]
         assert tally.best(3, baseline=False) == best_of(spec, others, 3)
         for wish in (ConfirmationSize(0, 0), ConfirmationSize(1, 2), ConfirmationSize(3, 3)):
-            few = chosen(spec, wish, tally.to_confirm(wish.top))
-            assert few == chosen(spec, wish, trials)
-            assert missing(few, wish, tally.confirming) == missing(few, wish, trials)
-        draw = tally.draw
+            few = confirmation_candidates(spec, wish, tally.confirmation_pool(wish.top))
+            assert few == confirmation_candidates(spec, wish, trials)
+            assert outstanding_confirmations(few, wish, tally.confirming) == outstanding_confirmations(
+                few, wish, trials
+            )
+        draw = tally.audit_sample
         drawn = [
             t for t in own if t.last_step is not None and (t.number in draw or audited_at(t) is not None)
         ]
-        assert tally.kept_for_audit(draw) == sum(max(0, 9 - (t.last_step or 0)) for t in drawn)
+        assert tally.reserved_for_audit(draw) == sum(max(0, 9 - (t.last_step or 0)) for t in drawn)
         left = [t for t in tally.open if draw.waits(t) or audited_at(t) is not None]
         assert tally.unfinished_audit(draw) == [t.number for t in left]
 
@@ -138,7 +140,7 @@ def test_the_tally_is_what_all_trials_tell(
             driver.suspend(number)
         check(driver)
     if failed := [t.number for t in driver.trials if t.state == TrialState.FAIL]:
-        driver._lives.revive(failed, ("error", "reason"))
+        driver._lifecycle.revive(failed, ("error", "reason"))
         check(driver)
 
 
@@ -173,8 +175,8 @@ def test_what_was_tried_is_what_all_trials_have(
         given = driver.ask()
         assert given is not None
         own = driver.trials[given.number].params
-        assert key_of(own) not in known.but(driver.study, given.number)
-        assert key_of(own) in known.but(driver.study)
+        assert key_of(own) not in known.without(driver.study, given.number)
+        assert key_of(own) in known.without(driver.study)
         assert all(key in known for key in tried(driver.trials))
         driver.complete(given.number, 0.5)
     assert key_of({"x": 2.0, "y": "a"}) not in known

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hpsearch.search.backends.resources import Share
 from hpsearch.search.engine.costs import Cost
-from hpsearch.search.engine.deadline import LATE
+from hpsearch.search.engine.deadline import MAX_OVERRUN
 from hpsearch.search.preflight.dry_run import DryRun
 from hpsearch.search.preflight.forecast import assumed, outlook
 from hpsearch.search.preflight.measure import Measured, Probe
@@ -114,7 +114,7 @@ def test_a_search_ends_on_time(
     asked = {"early_stopping": stopping} | ({} if stopping["method"] == "none" else {"audit": audit})
     found = forecast(spec(budget=budget, confirm=confirm, **asked), costs(*seconds, slots=slots, startup=1.0))
     assert found.search <= budget["time"]
-    assert found.end <= LATE * budget["time"] + 1e-6
+    assert found.end <= MAX_OVERRUN * budget["time"] + 1e-6
     assert 0 <= found.complete <= found.trials <= budget.get("trials", 10**6)
     for each in found.reached:
         assert (each.trials == 0) == (each.first is None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hpsearch.search.results.audit import audited, rank_correlation, share
-from hpsearch.search.scheduling import FEWEST_AUDITED
+from hpsearch.search.scheduling import MIN_AUDITED
 
 LOSSES = st.integers(0, 6).map(float)
 
@@ -31,7 +31,7 @@ def test_the_interval_covers_the_truth_at_its_rate(truth: float, trials: int) ->
     assert sum(float(stats.binom.pmf(count, trials, truth)) for count in covered) >= 0.95
 
 
-@given(st.lists(st.tuples(LOSSES, LOSSES), min_size=FEWEST_AUDITED, max_size=30))
+@given(st.lists(st.tuples(LOSSES, LOSSES), min_size=MIN_AUDITED, max_size=30))
 def test_the_correlation_is_spearman_s(pairs: list[tuple[float, float]]) -> None:
     one, other = zip(*pairs, strict=True)
     if len(set(one)) == 1 or len(set(other)) == 1:

@@ -14,8 +14,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search.sampling.distributions import suggest
 from hpsearch.search.sampling.factory import sampler_of
-from hpsearch.search.sampling.rung_gp import INITIAL
-from hpsearch.search.scheduling.standings import SUGGESTED
+from hpsearch.search.sampling.rung_gp import INITIAL_PROPOSALS
+from hpsearch.search.scheduling.standings import SUGGESTED_BY
 from hpsearch.spaces import Spec
 
 STOPPING = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
@@ -61,15 +61,15 @@ def proposals(spec: Spec, **options: Any) -> list[FrozenTrial]:
 def test_it_proposes_better_than_its_own_sequence(make_spec: Any) -> None:
     spec = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp"})
     trials = proposals(spec, trials=60)
-    by_models = [t for t in trials if "models" in t.system_attrs[SUGGESTED]]
-    by_sequence = [t for t in trials if "sequence" in t.system_attrs[SUGGESTED]]
-    assert len(by_models) + len(by_sequence) == 60 and all(t.number >= INITIAL for t in by_models)
+    by_models = [t for t in trials if "models" in t.system_attrs[SUGGESTED_BY]]
+    by_sequence = [t for t in trials if "sequence" in t.system_attrs[SUGGESTED_BY]]
+    assert len(by_models) + len(by_sequence) == 60 and all(t.number >= INITIAL_PROPOSALS for t in by_models)
     assert 28 <= len(by_models) <= 39, "85 of a hundred, of forty"
     models, sequence = (
         statistics.median(bowl(t.params, 1) - 1 for t in part) for part in (by_models, by_sequence)
     )
     assert models < sequence / 2
-    assert by_models[-1].system_attrs[SUGGESTED].startswith("expected best by models of ")
+    assert by_models[-1].system_attrs[SUGGESTED_BY].startswith("expected best by models of ")
 
 
 def test_a_first_rung_that_misleads_does_not_decide_alone(make_spec: Any) -> None:
@@ -82,7 +82,7 @@ def test_a_first_rung_that_misleads_does_not_decide_alone(make_spec: Any) -> Non
     parameters = {"x": {"min": 0.0, "max": 1.0}}
     spec = make_spec(parameters=parameters, early_stopping=STOPPING, search={"sampler": "rung_gp"})
     trials = run(spec, misleading, 90).get_trials()
-    late = [t.params["x"] for t in trials[60:] if "models" in t.system_attrs[SUGGESTED]]
+    late = [t.params["x"] for t in trials[60:] if "models" in t.system_attrs[SUGGESTED_BY]]
     assert statistics.median(late) < 0.6
 
 
@@ -124,7 +124,9 @@ def test_constraints_and_conditions_hold_for_every_proposal(make_spec: Any) -> N
     )
     trials = run(spec, lambda c, step: bowl(c, step) + (c["kind"] == "a"), 60).get_trials()
     assert all(("y" in t.params) == (t.params["kind"] == "b") for t in trials)
-    late = Counter(t.params["kind"] for t in trials[INITIAL:] if "models" in t.system_attrs[SUGGESTED])
+    late = Counter(
+        t.params["kind"] for t in trials[INITIAL_PROPOSALS:] if "models" in t.system_attrs[SUGGESTED_BY]
+    )
     assert late["b"] > 3 * late["a"]
 
 
@@ -147,7 +149,7 @@ def test_it_keeps_away_from_what_cannot_be_trained(make_spec: Any, breaks_at: in
         else:
             trial.set_constraint("diverged", 1.0)
             study.tell(trial, state=TrialState.PRUNED)
-    late = [t for t in study.get_trials()[30:] if "models" in t.system_attrs[SUGGESTED]]
+    late = [t for t in study.get_trials()[30:] if "models" in t.system_attrs[SUGGESTED_BY]]
     assert sum(t.params["x0"] <= 0.5 for t in late) > 0.7 * len(late)
 
 
@@ -167,7 +169,7 @@ def test_a_prior_shapes_the_start_and_fades(make_spec: Any, confidence: str, lea
     parameters = BOX | {"x0": {"min": 0.0, "max": 1.0, "prior": {"at": 0.8, "confidence": confidence}}}
     spec = make_spec(parameters=parameters, early_stopping=STOPPING, search={"sampler": "rung_gp"})
     trials = proposals(spec, trials=100)
-    near = [t for t in trials if "prior" in t.system_attrs[SUGGESTED]]
+    near = [t for t in trials if "prior" in t.system_attrs[SUGGESTED_BY]]
     assert sum(t.number < 30 for t in near) >= least
     assert sum(t.number >= 70 for t in near) < max(4, 30 * 0.25)
     assert statistics.median(t.params["x0"] for t in near) == pytest.approx(0.8, abs=0.15)
@@ -184,5 +186,5 @@ def test_it_needs_no_rungs(make_spec: Any, stopping: dict[str, Any]) -> None:
         study.tell(trial, bowl(config, 9))
     found: dict[bool, list[float]] = {True: [], False: []}
     for ended in study.get_trials():
-        found["models" in ended.system_attrs[SUGGESTED]].append(bowl(ended.params, 1) - 1)
+        found["models" in ended.system_attrs[SUGGESTED_BY]].append(bowl(ended.params, 1) - 1)
     assert statistics.median(found[True][5:]) < 0.75 * statistics.median(found[False])

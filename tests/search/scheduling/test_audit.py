@@ -212,7 +212,7 @@ def test_a_paused_trial_whose_checkpoint_is_gone_begins_again(search: Any) -> No
         weights.touch()
         if driver.report(given.number, float(given.number), 1, {}) is None:
             driver.complete(given.number, float(given.number))
-        elif given.number in driver._spending.audit:
+        elif given.number in driver._budget.audit:
             weights.unlink()
     assert given.reported == 1 and driver.running[given.number].attempt.begun_at == 0
     assert driver.report(given.number, 99.0, 1, {}) is None, "which the study knows"

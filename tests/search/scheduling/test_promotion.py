@@ -49,7 +49,7 @@ class Simulated:
         def give(now: int, worker: int) -> None:
             promoted = self.promotion.next()
             if promoted is not None:
-                self.promotion.go_on(promoted)
+                self.promotion.promote(promoted)
                 train(now, worker, promoted)
             elif self.begun < len(curves):
                 self.begun += 1
@@ -129,7 +129,7 @@ def test_its_first_promotions_are_those_of_the_paper() -> None:
         promotion.pause(number)
         while (taken := promotion.next()) is not None:
             order.append(taken)
-            promotion.go_on(taken)
+            promotion.promote(taken)
             rung = 3 if order.count(taken) == 1 else 9
             promotion.report(taken, 0, rung, float(taken))
             promotion.pause(taken)
@@ -160,14 +160,14 @@ def test_a_higher_rung_goes_first() -> None:
         promotion.report(number, 0, 1, loss)
         promotion.pause(number)
     for number in (0, 1):
-        promotion.go_on(number)
+        promotion.promote(number)
         promotion.report(number, 0, 3, 9.0 + number)
         promotion.pause(number)
     for number, loss in ((4, 0.5), (5, 5.0)):
         promotion.report(number, 0, 1, loss)
         promotion.pause(number)
     assert promotion.next() == 0
-    promotion.go_on(0)
+    promotion.promote(0)
     assert promotion.next() == 4
 
 
@@ -188,7 +188,7 @@ def test_whoever_is_hopeless_is_never_taken_up(losses: list[float], eta: int, da
     def take_up() -> None:
         while (taken := promotion.next()) is not None:
             assert taken not in given_up
-            promotion.go_on(taken)
+            promotion.promote(taken)
             training.append(taken)
         for number in promotion.cannot_be_promoted():
             promotion.end(number)
@@ -222,11 +222,11 @@ def test_as_many_again_are_kept_as_there_are_places() -> None:
     for number in (4, 5):
         promotion.end(number)
     for number in (0, 1):
-        promotion.go_on(number)
+        promotion.promote(number)
         assert promotion.cannot_be_promoted() == []
     promotion.mark_untrainable(0)
     assert promotion.cannot_be_promoted() == [] and promotion.next() == 2
-    promotion.go_on(2)
+    promotion.promote(2)
     promotion.complete(1)
     assert promotion.cannot_be_promoted() == []
     promotion.complete(2)
@@ -240,22 +240,22 @@ def test_who_cannot_be_trained_leaves_its_place_at_all_rungs() -> None:
         promotion.pause(number)
     for number in (0, 1, 2):
         assert promotion.next() == number
-        promotion.go_on(number)
+        promotion.promote(number)
     assert promotion.next() is None and promotion.promoted_count(3) == (3, 9)
     promotion.mark_untrainable(1)  # on its way
     assert (promotion.next(), promotion.promoted_count(3)) == (3, (2, 9))
-    promotion.go_on(3)
+    promotion.promote(3)
     for number in (0, 2, 3):
         promotion.report(number, 0, 3, float(number))
         promotion.pause(number)
     assert promotion.next() == 0
-    promotion.go_on(0)
+    promotion.promote(0)
     promotion.mark_untrainable(0)  # it leaves a place where it went on last, and one where it went on before
     assert promotion.next() == 2 and promotion.standing(2) == Standing(3, 1, 3)
-    promotion.go_on(2)
+    promotion.promote(2)
     promotion.complete(2)
     assert promotion.next() == 4 and promotion.standing(0) == Standing(3, 3, 3)
-    promotion.go_on(4)
+    promotion.promote(4)
     assert promotion.next() is None
 
 
@@ -264,7 +264,7 @@ def test_who_is_ended_on_its_way_leaves_its_place_and_keeps_its_rank() -> None:
     for number in range(3):
         promotion.report(number, 0, 1, float(number))
         promotion.pause(number)
-    promotion.go_on(0)
+    promotion.promote(0)
     promotion.stop(0)
     assert promotion.next() == 1 and promotion.standing(1) == Standing(1, 2, 3)
     promotion.stop(9)  # who never came to a rung
@@ -275,11 +275,11 @@ def test_where_nobody_who_went_on_could_be_trained_the_best_that_waits_is_unbeat
     for number in range(3):
         promotion.report(number, 0, 1, float(number))
         promotion.pause(number)
-    promotion.go_on(0)
+    promotion.promote(0)
     promotion.report(0, 0, 3, 0.0)
     promotion.pause(0)
     assert promotion.leading_waiter() == 0
-    promotion.go_on(0)
+    promotion.promote(0)
     promotion.mark_untrainable(0)
     assert promotion.leading_waiter() == 1
 
@@ -314,7 +314,7 @@ def test_the_best_at_the_last_rung_of_a_bracket_comes_to_its_end(
     done.run([flat(float(loss)) for loss in losses], 1, bracket_of)
     while (number := promotion.leading_waiter()) is not None:
         done.complete.append(number)
-        promotion.go_on(number)
+        promotion.promote(number)
         for rung in brackets[bracket_of(number)].rungs:
             promotion.report(number, bracket_of(number), rung, float(losses[number]))
     assert len(done.complete) == len(set(done.complete))
@@ -352,9 +352,9 @@ def test_the_best_of_each_kind_go_first() -> None:
         promotion.report(number, 0, 1, loss, kind)
         promotion.pause(number)
     assert promotion.next() == 0
-    promotion.go_on(0)
+    promotion.promote(0)
     assert promotion.next() is None
     promotion.report(5, 0, 1, 12.0, "b")
     promotion.pause(5)
     assert promotion.next() == 4
-    assert str(promotion.standing(5)) == "ranked 3 of 3" and promotion.waiting(5).place == 5
+    assert str(promotion.standing(5)) == "ranked 3 of 3" and promotion.queue_position(5).place == 5

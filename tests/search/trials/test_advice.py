@@ -16,7 +16,7 @@ from hpsearch.search.cli.app import app
 from hpsearch.search.results.report import study_report, trial_report
 from hpsearch.search.trials.document import load_document
 from hpsearch.search.trials.export import document, render
-from hpsearch.search.trials.reports import look_at, recorded
+from hpsearch.search.trials.reports import read_reports, repaired_reports
 from hpsearch.spaces import loads
 from hpsearch.storage.files import METRICS
 
@@ -135,10 +135,10 @@ def test_looking_at_a_file_leaves_it_as_a_worker_writes_it(searched: StudyResult
     written = (searched.trial_folder(1) / METRICS).read_bytes()
     path = tmp_path / METRICS
     path.write_bytes(written + b'{"step": 400, "va')
-    assert [report.step for report in look_at(path)] == [100, 200, 300]
-    assert math.isnan(look_at(path)[-1].value)
+    assert [report.step for report in read_reports(path)] == [100, 200, 300]
+    assert math.isnan(read_reports(path)[-1].value)
     assert path.read_bytes() != written
-    assert [report.step for report in recorded(path)] == [100, 200, 300]
+    assert [report.step for report in repaired_reports(path)] == [100, 200, 300]
     assert path.read_bytes() == written
 
 
