@@ -60,8 +60,8 @@ class Driver:
         begun: float | None = None,
         memory: MemoryLimit | None = None,
     ) -> None:
-        """`slots`: trials at a time, as far as known. `shutdown_seconds`: what the backend needs after its last
-        training. `begun`: the monotonic time from which the search's time counts; by default now.
+        """`slots`: trials at a time, as far as known. `shutdown_seconds`: what the backend needs after its
+        last training. `begun`: the monotonic time from which the search's time counts; by default now.
         """
         self.spec = spec
         self._storage = storage

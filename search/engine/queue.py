@@ -130,7 +130,7 @@ class TrialQueue:
         drawn = [
             t
             for t in self._lifecycle.tally.open
-            if audit.waits(t) and self._budget.has_time_to_audit(t.number)
+            if audit.includes_paused(t) and self._budget.has_time_to_audit(t.number)
         ]
         for trial in drawn:
             assert self._promotion is not None

@@ -1,8 +1,8 @@
-"""CMA-ES (https://arxiv.org/abs/1604.00772) that takes nothing but numbers from a study.
+"""CMA-ES (https://arxiv.org/abs/1604.00772) that reads nothing but numbers from a study.
 
-Optuna's own sampler keeps its optimizer pickled in the trials: whoever can write the database runs code in
-the search. Here a trial says of which generation it is, as Optuna's do, and the optimizer is made anew from
-the trials, generation by generation. Nothing else of what their attributes hold is read.
+Optuna's own sampler stores a pickled optimizer in the trials, so anybody who can write to the database can
+run code in the search. Here, as in Optuna, a trial stores its generation, and the optimizer is rebuilt from
+the trials, generation by generation. No other attribute is read.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from optuna.trial import FrozenTrial, TrialState
 Optimizer: TypeAlias = "cmaes.CMA | cmaes.SepCMA | cmaes.CMAwM"
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
-UNROUNDED_POINT = "x_for_tell"  # what CMA-ES with margin drew, before it took the nearest step
-MIN_SIGMA = 1e-10  # below, cmaes divides by zero
-MAX_COORDINATE = 1e9  # of a coordinate, where the range is 0 to 1
+UNROUNDED_POINT = "x_for_tell"  # the draw of CMA-ES with margin, before it is rounded to the nearest step
+MIN_SIGMA = 1e-10  # below it, cmaes divides by zero
+MAX_COORDINATE = 1e9  # in a range of 0 to 1
 
 
 class CmaEsSampler(BaseSampler):
-    """Moves a normal distribution over the numeric parameters of every trial; draws the others at random.
+    """Adapts a normal distribution over the numeric parameters that every trial has; draws the others at
+    random.
 
-    A generation is over once `popsize` of its trials are complete; the first of them by number move the
-    distribution, and the trials asked for from then on are the next generation's.
+    A generation is over once `popsize` of its trials are complete. The first of these by number update the
+    distribution, and later trials belong to the next generation.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class CmaEsSampler(BaseSampler):
         self._use_separable_cma = use_separable_cma
         self._independent = RandomSampler(seed=seed)
         kind = "sepcma" if use_separable_cma else "cmawm" if with_margin else "cma"
-        self._generation = f"{kind}:generation"  # the attribute's name, as Optuna has it
+        self._generation = f"{kind}:generation"  # Optuna's name of the attribute
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -70,11 +71,11 @@ class CmaEsSampler(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        # Not `get_trials`, which for Hyperband knows one bracket: the distribution learns from all of them.
+        # Not `get_trials`, which is limited to one bracket of Hyperband: the distribution learns from all.
         complete = study._get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if not search_space or len(complete) < self._n_startup_trials:
             return {}
-        # With margin, the optimizer itself knows the steps.
+        # With margin, the optimizer itself handles the steps.
         transform = _SearchSpaceTransform(
             search_space, transform_step=not self._with_margin, transform_0_1=True
         )
@@ -96,19 +97,19 @@ class CmaEsSampler(BaseSampler):
     def _replay(
         self, complete: Sequence[FrozenTrial], transform: _SearchSpaceTransform, direction: StudyDirection
     ) -> Optimizer:
-        """The optimizer after all generations that are over."""
+        """The optimizer after all complete generations."""
         sign = 1.0 if direction == StudyDirection.MINIMIZE else -1.0
         generations: defaultdict[str, list[FrozenTrial]] = defaultdict(list)
-        for trial in complete:  # as text, for a database may hold anything there
+        for trial in complete:  # as text: a database may hold anything there
             generations[str(trial.system_attrs.get(self._generation))].append(trial)
         optimizer = self._begin(transform)
         while len(trials := generations[str(optimizer.generation)]) >= optimizer.population_size:
-            told = trials[: optimizer.population_size]
-            optimizer.tell([(self._point(t, transform), sign * float(t.value or 0)) for t in told])
+            first = trials[: optimizer.population_size]
+            optimizer.tell([(self._point(t, transform), sign * float(t.value or 0)) for t in first])
         return optimizer
 
     def _point(self, trial: FrozenTrial, transform: _SearchSpaceTransform) -> Numbers:
-        """Where the optimizer drew a trial."""
+        """The point at which the optimizer drew a trial."""
         point: Numbers = transform.transform({name: trial.params[name] for name in transform._search_space})
         if not self._with_margin:
             return point
@@ -116,7 +117,7 @@ class CmaEsSampler(BaseSampler):
         return np.array(unrounded, dtype=float) if _is_point(unrounded, len(point)) else point
 
     def _begin(self, transform: _SearchSpaceTransform) -> Optimizer:
-        """The first generation's optimizer: in the middle of ranges from 0 to 1, which three sigma reach."""
+        """The first generation's optimizer: centred in ranges from 0 to 1, whose ends are 3 sigma away."""
         count = len(transform.bounds)
         common: dict[str, Any] = {
             "mean": np.full(count, 0.5),
@@ -125,7 +126,7 @@ class CmaEsSampler(BaseSampler):
             "n_max_resampling": 10 * count,
             "population_size": self._popsize,
         }
-        if self._use_separable_cma and count > 1:  # of one parameter there is nothing to separate
+        if self._use_separable_cma and count > 1:  # one parameter has no covariance
             return cmaes.SepCMA(**common)
         if self._with_margin:
             steps = [_step(distribution) for distribution in transform._search_space.values()]
@@ -134,7 +135,7 @@ class CmaEsSampler(BaseSampler):
 
 
 def _step(distribution: BaseDistribution) -> float:
-    """The step of a parameter as a share of its range; 0 where it has none."""
+    """The step of a parameter as a fraction of its range; 0 if it has none."""
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     if distribution.step is None or distribution.log:
         return 0.0
@@ -142,7 +143,7 @@ def _step(distribution: BaseDistribution) -> float:
 
 
 def _is_point(value: Any, count: int) -> bool:
-    """Whether an attribute of the database is a list of so many numbers of a sensible size."""
+    """Whether an attribute is a list of `count` numbers of a sensible size."""
     return (
         isinstance(value, list)
         and len(value) == count

@@ -1,4 +1,4 @@
-"""A space in Optuna's words: distributions, and values by their labels."""
+"""A space in Optuna's terms: distributions, and values by their labels."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...spaces import Choice, Range, Space, Spec
 from ...spaces.model import show
 from ...spaces.relations import given_problems
 
-MAX_VALUES = 1 << 20  # values of a range: more are as good as a continuous one, and some samplers list them
+MAX_VALUES = 1 << 20  # of a range: with more it is as good as continuous, and some samplers list them
 
 
 def distribution(parameter: Range | Choice) -> BaseDistribution:
     """The Optuna distribution of a searched parameter.
 
-    `factor` ranges become log ranges whose proposals are snapped: Optuna sees true values, in their order.
+    `factor` ranges become log ranges, and proposals are snapped to their values.
     """
     if isinstance(parameter, Choice):
         return CategoricalDistribution(parameter.labels())
@@ -51,18 +51,18 @@ def is_conditional(spec: Spec) -> bool:
 
 
 def enqueued_labels(spec: Spec, labels: Mapping[str, Any]) -> dict[str, Any]:
-    """The labels that another program put a trial up with, as the space spells them.
+    """The labels that another program enqueued a trial with, spelled as in the space.
 
-    Raises `ValueError` with all that is wrong with them, as it would be told of a baseline.
+    Raises `ValueError` with all problems, worded like those of a baseline.
     """
     parameters, problems, values = spec.parameters, [], {}
     for name, label in labels.items():
         parameter = parameters.get(name)
         is_label = isinstance(parameter, Choice) and isinstance(label, str) and label in parameter.labels()
         value = parameter.value_of(label) if isinstance(parameter, Choice) and is_label else label
-        told = list(given_problems(name, value, parameters, "trial"))
-        problems += [(name, each) for each in told]
-        if not told and isinstance(parameter, Range | Choice):
+        wrong = list(given_problems(name, value, parameters, "trial"))
+        problems += [(name, each) for each in wrong]
+        if not wrong and isinstance(parameter, Range | Choice):
             values[name] = parameter.accept(value)
     if problems:
         raise ValueError(in_words(problems))
@@ -70,8 +70,8 @@ def enqueued_labels(spec: Spec, labels: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_words(problems: Iterable[tuple[str, str]]) -> str:
-    """Problems of parameters, each with its name where it is one's, in one line."""
-    return "; ".join(f"{show(name)[1:-1]}: {told}" if name else told for name, told in problems)
+    """Problems in one line, each after the name of its parameter, if it has one."""
+    return "; ".join(f"{show(name)[1:-1]}: {text}" if name else text for name, text in problems)
 
 
 def label_of(parameter: Any, value: Any) -> Any:

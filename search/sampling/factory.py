@@ -1,4 +1,4 @@
-"""Which sampler a space asks for."""
+"""The sampler that a space asks for."""
 
 from __future__ import annotations
 

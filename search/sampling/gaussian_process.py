@@ -1,7 +1,7 @@
-"""A Gaussian process over the unit cube: what a search expects of the values between those that it has seen.
+"""A Gaussian process over the unit cube, which predicts a search's loss between the points that it has seen.
 
-Matern 5/2 kernel of unit variance with a length scale for each parameter; length scales and noise are the
-most probable ones under log-normal priors (Rasmussen and Williams 2006, chapters 2 and 5).
+Matern 5/2 kernel of unit variance with a length scale for each parameter. Length scales and noise are maximum
+a posteriori estimates under log-normal priors (Rasmussen and Williams 2006, chapters 2 and 5).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from scipy.special import log_ndtr, ndtr
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-MAX_FIT_STEPS = 25  # of L-BFGS, at most
+MAX_FIT_STEPS = 25  # of L-BFGS
 JITTER = 1e-6
 
 
 class GaussianProcess:
-    """Fit it (`optimise`), show it points (`condition`), ask it (`predict`)."""
+    """Fits hyperparameters (`optimise`), takes observations (`condition`), and predicts (`predict`)."""
 
     def __init__(self, owner: Indices) -> None:
-        """`owner`: the parameter that each column of the points belongs to; a choice has several."""
+        """`owner`: the parameter that each column of the points belongs to; a choice may have several."""
         d = int(owner.max()) + 1
         self._owner = owner
         # The logs of length scales, which grow with the dimension (Hvarfner et al. 2024), and of the noise.
@@ -32,7 +32,7 @@ class GaussianProcess:
         self._theta = self._mean
 
     def optimise(self, x: Array, y: Array) -> None:
-        """Find length scales and noise for points x [n, columns] with standardised values y [n]."""
+        """Fit length scales and noise to points x [n, columns] with standardised values y [n]."""
         d, n = len(self._mean) - 1, len(y)
         squares = np.zeros((d, n, n))
         for column, parameter in enumerate(self._owner):
@@ -60,13 +60,13 @@ class GaussianProcess:
             return float(0.5 * y @ alpha + np.log(np.diag(factor)).sum() + 0.5 * z @ z), gradient
 
         bounds = list(zip(self._mean - 4 * self._spread, self._mean + 4 * self._spread, strict=True))
-        found = minimize(
+        fit = minimize(
             loss, self._mean, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": MAX_FIT_STEPS}
         )
-        self._theta = found.x
+        self._theta = fit.x
 
     def condition(self, x: Array, y: Array) -> None:
-        """Predict from these points."""
+        """Condition predictions on these points."""
         self._scales, noise = np.exp(self._theta[:-1])[self._owner], np.exp(self._theta[-1])
         self._x = x / self._scales
         covariance = _matern(self._x, self._x)
@@ -82,7 +82,7 @@ class GaussianProcess:
 
 
 def log_expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
-    """The log of what a value is expected to be below `best`, without underflow (Ament et al. 2023)."""
+    """The log of the expected improvement below `best`, without underflow (Ament et al. 2023)."""
     z = (best - mean) / deviation
     density = -0.5 * z * z - 0.5 * np.log(2 * np.pi)
     above = np.maximum(z, -1)
@@ -90,29 +90,29 @@ def log_expected_improvement(mean: Array, deviation: Array, best: float) -> Arra
     below = np.minimum(z, -1)
     ratio = 1 + below * np.exp(log_ndtr(below) + 0.5 * below * below + 0.5 * np.log(2 * np.pi))
     scaled = density + np.log(np.maximum(ratio, 1e-12 / (1 + below * below)))
-    found: Array = np.where(z > -1, plain, scaled) + np.log(deviation)
-    return found
+    improvement: Array = np.where(z > -1, plain, scaled) + np.log(deviation)
+    return improvement
 
 
-MAX_SQUARABLE = 1e150  # whose square is hardly a float
+MAX_SQUARABLE = 1e150  # the square of larger numbers may overflow
 
 
 def standardised(y: Array) -> Array:
-    """Values of mean 0 and deviation 1.
+    """The values with mean 0 and deviation 1.
 
-    What is farther above the median than twice the best is below it is cut off there: one training that
-    diverged is not to make all others look alike.
+    Values above the median are clipped at twice the distance from the median to the best value, so that one
+    diverged training does not make all others look alike.
     """
     if (largest := np.abs(y).max()) > MAX_SQUARABLE:
         y = y / largest
     middle = float(np.median(y))
-    cut = np.minimum(y, middle + 2 * (middle - y.min()))
-    found: Array = (cut - cut.mean()) / (cut.std() + 1e-12)
-    return found
+    clipped = np.minimum(y, middle + 2 * (middle - y.min()))
+    standard: Array = (clipped - clipped.mean()) / (clipped.std() + 1e-12)
+    return standard
 
 
 def _matern(a: Array, b: Array) -> Array:
     squares = (a * a).sum(1)[:, None] + (b * b).sum(1)[None] - 2 * a @ b.T
     r = np.sqrt(5 * np.maximum(squares, 0.0))
-    found: Array = (1 + r + r * r / 3) * np.exp(-r)
-    return found
+    covariance: Array = (1 + r + r * r / 3) * np.exp(-r)
+    return covariance

@@ -1,4 +1,4 @@
-"""Every configuration of a grid, once."""
+"""Grid search: every configuration of a grid, once."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from .whole_sampler import WholeSampler
 
 
 class GridSampler(WholeSampler):
-    """Walks the space's grid in file order, leaving out what the study already has.
+    """Walks the space's grid in the order of the file, skipping configurations that the study already has.
 
-    Optuna's own needs a plain product: it knows neither conditions nor constraints, and shuffles on resume.
+    Optuna's own grid sampler needs a plain product: it supports neither conditions nor constraints, and
+    shuffles when a search resumes.
     """
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
-        self._ahead = self._points({})  # the points that may be left; the first of them
-        self._first: dict[str, Any] | None = None
+        self._ahead = self._points({})  # the points after `_first`
+        self._first: dict[str, Any] | None = None  # the first untried point, as far as known
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         given = self.given(trial)
@@ -33,14 +34,11 @@ class GridSampler(WholeSampler):
     def next(
         self, study: optuna.Study, given: Mapping[str, Any] = MappingProxyType({})
     ) -> dict[str, Any] | None:
-        """The first point of the grid, of those with the given values, that no trial has, as Optuna's labels.
-
-        None where all are taken.
-        """
+        """The first untried grid point with the given values, as Optuna's labels; None if all are tried."""
         taken = self.tried(study)
-        if given or self._space.limited:  # what is left out now may be let in later
+        if given or self._space.limited:  # a limit that excludes a point now may not later
             return next((labels for labels in self._points(given) if key_of(labels) not in taken), None)
-        if self._first is None or key_of(self._first) in taken:  # what is taken stays so
+        if self._first is None or key_of(self._first) in taken:  # a tried point stays tried
             self._first = next((labels for labels in self._ahead if key_of(labels) not in taken), None)
         return self._first
 

@@ -1,8 +1,8 @@
-"""Hyperopt's algorithms as a sampler of Optuna, which keeps nothing but what the study holds.
+"""Hyperopt's algorithms as a sampler of Optuna, with no state outside the study.
 
-Hyperopt would keep its own list of trials. Here that list is made anew from the study for every proposal, so
-that resumes, parallel workers and trials that others put up are as with any sampler. Hyperopt models every
-parameter by itself: a condition needs no tree, a parameter that a trial has not is empty there.
+Hyperopt keeps its own list of trials. Here that list is rebuilt from the study for every proposal, so
+resumes, parallel workers and enqueued trials behave as with any other sampler. Hyperopt models each parameter
+separately: conditions need no tree, and a parameter that a trial lacks is left empty.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from optuna.trial import FrozenTrial, TrialState
 
 from .distributions import MAX_VALUES
 
-_GENERATOR_LOCK = threading.Lock()  # over Python's and numpy's own, which adaptive TPE draws from
-_FIXED_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # of all trials: a proposal is not to depend on a clock
+_GENERATOR_LOCK = threading.Lock()  # guards Python's and numpy's global generators, which adaptive TPE uses
+_FIXED_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # for all trials: proposals must not depend on a clock
 
 
 class HyperoptSampler(BaseSampler):
-    """Proposes by one of Hyperopt's algorithms: tpe, atpe or anneal.
+    """Proposes with one of Hyperopt's algorithms: tpe, atpe or anneal.
 
-    Until there is something to learn from it proposes nothing, and parameters are drawn at random.
+    Until there are enough trials to learn from, it draws parameters at random.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class HyperoptSampler(BaseSampler):
         n_startup_jobs: int = 20,
         **options: Any,
     ) -> None:
-        """`space`: all parameters, of all conditions. `options`: those of Hyperopt's `suggest`."""
+        """`space`: all parameters, with and without conditions. `options`: those of Hyperopt's `suggest`."""
         self._algorithm = algorithm
         self._labels = {name: _Label(f"p{index}", d) for index, (name, d) in enumerate(space.items())}
         self._seed = seed
@@ -76,8 +76,8 @@ class HyperoptSampler(BaseSampler):
         domain = Domain(lambda config: 0.0, {label.key: label.node for label in labels.values()})
         documents = [self._document(seen, loss, labels, domain) for seen, loss in known]
         history = trials_from_docs(documents, validate=False)
-        found = self._suggest()([trial.number], domain, history, self._seed)[0]["misc"]["vals"]
-        return {name: label.from_hyperopt(found[label.key][0]) for name, label in labels.items()}
+        values = self._suggest()([trial.number], domain, history, self._seed)[0]["misc"]["vals"]
+        return {name: label.from_hyperopt(values[label.key][0]) for name, label in labels.items()}
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -90,11 +90,11 @@ class HyperoptSampler(BaseSampler):
         return _adaptive_tpe if self._algorithm == "atpe" else partial(anneal.suggest, **self._options)
 
     def _known(self, trials: Sequence[FrozenTrial], study: optuna.Study) -> list[tuple[FrozenTrial, float]]:
-        """The trials that say something, each with its loss.
+        """The trials to learn from, each with its loss.
 
-        Values of different steps do not compare, so ranks are the losses. Adaptive TPE looks at differences:
-        who did not come to its end has the worst loss of those that did. A trial that runs is a bad one to
-        TPE, which keeps parallel ones apart, and none to the others. One that failed says nothing.
+        Values at different steps do not compare, so losses are ranks. Adaptive TPE uses differences: an
+        incomplete trial gets the worst loss of the complete ones. TPE counts a running trial as bad, which
+        keeps parallel trials apart; the others ignore it. Failed trials are left out.
         """
         sign = 1.0 if study.direction == StudyDirection.MINIMIZE else -1.0
         states = {TrialState.COMPLETE, TrialState.PRUNED} | (
@@ -114,9 +114,9 @@ class HyperoptSampler(BaseSampler):
     def _document(
         self, trial: FrozenTrial, loss: float, labels: dict[str, _Label], domain: Domain
     ) -> dict[str, Any]:
-        """A trial as Hyperopt keeps it."""
+        """A trial in Hyperopt's format."""
         values = {label.key: label.values_in(trial, name) for name, label in labels.items()}
-        if self._algorithm == "atpe":  # which takes no gaps
+        if self._algorithm == "atpe":  # it accepts no missing values
             values |= {label.key: [label.middle] for label in labels.values() if not values[label.key]}
         return {
             "tid": trial.number,
@@ -127,7 +127,7 @@ class HyperoptSampler(BaseSampler):
                 "tid": trial.number,
                 "cmd": domain.cmd,
                 "workdir": domain.workdir,
-                "idxs": {key: [trial.number] * len(found) for key, found in values.items()},
+                "idxs": {key: [trial.number] * len(each) for key, each in values.items()},
                 "vals": values,
             },
             "exp_key": None,
@@ -140,14 +140,14 @@ class HyperoptSampler(BaseSampler):
 
 @dataclass(frozen=True)
 class _Label:
-    """A parameter, and what stands for it in Hyperopt under a name that it cannot misread."""
+    """A parameter, and its counterpart in Hyperopt under a name that Hyperopt cannot misread."""
 
     key: str
     distribution: BaseDistribution
 
     @cached_property
     def count(self) -> int | None:
-        """Of its values; None where they are too many to be numbered, or on a logarithmic scale."""
+        """The number of its values; None if it is continuous or has a logarithmic scale."""
         d = self.distribution
         if isinstance(d, CategoricalDistribution):
             return len(d.choices)
@@ -160,8 +160,9 @@ class _Label:
     def node(self) -> Any:
         """Its node in Hyperopt's graph.
 
-        Steps are numbered, each with as much room as the others: Hyperopt rounds to multiples of a step, and
-        gives the two ends half of that. Of very many it is not told, for it would find each impossible.
+        Steps are numbered, with equal room for each: Hyperopt rounds to multiples of a step, which would
+        halve the room of the two ends. A range with very many steps is passed as continuous, since Hyperopt
+        would consider each single value impossible.
         """
         d = self.distribution
         if isinstance(d, CategoricalDistribution):
@@ -181,7 +182,7 @@ class _Label:
 
     @cached_property
     def middle(self) -> float:
-        """Hyperopt's number for a value in the middle, or the first choice."""
+        """Hyperopt's number for the middle value, or the first choice."""
         d = self.distribution
         if isinstance(d, CategoricalDistribution):
             return 0
@@ -192,10 +193,7 @@ class _Label:
         return float(round(middle)) if isinstance(d, IntDistribution) else middle
 
     def values_in(self, trial: FrozenTrial, name: str) -> list[float]:
-        """Hyperopt's number for the value of a trial; none where it has none, or one that is not in range.
-
-        Another program may put that up.
-        """
+        """Hyperopt's number for a trial's value; empty if it has none, or a foreign one out of range."""
         d = self.distribution
         if name not in trial.params:
             return []
@@ -211,7 +209,7 @@ class _Label:
         return [float(round((number - d.low) / d.step))]
 
     def from_hyperopt(self, number: float) -> Any:
-        """The value for a number of Hyperopt's, which may lie a bit beyond the ends."""
+        """The value for a number of Hyperopt's, which may lie slightly beyond the ends."""
         d = self.distribution
         if isinstance(d, CategoricalDistribution):
             return d.choices[int(number)]
@@ -224,7 +222,7 @@ class _Label:
 
 
 def _order(trial: FrozenTrial, sign: float) -> tuple[int, int, float, int]:
-    """Sorts the better first: complete trials by value, pruned ones by step and value, then the rest."""
+    """A key that sorts complete trials by value, then pruned ones by step and value, then the rest."""
     if trial.state == TrialState.COMPLETE and trial.value is not None:
         return 0, 0, sign * trial.value, trial.number
     step = trial.last_step
@@ -234,19 +232,19 @@ def _order(trial: FrozenTrial, sign: float) -> tuple[int, int, float, int]:
 
 
 def _adaptive_tpe(numbers: list[int], domain: Domain, history: Trials, seed: int) -> list[dict[str, Any]]:
-    """Adaptive TPE's proposal, by a seed."""
-    import lightgbm  # noqa: F401  # adaptive TPE would load it later, which draws numbers
-    from hyperopt import atpe  # it needs more than the others
+    """Adaptive TPE's proposal for a seed."""
+    import lightgbm  # noqa: F401  # before seeding: its import draws random numbers
+    from hyperopt import atpe  # needs more packages than the others
 
     with _seeded(seed), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its models are older than the scikit-learn and numpy that read them
-        found: list[dict[str, Any]] = atpe.suggest(numbers, domain, history, seed)
-    return found
+        warnings.simplefilter("ignore")  # its models were saved with older versions of scikit-learn and numpy
+        proposal: list[dict[str, Any]] = atpe.suggest(numbers, domain, history, seed)
+    return proposal
 
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Python's and numpy's generators seeded, and as they were afterwards."""
+    """Seed Python's and numpy's global generators, and restore them afterwards."""
     with _GENERATOR_LOCK:
         before = random.getstate(), np.random.get_state()
         random.seed(seed)

@@ -1,4 +1,4 @@
-"""From a space file's words to Optuna's samplers, pruners and distributions."""
+"""Optuna's samplers for a space."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .distributions import distributions, is_conditional
 
 
 def make_sampler(spec: Spec, seed: int) -> BaseSampler:
-    """Optuna's sampler of the name in the space file, with its options, seeded."""
+    """Optuna's sampler with the name and options in the space file, seeded."""
     search = spec.search
     options = search.model_dump(exclude={"sampler", "seed"}, exclude_none=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         match search.sampler:
             case "tpe":
-                # Conditions split a space into groups, which the multivariate model otherwise ignores.
+                # Without groups, the multivariate model ignores parameters with conditions.
                 multivariate = options.setdefault("multivariate", True)
                 options.setdefault("group", bool(is_conditional(spec) and multivariate))
                 return optuna.samplers.TPESampler(seed=seed, **options)
@@ -28,11 +28,11 @@ def make_sampler(spec: Spec, seed: int) -> BaseSampler:
             case "gp":
                 return optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False, **options)
             case "cmaes":
-                from .cmaes import CmaEsSampler  # and with it SciPy's statistics, a third of the start's time
+                from .cmaes import CmaEsSampler  # loads SciPy's statistics, a third of the start-up time
 
                 return CmaEsSampler(seed=seed, **options)
             case "qmc":
-                # One sequence for the whole study: its own counter, not the seed, moves it on.
+                # One sequence for the whole study: its own counter advances it, not the seed.
                 return optuna.samplers.QMCSampler(
                     seed=search.seed,
                     independent_sampler=optuna.samplers.RandomSampler(seed=seed),

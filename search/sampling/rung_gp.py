@@ -1,18 +1,18 @@
-"""Our own sampler: quasi-random points, and what Gaussian processes at all rungs expect most of.
+"""hpsearch's own sampler: quasi-random points, then the maxima of Gaussian processes at all rungs.
 
-Trials that stop early have values at different rungs, which do not compare. So each rung has a model of its
-own, of all trials that have reached it: the low ones know many trials, the high ones know better what the end
-is like. A proposal maximises the product of the improvements expected at each, higher rungs weighing more
-(rung k counts k + 1 times): it has to look good to all of them.
+Trials that stop early have values at different rungs, which do not compare. So each rung has its own model,
+of all trials that have reached it: low rungs have many trials, high rungs predict the end better. A proposal
+maximises the product of the expected improvements at all rungs, in which rung k counts k + 1 times: it must
+look good to every model.
 
-| proposals | by |
+| proposals | source |
 |---|---|
-| the first `INITIAL_PROPOSALS` | a Sobol sequence, shifted by the seed; some near a stated prior |
+| the first `INITIAL_PROPOSALS` | a Sobol sequence, scrambled by the seed; some near a stated prior |
 | then `MODEL_SHARE` | the models |
-| the others | the sequence goes on: what misleads the models does not mislead it |
+| the others | the sequence again, which does not share the models' errors |
 
-Each is drawn from the study's seed and the trial's number alone, so a search that was interrupted goes on as
-if it had not been.
+Each proposal depends only on the study's seed, the trial's number and the trials so far, so an interrupted
+search continues as if it had not been interrupted.
 """
 
 from __future__ import annotations
@@ -38,18 +38,15 @@ from .unit_cube import UnitCube
 from .whole_sampler import MAX_PROPOSALS, MAX_REPEATS, WholeSampler, all_refused
 
 INITIAL_PROPOSALS = 20  # proposals before the first model
-MODEL_SHARE = 0.85  # of the proposals after that
-MIN_MODEL_VALUES = 6  # values that a rung needs for a model
-MAX_MODEL_VALUES = 256  # values that a model holds: its cost grows with the cube of their number
-TARGET_IMPROVEMENT = 0.5  # that is asked for, in standard deviations of a rung
-RANDOM_CANDIDATES, NEIGHBOUR_CANDIDATES = (
-    100,
-    100,
-)  # candidates of a proposal, anywhere and near the best five
-REFINEMENTS = ((2, 20), (1, 30))  # then near the best so many candidates, so many each
+MODEL_SHARE = 0.85  # of the later proposals
+MIN_MODEL_VALUES = 6  # that a rung needs for a model
+MAX_MODEL_VALUES = 256  # of a model, whose cost grows with the cube of their number
+TARGET_IMPROVEMENT = 0.5  # over the best prediction, in standard deviations of a rung
+RANDOM_CANDIDATES, NEIGHBOUR_CANDIDATES = 100, 100  # anywhere, and near the five best points
+REFINEMENTS = ((2, 20), (1, 30))  # rounds near the best: points that are kept, neighbours of each
 PRIOR_SHARE = {"low": 0.15, "medium": 0.25, "high": 0.5}  # of proposals near a prior, at first
-PRIOR_HALF_LIFE, MIN_PRIOR_FADING = 20, 0.2  # it halves every so many trials, down to this part
-PRIOR_SPREAD = {"low": 0.3, "medium": 0.2, "high": 0.1}  # in ranges
+PRIOR_HALF_LIFE, MIN_PRIOR_FADING = 20, 0.2  # trials in which the share halves; the factor at which it stays
+PRIOR_SPREAD = {"low": 0.3, "medium": 0.2, "high": 0.1}  # as a fraction of the range
 
 
 class RungGPSampler(WholeSampler):
@@ -59,8 +56,8 @@ class RungGPSampler(WholeSampler):
         super().__init__(spec)
         self._cube = UnitCube(spec.space)
         self._untried = UntriedConfigs(spec)
-        last = spec.early_stopping.max  # all rungs are below it
-        self._places = places_of(spec) + ([] if last is None else [last])  # none where only ends compare
+        last = spec.early_stopping.max  # above all rungs
+        self._places = places_of(spec) + ([] if last is None else [last])  # empty if only ends compare
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         others = without_audit(study._get_trials(deepcopy=False))  # of all brackets
@@ -75,28 +72,29 @@ class RungGPSampler(WholeSampler):
     def _proposed(
         self, trials: Sequence[FrozenTrial], number: int, rng: np.random.Generator
     ) -> tuple[Array, str]:
-        """A point for the trial after so many others, and what it comes from."""
+        """A point for the next trial after `number` others, and its source in words."""
         start = self._sequence(number)
         near = self._near_prior(start, number, rng)
         if near is not None:
             return near, "drawn near the prior"
         if number >= INITIAL_PROPOSALS and rng.random() < MODEL_SHARE:
             with self._one_thread.limit(limits=1):
-                found = self._modelled(trials, rng)
-            if found is not None:
-                return found
+                modelled = self._modelled(trials, rng)
+            if modelled is not None:
+                return modelled
         return start, f"point {number + 1} of the quasi-random sequence"
 
     @functools.cached_property
     def _one_thread(self) -> ThreadpoolController:
-        """Keeps the algebra to one thread: its matrices are small, and the other cores train trials.
+        """Limits linear algebra to one thread: the matrices are small, and the other cores train trials.
 
-        More would wait for each other: a proposal takes three times as long, and six times the work.
+        With more threads, which wait for each other, a proposal takes three times as long and six times the
+        CPU.
         """
         return ThreadpoolController()
 
     def _sequence(self, number: int) -> Array:
-        from scipy.stats import qmc  # half a second, which only this sampler pays
+        from scipy.stats import qmc  # takes half a second, and only this sampler needs it
 
         seed = derived_seed(self._spec.search.seed, "sequence")
         sequence = qmc.Sobol(self._cube.dimensions, scramble=True, rng=np.random.default_rng(seed))
@@ -106,14 +104,14 @@ class RungGPSampler(WholeSampler):
         return point
 
     def _near_prior(self, point: Array, number: int, rng: np.random.Generator) -> Array | None:
-        """`point` with the parameters that have a prior drawn near it; None where it is not its turn.
+        """`point` with parameters redrawn near their priors; None if this proposal does not use the priors.
 
         The share of such proposals falls, so that a wrong prior costs little (as in PriorBand, Mallik et al.
         2023).
         """
         fading = max(0.5 ** (number / PRIOR_HALF_LIFE), MIN_PRIOR_FADING)
         chance = rng.random()
-        found = point.copy()
+        near = point.copy()
         for index, name in enumerate(self._space.searched):
             parameter = self._space.searched_parameter(name)
             prior = parameter.prior
@@ -121,25 +119,25 @@ class RungGPSampler(WholeSampler):
                 continue
             at = self._cube.point({name: prior.at})[index]
             if isinstance(parameter, Choice):
-                found[index] = at if rng.random() < 0.5 else rng.random()
+                near[index] = at if rng.random() < 0.5 else rng.random()
             else:
-                found[index] = _within(at + PRIOR_SPREAD[prior.confidence] * rng.standard_normal())
-        return None if np.array_equal(found, point) else found
+                near[index] = _within(at + PRIOR_SPREAD[prior.confidence] * rng.standard_normal())
+        return None if np.array_equal(near, point) else near
 
     def _modelled(self, trials: Sequence[FrozenTrial], rng: np.random.Generator) -> tuple[Array, str] | None:
-        """The point that the models of all rungs expect most of; None where there is no model yet."""
+        """The point of the best expected improvement at all rungs, and why; None if there is no model."""
         values = self._table(trials)
         points = np.stack([self._cube.point(self._config(trial)) for trial in trials])
         columns, owner = self._cube.features(points)
         pending = np.array([t.state == TrialState.RUNNING for t in trials]) & np.isnan(values[:, 0])
         models: list[tuple[GaussianProcess, float]] = []
-        told, quality = [], np.zeros(len(trials))
+        counts, quality = [], np.zeros(len(trials))
         for rung in range(values.shape[1]):
             at = np.flatnonzero(~np.isnan(values[:, rung]))
             finite = np.isfinite(values[at, rung])
             if finite.sum() < MIN_MODEL_VALUES:
                 break
-            worst = values[at, rung][finite].max()  # for those that cannot be trained
+            worst = values[at, rung][finite].max()  # stands for trials that cannot be trained
             y = standardised(np.where(finite, values[at, rung], worst))
             keep = _thinned(y, MAX_MODEL_VALUES)
             x, y = columns[at[keep]], y[keep]
@@ -147,17 +145,17 @@ class RungGPSampler(WholeSampler):
             model.optimise(x[few], y[few])
             model.condition(x, y)
             best = float(model.predict(x)[0].min()) - TARGET_IMPROVEMENT
-            if pending.any():  # what runs is taken to turn out as expected, so that nobody else goes there
+            if pending.any():  # running trials count with their predicted values, so that others go elsewhere
                 expected = model.predict(columns[pending])[0]
                 model.condition(np.r_[x, columns[pending]], np.r_[y, expected])
             models.append((model, best))
             quality += (rung + 1) * model.predict(columns)[0]
-            told.append(f"{len(at)} at {self._places[rung]:,}" if self._places else f"{len(at)}")
+            counts.append(f"{len(at)} at {self._places[rung]:,}" if self._places else f"{len(at)}")
         if not models:
             return None
         best_five = points[np.argsort(quality, kind="stable")[:5]]
         point = self._best_of(models, best_five, rng)
-        return None if point is None else (point, f"expected best by models of {', '.join(told)}")
+        return None if point is None else (point, f"expected best by models of {', '.join(counts)}")
 
     def _best_of(
         self, models: list[tuple[GaussianProcess, float]], good: Array, rng: np.random.Generator
@@ -192,7 +190,7 @@ class RungGPSampler(WholeSampler):
         return found[0] if len(found) else None
 
     def _neighbours(self, points: Array, each: int, rng: np.random.Generator) -> Array:
-        """So many points near each: a step of 0.02 to 0.3, in a few, half or all of the coordinates."""
+        """Random points, `each` near every point: a step of 0.02 to 0.3 in a few, half or all coordinates."""
         around = np.repeat(points, each, 0)
         n, d = around.shape
         step = np.exp(rng.uniform(np.log(0.02), np.log(0.3), (n, 1)))
@@ -203,16 +201,16 @@ class RungGPSampler(WholeSampler):
         return np.where(moves, moved, around)
 
     def _table(self, trials: Sequence[FrozenTrial]) -> Array:
-        """The loss of each trial at each place [trials, places].
+        """The loss of each trial at each rung [trials, rungs].
 
-        NaN where it has not been; infinite where it cannot be trained, also at rungs where it still looked
-        good: or models would go on to propose the like.
+        NaN at rungs that it has not reached. Infinite at all rungs if it cannot be trained, even if it looked
+        good at some: otherwise the models would propose similar ones again.
         """
         sign = 1 if self._spec.goal == "minimize" else -1
-        found = np.full((len(trials), max(1, len(self._places))), np.nan)
+        table = np.full((len(trials), max(1, len(self._places))), np.nan)
         for row, trial in enumerate(trials):
             if unusable(trial):
-                found[row] = np.inf
+                table[row] = np.inf
                 continue
             if self._places:
                 values = [value_at(trial, place) for place in self._places]
@@ -220,8 +218,8 @@ class RungGPSampler(WholeSampler):
                 values = [trial.value if trial.state == TrialState.COMPLETE else None]
             for place, value in enumerate(values):
                 if value is not None:
-                    found[row, place] = sign * value
-        return found
+                    table[row, place] = sign * value
+        return table
 
     def _config(self, trial: FrozenTrial) -> dict[str, Any]:
         parameters = self._spec.parameters
@@ -234,7 +232,7 @@ class RungGPSampler(WholeSampler):
     def _legal(
         self, point: Array, rng: np.random.Generator, taken: Container[Key], given: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The labels of the configuration at a point; of another where it breaks a constraint or is taken."""
+        """The labels of the configuration at a point, or of a random one if that is refused or tried."""
         again, known, broken = 0, None, None
         for _ in range(MAX_PROPOSALS):
             labels, broken = self.proposal(self._cube.suggester(point, given), given)
@@ -246,23 +244,23 @@ class RungGPSampler(WholeSampler):
                     break
             point = rng.random(self._cube.dimensions)
         if given:
-            return known or labels  # what is wrong with it is told as it begins
+            return known or labels  # problems are reported when the trial begins
         if left := self._untried.left(taken):
             return left[rng.integers(len(left))]
-        if known is not None:  # a small space may have no other
+        if known is not None:  # the space may have no other configuration
             return known
         assert broken is not None
         raise all_refused(broken)
 
 
 def _within(coordinates: Any) -> Any:
-    """Coordinates beyond the cube, reflected into it."""
+    """The coordinates, reflected into the cube."""
     inside = np.abs(coordinates)
     return np.clip(np.where(inside > 1, 2 - inside, inside), 0, 1)
 
 
 def _thinned(y: Array, most: int) -> Indices:
-    """Which values a model keeps: the best half, and the others evenly over time."""
+    """The values that a model keeps: the best ones for half of its room, the others evenly over time."""
     if len(y) <= most:
         return np.arange(len(y))
     order = np.argsort(y, kind="stable")

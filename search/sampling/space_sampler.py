@@ -1,4 +1,4 @@
-"""Optuna's samplers over a space: constraints, priors, and what was tried."""
+"""Optuna's samplers over a space, with its constraints and priors, and without repetition."""
 
 from __future__ import annotations
 
@@ -22,26 +22,19 @@ from .view import study_for_samplers
 from .whole_sampler import MAX_PROPOSALS, MAX_REPEATS, WholeSampler, all_refused
 
 MODELLED_PROPOSALS = (
-    10  # of them by the sampler itself: one that is sure of what is not allowed proposes it again
+    10  # refused ones, before proposals are drawn at random: a model may insist on its choice
 )
-
-
-DETERMINISTIC = frozenset({"gp"})  # samplers that always do, whatever their seed, and take seconds
-
-
-# Of the proposals that no model makes: the share drawn around a stated prior, and their spread in ranges.
-_PRIOR_SHARE = {"low": 0.3, "medium": 0.5, "high": 0.7}
-
-
-_PRIOR_SPREAD = {"low": 0.25, "medium": 0.15, "high": 0.08}
+DETERMINISTIC = frozenset({"gp"})  # samplers that repeat a proposal whatever their seed, and take seconds
+_PRIOR_SHARE = {"low": 0.3, "medium": 0.5, "high": 0.7}  # of the values that no model proposes
+_PRIOR_SPREAD = {"low": 0.25, "medium": 0.15, "high": 0.08}  # as a fraction of the range
 
 
 class SpaceSampler(WholeSampler):
     """Proposes whole configurations that satisfy the space's conditions and constraints.
 
-    A proposal is made by one of Optuna's samplers, snapped to the space, and thrown away where it violates a
-    constraint, before a trial exists. The inner sampler is built anew for every proposal, seeded from the
-    study's seed and the trial's number: an interrupted search goes on as if it had never stopped.
+    One of Optuna's samplers makes a proposal, which is snapped to the space, and rejected if it violates a
+    constraint, before a trial exists. The inner sampler is rebuilt for every proposal, seeded from the
+    study's seed and the trial's number, so an interrupted search continues as if it had never stopped.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -73,10 +66,10 @@ class SpaceSampler(WholeSampler):
                 if again > MAX_REPEATS:
                     break
         if given:
-            return known or labels  # what is wrong with it is told as it begins
+            return known or labels  # problems are reported when the trial begins
         if left := self._untried.left(taken):
             return random.Random(seed).choice(left)
-        if known is not None:  # a small space may have no other
+        if known is not None:  # the space may have no other configuration
             return known
         assert broken is not None
         raise all_refused(broken)
@@ -89,7 +82,7 @@ class SpaceSampler(WholeSampler):
     def _suggester(
         self, study: optuna.Study, trial: FrozenTrial, rng: random.Random, given: Mapping[str, Any]
     ) -> Callable[[str, Range | Choice], Any]:
-        """Suggest what is given, and the others from the inner sampler."""
+        """Suggests the given values, and those of the inner sampler for the other parameters."""
         study = study_for_samplers(study, self._spec, len(self._distributions))
         relative = self._inner.sample_relative(study, trial, self._relative_space(study, trial))
 
@@ -108,10 +101,10 @@ class SpaceSampler(WholeSampler):
         return suggest
 
     def _relative_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """What the inner sampler models together.
+        """The parameters that the inner sampler models jointly.
 
-        TPE would find it by comparing all distributions of all trials; where every trial has every parameter,
-        it is known.
+        TPE would compare all distributions of all trials to infer them; if every trial has every parameter,
+        they are known.
         """
         search = self._spec.search
         if isinstance(search, TPE) and search.multivariate is not False and not self._conditional:
@@ -122,7 +115,7 @@ class SpaceSampler(WholeSampler):
 
     @staticmethod
     def _from_prior(parameter: Range | Choice, rng: random.Random) -> Any:
-        """A draw near the stated prior, for a stated share of the proposals no model makes; else None."""
+        """A draw near the stated prior, for a share of the values that no model proposes; else None."""
         prior = parameter.prior
         if prior is None or rng.random() >= _PRIOR_SHARE[prior.confidence]:
             return None
@@ -139,7 +132,7 @@ class SpaceSampler(WholeSampler):
 
 
 def _for_model(distribution: BaseDistribution) -> BaseDistribution:
-    """What a model is told of a distribution: that it is continuous, where it has very many values."""
+    """The distribution as a model gets it: continuous if it has very many values."""
     if isinstance(distribution, IntDistribution | FloatDistribution) and distribution.step is not None:
         low, high = float(distribution.low), float(distribution.high)
         if (high - low) / distribution.step > MAX_VALUES:

@@ -1,4 +1,4 @@
-"""What a study has tried: no configuration is proposed twice, as long as there is another."""
+"""The configurations that a study has tried: none is proposed twice while there are others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = frozenset[tuple[str, Any]]
 
 
 def key_of(labels: Mapping[str, Any]) -> Key:
-    """The searched part of a configuration, to be compared."""
+    """The searched part of a configuration, as a value that compares."""
     return frozenset(labels.items())
 
 
@@ -28,16 +28,16 @@ def tried(trials: Iterable[FrozenTrial]) -> set[Key]:
 
 
 class TriedConfigs(Container[Key]):
-    """The configurations of a study's own trials, known once: only what has changed since is looked at."""
+    """The configurations of a study's own trials, updated from the trials that have changed."""
 
     def __init__(self) -> None:
-        self._changes = 0  # of the study, that are known here
+        self._changes = 0  # of the study, up to the last update
         self._keys: dict[int, Key] = {}  # of each trial
         self._counts: Counter[Key] = Counter()
         self._left_out: Key | None = None
 
     def without(self, study: optuna.Study, number: int | None = None) -> Container[Key]:
-        """Those that there are by now, without the one of a trial. It holds until it is asked for again."""
+        """The configurations so far, except that of trial `number`. Valid until the next call."""
         trials, self._changes = changed_since(study, self._changes)
         for trial in trials:
             if (before := self._keys.pop(trial.number, None)) is not None:
@@ -54,21 +54,21 @@ class TriedConfigs(Container[Key]):
 
 
 class UntriedConfigs:
-    """What is left of a small space."""
+    """The untried configurations of a small space."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
 
     def left(self, taken: Container[Key]) -> list[dict[str, Any]] | None:
-        """The configurations that nobody has, as Optuna's labels; None where there are too many to list."""
+        """The untried configurations, as Optuna's labels; None if there are too many to list."""
         return list(self._not_in(taken)) if self._is_small else None
 
     def exhausted(self, taken: Container[Key]) -> bool:
-        """Whether nothing is left of a small space."""
+        """Whether the space is small and fully tried."""
         return self._is_small and next(self._not_in(taken), None) is None
 
     def _not_in(self, taken: Container[Key]) -> Iterator[dict[str, Any]]:
-        from .distributions import labelled  # which asks here in turn
+        from .distributions import labelled  # loads Optuna's samplers
 
         space, parameters = self._spec.space, self._spec.parameters
         listed = (labelled(space, parameters, config) for config in space.grid())

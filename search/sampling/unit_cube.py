@@ -1,4 +1,4 @@
-"""A space's searched parameters as points of the unit cube, which models and quasi-random sequences know."""
+"""A space's searched parameters as points of the unit cube, for models and quasi-random sequences."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy as np
 from ...spaces import Choice, Range, Space, is_ordered
 
 if TYPE_CHECKING:
-    from .gaussian_process import Array, Indices  # with SciPy's optimizers, which a cube does not need
+    from .gaussian_process import Array, Indices  # loads SciPy's optimizers
 
 
 class UnitCube:
-    """A coordinate for each searched parameter, 0.5 where a configuration does not have it."""
+    """A coordinate for each searched parameter; 0.5 if a configuration lacks it."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -33,7 +33,7 @@ class UnitCube:
     def suggester(
         self, point: Array, given: Mapping[str, Any] = MappingProxyType({})
     ) -> Callable[[str, Range | Choice], Any]:
-        """Suggests what lies at a point, with values that are given in any case."""
+        """Suggests the values at a point; given values take precedence."""
         place = point.tolist()
 
         def suggest(name: str, _: Range | Choice) -> Any:
@@ -45,7 +45,7 @@ class UnitCube:
         return suggest
 
     def point(self, config: Mapping[str, Any]) -> Array:
-        """The point of a configuration; of what it lacks the middle."""
+        """The point of a configuration, with 0.5 for parameters that it lacks."""
         return np.array(
             [a.coordinate(config[name]) if name in config else 0.5 for name, a in self._axes.items()]
         )
@@ -53,8 +53,8 @@ class UnitCube:
     def features(self, points: Array) -> tuple[Array, Indices]:
         """Columns for a kernel, and the parameter of each.
 
-        A choice without an order has one for each of its values, so that any two are as far apart as the
-        ends of a range.
+        An unordered choice has a column for each of its values, so that any two values are as far apart as
+        the ends of a range.
         """
         columns, owner = [], []
         for index, size in enumerate(self._sizes):
@@ -70,7 +70,7 @@ class UnitCube:
 
 
 class UnitAxis:
-    """A parameter's values as coordinates from 0 to 1; in logs where these are searched."""
+    """A parameter's values as coordinates from 0 to 1; logarithmic if it is searched so."""
 
     def __init__(self, parameter: Range | Choice, index: int = 0) -> None:
         self.index = index  # of the axis in its cube
@@ -92,17 +92,16 @@ class UnitAxis:
         return self._parameter.snap(math.exp(raw) if self._log else raw)
 
     def coordinate(self, value: Any) -> float:
-        """Where a value lies; beyond the range at its end."""
+        """The coordinate of a value; one beyond the range is clipped to its end."""
         if isinstance(self._parameter, Choice):
             return (self._parameter.choices.index(value) + 0.5) / len(self._parameter.choices)
         raw = math.log(value) if self._log else float(value)
         return min(max((raw - self._low) / (self._high - self._low), 0.0), 1.0)
 
     def _listed(self) -> tuple[Sequence[Any], list[float]]:
-        """The values, and the coordinates where one gives way to the next; none of too many.
+        """The values, and the coordinates of the borders between them; empty if there are too many.
 
-        To round exactly at each of the hundreds of points that a proposal looks at would take most of its
-        time.
+        Exact rounding at each of a proposal's hundreds of points would take most of its time.
         """
         if isinstance(self._parameter, Choice):
             size = len(self._parameter.choices)

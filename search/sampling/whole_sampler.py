@@ -19,22 +19,20 @@ from ..trials.seeds import derived_seed
 from .distributions import distributions, label_of, labelled
 from .tried import Key, TriedConfigs
 
-MAX_PROPOSALS = 1000  # refused proposals before the search gives up
-
-
-MAX_REPEATS = 50  # proposals that a trial already has before what is left is listed
+MAX_PROPOSALS = 1000  # for one trial, before the search gives up
+MAX_REPEATS = 50  # of tried configurations, before the untried ones are listed
 
 
 def all_refused(broken: str) -> SearchError:
-    """What ends a search that finds nothing to propose; the last proposal broke this."""
+    """The error of a search that finds nothing to propose; `broken` is what refused the last proposal."""
     return SearchError(
-        f"{MAX_PROPOSALS} proposals in a row were refused, the last for this: {broken}; "
+        f"{MAX_PROPOSALS} proposals in a row were refused, the last because of: {broken}; "
         "hpsearch validate shows what the constraints leave"
     )
 
 
 class WholeSampler(BaseSampler):
-    """Proposes whole configurations: with the values, if any, that another program put a trial up with."""
+    """Proposes whole configurations, with the values, if any, that another program enqueued a trial with."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
@@ -43,7 +41,7 @@ class WholeSampler(BaseSampler):
         self._tried = TriedConfigs()
 
     def tried(self, study: optuna.Study, but: int | None = None) -> Container[Key]:
-        """The configurations that the study has tried by now, but for that of a trial, of all brackets."""
+        """The configurations that the study has tried, in all brackets, except that of trial `but`."""
         return self._tried.without(study, but)
 
     def infer_relative_search_space(
@@ -54,9 +52,9 @@ class WholeSampler(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """A proposal's labels. Raises `SearchError` where the library that makes it fails."""
+        """A proposal's labels. Raises `SearchError` if the library that makes it fails."""
         try:
-            with np.errstate(all="ignore"):  # some calculate with infinities, and go on
+            with np.errstate(all="ignore"):  # some samplers compute with infinities
                 return self.propose(study, trial)
         except SearchError:
             raise
@@ -65,7 +63,7 @@ class WholeSampler(BaseSampler):
             what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
             raise SearchError(
                 f'the sampler "{sampler}" cannot propose trial {trial.number}: {what:.300}; '
-                "another one may, under another --name"
+                "try another sampler under another --name"
             ) from error
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
@@ -73,7 +71,7 @@ class WholeSampler(BaseSampler):
         raise NotImplementedError
 
     def given(self, trial: FrozenTrial) -> dict[str, Any]:
-        """The values that a trial was put up with, which `enqueued_labels` has checked."""
+        """The values that a trial was enqueued with, checked by `enqueued_labels`."""
         parameters = self._spec.parameters
         return {
             name: p.value_of(label) if isinstance(p := parameters[name], Choice) else label
@@ -83,16 +81,16 @@ class WholeSampler(BaseSampler):
     def proposal(
         self, suggest: Callable[[str, Range | Choice], Any], given: Mapping[str, Any]
     ) -> tuple[dict[str, Any], str | None]:
-        """A proposal's labels, and what refuses it: the space, or that it has no place for what is given."""
+        """A proposal's labels, and why it is refused: the space refuses it, or lacks a given parameter."""
         config, refused = self._space.proposed(suggest)
         lost = next((name for name in given if name not in config), None)
-        told = refused if lost is None else f"{lost} does not exist"
-        return labelled(self._space, self._spec.parameters, config), told
+        why = refused if lost is None else f"{lost} does not exist"
+        return labelled(self._space, self._spec.parameters, config), why
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A value for a trial that was put up with such as no point of the grid has."""
+        """A random value for an enqueued trial whose given values match no point of the grid."""
         seed = derived_seed(self._spec.search.seed, "sampler", trial.number, param_name)
         parameter = self._space.searched_parameter(param_name)
         return label_of(parameter, parameter.sample(random.Random(seed)))

@@ -1,4 +1,4 @@
-"""When trials are compared, and which go on."""
+"""When trials are compared, and which of them continue."""
 
 from .promotion import PromotionRule, QueuePosition, Standing
 from .rungs import (

@@ -1,9 +1,9 @@
-"""The audit of a study: which trials are not stopped, and what came of it.
+"""The audit of a study: a sample of trials that run to their end instead of being stopped early.
 
-Which trials these are is drawn before they begin, from the study's seed and their numbers. One that is to
-stop is marked with the step and goes on to its end; where trials pause, it does so when the search is over
-and it still waits. To samplers and rungs it is a trial that ended there, so the search is the one that it
-would be without an audit. What it comes to is a result like any other: it may be the best.
+The sample is drawn from the study's seed and the trials' numbers, before the trials begin. When one of them
+would be stopped, it is marked with the step and continues to its end; a paused one does so after the search,
+if it is still waiting. Samplers and rungs see it as stopped at that step, so the search is the same as
+without an audit. Its final value is a result like any other: it may be the best.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ...storage.states import AUDITED, at_rung
 from ..trials.seeds import derived_seed
 from . import MIN_AUDITED, audited_one_in, expected_cost, expected_saving
 
-AUDIT_SHARE = 0.03  # of a search's cost, where the space does not say how much
+AUDIT_SHARE = 0.03  # of a search's cost, if the space gives none
 
 
 @dataclass(frozen=True)
 class AuditSample:
-    """Which trials are not stopped: of every so many one, drawn from the seed."""
+    """Which trials are audited: one of every `every`, drawn from the seed."""
 
     seed: int
-    every: int | None  # None: all are
-    fewest: float = 0.0  # whole trainings, that a search has to have room for
+    every: int | None  # None: no audit
+    fewest: float = 0.0  # whole trainings that the search must have room for
 
     @classmethod
     def of(cls, spec: Spec) -> Self:
-        """What a space asks for; or what it says nothing about, where it tells enough."""
+        """The sample that a space asks for; by default one if the search is large enough for a result."""
         every = audited_one_in(spec, AUDIT_SHARE if spec.audit is None else spec.audit)
         if spec.audit is not None or every is None:
             return cls(spec.search.seed, every)
@@ -40,7 +40,7 @@ class AuditSample:
         return cls(spec.search.seed, every, fewest).within(expected_cost(spec))
 
     def within(self, trainings: float | None) -> Self:
-        """The same for a search that has room for so many whole trainings; None where nobody knows yet."""
+        """The same sample, or none, for a search with room for so many whole trainings; None if unknown."""
         short = trainings is not None and trainings < self.fewest
         return replace(self, every=None) if short else self
 
@@ -50,13 +50,13 @@ class AuditSample:
         block, place = divmod(number, self.every)
         return place == derived_seed(self.seed, "audit", block) % self.every
 
-    def waits(self, trial: FrozenTrial) -> bool:
-        """Whether a trial waits at a rung that goes on, if it still waits when the search is over."""
+    def includes_paused(self, trial: FrozenTrial) -> bool:
+        """Whether a trial is paused and audited: it resumes after the search, if it is still paused then."""
         return at_rung(trial) and trial.number in self
 
 
 def mark_audited(storage: LiveStorage, trial: FrozenTrial, reason: str) -> None:
-    """Note that a trial goes on that was to stop at its last step for a reason."""
-    event = f"drawn for the audit, so it goes on to its end; it was to stop: {reason}"
+    """Note that a trial is audited, which would have been stopped at its last step for a reason."""
+    event = f"drawn for the audit, so it runs to its end instead of being stopped: {reason}"
     storage.set_trial_user_attr(trial._trial_id, AUDITED, trial.last_step)
     storage.add_event(trial, event)

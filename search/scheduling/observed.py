@@ -1,4 +1,4 @@
-"""Trials as rungs and samplers know them: without what the audit let go on, and at one step."""
+"""Trials as rungs and samplers see them: at one step, and without what an audit added."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ from . import places_of
 
 
 def compared(spec: Spec, trials: list[FrozenTrial], enough: int) -> tuple[int | None, list[FrozenTrial]]:
-    """Trials of a search whose values compare: complete ones, or those at the highest rung with enough.
+    """The trials of a search whose values compare: the complete ones, or those at the highest rung with
+    enough.
 
-    Those at a rung count as complete there, and its step comes with them.
+    Returns the rung's step, or None, and the trials; those at a rung count as complete there.
     """
     own = [trial for trial in search_trials(trials) if trial.params and not unusable(trial)]
-    step, found = None, [trial for trial in own if trial.state == TrialState.COMPLETE]
+    step, alike = None, [trial for trial in own if trial.state == TrialState.COMPLETE]
     for place in reversed(places_of(spec)):
-        if len(found) >= enough:
+        if len(alike) >= enough:
             break
-        step, found = (
-            place,
-            [completed_at(trial, place) for trial in own if value_at(trial, place) is not None],
-        )
-    return step, found
+        step = place
+        alike = [completed_at(trial, place) for trial in own if value_at(trial, place) is not None]
+    return step, alike
 
 
 def without_audit(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials of the search itself, as the search knows them."""
+    """The trials of the search itself, as the search sees them."""
     return [as_decided(trial) for trial in search_trials(trials)]
 
 
 def as_decided(trial: FrozenTrial) -> FrozenTrial:
-    """A trial as the search knows it: one that was to stop ended there."""
+    """A trial as the search sees it: an audited one ended where it would have been stopped."""
     step = audited_at(trial)
     if step is None:
         return trial
@@ -44,17 +43,18 @@ def as_decided(trial: FrozenTrial) -> FrozenTrial:
     seen.intermediate_values = {s: value for s, value in trial.intermediate_values.items() if s <= step}
     seen.state, seen.value = TrialState.PRUNED, seen.intermediate_values[step]
     attrs = trial.system_attrs.items()
-    seen.system_attrs = {k: v for k, v in attrs if not k.startswith("constraints")}  # of what came later
+    seen.system_attrs = {k: v for k, v in attrs if not k.startswith("constraints")}  # set by later steps
     return seen
 
 
 def value_at(trial: FrozenTrial, place: int) -> float | None:
-    """The first value that a trial reported from a step on; None where it has not come so far."""
+    """The first value that a trial reported at or after a step; None if it has not reached the step."""
     step = min((step for step in trial.intermediate_values if step >= place), default=None)
     return None if step is None else trial.intermediate_values[step]
 
 
 def completed_at(trial: FrozenTrial, place: int) -> FrozenTrial:
+    """The trial as if it had completed at a step."""
     seen = copy.copy(trial)
     seen.state, seen.value = TrialState.COMPLETE, value_at(trial, place)
     return seen

@@ -1,4 +1,4 @@
-"""What a space's budget comes to: rungs, brackets and trainings."""
+"""The plan of a search: its rungs, its brackets, and how many trials its budget allows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_BRACKETS = 5
 
 @dataclass(frozen=True)
 class Plan:
-    """The early stopping of a study, and what its budget of trials comes to."""
+    """The early stopping of a study, and the trials that it is expected to complete."""
 
     brackets: list[Bracket]
     trials: int | None
@@ -22,7 +22,7 @@ class Plan:
 
 
 def plan_of(spec: Spec) -> Plan:
-    """The plan of a study, if one trial in eta passes each rung."""
+    """The plan of a study, assuming that one trial in eta passes each rung."""
     brackets, trials, stopping = brackets_of(spec), spec.budget.trials, spec.early_stopping
     if not isinstance(stopping, Rungs) or trials is None:
         return Plan(brackets, trials, None, None)

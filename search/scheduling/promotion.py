@@ -1,26 +1,27 @@
-"""Promotion: a trial pauses at a rung, and goes on when it is among the best there.
+"""Promotion: a trial pauses at a rung, and is promoted when it is among the best there.
 
-Asynchronous successive halving as its authors wrote it (Li et al. 2020, "A System for Massively Parallel
-Hyperparameter Tuning", Algorithm 2), which Syne Tune calls the type `promotion`. The type `stopping`
-asks once, when a trial comes to a rung, whether it goes on: who came early is judged by few, and who was
-stopped is lost. Here all at a rung are judged again whenever somebody else gets there:
+This is asynchronous successive halving as its authors wrote it (Li et al. 2020, "A System for Massively
+Parallel Hyperparameter Tuning", Algorithm 2); Syne Tune calls it the type `promotion`. The type `stopping`
+decides once, when a trial reaches a rung: an early trial is judged against few others, and a stopped one is
+lost. Here all trials at a rung are judged again whenever another one reaches it:
 
-    rung 2   o o o                      a worker that is free takes up the best of those that wait at
-    rung 1   o o o o o . . . .          the highest rung of which fewer than n / eta have gone on, of
-    rung 0   o o o o o o o o o . . .    the n that got there; if there is none, it begins a new trial
+    rung 2   o o o                      a free worker resumes the best trial paused at the highest rung
+    rung 1   o o o o o . . . .          that has promoted fewer than n / eta of the n trials that have
+    rung 0   o o o o o o o o o . . .    reached it; if there is none, it begins a new trial
 
-So no more than one in eta ever goes on from a rung. The paper lets on whoever is in the first n / eta by now:
-where trials get better, as those of a model do, these are many more, and the search begins fewer.
+So a rung never promotes more than one trial in eta. The paper promotes every trial that is in the first n /
+eta at any time: if later trials are better than earlier ones, as proposals of a model are, that promotes many
+more, and the search begins fewer trials.
 
-Who goes on and is ended on its way leaves its place to the next. Who cannot be trained (it diverges, runs out
-of memory, fails) ranks last from then on, too, wherever it was.
+A promoted trial that is stopped before the next rung frees its slot for the next one. A trial that cannot be
+trained (it diverges, runs out of memory, fails) ranks last from then on, also at the rungs below.
 
-Who is best, where trials are of several kinds? One whose learning rate decays looks worse than one whose rate
-is constant until it is nearly over. So like is compared with like: it is the turn of the kind of which the
-smallest part has gone on, and of its best.
+Trials may be of several kinds. One whose learning rate decays looks worse than one with a constant rate until
+the end is near. So trials are compared within their kind: the kind with the smallest promoted fraction is
+next, and of it the best trial.
 
-Pure: this sees values and answers, and knows no clock, no worker and no file. All it knows can be told again
-from the reports of a study, so a search that was killed decides as it would have.
+Pure: there is no clock, no worker and no file here. The whole state can be rebuilt from the reports of a
+study, so a search that was killed makes the same decisions as one that was not.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from .rungs import Bracket
 
 @dataclass(frozen=True)
 class Standing:
-    """How a trial stands at a rung."""
+    """The rank of a trial at a rung."""
 
     step: int  # of the rung
     rank: int  # from 1
-    reached: int  # how many trials have got there
+    reached: int  # how many trials have reached the rung
 
     def __str__(self) -> str:
         return f"ranked {self.rank} of {self.reached}"
@@ -48,49 +49,49 @@ class Standing:
 
 @dataclass(frozen=True)
 class QueuePosition:
-    """How a trial waits at a rung."""
+    """The place of a paused trial in the queue at its rung."""
 
     step: int  # of the rung
-    place: int  # in the queue of those that wait there, from 1
-    waiting: int  # how many those are
-    gone: int  # how many have gone on from there
-    reached: int  # how many have got there
-    needed: int  # how many must have got there so that it goes on, where none of them is better
+    place: int  # in the queue, from 1
+    waiting: int  # length of the queue
+    gone: int  # how many trials the rung has promoted
+    reached: int  # how many trials have reached the rung
+    needed: int  # how many must have reached it for this promotion, if none of them is better
 
 
-UNTRAINABLE_BOUND = (math.inf, -1)  # all trials rank before it but those that cannot be trained
+UNTRAINABLE_BOUND = (math.inf, -1)  # sorts after all trials except those that cannot be trained
 
 
 class _Rung:
-    """Who has come to one rung of a bracket."""
+    """The trials that have reached one rung of a bracket."""
 
     def __init__(self, bracket: int, index: int, step: int) -> None:
         self.bracket, self.index, self.step = bracket, index, step
         self.ranked: dict[Hashable, list[tuple[float, int]]] = {}  # by kind: losses and trials, rising
         self.waiting: set[int] = set()
-        self.going: set[int] = set()  # on the way from here
-        self.done: set[int] = set()  # who went on from here to its end
+        self.going: set[int] = set()  # promoted from here, and not yet at the next rung
+        self.done: set[int] = set()  # promoted from here, and run to their end
 
     @property
     def reached(self) -> int:
         return sum(map(len, self.ranked.values()))
 
     def trainable(self) -> Counter[Hashable]:
-        """How many of each kind are there, without those that turned out to be none."""
+        """How many trials of each kind have reached it, without those that cannot be trained."""
         return Counter({kind: bisect_left(ranked, UNTRAINABLE_BOUND) for kind, ranked in self.ranked.items()})
 
     def lines(self) -> dict[Hashable, list[tuple[float, int]]]:
-        """Who waits: the losses and trials of each kind, rising."""
+        """The paused trials of each kind: losses and numbers, rising."""
         return {
             kind: [one for one in ranked if one[1] in self.waiting] for kind, ranked in self.ranked.items()
         }
 
 
 class PromotionRule:
-    """The rungs of a study and who is at each. Losses: lower is better."""
+    """The rungs of a study and the trials at each. Losses: lower is better."""
 
     def __init__(self, brackets: Sequence[Bracket], eta: int, most: int | None = None) -> None:
-        """`most`: how many trials there will be, where that is known."""
+        """`most`: how many trials there will be, if known."""
         self.eta = eta
         self._most = most
         self._rungs = [
@@ -102,10 +103,10 @@ class PromotionRule:
         self._at: dict[int, tuple[_Rung, float, Hashable]] = {}
 
     def report(self, number: int, bracket: int, step: int, loss: float, kind: Hashable = None) -> list[int]:
-        """Take in what a trial has at a step; the rungs of its bracket that it comes to with it.
+        """Add a trial's loss at a step. Returns the rungs of its bracket that it reaches with this step.
 
-        A grid of reports that is sparser than the rungs brings it to several at once. Trials of the same kind
-        are compared by their losses; kinds share what may go on.
+        These are several if reports are sparser than rungs. Trials of a kind are compared by their losses;
+        the kinds share the promotions.
         """
         came = []
         last = self._at[number][0] if number in self._at else None
@@ -119,32 +120,32 @@ class PromotionRule:
         return came
 
     def pause(self, number: int) -> None:
-        """Let a trial wait at the last rung that it has come to."""
+        """Pause a trial at its last rung."""
         self._at[number][0].waiting.add(number)
 
     def promote(self, number: int) -> None:
-        """A trial goes on from the last rung that it has come to."""
+        """Promote a trial from its last rung."""
         self.end(number)
         self._at[number][0].going.add(number)
 
     def end(self, number: int) -> None:
-        """A trial that waited waits no more."""
+        """Remove a trial from the queue of its rung."""
         self._at[number][0].waiting.discard(number)
 
     def complete(self, number: int) -> None:
-        """A trial has come to its end; nothing where it has come to no rung."""
+        """A trial has run to its end; no effect if it has reached no rung."""
         if number in self._at:
             rung = self._at[number][0]
             rung.going.discard(number)
             rung.done.add(number)
 
     def stop(self, number: int) -> None:
-        """A trial was ended on its way, and leaves its place; nothing where it has come to no rung."""
+        """A promoted trial was stopped, and frees its slot; no effect if it has reached no rung."""
         if number in self._at:
             self._at[number][0].going.discard(number)
 
     def mark_untrainable(self, number: int) -> None:
-        """A trial cannot be trained to its end: it ranks last, and takes nobody's place any more."""
+        """A trial cannot be trained to its end: it ranks last, and frees the slots that it took."""
         if number not in self._at:
             return
         last, _, kind = self._at[number]
@@ -158,61 +159,61 @@ class PromotionRule:
 
     @property
     def paused(self) -> int:
-        """How many trials wait."""
+        """How many trials are paused."""
         return sum(len(rung.waiting) for rung in self._highest_first)
 
     def next(self) -> int | None:
-        """The paused trial to take up; None where none is good enough."""
+        """The paused trial to promote; None if none is good enough."""
         for rung in self._highest_first:
             if rung.waiting and self._promoted(rung) < rung.reached // self.eta:
                 return next(self._queue(rung))
         return None
 
     def passes(self, number: int) -> bool:
-        """Whether a trial goes on that cannot wait: it is judged once, as by the type `stopping`."""
+        """Whether a trial that cannot pause continues: it is judged once, as with the type `stopping`."""
         standing = self.standing(number)
         return standing.rank <= max(1, standing.reached // self.eta)
 
     def leading_waiter(self) -> int | None:
-        """Who waits at the highest rung that its bracket has come to, and was better there than all of its
-        kind that went on from there; None where there is nobody.
+        """The paused trial that is at the highest rung reached in its bracket, and was better there than
+        every trial of its kind that the rung has promoted; None if there is none.
 
-        The places at the last rungs are few, and early ones are given when few have come. A search that ends
-        there would leave its best waiting.
+        The last rungs promote few trials, and choose the first ones from few. A search that ended without
+        this rule would leave its best trial paused.
         """
         for rung in filter(self._is_top_reached, self._highest_first):
-            best = {line[0][1] for line in rung.lines().values() if line}  # others have it ahead of them
-            found = next((n for n in self._queue(rung) if n in best and self._is_unbeaten(n)), None)
-            if found is not None:
-                return found
+            leaders = {line[0][1] for line in rung.lines().values() if line}
+            leader = next((n for n in self._queue(rung) if n in leaders and self._is_unbeaten(n)), None)
+            if leader is not None:
+                return leader
         return None
 
     def _is_top_reached(self, rung: _Rung) -> bool:
-        """Whether it is the highest rung that its bracket has come to."""
+        """Whether it is the highest rung that its bracket has reached."""
         higher = self._rungs[rung.bracket][rung.index + 1 :]
         return rung.trainable().total() > 0 and not any(each.trainable().total() for each in higher)
 
     def cannot_be_promoted(self) -> list[int]:
-        """The paused trials that are not to be taken up any more, however bad all are that still come.
+        """The paused trials that can never be promoted, however bad all later trials are.
 
-        Two are kept for each place that is not yet one's who came to its end: who goes on may turn out not to
-        be trainable.
+        Two are kept for each slot that no completed trial has taken yet: a promoted trial may turn out to be
+        untrainable.
         """
         if self._most is None:
             return []
-        found = []
+        hopeless = []
         for rung in self._highest_first:
             higher = self._rungs[rung.bracket][rung.index + 1 :]
             unsure = len(rung.going) + sum(len(each.going) + len(each.waiting) for each in higher)
             places = max(0, self._most // self.eta - self._promoted(rung) + unsure)
             for line in rung.lines().values():
                 kept = max(2 * places, int(bool(line) and self._is_unbeaten(line[0][1])))
-                found += [number for _, number in line[kept:]]
-        return found
+                hopeless += [number for _, number in line[kept:]]
+        return hopeless
 
     def _is_unbeaten(self, number: int) -> bool:
-        """Whether a trial that waits was better than all of its kind that went on from there, also those of
-        other brackets that have a rung at the same step.
+        """Whether a paused trial was better than every promoted trial of its kind, also of other brackets
+        with a rung at the same step.
         """
         at, loss, kind = self._at[number]
         for rung in self._highest_first:
@@ -231,12 +232,12 @@ class PromotionRule:
         return self._rungs[rung.bracket][rung.index + 1 :][:1]
 
     def _promoted(self, rung: _Rung) -> int:
-        """How many have gone on from a rung: those that are at the next one, on the way, or at their end."""
+        """How many trials a rung has promoted: those at the next rung, on the way to it, or at their end."""
         above = sum(each.trainable().total() for each in self._above(rung))
         return above + len(rung.going) + len(rung.done)
 
     def _queue(self, rung: _Rung) -> Iterator[int]:
-        """Who waits at a rung, in the order in which they go on if nobody else comes."""
+        """The trials paused at a rung, in the order of their promotion if no other trial reaches it."""
         gone = Counter(self._at[number][2] for number in rung.going | rung.done)
         for each in self._above(rung):
             gone += each.trainable()
@@ -249,18 +250,18 @@ class PromotionRule:
                 del lines[kind]
 
     def standing(self, number: int) -> Standing:
-        """How a trial stands, among those of its kind, at the last rung that it has come to."""
+        """The standing of a trial among those of its kind at its last rung."""
         rung, loss, kind = self._at[number]
         ranked = rung.ranked[kind]
         return Standing(rung.step, 1 + bisect_left(ranked, (loss, number)), len(ranked))
 
     def promoted_count(self, number: int) -> tuple[int, int]:
-        """How many have gone on from the last rung that a trial has come to, and of how many."""
+        """How many trials the last rung of a trial has promoted, and how many have reached it."""
         rung = self._at[number][0]
         return self._promoted(rung), rung.reached
 
     def queue_position(self, number: int) -> QueuePosition:
-        """How a paused trial waits, among all."""
+        """The place of a paused trial in the queue of all kinds."""
         rung = self._at[number][0]
         queue, gone = list(self._queue(rung)), self._promoted(rung)
         place = 1 + queue.index(number)

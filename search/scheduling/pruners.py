@@ -1,4 +1,4 @@
-"""Optuna's pruners, from what a space says."""
+"""Optuna's pruners for a space."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import hyperband_brackets, promotes
 def hyperband_options(stopping: Hyperband) -> dict[str, int]:
     """The options of Optuna's Hyperband.
 
-    Optuna takes the number of brackets from a float logarithm; this maximum gives it the integer one, and it
+    Optuna computes the number of brackets with a float logarithm. This maximum makes it the exact one; Optuna
     uses the maximum for nothing else.
     """
     count = len(hyperband_brackets(stopping.min, stopping.max, stopping.eta))
@@ -24,10 +24,10 @@ def hyperband_options(stopping: Hyperband) -> dict[str, int]:
 
 
 def make_pruner(spec: Spec) -> BasePruner:
-    """Optuna's pruner of the name in the space file, with its options."""
+    """Optuna's pruner with the name and options in the space file."""
     stopping = spec.early_stopping
     if promotes(spec):
-        return optuna.pruners.NopPruner()  # nothing is stopped for good
+        return optuna.pruners.NopPruner()  # trials pause instead
     ours = {"method", "type", "alike", "min", "max", "eta", "resource"}
     options = stopping.model_dump(exclude=ours, exclude_none=True)
     if isinstance(stopping, Hyperband):

@@ -1,8 +1,8 @@
 """Rungs and brackets: where early stopping compares trials.
 
-Hyperband (Li et al., 2018, Algorithm 1) runs successive halving from several first rungs at once, because
-nobody knows how early a curve tells its end. Bracket `b` has rungs at `min * eta**(b + k)`, below `max`:
-a trial that reaches `max` is never pruned there, its cost is already spent.
+Hyperband (Li et al., 2018, Algorithm 1) runs successive halving from several first rungs at once, because it
+is unknown how early a curve predicts its end. Bracket `b` has rungs at `min * eta**(b + k)`, below `max`: a
+trial that reaches `max` is never pruned there, since its cost is already spent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...spaces import Spec
 from ...spaces.stopping import Hyperband, Rungs, SuccessiveHalving
 
-MIN_AUDITED = 5  # trials, for a share or a correlation
+MIN_AUDITED = 5  # trials, for a fraction or a correlation
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Bracket:
     share: float  # of all trials, 0 to 1
 
     def expected_complete(self, trials: int, eta: int) -> float:
-        """How many of `trials` asked in all reach the end here, if one in `eta` passes each rung."""
+        """How many of a search's `trials` reach the end in this bracket, if one in `eta` passes each rung."""
         return trials * self.share / float(eta ** len(self.rungs))
 
     def expected_steps(self, maximum: int, eta: int) -> float:
@@ -37,7 +37,7 @@ class Bracket:
 
 
 def brackets_of(spec: Spec) -> list[Bracket]:
-    """The brackets of a study's early stopping; empty where it has no rungs."""
+    """The brackets of a study's early stopping; empty if it has no rungs."""
     stopping = spec.early_stopping
     if isinstance(stopping, Hyperband):
         return hyperband_brackets(stopping.min, stopping.max, stopping.eta)
@@ -53,13 +53,13 @@ def places_of(spec: Spec) -> list[int]:
 
 
 def most_trials(spec: Spec) -> int | None:
-    """How many trials a search begins at most; None where nobody knows. A small space runs out of them."""
+    """How many trials a search begins at most; None if unknown. A small space runs out of configurations."""
     points = spec.space.grid_size() if spec.search.sampler == "grid" else spec.space.few()
     return min((most for most in (spec.budget.trials, points) if most is not None), default=None)
 
 
 def expected_cost(spec: Spec) -> float | None:
-    """A search in whole trainings, if one trial in eta passes each rung; None where nobody knows."""
+    """The cost of a search in whole trainings, if one trial in eta passes each rung; None if unknown."""
     stopping, trials, costs = spec.early_stopping, most_trials(spec), []
     if trials is not None:
         costs.append(trials * (1.0 - (expected_saving(spec) or 0.0)))
@@ -69,7 +69,7 @@ def expected_cost(spec: Spec) -> float | None:
 
 
 def expected_saving(spec: Spec) -> float | None:
-    """The share of the resource that rungs save, 0 to 1; None where there are none."""
+    """The fraction of the resource that rungs save, 0 to 1; None without rungs."""
     stopping = spec.early_stopping
     if not isinstance(stopping, Rungs):
         return None
@@ -78,21 +78,22 @@ def expected_saving(spec: Spec) -> float | None:
 
 
 def audited_one_in(spec: Spec, share: float) -> int | None:
-    """Of how many trials one is not stopped, for a share of a search's cost; None where nothing is stopped.
+    """One in how many trials is audited, for a share of a search's cost; None if no trial is stopped early.
 
-    One of them costs on average what stopping saves of a training, any other trial the rest.
+    On average, an audited trial costs extra what stopping saves of a training; any other trial costs the
+    rest.
     """
     saving = expected_saving(spec)
     return max(1, math.ceil(saving / (1 - saving) / share)) if saving and share else None
 
 
 def promotes(spec: Spec) -> bool:
-    """Whether trials pause at rungs, to go on from there."""
+    """Whether trials pause at rungs, and may be promoted later."""
     return isinstance(spec.early_stopping, Rungs) and spec.early_stopping.type == "promotion"
 
 
 def alike_of(spec: Spec) -> list[str]:
-    """The choices that make kinds of trials: only those of a kind are compared. None where nobody pauses."""
+    """The choices that divide trials into kinds, which are compared separately; empty if no trial pauses."""
     stopping = spec.early_stopping
     if not isinstance(stopping, Rungs) or stopping.type != "promotion":
         return []
@@ -100,7 +101,7 @@ def alike_of(spec: Spec) -> list[str]:
 
 
 def bracket_of_trial(brackets: list[Bracket], study: str, number: int) -> int:
-    """Which bracket a trial is in: drawn by their shares, from the study and the number alone."""
+    """The bracket of a trial, drawn by the brackets' shares from the study's name and the trial's number."""
     drawn = zlib.crc32(f"{study}_{number}".encode()) / 2**32
     for index, bracket in enumerate(brackets):
         drawn -= bracket.share
@@ -112,8 +113,8 @@ def bracket_of_trial(brackets: list[Bracket], study: str, number: int) -> int:
 def hyperband_brackets(minimum: int, maximum: int, eta: int) -> list[Bracket]:
     """The brackets of Hyperband, the most aggressive first.
 
-    Counted with integers: `floor(log_eta(max / min))` loses a bracket where the quotient is a power of eta
-    (243 / 1 with eta 3 gives 4.999... in floating point).
+    Counted in integers: in floating point, `floor(log_eta(max / min))` loses a bracket if the quotient is a
+    power of eta (243 / 1 with eta 3 gives 4.999...).
     """
     count = 1
     while minimum * eta**count <= maximum:
@@ -124,8 +125,8 @@ def hyperband_brackets(minimum: int, maximum: int, eta: int) -> list[Bracket]:
 
 def rungs(first: int, maximum: int, eta: int) -> tuple[int, ...]:
     """`first`, `first * eta`, ... below `maximum`."""
-    found = []
+    steps = []
     while first < maximum:
-        found.append(first)
+        steps.append(first)
         first *= eta
-    return tuple(found)
+    return tuple(steps)

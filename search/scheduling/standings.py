@@ -1,4 +1,4 @@
-"""Says why a trial was pruned: which rung, which bracket, which rank."""
+"""Why a trial was pruned: its bracket, its rung and its rank."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..formatting import counted
 from . import alike_of, bracket_of_trial, brackets_of, promotes
 from .observed import as_decided
 
-RUNG_PREFIX = "completed_rung_"  # Optuna's attribute for the value a trial had at a rung
-FIXED_PARAMS = "fixed_params"  # Optuna's attribute for the parameters that a trial was put up with
-SUGGESTED_BY = "suggested"  # a trial's system attribute that says by what, where the sampler is our own
+RUNG_PREFIX = "completed_rung_"  # of Optuna's attributes for a trial's values at rungs
+FIXED_PARAMS = "fixed_params"  # Optuna's attribute for the parameters that a trial was enqueued with
+SUGGESTED_BY = "suggested"  # our own sampler's system attribute for how it made a proposal
 
 
 def stopping_in_words(spec: Spec) -> str:
@@ -30,24 +30,24 @@ def stopping_in_words(spec: Spec) -> str:
 
 @dataclass(frozen=True)
 class RungResult:
-    """How a trial stood at one rung when it got there, and since."""
+    """A trial's value and rank at one rung."""
 
     index: int  # of the rung in its bracket, from 0
     step: int
     value: float
     rank: int  # among the trials of its kind that have reached this rung of this bracket, from 1
-    reached: int  # how many those are
+    reached: int  # how many trials that is
 
 
 def bracket_of(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> int:
-    """The number of the trial's bracket; 0 where the study has one or none."""
+    """The number of the trial's bracket; 0 if the study has one or none."""
     if promotes(spec):
         return bracket_of_trial(brackets_of(spec), spec.name, trial.number)
     return hyperband_bracket(study, trial)
 
 
 def hyperband_bracket(study: optuna.Study, trial: FrozenTrial) -> int:
-    """The trial's bracket of Optuna's Hyperband."""
+    """The trial's bracket in Optuna's Hyperband."""
     pruner = study.pruner
     if not isinstance(pruner, HyperbandPruner):
         return 0
@@ -57,12 +57,12 @@ def hyperband_bracket(study: optuna.Study, trial: FrozenTrial) -> int:
 
 
 def kind_of(alike: Sequence[str], trial: FrozenTrial) -> tuple[tuple[str, Any], ...]:
-    """The kind of a trial, which it is compared with: its values of the choices that matter."""
+    """The kind of a trial: its values of the choices in `alike`. Only trials of one kind are compared."""
     return tuple((name, trial.params[name]) for name in alike if name in trial.params)
 
 
 def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[RungResult]:
-    """The rungs a trial has reached, in order, with its rank at each."""
+    """The rungs that a trial has reached, in order, with its rank at each."""
     brackets = brackets_of(spec)
     if not brackets:
         return []
@@ -73,9 +73,9 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
         if bracket_of(study, spec, t) == bracket and kind_of(alike, t) == kind_of(alike, trial)
     ]
     sign = 1 if spec.goal == "minimize" else -1
-    # Libraries' own rules know nobody who ranks last for what came of it later.
+    # Only promotion ranks a trial last at earlier rungs because of what happened later.
     last = {t.number for t in mates if promotes(spec) and unusable(as_decided(t))} - {trial.number}
-    found = []
+    results = []
     for index, step in enumerate(brackets[bracket].rungs):
         key = f"{RUNG_PREFIX}{index}"
         if key not in trial.system_attrs:
@@ -84,12 +84,12 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
         there = [t for t in mates if key in t.system_attrs]
         values = [(math.inf if t.number in last else sign * t.system_attrs[key], t.number) for t in there]
         rank = 1 + sum(other < (sign * value, trial.number) for other in values)  # as `scheduling` ranks ties
-        found.append(RungResult(index, step, value, rank, len(values)))
-    return found
+        results.append(RungResult(index, step, value, rank, len(values)))
+    return results
 
 
 def pruning_reason(study: optuna.Study, spec: Spec, number: int, step: int) -> str:
-    """Why the pruner ends trial `number` at `step`, in a sentence."""
+    """Why the pruner stops trial `number` at `step`, in a sentence."""
     trial = study.get_trials(deepcopy=False)[number]
     at = f"at {counted(step, spec.resource)}"
     results = rung_results(study, spec, trial)
@@ -99,5 +99,5 @@ def pruning_reason(study: optuna.Study, spec: Spec, number: int, step: int) -> s
     rungs_there = brackets_of(spec)[bracket].rungs
     return (
         f"pruned {at}: rung {last.index + 1} of {len(rungs_there)} in bracket {bracket}, "
-        f"ranked {last.rank} of {last.reached}, one in {spec.early_stopping.eta} goes on"
+        f"ranked {last.rank} of {last.reached}; one in {spec.early_stopping.eta} continues"
     )

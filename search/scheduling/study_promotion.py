@@ -1,7 +1,7 @@
-"""Promotion in a study: which trials wait at their rungs, and which goes on.
+"""Promotion in a study: which trials are paused at their rungs, and which is promoted next.
 
-`scheduling` knows numbers and losses. Here they come from a study's trials, whose rungs are noted where
-Optuna's own pruners note them, and a search that goes on begins with what the study says.
+`promotion` knows only numbers and losses. This module takes them from a study's trials, and notes their rungs
+in the attributes that Optuna's own pruners use. A resumed search rebuilds its state from the study.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from . import PromotionRule, alike_of, bracket_of_trial, brackets_of, promotes
 from .observed import as_decided
 from .standings import RUNG_PREFIX, kind_of
 
-PROMOTED, RESUMED = "goes on", "taken up"
+PROMOTED, RESUMED = "promoted", "resumed"  # at once, or after a pause
 
 
 class StudyPromotion:
-    """Who pauses, who waits, and who goes on."""
+    """Which trials of a study pause, wait and are promoted."""
 
     @classmethod
     def of(cls, spec: Spec, storage: LiveStorage) -> Self | None:
-        """That of a study; None where its trials do not pause."""
+        """The promotion of a study; None if its trials do not pause."""
         return cls(spec, storage) if promotes(spec) else None
 
     def __init__(self, spec: Spec, storage: LiveStorage) -> None:
@@ -40,7 +40,7 @@ class StudyPromotion:
         self.read()
 
     def read(self) -> None:
-        """Begin with what the study says."""
+        """Rebuild the state from the study."""
         self._rule = promotion_of(self._spec, self._storage.get_all_trials(0, deepcopy=False))
 
     def pauses(
@@ -49,11 +49,12 @@ class StudyPromotion:
         can_wait: Callable[[], bool],
         is_last_chance: Callable[[int | None], bool],
     ) -> bool:
-        """Whether a trial pauses with its last report: it is at a rung, and there is one that goes first.
+        """Enter a trial's last report. Returns whether it pauses: it is at a rung, and another trial goes
+        first.
 
-        Who left no checkpoint cannot wait, and would pass for having come when nobody waits: it goes on if it
-        is among the best by now. So does who is the best where it has no time to wait for `other`, or a new
-        one, as `is_last_chance` says: to go on later it would have to begin once more.
+        A trial without a checkpoint cannot wait; it continues if it is among the best so far. The best trial
+        also continues if `is_last_chance` says that there is no time to let another one, or a new one, go
+        first: to resume later costs the start-up again.
         """
         if _is_apart(trial) or audited_at(trial) is not None:
             return False
@@ -70,8 +71,10 @@ class StudyPromotion:
         self._rule.pause(number)
         at_its_end = step >= (self._spec.early_stopping.max or math.inf)  # its cost is spent
         first = self._rule.next()
-        goes_on = first == number if can_wait() else self._rule.passes(number)
-        if not (goes_on or at_its_end or (self._rule.leading_waiter() == number and is_last_chance(first))):
+        goes_first = first == number if can_wait() else self._rule.passes(number)
+        if not (
+            goes_first or at_its_end or (self._rule.leading_waiter() == number and is_last_chance(first))
+        ):
             return True
         self._note(trial, PROMOTED)
         self._rule.promote(number)
@@ -79,24 +82,24 @@ class StudyPromotion:
 
     @property
     def paused(self) -> int:
-        """How many trials wait."""
+        """How many trials are paused."""
         return self._rule.paused
 
     def pause(self, trial: FrozenTrial) -> str:
-        """Let a trial wait at its rung; how it stands there."""
+        """Pause a trial at its rung. Returns its standing there, as a sentence."""
         self._storage.set_trial_user_attr(trial._trial_id, AT_RUNG, trial.last_step)
         return self._note(trial, "paused")
 
     def next(self) -> int | None:
-        """The trial to take up; None where none is good enough."""
+        """The paused trial to promote; None if none is good enough."""
         return self._rule.next()
 
     def leading_waiter(self) -> int | None:
-        """Who waits at the last rung of its bracket and was better there than those that went on, if any."""
+        """The paused trial at the top of its bracket that was better there than all promoted ones, if any."""
         return self._rule.leading_waiter()
 
     def leave_rung(self, trial: FrozenTrial, *, promoted: bool = False) -> None:
-        """A trial that waited waits no more: it is taken up, or ends."""
+        """A paused trial leaves its rung: it is promoted, or ends."""
         if promoted:
             self._note(trial, RESUMED)
             self._rule.promote(trial.number)
@@ -106,22 +109,22 @@ class StudyPromotion:
             self._storage.forget(trial.number, AT_RUNG)
 
     def ended(self, trial: FrozenTrial) -> None:
-        """A trial has ended: it keeps the places that it took, or leaves them to others."""
-        if audited_at(trial) is None:  # what comes later of one that was to stop, the search does not see
+        """A trial has ended: it keeps the slots that it took, or frees them for others."""
+        if audited_at(trial) is None:  # the search does not see how an audited trial ends
             _take_in_end(self._rule, trial)
 
     def cannot_be_promoted(self) -> list[int]:
-        """Those that will never be taken up."""
+        """The paused trials that can never be promoted."""
         return self._rule.cannot_be_promoted()
 
     def why_not_promoted(self, number: int, came: str = "paused") -> str:
-        """Why a trial ends that waited at its rung, or came there and could not wait."""
+        """Why a trial ends that was paused at its rung, or could not pause there."""
         trial = self._storage.get_all_trials(0, deepcopy=False)[number]
         step, eta = self._rule.standing(number).step, self._rule.eta
         gone, reached = self._rule.promoted_count(number)
         return (
-            f"{came} at {counted(step, self._spec.resource)}: {self._standing(trial)}, "
-            f"one in {eta} goes on and {gone} of {reached} have"
+            f"{came} at {counted(step, self._spec.resource)}: {self._standing(trial)}; "
+            f"one in {eta} is promoted, so far {gone} of {reached}"
         )
 
     def _note(self, trial: FrozenTrial, what: str) -> str:
@@ -130,16 +133,16 @@ class StudyPromotion:
         return event
 
     def _standing(self, trial: FrozenTrial) -> str:
-        told = []
+        kind = []
         for name, label in kind_of(self._alike, trial):
             choice = self._spec.parameters[name]
             value = choice.value_of(label) if isinstance(choice, Choice) else label
-            told.append(f"{name} {brief(value)}")
-        return f"{self._rule.standing(trial.number)}{' with ' if told else ''}{', '.join(told)}"
+            kind.append(f"{name} {brief(value)}")
+        return f"{self._rule.standing(trial.number)}{' with ' if kind else ''}{', '.join(kind)}"
 
 
 def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> PromotionRule:
-    """The rungs of a study whose trials pause, and who is at each."""
+    """The rungs of a study whose trials pause, and the trials at each."""
     stopping, brackets, alike = spec.early_stopping, brackets_of(spec), alike_of(spec)
     assert isinstance(stopping, Rungs)
     rule = PromotionRule(brackets, stopping.eta, spec.budget.trials)
@@ -176,5 +179,5 @@ def _loss(spec: Spec, trial: FrozenTrial, step: int) -> float:
 
 
 def _is_apart(trial: FrozenTrial) -> bool:
-    """Whether a trial runs to its end whatever it reports, and takes nobody's place."""
+    """Whether a trial runs to its end whatever it reports, and takes no slot: the baseline, confirmations."""
     return "baseline" in trial.user_attrs or confirms(trial) is not None

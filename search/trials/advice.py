@@ -1,4 +1,4 @@
-"""What the guides advise after a trial: from the study's words to theirs."""
+"""The guides' advice after a trial, from what the study holds of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDING_OF_REASON: Mapping[str, RunEnd] = {"diverged": "diverged", "out of memory
 def advice_for(
     spec: Spec, params: Mapping[str, Any], reports: Sequence[Report], ended: RunEnd, best: FrozenTrial | None
 ) -> list[str]:
-    """The advice after a trial of these parameters and reports; `best` is the study's best, maybe itself."""
+    """The advice after a trial with these parameters and reports; `best`: the best of its study."""
     return advice(spec.objective_words, _seen(spec, params, reports, ended, best))
 
 
@@ -44,21 +44,21 @@ def _seen(
 def with_advice(
     reason: str, spec: Spec, params: Mapping[str, Any], folder: Path, ended: RunEnd, best: FrozenTrial | None
 ) -> str:
-    """The reason why a trial ended, and what would help most."""
-    found = advice_for(spec, params, read_reports(folder / METRICS), ended, best)
-    return "; ".join([reason, *found[:MAX_SENTENCES]])
+    """The reason why a trial ended, followed by the advice that helps most."""
+    sentences = advice_for(spec, params, read_reports(folder / METRICS), ended, best)
+    return "; ".join([reason, *sentences[:MAX_SENTENCES]])
 
 
 def when_worse(spec: Spec, params: Mapping[str, Any], folder: Path, best: FrozenTrial | None) -> str | None:
-    """What a complete trial calls for that ended worse than it had been; None for another."""
+    """Advice for a complete trial whose last value was worse than its best one; else None."""
     seen = _seen(spec, params, read_reports(folder / METRICS), "complete", best)
     return "; ".join(against_worsening(spec.objective_words, seen)[:MAX_SENTENCES]) or None
 
 
 def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial | None) -> list[str]:
-    """The advice for a trial of a study that diverged, ran out of memory or is complete; none for others.
+    """The advice for a trial that diverged, ran out of memory or completed; empty for any other.
 
-    Where its file of reports is gone, the study has the values and no other metrics.
+    If its file of reports is gone, the study still has the values, but no other metrics.
     """
     ended = ENDING_OF_REASON.get(str(trial.user_attrs.get("reason", "")).partition(":")[0])
     if trial.state == TrialState.COMPLETE:

@@ -1,4 +1,4 @@
-"""The configuration of a trial, from what the study holds of it."""
+"""The configuration of a trial, read from the study."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...spaces import Choice, Range, Spec
 
 
 def has_config(spec: Spec, trial: FrozenTrial) -> bool:
-    """Whether a trial has what the space searches; one that another program wrote may not."""
+    """Whether a trial has the parameters of the space; one that another program wrote may lack some."""
     try:
         config_of(spec, trial)
     except (KeyError, ValueError):
@@ -21,7 +21,7 @@ def has_config(spec: Spec, trial: FrozenTrial) -> bool:
 def config_of(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:
     """The full configuration of a trial: searched, constant and derived values, in the file's order.
 
-    Raises `KeyError` where it lacks a parameter: it has not begun, or another program wrote it.
+    Raises `KeyError` if it lacks a parameter: it has not begun, or another program wrote it.
     """
 
     def stored(name: str, parameter: Range | Choice) -> Any:

@@ -1,8 +1,8 @@
-"""A configuration to train: the file that `hpsearch export` writes, or one by hand.
+"""A configuration to train: a file that `hpsearch export` writes, or one written by hand.
 
-objective: lora                  # lora where it is missing; or module:function, or {command: [...]}
-preset: production               # values for what parameters: leaves out, as in a space
-report_to: [tensorboard]         # trackers that get a copy
+objective: lora                  # the default; or module:function, or {command: [...]}
+preset: production               # values for parameters that the file leaves out, as in a space
+report_to: [tensorboard]         # trackers to report to
 metric: val_loss
 parameters: {learning_rate: 1e-3, max_samples: 1600}
 seed: 0
@@ -34,8 +34,8 @@ from ...spaces.stopping import LENGTHS, unit_of
 from ..errors import UsageError
 
 DOCUMENT_KEYS = ("objective", "metric", "parameters", "seed", "provenance")
-EXTRA_KEYS = ("preset", "report_to")  # that no run depends on: a preset's values are among the parameters
-SPACE_ONLY_KEYS = ("version", "search", "budget", "early_stopping")  # keys that only a space file has
+EXTRA_KEYS = ("preset", "report_to")  # a preset's values become parameters, and trackers do not change a run
+SPACE_ONLY_KEYS = ("version", "search", "budget", "early_stopping")
 
 
 @dataclass(frozen=True)
@@ -43,49 +43,49 @@ class Document:
     """A configuration to train, and where it comes from."""
 
     file: str
-    objective: str | list[str]  # a name, or a command's words
+    objective: str | list[str]  # a name, or the words of a command
     metric: str
-    parameters: dict[str, Any]  # nested where names are dotted
+    parameters: dict[str, Any]  # nested if names are dotted
     seed: int
-    provenance: dict[str, Any]  # as `hpsearch export` writes it; empty for a file by hand
+    provenance: dict[str, Any]  # as `hpsearch export` writes it; empty for a file written by hand
     report_to: tuple[str, ...] = ()  # trackers
-    overridden: tuple[str, ...] = ()  # parameters that differ from the file's
+    overridden: tuple[str, ...] = ()  # parameters that differ from the file
     places: Places = field(default_factory=lambda: Places(""), compare=False, repr=False)
 
     @property
     def unit(self) -> str:
-        """What a step counts, by the same rule as in a space."""
+        """The unit of a step, by the same rule as in a space."""
         return unit_of(self.parameters, None, built_in=is_built_in(self.objective))
 
     @property
     def length(self) -> int | None:
-        """The whole run in `unit`, where a parameter tells it."""
+        """The length of the whole run in `unit`, if a parameter gives it."""
         name = next(name for name, unit in LENGTHS.items() if unit == self.unit)
-        found = self.parameters.get(name)
-        return found if isinstance(found, int) else None
+        length = self.parameters.get(name)
+        return length if isinstance(length, int) else None
 
     @property
     def expected(self) -> float | None:
-        """The value that training this again must give; None where nothing is known."""
+        """The value that a repeated training must give; None if unknown."""
         value = self.provenance.get("value")
         return float(value) if isinstance(value, int | float) and not self.overridden else None
 
     @property
     def maximize(self) -> bool:
-        """Whether more of the metric was better in the search that it comes from."""
+        """Whether its search maximized the metric."""
         return self.provenance.get("goal") == "maximize"
 
     @property
     def best(self) -> tuple[int, dict[str, Any]] | None:
-        """The best trial of the search that it comes from, and what that had of what was searched."""
-        number, found = self.provenance.get("best"), self._searched
-        if not isinstance(number, int) or not found:
+        """The number of the best trial of its search, and that trial's values of the searched parameters."""
+        number, searched = self.provenance.get("best"), self._searched
+        if not isinstance(number, int) or not searched:
             return None
-        return number, {name: about["best"] for name, about in found.items() if "best" in about}
+        return number, {name: about["best"] for name, about in searched.items() if "best" in about}
 
     @property
     def searched(self) -> dict[str, tuple[float, float] | None]:
-        """What that search varied, with the range where it is one of numbers."""
+        """The parameters that its search varied, with the range of each numeric one."""
         ends = {name: (about.get("min"), about.get("max")) for name, about in self._searched.items()}
         return {
             name: (low, high) if isinstance(low, int | float) and isinstance(high, int | float) else None
@@ -94,19 +94,19 @@ class Document:
 
     @property
     def _searched(self) -> dict[str, dict[str, Any]]:
-        found = self.provenance.get("searched")
-        known = found.items() if isinstance(found, dict) else ()
-        return {str(name): about for name, about in known if isinstance(about, dict)}
+        searched = self.provenance.get("searched")
+        items = searched.items() if isinstance(searched, dict) else ()
+        return {str(name): about for name, about in items if isinstance(about, dict)}
 
     @property
     def processes(self) -> int:
-        """How many train it together, as its trial's did."""
-        found = self.provenance.get("processes_per_trial")
-        return found if isinstance(found, int) and found >= 1 else 1
+        """How many processes train it together, as many as trained its trial."""
+        count = self.provenance.get("processes_per_trial")
+        return count if isinstance(count, int) and count >= 1 else 1
 
     @property
     def sharing(self) -> dict[str, Any]:
-        """How they share it, likewise."""
+        """How the processes share it, as those of its trial did."""
         strategy, stage = (self.provenance.get(name) for name in ("strategy", "zero_stage"))
         if strategy not in STRATEGIES:
             return {}
@@ -116,15 +116,15 @@ class Document:
 
     @property
     def origin(self) -> str | None:
-        """The trial it comes from, in words."""
+        """Its trial, in words."""
         study, trial = self.provenance.get("study"), self.provenance.get("trial")
         return None if study is None or trial is None else f'trial {trial} of "{study}"'
 
     def content(self) -> dict[str, Any]:
-        """The document as a file holds it. What was overridden no longer promises the trial's value."""
+        """The content of this document's file. After an override it no longer promises the trial's value."""
         provenance = self.provenance
         if self.overridden:
-            provenance = {key: known for key, known in provenance.items() if key != "value"}
+            provenance = {key: each for key, each in provenance.items() if key != "value"}
             provenance["overridden"] = list(self.overridden)
         objective = self.objective if isinstance(self.objective, str) else {"command": self.objective}
         values = (objective, self.metric, self.parameters, self.seed, provenance)
@@ -144,8 +144,10 @@ def load_document(path: str | Path) -> Document:
         text = text_of(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         missing = isinstance(error, FileNotFoundError)
-        told = "no such file; hpsearch export STUDY -o FILE writes one" if missing else f"no text: {error}"
-        raise SpaceError([Issue(str(path), 0, 0, "", told)]) from None
+        message = (
+            "no such file; hpsearch export STUDY -o FILE writes one" if missing else f"not text: {error}"
+        )
+        raise SpaceError([Issue(str(path), 0, 0, "", message)]) from None
     data, places, faults = read(text, str(path))
     if issues := [*faults, *_shape(data, places)]:
         raise SpaceError(issues)
@@ -166,12 +168,13 @@ def load_document(path: str | Path) -> Document:
 
 
 def _shape(data: Any, places: Places) -> Iterator[Issue]:
-    """What keeps data from being a configuration to train."""
+    """What is wrong with the shape of a configuration to train."""
     if not isinstance(data, dict):
-        yield places.issue("", "must be a mapping with parameters: and, where it is not lora, objective:")
+        yield places.issue("", "must be a mapping with parameters: and, if it is not lora, objective:")
         return
     if any(key in data for key in SPACE_ONLY_KEYS):
-        yield places.issue("", "this is a space to search (hpsearch run); train what hpsearch export writes")
+        told = "this is a space to search (hpsearch run); hpsearch train takes what hpsearch export writes"
+        yield places.issue("", told)
         return
     for key in data:
         if key not in (*DOCUMENT_KEYS, *EXTRA_KEYS):
@@ -193,7 +196,7 @@ def _shape(data: Any, places: Places) -> Iterator[Issue]:
     except ValueError as error:
         yield places.issue("report_to", str(error))
     if not isinstance(data.get("provenance") or {}, dict):
-        yield places.issue("provenance", "must be a mapping, as hpsearch export writes it")
+        yield places.issue("provenance", "must be a mapping like the one that hpsearch export writes")
 
 
 def _is_seed(value: Any) -> bool:
@@ -201,7 +204,7 @@ def _is_seed(value: Any) -> bool:
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
-    """`["learning_rate=1e-3"]` as `{"learning_rate": 0.001}`; values are read as in a space file."""
+    """Parse `["learning_rate=1e-3"]` to `{"learning_rate": 0.001}`; values are read as in a space file."""
     values: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
@@ -215,7 +218,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def idle_changes(document: Document) -> dict[str, str]:
-    """Those parameters of the command line that change nothing beside the others, and what each needs."""
+    """The parameters of the command line that have no effect beside the others, and what each needs."""
     if not isinstance(document.objective, str):
         return {}
     idle = idle_parameters(document.objective, document.parameters)
@@ -223,16 +226,16 @@ def idle_changes(document: Document) -> dict[str, str]:
 
 
 def override(document: Document, values: Mapping[str, Any]) -> Document:
-    """The document with some parameters changed by their dotted names, or `seed`.
+    """The document with some parameters, given by dotted names, or the `seed` changed.
 
-    A length of hpsearch's trainer in another unit gives way to `max_samples`. Raises `SpaceError` for a
-    name that a function or command of the user has no parameter of: it would pass unseen.
+    With hpsearch's trainer, `max_samples` replaces a length in another unit. Raises `SpaceError` for a name
+    that a user's function or command has no parameter of; it would be ignored silently.
     """
     changed = replace(document, parameters=copy.deepcopy(document.parameters))
     known = known_parameters(document.objective)
     other = {"max_steps", "num_train_epochs"} & changed.parameters.keys()
     if training_config(document.objective) and "max_samples" in values and other:
-        for name in {*other, "eval_every"} - values.keys():  # which counts in the same unit
+        for name in {*other, "eval_every"} - values.keys():  # `eval_every` counts in the same unit
             changed.parameters.pop(name, None)
     issues = []
     for name, value in values.items():
@@ -253,10 +256,10 @@ def override(document: Document, values: Mapping[str, Any]) -> Document:
 
 
 def with_presets(document: Document, names: Sequence[str], assignments: Mapping[str, Any]) -> dict[str, Any]:
-    """The assignments with the presets' values before them.
+    """The presets' values, overridden by the assignments. Raises `UsageError`.
 
-    They go over the file's, for they are asked for on the command line; but how the file learns (its learning
-    rate, schedule and warm-up) is what its search has found, and stays. Raises `UsageError`.
+    Presets from the command line override the file, except for how it learns: its learning rate, schedule and
+    warm-up are the result of its search.
     """
     given = {*assignments, *(name for name in document.parameters if name in RATE_PARAMETERS)}
     try:
@@ -266,9 +269,9 @@ def with_presets(document: Document, names: Sequence[str], assignments: Mapping[
 
 
 def with_trackers(document: Document, names: list[str] | str | None) -> Document:
-    """The document with the trackers of the command line; with its own, where that names none.
+    """The document with the trackers of the command line, or its own if that names none.
 
-    Raises `UsageError` where there is no such tracker.
+    Raises `UsageError` for an unknown tracker.
     """
     if names is None:
         return document
@@ -279,24 +282,24 @@ def with_trackers(document: Document, names: list[str] | str | None) -> Document
 
 
 def _place_of(parameters: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
-    """The mapping that a dotted name leads to, and its key there."""
+    """The mapping that holds a dotted name, and the name's key in it."""
     *outer, last = name.split(".")
     inside = parameters
     for part in outer:
         inside = inside.setdefault(part, {})
         if not isinstance(inside, dict):
-            raise UsageError(f'--set {name}: "{part}" is a value, with nothing inside')
+            raise UsageError(f'--set {name}: "{part}" is a value; it has no parameters inside')
     return inside, last
 
 
 def in_processes(document: Document, processes: int) -> Document:
-    """The document for another number of processes: sums are taken in another order, so no value is promised.
+    """The document for another number of processes. Sums then round differently, so no value is promised.
 
-    Raises `UsageError` where its objective trains in one.
+    Raises `UsageError` if the objective trains in one process only.
     """
     if processes == document.processes:
         return document
     if processes > 1 and not can_share(document.objective):
         raise UsageError(f'--processes: the objective "{document.objective}" trains in one process')
-    kept = {name: known for name, known in document.provenance.items() if name != "value"}
+    kept = {name: each for name, each in document.provenance.items() if name != "value"}
     return replace(document, provenance=kept | {"processes_per_trial": processes})

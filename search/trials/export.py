@@ -1,4 +1,4 @@
-"""Turns a trial into a file that trains it again: parameters, seed, and where they come from."""
+"""Turns a trial into a file that trains it again: its parameters, seed and provenance."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ FORMATS: tuple[Format, ...] = ("yaml", "json", "flags")
 
 
 def seed_of(spec: Spec, trial: FrozenTrial) -> int:
-    """What a trial draws its numbers from; trainings that confirm share a seed, to be compared."""
+    """The seed of a trial. Confirmation runs share theirs, so that they compare."""
     confirming = trial.user_attrs.get(CONFIRMS_SEED)
     what = ("trial", trial.number) if confirming is None else ("confirm", confirming)
     return derived_seed(spec.search.seed, *what)
 
 
 def searched_of(spec: Spec) -> dict[str, tuple[float, float] | None]:
-    """What a search varies of what trains, with its range where it is one of numbers."""
+    """The parameters that a search varies, directly or by derivation, with the range of each numeric one."""
     of_searched = set(spec.space.searched)
-    found: dict[str, tuple[float, float] | None] = {}
+    ranges: dict[str, tuple[float, float] | None] = {}
     for name in spec.space.order:
         parameter = spec.parameters[name]
         if isinstance(parameter, Derived) and of_searched.intersection(reads(parameter)):
@@ -47,10 +47,10 @@ def searched_of(spec: Spec) -> dict[str, tuple[float, float] | None]:
             value for value in values if isinstance(value, int | float) and not isinstance(value, bool)
         ]
         if isinstance(parameter, Range):
-            found[name] = (parameter.min, parameter.max)
+            ranges[name] = (parameter.min, parameter.max)
         else:
-            found[name] = (min(numbers), max(numbers)) if numbers and len(numbers) == len(values) else None
-    return found
+            ranges[name] = (min(numbers), max(numbers)) if numbers and len(numbers) == len(values) else None
+    return ranges
 
 
 def document(
@@ -60,20 +60,20 @@ def document(
     best: FrozenTrial | None = None,
     folder: Path | None = None,
 ) -> dict[str, Any]:
-    """What `hpsearch train` needs to run a trial again, and what it comes from.
+    """What `hpsearch train` needs to run a trial again, with its provenance.
 
-    `best` is the study's best trial, where that is another; `folder` the trial's own, with the copies of its
+    `best`: the study's best trial, if that is another one. `folder`: the trial's, with the copies of its
     configuration files.
     """
     parameters = spec.space.passed(config_of(spec, trial))
     words = spec.objective_words
-    told = (
+    named = (
         words
         if isinstance(words, str)
         else {"command": without_absent(words, absent(spec.passed, parameters))}
     )
     return {
-        "objective": told,
+        "objective": named,
         "metric": spec.metric,
         "parameters": parameters,
         "seed": seed_of(spec, trial),
@@ -88,13 +88,13 @@ def document(
             **({"folder": str(folder)} if folder is not None and copies(words) else {}),
             "git_commit": provenance.get("git_commit"),
             "versions": provenance.get("versions"),
-            **_found(spec, trial if best is None else best),
+            **_searched(spec, trial if best is None else best),
         },
     }
 
 
-def _found(spec: Spec, best: FrozenTrial) -> dict[str, Any]:
-    """What the search has varied, how far, and where the best was."""
+def _searched(spec: Spec, best: FrozenTrial) -> dict[str, Any]:
+    """The searched parameters with their ranges and the best trial's values."""
     if best.state != TrialState.COMPLETE:
         return {}
     config, searched = spec.space.passed(config_of(spec, best)), searched_of(spec)
@@ -107,7 +107,7 @@ def _found(spec: Spec, best: FrozenTrial) -> dict[str, Any]:
 
 
 def _ranks(spec: Spec) -> dict[str, Any]:
-    """How a trial is shared among its processes, where it has several."""
+    """How several processes share a trial; empty for one process."""
     execution = spec.execution
     if execution.processes_per_trial == 1:
         return {}
@@ -115,7 +115,7 @@ def _ranks(spec: Spec) -> dict[str, Any]:
 
 
 def render(content: dict[str, Any], form: Format) -> str:
-    """The document as YAML, JSON, or shell flags (what the trial told its script, or its parameters)."""
+    """The document as YAML, JSON or shell flags: the trial's arguments to its script, or its parameters."""
     if form == "json":
         return json.dumps(content, indent=2) + "\n"
     if form == "yaml":
@@ -124,39 +124,39 @@ def render(content: dict[str, Any], form: Format) -> str:
 
 
 def beyond(content: dict[str, Any], form: Format, folder: Path) -> dict[str, str]:
-    """What a trial was told that its document in this form does not say, and why.
+    """What a trial was given that its document in this form leaves out, and why.
 
-    `folder` is the trial's, with the copies of its configuration files.
+    `folder`: the trial's, with the copies of its configuration files.
     """
-    objective, found = content["objective"], {}
+    objective, omitted = content["objective"], {}
     if isinstance(objective, str):
         return {}
     command, parameters = objective["command"], content["parameters"]
     if form != "flags":
         for file in changed_files(command, parameters, folder):
             kept = folder / copies(command)[file]
-            found[file] = f"it is gone or says something else than it told the trial, which is in {kept}"
-        return found
+            omitted[file] = f"it is gone or has changed since; the trial's copy is {kept}"
+        return omitted
     own = any(name.rpartition(".")[2] == "seed" for name in parameters)
     if not own and not any("${seed}" in word for word in command):
-        found[f"seed {content['seed']}"] = "the trial had it as HPSEARCH_SEED in its environment"
+        omitted[f"seed {content['seed']}"] = "the trial read it from HPSEARCH_SEED in its environment"
     if also := fixed_arguments(command):
-        found[shlex.join(also)] = "the command has it for every trial"
+        omitted[shlex.join(also)] = "the command passes it to every trial"
     alone = passed_options(command, parameters, content["seed"]) is None
     for file in copies(command):
         where = ", and no flags" if alone else " too"
-        found[file] = f"the trial had a copy of it with these values{where}"
-    return found
+        omitted[file] = f"the trial had a copy of it with these values{where}"
+    return omitted
 
 
 def _flags(content: dict[str, Any]) -> list[str]:
-    """A command's words that say the parameters, as it had them; else a flag for each, and for the seed."""
+    """The arguments that set the parameters of a command; without one, a flag for each and for the seed."""
     objective, parameters = content["objective"], content["parameters"]
     if isinstance(objective, str):
         parameters = parameters | {"seed": parameters.get("seed", content["seed"])}
-    elif (found := passed_options(objective["command"], parameters, content["seed"])) is not None:
-        return found
-    as_run = isinstance(objective, dict)  # its script has read just these
+    elif (arguments := passed_options(objective["command"], parameters, content["seed"])) is not None:
+        return arguments
+    as_run = isinstance(objective, dict)  # its script parsed exactly these texts
     return [f"--{name}={_flag(value, as_run)}" for name, value in parameters.items()]
 
 

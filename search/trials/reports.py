@@ -1,4 +1,4 @@
-"""Reports of a trial, as its file holds them."""
+"""The reports of a trial, in its file."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Report:
 
 
 def repaired_reports(path: Path) -> list[Report]:
-    """The reports in a trial's file; what is no report, as a kill or a power cut leaves it, is cut off."""
+    """The reports in a trial's file, truncated after the last whole one: a kill may cut a line short."""
     return _read(path, cut=True)
 
 
 def read_reports(path: Path) -> list[Report]:
-    """The same reports for whoever only reads: the file, which a worker may be writing, stays as it is."""
+    """The same reports, without a change to the file: a worker may be writing it."""
     return _read(path, cut=False)
 
 
 def _read(path: Path, *, cut: bool) -> list[Report]:
-    """The whole reports at the beginning of a file, which may be `cut` after them."""
+    """The whole reports at the beginning of a file; `cut` truncates it after them."""
     reports: list[Report] = []
     whole = 0
     try:
@@ -59,5 +59,5 @@ def _parsed(line: bytes) -> Report | None:
         record: dict[str, Any] = json.loads(line)
         step, value = operator.index(record.pop("step")), float(record.pop("value"))
         return Report(step, value, {name: float(metric) for name, metric in record.items()})
-    except (ValueError, TypeError, KeyError, AttributeError):  # JSON, but no report
+    except (ValueError, TypeError, KeyError, AttributeError):  # not a report
         return None

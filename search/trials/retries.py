@@ -1,4 +1,4 @@
-"""Trials that failed: they are spent, and are tried again only where somebody asks for it."""
+"""Failed trials. They count against the budget, and run again only when the user asks for it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
-MAX_NAMED_TRIALS = 8  # of trials, where they are counted
-REFUSED_PREFIX = "cannot begin: "  # so begins the reason of a trial whose configuration is none
+MAX_NAMED_TRIALS = 8  # beyond these a message only counts trials
+REFUSED_PREFIX = "cannot begin: "  # begins the reason of a trial whose configuration the space refuses
 
 
 def failed_in_words(trials: Sequence[FrozenTrial]) -> str | None:
-    """Which trials of a study failed, and of what; None where none did."""
+    """Which trials of a study failed, and why; None if none did."""
     failed = [trial for trial in trials if trial.state == TrialState.FAIL]
     if not failed:
         return None
@@ -25,7 +25,7 @@ def failed_in_words(trials: Sequence[FrozenTrial]) -> str | None:
 
 
 def failed_alike(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """The last of those that have ended, where all of them failed of the same error; None where not."""
+    """The last finished trial if all finished ones failed with the same error; else None."""
     ended = [trial for trial in trials if trial.state.is_finished()]
     errors = [trial.user_attrs.get("error") for trial in ended]
     alike = ended and errors[0] is not None and all(error == errors[0] for error in errors)
@@ -33,11 +33,11 @@ def failed_alike(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
 
 
 def worth_retrying(trials: Sequence[FrozenTrial]) -> bool:
-    """Whether one of these failed that may do better another time."""
+    """Whether any of these trials failed for a reason that may not recur."""
     failed = [trial for trial in trials if trial.state == TrialState.FAIL]
     return not all(is_refused(str(trial.user_attrs.get("reason", ""))) for trial in failed)
 
 
 def is_refused(reason: str) -> bool:
-    """Whether a trial that failed for this reason would fail again, however often it is tried."""
+    """Whether a trial that failed for this reason would fail every time."""
     return reason.startswith(REFUSED_PREFIX)

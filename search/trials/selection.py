@@ -1,4 +1,4 @@
-"""Which of a study's trials: those of the search, the best, those that confirm."""
+"""Selections of a study's trials: those of the search, the best, the confirmation runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .configuration import has_config
 
 
 def search_trials(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials of the search itself."""
+    """The trials of the search itself, without confirmation runs."""
     return [trial for trial in trials if confirms(trial) is None]
 
 
 def best_of(spec: Spec, trials: Iterable[FrozenTrial], count: int) -> list[FrozenTrial]:
-    """So many of the best complete trials of the search, the best first.
+    """The `count` best complete trials of the search, the best first.
 
-    One that another program wrote, and that lacks what the space searches, can be none of them.
+    A trial that another program wrote, and that lacks parameters of the space, is left out.
     """
     sign = 1 if spec.goal == "minimize" else -1
     complete = {
@@ -37,7 +37,7 @@ def best_of(spec: Spec, trials: Iterable[FrozenTrial], count: int) -> list[Froze
 
 
 def at_target(spec: Spec, trials: Iterable[FrozenTrial]) -> FrozenTrial | None:
-    """The best trial of the search, where it is as good as the budget's target."""
+    """The best trial of the search if it reaches the budget's target; else None."""
     target = spec.budget.target
     best = None if target is None else next(iter(best_of(spec, trials, 1)), None)
     if target is None or best is None or best.value is None:
@@ -47,12 +47,12 @@ def at_target(spec: Spec, trials: Iterable[FrozenTrial]) -> FrozenTrial | None:
 
 
 def cut_short(trial: FrozenTrial) -> bool:
-    """Whether a training that confirms was ended for want of time: it says nothing, and may be done again."""
+    """Whether a confirmation run was stopped for lack of time. It shows nothing, and may be repeated."""
     return trial.state == TrialState.PRUNED and not any(trial.constraints.values())
 
 
 def failed_confirmations(trials: Sequence[FrozenTrial]) -> dict[int, FrozenTrial]:
-    """The trials that could not be trained again with every seed, each with a training that tells why."""
+    """The trials that could not be trained with every seed, each with a confirmation run that shows why."""
     return {
         number: trial
         for trial in trials
@@ -61,7 +61,7 @@ def failed_confirmations(trials: Sequence[FrozenTrial]) -> dict[int, FrozenTrial
 
 
 def confirming_values(trials: Sequence[FrozenTrial]) -> dict[int, list[float]]:
-    """What each trial that was trained again came to, with the seeds that all had: two at least."""
+    """The values of each confirmed trial, for the seeds that all of them have: at least two, or nothing."""
     rows: dict[int, dict[int, float]] = {}
     failed: set[int] = set()
     for trial in trials:
@@ -75,7 +75,7 @@ def confirming_values(trials: Sequence[FrozenTrial]) -> dict[int, list[float]]:
             row[seed] = math.inf  # it cannot be trained with every seed
         elif trial.state.is_finished() and not cut_short(trial):
             failed.add(number)
-    # One that the time left fewer than two seeds cannot be judged, and keeps none from it.
+    # A trial with time for fewer than two seeds cannot be judged, and must not reduce the common seeds.
     rows = {number: row for number, row in rows.items() if number not in failed and len(row) >= 2}
     seeds = set.intersection(*(set(row) for row in rows.values())) if rows else set()
     if len(seeds) < 2:

@@ -1,9 +1,8 @@
-"""A checkpoint as it stood at its trial's last report: what the next attempt goes on from.
+"""A checkpoint as of its trial's last report, from which the next attempt resumes.
 
-A kill may fall into the middle of a checkpoint, or between a checkpoint and the report that belongs to it:
-going on from what lies there would fail, or leave a report out. So every report keeps a copy of the
-checkpoint, and the next attempt finds that copy. Objectives that report their checkpoint's step again need
-none.
+A kill may interrupt the writing of a checkpoint, or fall between a checkpoint and the report that belongs to
+it. To resume from such a checkpoint would fail, or skip a report. So every report keeps a copy, and the next
+attempt restores it. Objectives that report the step of their checkpoint again need none.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from ...storage.files import CHECKPOINT, SEALED
 
-FileStamp = tuple[int, int, int]  # of a file: time of change, size, inode
+FileStamp = tuple[int, int, int]  # time of change, size, inode
 
 
 class CheckpointSnapshot:
@@ -23,12 +22,12 @@ class CheckpointSnapshot:
     def __init__(self, folder: Path) -> None:
         self._live = folder / CHECKPOINT
         self._kept = folder / SEALED
-        self._next = folder / f"{SEALED}.next"  # while it is made
-        self._last = folder / f"{SEALED}.last"  # while the next one takes its place
+        self._next = folder / f"{SEALED}.next"  # a copy in the making
+        self._last = folder / f"{SEALED}.last"  # the previous copy, while the next replaces it
         self._stamps: dict[Path, FileStamp] = {}
 
     def restore(self) -> None:
-        """Make the checkpoint what it was at the last report; empty where there was none."""
+        """Restore the checkpoint of the last report; an empty folder if there was none."""
         if self._last.exists() and not self._kept.exists():
             self._last.rename(self._kept)
         for left in (self._live, self._next, self._last):
@@ -38,7 +37,7 @@ class CheckpointSnapshot:
             self._stamps = _stamps(self._live)
 
     def take(self) -> None:
-        """Keep the checkpoint as it is now. What has not changed is not copied again."""
+        """Copy the checkpoint as it is now. Unchanged files are linked."""
         stamps = _stamps(self._live)
         if stamps == self._stamps:
             return
@@ -60,9 +59,9 @@ class CheckpointSnapshot:
 
 
 def _stamps(folder: Path) -> dict[Path, FileStamp]:
-    found = {}
+    stamps = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink():
             stat = path.stat()
-            found[path.relative_to(folder)] = stat.st_mtime_ns, stat.st_size, stat.st_ino
-    return found
+            stamps[path.relative_to(folder)] = stat.st_mtime_ns, stat.st_size, stat.st_ino
+    return stamps

@@ -1,4 +1,4 @@
-"""The trial that an objective sees, in a worker of a search or outside any, and how its failure is told."""
+"""The trial that an objective gets, in a worker of a search or outside a search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...storage.files import CHECKPOINT, METRICS, has_checkpoint, make_folder, o
 from .reports import Report, repaired_reports
 from .snapshot import CheckpointSnapshot
 
-# What Optuna's trials have beside `suggest_...`.
+# Attributes of Optuna's trials other than `suggest_...`.
 OPTUNA_ATTRIBUTES = {
     "should_prune",
     "set_user_attr",
@@ -31,10 +31,10 @@ READ_ONLY = {"number", "params", "seed", "checkpoint", "resume_from"}
 
 
 class FolderTrial(ABC):
-    """A trial with a folder; what its reports are answered is a subclass's business.
+    """A trial with a folder. A subclass delivers its reports, and says what the answer is.
 
-    An attempt that goes on, or starts again, leaves the reports of the earlier one as they are. A `sealed`
-    trial goes on from its checkpoint as it stood at the last report.
+    A new attempt keeps the reports of the earlier one. A `sealed` trial resumes from its checkpoint as of the
+    last report.
     """
 
     def __init__(self, *, number: int, params: dict[str, Any], seed: int, folder: Path, sealed: bool) -> None:
@@ -56,35 +56,33 @@ class FolderTrial(ABC):
         self._lock = threading.Lock()  # an objective may report from a thread of its own
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Keep what the trial is from an objective that changes it: its reports would be another's."""
+        """Refuse changes to what identifies the trial: its reports would belong to another configuration."""
         if name in READ_ONLY and name in self.__dict__:
-            raise AttributeError(f"trial.{name} says what the trial is, and cannot be changed")
+            raise AttributeError(f"trial.{name} is read-only: it identifies the trial")
         super().__setattr__(name, value)
 
-    if not TYPE_CHECKING:  # it would hide misspelt attributes from the checker
+    if not TYPE_CHECKING:  # it would hide misspelt attributes from mypy
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say what to do where an objective takes the trial for Optuna's, or for a configuration."""
-            told = f'a trial of hpsearch has no "{name}"; '
+            """Say what to do if an objective is written for Optuna's trial, or for a configuration."""
+            message = f'a trial of hpsearch has no "{name}"; '
             if name.startswith("suggest_") or name in OPTUNA_ATTRIBUTES:
-                told += (
-                    "this objective is written for Optuna's. What is searched stands in the space file, and "
-                )
-                told += 'its values in trial.params["..."]; trial.report ends a trial that is pruned'
+                message += "this objective is written for Optuna. The space file says what is searched, "
+                message += 'trial.params["..."] holds the values, and trial.report ends a pruned trial'
             else:
-                told += "parameters are in trial.params"
-            raise AttributeError(told)
+                message += "parameters are in trial.params"
+            raise AttributeError(message)
 
     def __getitem__(self, name: object) -> NoReturn:
-        """Say what to do where an objective takes the trial for a configuration."""
+        """Say what to do if an objective is written for a configuration."""
         raise TypeError(
-            "a trial of hpsearch is no configuration, as Ray Tune's functions take; its values are in "
-            f"trial.params[{json.dumps(name, default=repr)}], and trial.report(value, step=...) reports"
+            "a trial of hpsearch is not a configuration, as Ray Tune passes one; read the value from "
+            f"trial.params[{json.dumps(name, default=repr)}], and report with trial.report(value, step=...)"
         )
 
     @property
     def stuck(self) -> bool:
-        """Whether it was to go on from a checkpoint and has not reported since."""
+        """Whether it has resumed from a checkpoint and not reported since."""
         return self.resume_from is not None and self._last_step is None
 
     def report(self, value: float, step: int, **metrics: float) -> None:
@@ -108,16 +106,16 @@ class FolderTrial(ABC):
         report = Report(step, value, numbers)
         self._record(report)
         if self._seal is not None:
-            self._seal.take()  # after the record: a kill in between costs a step again, and no report
+            self._seal.take()  # after the record: a kill in between repeats a step, but loses no report
         if self._ends(report):
             self.stopped = True
             raise TrialStopped
 
     def catch_up(self, reported: int) -> None:
-        """Deliver what an earlier attempt recorded after step `reported`: it ended before that was heard.
+        """Deliver what an earlier attempt recorded after step `reported`, but could not deliver.
 
-        Its checkpoint may be younger than the last report that the study has. Without one the objective
-        starts over and reports again. Raises `TrialStopped` where the trial ends with it.
+        Its checkpoint may be newer than the study's last report. Without a checkpoint the objective starts
+        over and reports again. Raises `TrialStopped` if the trial ends with one of these reports.
         """
         if self.resume_from is None:
             return
@@ -135,7 +133,7 @@ class FolderTrial(ABC):
             stream.write(json.dumps(record) + "\n")
 
     def remark(self, kind: str, text: str) -> None:
-        """Tell whoever watches something about this trial; each kind once, as each line may give cause."""
+        """Tell the user something about this trial, each kind once: every report may cause it."""
         if kind not in self._remarked:
             self._remarked.add(kind)
             self._remark(kind, text)
@@ -146,11 +144,11 @@ class FolderTrial(ABC):
 
     @abstractmethod
     def _ends(self, report: Report) -> bool:
-        """Deliver the report; whether the trial ends with it."""
+        """Deliver the report. Returns whether the trial ends with it."""
 
 
 class LocalTrial(FolderTrial):
-    """A trial outside a search: only a value that is no number ends it."""
+    """A trial outside a search. Only a value that is not finite ends it."""
 
     def __init__(
         self,
@@ -173,7 +171,7 @@ class LocalTrial(FolderTrial):
         self._say(text)
 
     def deliver(self, report: Report) -> bool:
-        """Take in what another process reported and recorded for this trial; whether the run ends with it."""
+        """Take a report that another process has recorded for this trial. Returns whether the run ends."""
         return self._ends(report)
 
     def _ends(self, report: Report) -> bool:

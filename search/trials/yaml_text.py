@@ -1,7 +1,6 @@
 """Values as YAML that every reader reads alike.
 
-PyYAML, with which most programs read, takes `1e-4` for a text and `no` for a falsehood; readers of YAML 1.2,
-as ours, do not.
+PyYAML, which most programs use, reads `1e-4` as text and `no` as false; YAML 1.2, which we read, does not.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from ruamel.yaml.representer import SafeRepresenter
 from ...objectives.user.config_file import real
 from ...spaces.document import could_be_more
 
-PLAIN_TEXT = re.compile(r"(?!\.[0-9A-Za-z])[A-Za-z_./][A-Za-z0-9_./-]*")  # and no .5, no .inf
+PLAIN_TEXT = re.compile(r"(?!\.[0-9A-Za-z])[A-Za-z_./][A-Za-z0-9_./-]*")  # but not .5 or .inf
 
 
 def text_of(value: Any) -> str:
-    """A value in YAML's flow style, which all readers of YAML 1.1 and 1.2 read alike."""
+    """A value in YAML's flow style, for readers of YAML 1.1 and 1.2."""
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, float):
@@ -43,7 +42,7 @@ def text_of(value: Any) -> str:
 
 
 def block_of(content: Any) -> str:
-    """Plain data in YAML's block style, likewise."""
+    """Plain data in YAML's block style, for readers of YAML 1.1 and 1.2."""
     yaml = YAML(typ="safe", pure=True)
     yaml.Representer = _Representer
     yaml.default_flow_style = False
@@ -55,7 +54,7 @@ def block_of(content: Any) -> str:
 
 
 class _Representer(SafeRepresenter):
-    """Quotes what could be read as something else."""
+    """Quotes texts that could be read as another type."""
 
     def of_text(self, value: str) -> ScalarNode:
         style = '"' if could_be_more(value) else None
@@ -78,5 +77,5 @@ def _escaped(character: str) -> str:
 
 
 def one_line(words: str) -> str:
-    """Words that stay in their line, such as a comment's."""
+    """Words without line breaks, such as those of a comment."""
     return words if words.isprintable() else json.dumps(words)

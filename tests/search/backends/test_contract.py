@@ -67,7 +67,7 @@ def test_a_pruned_trial_says_at_which_rung_and_rank_of_which_bracket(bench: Any)
         counted = "1 step" if trial.last_step == 1 else "3 steps"
         pattern = (
             rf"pruned at {counted}: rung \d of \d in bracket \d, "
-            r"ranked (\d+) of (\d+), one in 3 goes on"
+            r"ranked (\d+) of (\d+); one in 3 continues"
         )
         found = re.fullmatch(pattern, trial.user_attrs["reason"])
         assert found, trial.user_attrs["reason"]
@@ -90,7 +90,7 @@ def test_who_pauses_at_a_rung_goes_on_there_and_no_step_is_trained_twice(bench: 
         assert "paused" not in trial.user_attrs
         if trial.state.name == "PRUNED":
             assert trial.last_step in (1, 3)
-            reason = rf"paused at {trial.last_step} steps?: ranked \d+ of \d+, one in 3 goes on and \d+ of \d+ have"
+            reason = rf"paused at {trial.last_step} steps?: ranked \d+ of \d+; one in 3 is promoted, so far \d+ of \d+"
             assert re.fullmatch(reason, trial.user_attrs["reason"])
             assert trial.user_attrs["events"][-1].startswith(f"paused at {trial.last_step} step")
     assert any(len([note for note in bench.notes(t.number) if "begins" in note]) > 1 for t in trials), (

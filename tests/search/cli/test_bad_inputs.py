@@ -167,7 +167,7 @@ OBJECTIVES = [
     ),
     Case(
         "changes the trial",
-        "trial.number says what the trial is, and cannot be changed",
+        "trial.number is read-only: it identifies the trial",
         objective=body("trial.number = 77\ntrial.report(1.0, step=1)\nreturn 1.0"),
         code=1,
     ),

@@ -324,7 +324,9 @@ def test_impossible_constraints_end_the_search_and_make_no_further_trial(
     spec = make_spec(constraints=["x > 0.25", "x * 1e9 < 1 or x == 0.5"])
     for _ in range(2):
         driver = table.driver(spec)
-        with pytest.raises(SearchError, match="1000 proposals in a row were refused, the last for this: x "):
+        with pytest.raises(
+            SearchError, match="1000 proposals in a row were refused, the last because of: x "
+        ):
             driver.ask()
         driver.close()
     assert table.states() == ["WAITING"]
@@ -497,7 +499,9 @@ def test_the_baseline_is_never_pruned_and_the_rungs_of_others_are_explained(
     assert table.states()[0] == "COMPLETE"
     assert reasons
     for reason in reasons:
-        found = re.search(r"rung (\d) of (\d) in bracket (\d), ranked (\d+) of (\d+), one in 3 goes", reason)
+        found = re.search(
+            r"rung (\d) of (\d) in bracket (\d), ranked (\d+) of (\d+); one in 3 continues", reason
+        )
         assert found
         rung, count, bracket, rank, reached = map(int, found.groups())
         assert rung <= count == 2 - bracket + (bracket == 2) * 0
@@ -737,7 +741,7 @@ def test_a_trial_pauses_at_a_rung_and_goes_on_when_it_is_among_the_best(table: T
     assert [t.state.name for t in paused] == ["RUNNING"] * 3
     assert [t.user_attrs["paused"] for t in paused] == [1, 1, 3]
     assert paused[2].user_attrs["events"] == [
-        "goes on at 1 step, ranked 1 of 3",
+        "promoted at 1 step, ranked 1 of 3",
         "paused at 3 steps, ranked 1 of 1",
     ]
     for number in (3, 4, 5):
@@ -745,7 +749,7 @@ def test_a_trial_pauses_at_a_rung_and_goes_on_when_it_is_among_the_best(table: T
     given = asked(driver)  # before a new one: the second of six
     assert (given.number, given.reported) == (0, 1)
     assert "paused" not in table.read()[0].user_attrs
-    assert table.read()[0].user_attrs["events"][-1] == "taken up at 1 step, ranked 2 of 6"
+    assert table.read()[0].user_attrs["events"][-1] == "resumed at 1 step, ranked 2 of 6"
 
 
 def test_a_search_of_a_few_trials_has_a_winner(table: Table, make_spec: Any) -> None:
@@ -801,8 +805,8 @@ def test_those_who_wait_end_with_the_search_and_not_when_it_is_stopped(table: Ta
     assert driver.ask() is None
     driver.finish()
     assert [t.user_attrs["reason"] for t in table.read()] == [
-        "paused at 1 step: ranked 1 of 2, one in 3 goes on and 0 of 2 have",
-        "paused at 1 step: ranked 2 of 2, one in 3 goes on and 0 of 2 have",
+        "paused at 1 step: ranked 1 of 2; one in 3 is promoted, so far 0 of 2",
+        "paused at 1 step: ranked 2 of 2; one in 3 is promoted, so far 0 of 2",
     ]
 
 
@@ -850,7 +854,7 @@ def test_a_trial_without_a_checkpoint_is_judged_once_at_its_rung(table: Table, m
     answers = [to_rung(driver, 1, value, checkpoint=False)[1] for value in (5.0, 6.0, 7.0, 4.0, 4.5, 3.0)]
     assert [answer is None for answer in answers] == [True, False, False, True, False, True]
     assert answers[1] == (
-        "stopped at 1 step: ranked 2 of 2, one in 3 goes on and 1 of 2 have; "
+        "stopped at 1 step: ranked 2 of 2; one in 3 is promoted, so far 1 of 2; "
         "it left no checkpoint to go on from"
     )
     states = table.states()

@@ -91,7 +91,7 @@ def check(driver: Driver) -> None:
             t for t in own if t.last_step is not None and (t.number in draw or audited_at(t) is not None)
         ]
         assert tally.reserved_for_audit(draw) == sum(max(0, 9 - (t.last_step or 0)) for t in drawn)
-        left = [t for t in tally.open if draw.waits(t) or audited_at(t) is not None]
+        left = [t for t in tally.open if draw.includes_paused(t) or audited_at(t) is not None]
         assert tally.unfinished_audit(draw) == [t.number for t in left]
 
 

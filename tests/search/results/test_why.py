@@ -86,7 +86,7 @@ def test_a_trial_that_waits_tells_what_would_let_it_go_on(search: Callable[..., 
         "it goes on when 3 more have got there, if none of them is better",
     ]
     assert "when 6 more have" in second.waits[2]
-    assert third.events == ["goes on at 1 step, ranked 1 of 3", "paused at 3 steps, ranked 1 of 1"]
+    assert third.events == ["promoted at 1 step, ranked 1 of 3", "paused at 3 steps, ranked 1 of 1"]
     assert third.waits[2] == "it goes on when 2 more have got there, if none of them is better"
     assert third.waits[-1].startswith("no search runs now")
 
@@ -99,7 +99,7 @@ def test_the_best_at_a_rung_tells_who_went_on_before_it(search: Callable[..., Ha
     best = hand.to(1, 1.0)
     hand.driver.finish()
     end = hand.story(best).end
-    assert end == "paused at 1 step: ranked 1 of 4, one in 3 goes on and 1 of 4 have"
+    assert end == "paused at 1 step: ranked 1 of 4; one in 3 is promoted, so far 1 of 4"
 
 
 def test_what_cannot_come_any_more_is_not_told_to_be_waited_for(search: Callable[..., Hand]) -> None:
@@ -126,7 +126,7 @@ def test_what_is_told_comes_true(search: Callable[..., Hand]) -> None:
     assert hand.ask().number == 0
     story = hand.story(0)
     assert (story.state, story.waits) == ("running", [])
-    assert story.events[-1] == "taken up at 1 step, ranked 2 of 6"
+    assert story.events[-1] == "resumed at 1 step, ranked 2 of 6"
 
 
 def test_who_suggested_it(search: Callable[..., Hand]) -> None:

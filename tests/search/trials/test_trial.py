@@ -20,7 +20,7 @@ from hpsearch.search.trials.trial import LocalTrial
         (lambda config: config.lr, AttributeError, 'no "lr"; parameters are in trial.params'),
     ],
 )
-def test_another_tools_objective_hears_what_to_write(
+def test_objectives_of_other_tools_get_a_message_that_says_what_to_write(
     tmp_path: Path, objective: Callable[[Any], Any], error: type[Exception], said: str
 ) -> None:
     trial = LocalTrial(
