@@ -1,7 +1,7 @@
-"""What a search has spent of its budget, what it keeps back for its end, and why it is over.
+"""What a search has spent of its budget, what it reserves for its end, and why it is over.
 
-At its end the best are confirmed and the audit's trials go on; what that takes is kept back of the time and
-of the resource from the beginning on.
+At the end of a search its best trials are confirmed, and audited trials run to their end. The time and the
+resource for that are reserved from the beginning.
 """
 
 from __future__ import annotations
@@ -32,18 +32,17 @@ class BudgetTracker:
         self._lifecycle = lifecycle
         self._costs = costs
         self._deadline = deadline
-        self._settled_size: ConfirmationSize | None = None  # who is confirmed, once that has begun
-        self.consumed = sum(
-            spent_on(spec, t) for t in lifecycle.trials
-        )  # counted on: every report asks for it
+        self._tally = lifecycle.tally
+        self._settled_size: ConfirmationSize | None = None  # once the confirmation has begun
+        self.consumed = sum(spent_on(spec, t) for t in lifecycle.trials)  # updated by every report
 
     @property
     def confirmation_is_settled(self) -> bool:
-        """Whether it was settled who is confirmed; trials of the search end no more then."""
+        """Whether the candidates are settled. No further trial of the search ends after that."""
         return self._settled_size is not None
 
     def end_reason(self) -> str | None:
-        """Why the search is over; None where it is not."""
+        """Why the search is over; None if it is not."""
         budget = self._spec.budget
         if budget.time is not None and self.time_left() <= self._deadline.report_grace_seconds:
             return self.time_spent_reason()
@@ -58,53 +57,47 @@ class BudgetTracker:
 
     @property
     def audit(self) -> AuditSample:
-        """Which trials are not stopped: none of a search whose time has too little room for that."""
+        """Which trials are audited: none if the search has too little time for an audit."""
         time = self._spec.budget.time
-        return self._lifecycle.tally.audit_sample.within(
-            None if time is None else self._costs.trainings_in(time)
-        )
+        return self._tally.audit_sample.within(None if time is None else self._costs.trainings_in(time))
 
     def time_spent_reason(self) -> str:
-        """Why a search is over that has no time for a further trial."""
-        audited = self._lifecycle.tally.unfinished_audit(self.audit)
+        """Why a search is over if there is no time for another trial."""
+        audited = self._tally.unfinished_audit(self.audit)
         spent = f"the time budget of {self._spec.budget.time:g} s is spent"
         fitting = self._deadline.largest_fitting(self._size(), audited)
         return spent + _but_for(fitting.trainings(self._spec), len(audited))
 
     def time_left(self) -> float:
-        """Seconds that trials of the search may still take; what its end takes is kept back."""
+        """Seconds left for trials of the search, without those that its end needs."""
         if self._spec.budget.time is None:
             return math.inf
-        return self._deadline.seconds_left(self._size(), self._lifecycle.tally.unfinished_audit(self.audit))
+        return self._deadline.seconds_left(self._size(), self._tally.unfinished_audit(self.audit))
 
     def has_time_to_audit(self, number: int) -> bool:
-        """Whether a trial of the audit comes to its end in time; what confirms the winner is kept back."""
+        """Whether an audited trial finishes in time; the time to confirm the winner is reserved."""
         return self._spec.budget.time is None or self._deadline.finishes_in_time(number, self._size())
 
     def overdue_trials(self) -> list[int]:
-        """Trials that run and would keep a search from ending on time that asks for no more."""
+        """Running trials that would make the search end late, once it asks no more trials."""
         return [] if self._spec.budget.time is None else self._deadline.overdue_trials(self._size())
 
     def reserved_units(self) -> tuple[int, int]:
-        """The resource that is kept back for the confirmation and for the audit.
+        """The units of the resource that are reserved for the confirmation and for the audit.
 
-        Each training that confirms is counted whole, whatever it took: a search that was over stays so. One
-        that has confirmed before and goes on may find a new best.
+        A confirmation run counts as a whole training, whatever it took, so that a search that was over stays
+        so. A search that has confirmed before and continues may find a new best trial.
         """
-        last, size, again = (
-            self._spec.early_stopping.max or 0,
-            self._size(),
-            self._lifecycle.tally.confirming,
-        )
-        further = max(len(self._lifecycle.outstanding_confirmations(size)), size.seeds if again else 0)
+        last, size, runs = self._spec.early_stopping.max or 0, self._size(), self._tally.confirming
+        further = max(len(self._lifecycle.outstanding_confirmations(size)), size.seeds if runs else 0)
         trainings = max(size.trainings(self._spec), self._confirmation_count + further)
-        confirming = trainings * last - sum(spent_on(self._spec, trial) for trial in again)
-        return max(0, confirming), self._lifecycle.tally.reserved_for_audit(self.audit)
+        confirming = trainings * last - sum(spent_on(self._spec, trial) for trial in runs)
+        return max(0, confirming), self._tally.reserved_for_audit(self.audit)
 
     def is_last_chance(self, number: int, other: int | None, left: float) -> bool:
-        """Whether a trial that waits will not come to its end if another, or a new one, goes first.
+        """Whether a paused trial cannot finish any more if another, or a new one, goes first.
 
-        `left`: seconds that trials may still take.
+        `left`: seconds left for trials.
         """
         if self._deadline.is_last_chance(number, other, left):
             return True
@@ -113,25 +106,25 @@ class BudgetTracker:
         units = self._spec.budget.samples - sum(self.reserved_units()) - self.consumed
         step, at = self._lifecycle.step_of(number), self._lifecycle.step_of(other)
         last = self._spec.early_stopping.max or 0
-        slots = self._costs.slots  # which all spend them meanwhile
+        slots = self._costs.slots  # all of them consume units meanwhile
         return units - self._deadline.units_to_next_rung(at) * slots < (last - step) * slots
 
     def next_round(self, *, ended_early: bool) -> tuple[ConfirmationRuns, str | None]:
-        """The next trainings that confirm the best, the search being over, and what to say of them.
+        """The next confirmation runs after the search, and what to tell the user about them.
 
-        `ended_early`: before all its trials were asked. Then its time is used up.
+        `ended_early`: the search ended before all its trials were asked. Then the rest of its time is used.
         """
-        self._settled_size = self._affordable(self._size())  # who is compared is not changed under way
+        self._settled_size = self._affordable(self._size())  # the candidates must not change any more
         more = ended_early and self._spec.budget.time is not None and self._at_target() is None
         return self._deadline.next_round(self._settled_size, more=more)
 
     @property
     def _confirmation_count(self) -> int:
-        """How many trainings that confirm there are by now."""
-        return sum(not cut_short(trial) for trial in self._lifecycle.tally.confirming)
+        """How many confirmation runs there are so far."""
+        return sum(not cut_short(trial) for trial in self._tally.confirming)
 
     def _affordable(self, size: ConfirmationSize) -> ConfirmationSize:
-        """As many of the best as the resource has room for: a search that was extended may find several."""
+        """As many candidates as the resource allows: a search that was extended may have new ones."""
         last, samples = self._spec.early_stopping.max or 0, self._spec.budget.samples
         if samples is None:
             return size
@@ -144,11 +137,11 @@ class BudgetTracker:
         return size
 
     def _size(self) -> ConfirmationSize:
-        """Who is to be confirmed, as far as the budget allows."""
+        """The size of the confirmation, as far as the budget allows."""
         if self._settled_size is not None:
             return self._settled_size
         cost, seconds = self._expected_cost, self._spec.budget.time
-        if self._at_target() is not None:  # a search that ends early has cost no more than it did
+        if self._at_target() is not None:  # a search that ends early costs only what it has spent
             return ConfirmationSize.of(self._spec, self._cost if cost is None else min(cost, self._cost))
         time = None if seconds is None else self._costs.trainings_in(seconds)
         if cost is None and time is None:
@@ -159,29 +152,29 @@ class BudgetTracker:
 
     @property
     def _cost(self) -> float:
-        """What the trials of the search took so far, in whole trainings; the same when those who wait end."""
-        return self._lifecycle.tally.trainings(self._spec.early_stopping.max)
+        """What the trials of the search cost so far, in whole trainings; unchanged when paused trials end."""
+        return self._tally.trainings(self._spec.early_stopping.max)
 
     @cached_property
     def _expected_cost(self) -> float | None:
-        return expected_cost(self._spec)  # which counts a grid, and every report asks for it
+        return expected_cost(self._spec)  # cached: it may count a grid, and every report needs it
 
     def _at_target(self) -> FrozenTrial | None:
-        return at_target(self._spec, self._lifecycle.tally.best(1))
+        return at_target(self._spec, self._tally.best(1))
 
     def _has_open_confirmations(self) -> bool:
-        """Whether the best train again, or wait to."""
-        return any(not trial.state.is_finished() for trial in self._lifecycle.tally.confirming)
+        """Whether any confirmation run is running or waiting."""
+        return any(not trial.state.is_finished() for trial in self._tally.confirming)
 
 
 def spent_on(spec: Spec, trial: FrozenTrial) -> int:
-    """What a trial took of the resource: all of it where it came to its end without a report."""
+    """The units of the resource that a trial took: a whole training's if it completed without a report."""
     if trial.last_step is None and trial.state == TrialState.COMPLETE:
         return spec.early_stopping.max or 0
     return trained_to(trial)
 
 
 def _but_for(confirming: int, auditing: int) -> str:
-    """What is kept back of a budget that is spent."""
+    """The part of a spent budget that is reserved, in words."""
     reserved_for = [*["the confirmation"] * bool(confirming), *["the audit"] * bool(auditing)]
-    return f", but for {' and '.join(reserved_for)}" if reserved_for else ""
+    return f", except what is reserved for {' and '.join(reserved_for)}" if reserved_for else ""

@@ -1,4 +1,4 @@
-"""Other processes: what they ask of a search, and what they did to its study."""
+"""Other processes: their commands to a search, and their changes to its study."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from .lifecycle import TrialLifecycle
 
 KILLED_ERROR = "killed by hpsearch kill"
-FAILURE_ATTRS = ("error", "reason", "retries", "traceback")  # attributes that a new try begins without
+FAILURE_ATTRS = ("error", "reason", "retries", "traceback")  # a retry begins without these attributes
 
 
 class Controls(Protocol):
-    """What others may ask of a search."""
+    """What other processes may ask of a search."""
 
     def say(self, message: str) -> None: ...
 
@@ -30,7 +30,7 @@ class Controls(Protocol):
 
 
 class CommandInbox:
-    """The other processes around one search."""
+    """The commands and changes of other processes."""
 
     def __init__(self, driver: Controls, storage: LiveStorage, lifecycle: TrialLifecycle) -> None:
         self._driver = driver
@@ -38,11 +38,11 @@ class CommandInbox:
         self._lifecycle = lifecycle
 
     def look(self) -> None:
-        """Obey what they ask, and follow what they did."""
+        """Obey new commands, and adopt new changes."""
         try:
             commands, ended = self._storage.take_commands(), self._storage.ended_elsewhere()
         except DatabaseUnavailable as error:
-            self._driver.say(f"the database does not answer ({error}); going on")
+            self._driver.say(f"the database does not answer ({error}); the search continues")
             return
         for command in commands:
             self._obey(command)
@@ -66,29 +66,29 @@ class CommandInbox:
             case Command("retry", number):
                 self._retry(number)
             case _:
-                self._driver.say(f"another process asks for something unknown: {command.do}")
+                self._driver.say(f"another process sent an unknown command, which is ignored: {command.do}")
 
     def _kill(self, number: int) -> None:
-        """End a trial that runs or was put back, as failed."""
+        """End a running, paused or requeued trial as failed."""
         waiting = [trial.number for trial in self._lifecycle.trials if _has_begun_and_waits(trial)]
         if number in self._lifecycle.running or number in waiting:
             self._lifecycle.fail(self._lifecycle.detach_from_worker(number), KILLED_ERROR)
         else:
-            self._driver.say(f"trial {number} does not run, so it cannot be killed")
+            self._driver.say(f"trial {number} is not running, so it cannot be killed")
 
     def _retry(self, number: int | None) -> None:
-        """Let a failed trial wait to be tried again from its checkpoint; without a number all of them."""
+        """Requeue a failed trial, which resumes from its checkpoint; without a number all failed ones."""
         failed = [trial.number for trial in self._lifecycle.trials if trial.state == TrialState.FAIL]
         if number is not None and number not in failed:
-            self._driver.say(f"trial {number} has not failed, so it is not tried again")
+            self._driver.say(f"trial {number} has not failed, so it is not retried")
             return
         asked = failed if number is None else [number]
         self._lifecycle.revive(asked, FAILURE_ATTRS)
         for each in asked:
-            self._driver.say(f"trial {each} is tried again")
+            self._driver.say(f"trial {each} is retried")
         self._lifecycle.flush()
 
 
 def _has_begun_and_waits(trial: FrozenTrial) -> bool:
-    """Whether a trial waits at a rung, or to be taken up again."""
+    """Whether a trial is paused, or was requeued."""
     return at_rung(trial) or (trial.state == TrialState.WAITING and trial.datetime_start is not None)

@@ -1,4 +1,4 @@
-"""How long trainings take, as far as they were seen, and how long several of them take together."""
+"""How long trainings take, as far as is known, and how long several of them take together."""
 
 from __future__ import annotations
 
@@ -11,62 +11,62 @@ from typing import Self
 
 from optuna.trial import FrozenTrial, TrialState
 
-COST_ATTR = "hpsearch:cost"  # the system attribute of a trial that has its `Cost`
-RECENT_TRIALS = 100  # trials, the last ones, by which a further one is judged
-RECENT_WAITS = 20  # of trials, the last ones, by which the wait of a further one is judged
+COST_ATTR = "hpsearch:cost"  # the system attribute with a trial's `Cost`
+RECENT_TRIALS = 100  # from which the cost of a new one is estimated
+RECENT_WAITS = 20  # of trials, from which the wait of a new one is estimated
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a training takes on a worker that is ready: `setup` seconds, and so many for each unit."""
+    """What a training takes on a ready worker: `setup` seconds, and `per_unit` seconds for each unit."""
 
     setup: float
     per_unit: float
-    seen: int | None = None  # units, where one report told: nobody can tell the two from each other
+    seen: int | None = None  # units, if known from a single report, which cannot separate setup from training
 
     def seconds(self, units: float) -> float:
-        """Of a training of so many units, in one attempt."""
+        """The seconds of a training of so many units in one attempt."""
         return self.setup + self.per_unit * units
 
     def split(self, setup: float) -> Cost:
-        """What one report told, where others take so many seconds to begin; else as it is."""
+        """A cost known from a single report, split by the `setup` of other trials; else itself."""
         if self.seen is None:
             return self
-        told = self.seconds(self.seen)
-        return Cost(min(setup, told), max(0.0, told - setup) / self.seen)
+        total = self.seconds(self.seen)
+        return Cost(min(setup, total), max(0.0, total - setup) / self.seen)
 
     def to_json(self) -> list[float | None]:
         return [round(self.setup, 4), self.per_unit, self.seen]
 
     @classmethod
     def of(cls, trial: FrozenTrial) -> Self | None:
-        """What the study knows of a trial."""
-        found = trial.system_attrs.get(COST_ATTR)
-        return None if found is None else cls(*found)
+        """The cost that the study holds for a trial; None if there is none."""
+        stored = trial.system_attrs.get(COST_ATTR)
+        return None if stored is None else cls(*stored)
 
 
 @dataclass
 class Attempt:
     """An attempt at a trial, by its worker's clock: seconds since the objective was called."""
 
-    begun_at: int = 0  # the step that it goes on from
+    begun_at: int = 0  # the step from which it resumes
     reports: list[tuple[int, float]] = field(default_factory=list)  # the first and the last
-    report_count: int = 0  # reports in all
+    report_count: int = 0
     ended: float | None = None  # when the objective returned
 
     def report(self, step: int, seconds: float) -> None:
-        """It has come to a step."""
+        """Note a report of a step."""
         self.reports = [*self.reports[:1], (step, seconds)]
         self.report_count += 1
 
     @property
     def seconds(self) -> float | None:
-        """As far as it has told; None before its first report."""
+        """Its length so far; None before its first report."""
         return self.ended if self.ended is not None or not self.reports else self.reports[-1][1]
 
     @property
     def seconds_per_report(self) -> float | None:
-        """Seconds from one report to the next; None before the first."""
+        """The mean seconds between reports; None before the first."""
         if not self.reports:
             return None
         seconds = [0.0, *(at for _, at in self.reports)]
@@ -74,7 +74,7 @@ class Attempt:
 
     @property
     def grid(self) -> int:
-        """Units from one report to the next; 1 before the first."""
+        """The mean units between reports; 1 before the first."""
         if not self.reports:
             return 1
         steps = [self.begun_at, *(step for step, _ in self.reports)]
@@ -82,7 +82,7 @@ class Attempt:
 
     @property
     def cost(self) -> Cost | None:
-        """What it tells; None where it has not reported."""
+        """The cost that its reports show; None without reports."""
         if not self.reports:
             return None if self.ended is None else Cost(self.ended, 0.0)
         (step, at), (last, until) = self.reports[0], self.reports[-1]
@@ -96,32 +96,32 @@ class Attempt:
 
 @dataclass(frozen=True)
 class _Typical:
-    """What is to be expected of a trial of which nothing is known."""
+    """The expected cost of a trial that has not reported."""
 
-    setup: float  # seconds to begin, of those of which this is known
+    setup: float  # seconds, from the trials whose setup is known
     cost: Cost
-    whole: float | None  # seconds of a whole training in the hands of a worker; None where nothing tells
+    whole: float | None  # seconds of a whole training on a worker; None if unknown
 
 
 class TrialCosts:
-    """What the trials of a search cost. Begins with what the study knows."""
+    """The costs of a search's trials, beginning with those in the study."""
 
     def __init__(self, units: int | None, trials: Iterable[FrozenTrial], slots: int = 1) -> None:
-        """`units`: the resource of a training to its end, where that is known. `slots`: trials at a time."""
+        """`units`: the resource of a whole training, if known. `slots`: trials at a time."""
         self._units = units
         self._ends: dict[int, int] = {}  # the resource of trials that have run to their end
-        self._costs: dict[int, Cost] = {}  # of trials that told, the one that told last is the last
-        self._waits: dict[int, float] = {}  # of trials, the one that told last is the last
-        self._first: set[int] = set()  # which waited for a new worker
+        self._costs: dict[int, Cost] = {}  # by trial, the latest last
+        self._waits: dict[int, float] = {}  # by trial, the latest last
+        self._first: set[int] = set()  # trials that waited for a new worker
         self._summary: _Typical | None = None
         self.slots = slots
-        self.busy_slots: int | None = None  # trials that were seen to train at a time, where a backend tells
+        self.busy_slots: int | None = None  # most trials seen training at a time, if the backend says so
         for trial in trials:
             if (cost := Cost.of(trial)) is not None:
                 self.learn(trial.number, cost, _units_of(trial))
 
     def learn(self, number: int, cost: Cost, units: int | None = None) -> None:
-        """A trial costs this; a whole training of it has so many units, where it has run to its end."""
+        """Note the cost of a trial, and the units of its whole training if it has run to its end."""
         known = self._costs.pop(number, None)
         says_less = known is not None and known.seen is None and cost.seen is not None
         self._costs[number] = known if known is not None and says_less else cost
@@ -130,9 +130,9 @@ class TrialCosts:
         self._summary = None
 
     def waited(self, number: int, seconds: float) -> None:
-        """Since a trial was asked, so long was it not in the hands of its worker.
+        """Note how many seconds after its ask a trial was without a worker.
 
-        The first of each slot waits for a new worker, and says nothing of those that follow.
+        The first trial of each slot waits for a new worker, which says nothing about later ones.
         """
         if len(self._first) < self.slots and number not in self._waits:
             self._first.add(number)
@@ -141,35 +141,34 @@ class TrialCosts:
             self._waits[number] = seconds
 
     def set_busy_slots(self, trials: int) -> None:
-        """So many train now: of the slots as many have a worker that is ready."""
+        """So many trials train now, so at least as many slots have a ready worker."""
         self.busy_slots = max(self.busy_slots or 0, trials)
 
     def makespan(self, trainings: Iterable[float], busy: Sequence[float] = ()) -> float:
-        """Seconds until trainings that take so long have ended in the slots that have a worker.
+        """Seconds until trainings of these lengths have ended in the slots that have a worker.
 
         `busy`: seconds until some of them are free.
         """
-        return makespan(
-            trainings, self.slots if self.busy_slots is None else min(self.slots, self.busy_slots), busy
-        )
+        slots = self.slots if self.busy_slots is None else min(self.slots, self.busy_slots)
+        return makespan(trainings, slots, busy)
 
     @property
     def queue_seconds(self) -> float:
         """Seconds that a trial takes besides its training: on Ray one or two.
 
-        As if two had taken none: one that waited for a new worker is not to end a search.
+        Two zeros are added, so that a single trial that waited for a new worker does not end a search.
         """
         last = islice(reversed(self._waits.values()), RECENT_WAITS)
         return statistics.median_low([0.0, 0.0, *last])
 
     @property
     def full_training_seconds(self) -> float | None:
-        """Seconds of a whole training; None where nothing tells."""
+        """Seconds of a whole training; None if unknown."""
         whole = self._typical.whole
         return None if whole is None else whole + self.queue_seconds
 
     def seconds_of(self, number: int) -> float:
-        """Of a whole training of a trial's configuration; 0 where nothing tells."""
+        """Seconds of a whole training with a trial's configuration; 0 if unknown."""
         units = self._ends.get(number, self._units)
         if units is None or number not in self._costs:
             return self.full_training_seconds or 0.0
@@ -178,9 +177,9 @@ class TrialCosts:
     def seconds_until(
         self, number: int | None, step: int, until: int | None, *, begins: bool = True
     ) -> float:
-        """Seconds of a trial, or a new one, from a step to another or to its end; 0 where nothing tells.
+        """Seconds of a trial, or a new one, from a step to another or to its end; 0 if unknown.
 
-        `begins`: whether it is still to be given to a worker.
+        `begins`: whether a worker has yet to begin it.
         """
         if self._units is None or not self._costs:
             return (self.full_training_seconds or 0.0) if number is None else self.seconds_of(number)
@@ -193,7 +192,7 @@ class TrialCosts:
 
     @property
     def _typical(self) -> _Typical:
-        """What the last trials say of a further one; made once for all who ask before another tells."""
+        """What recent trials predict for a new one; cached until a cost changes."""
         if self._summary is None:
             last = list(islice(reversed(self._costs), RECENT_TRIALS))
             sure = [cost.setup for number in last if (cost := self._costs[number]).seen is None]
@@ -215,12 +214,12 @@ class TrialCosts:
         return self._summary
 
     def trainings_in(self, seconds: float) -> float | None:
-        """How many whole trainings fit into so long; None where nothing tells."""
+        """How many whole trainings fit into so many seconds; None if unknown."""
         return None if not self.full_training_seconds else self.slots * seconds / self.full_training_seconds
 
 
 def makespan(trainings: Iterable[float], slots: int, busy: Sequence[float] = ()) -> float:
-    """Seconds until trainings that take so long, begun in this order, have ended in so many slots.
+    """Seconds until trainings of these lengths, begun in this order, have ended in so many slots.
 
     `busy`: seconds until some of the slots are free.
     """

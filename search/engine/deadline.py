@@ -1,10 +1,10 @@
-"""What still fits into the time of a search, so that it ends on time with a winner that is confirmed.
+"""What still fits into the time of a search, so that it ends on time with a confirmed winner.
 
-Of the time, what the audit and the confirmation will take is kept back: the rest of the trials that are in
-the audit, and the trainings of those that are the best now, each by what its own trial took, in as many slots
-as there are. It is counted anew at every report, so a search that finds slower or faster winners ends sooner
-or later. Towards the end nothing begins that could not come to its next rung, or to its end where there are
-none. What is left after the confirmation goes into one more seed of each, while a whole one fits.
+Time is reserved for the audit and the confirmation: the rest of each audited trial, and new trainings of the
+trials that are best now, each with the cost of its own trial, in the available slots. The reserve is updated
+at every report, so a search that finds slower or faster winners ends earlier or later. Near the end, nothing
+begins that could not reach its next rung, or its end if there is none. The time left after the confirmation
+goes into further seeds for all candidates, one at a time.
 """
 
 from __future__ import annotations
@@ -25,20 +25,18 @@ from .costs import TrialCosts
 from .lifecycle import TrialLifecycle
 from .running import RunningTrial
 
-SECONDS_TO_END_PAUSED = 0.003  # seconds that it takes to end one that waits at a rung
-MAX_OVERRUN = 1.03  # of the time: no training goes on for longer
-SHUTDOWN_SECONDS = 1.0  # seconds that workers have to leave and the winner to be told
-SHORT_SEARCH_SECONDS = 50.0  # seconds: a search of less has as much less for that
-LAST_CHANCE_MARGIN = (
-    1.15  # times what a training to its end is expected to take, where it is the last chance for one
-)
-MAX_SILENCE = 0.01  # of the time, that a trial may be silent for once the search is over
+SECONDS_TO_END_PAUSED = 0.003  # for each trial
+MAX_OVERRUN = 1.03  # times the time of the search: no training runs longer
+SHUTDOWN_SECONDS = 1.0  # for workers to leave and the winner to be shown
+SHORT_SEARCH_SECONDS = 50.0  # a shorter search has proportionally less time to shut down
+LAST_CHANCE_MARGIN = 1.15  # times the expected seconds of a training that must not be postponed any more
+MAX_SILENCE = 0.01  # of the time, in which a trial must report once the search is over
 
 ConfirmationRuns = list[tuple[FrozenTrial, int]]
 
 
 class Deadline:
-    """The time of one search, of which trials of the search get what those that confirm the best leave."""
+    """The time of one search, shared between its trials, its audit and its confirmation."""
 
     def __init__(
         self,
@@ -54,14 +52,14 @@ class Deadline:
         self._lifecycle = lifecycle
         self._places = places_of(spec)
         time = spec.budget.time
-        self._time = (
-            math.inf if time is None else time - shutdown_seconds * min(1.0, time / SHORT_SEARCH_SECONDS)
-        )
+        self._time = math.inf
+        if time is not None:
+            self._time = time - shutdown_seconds * min(1.0, time / SHORT_SEARCH_SECONDS)
 
     def learn(self, running: RunningTrial, units: int | None = None) -> None:
-        """Remember what a training costs; one that confirms says it of the configuration's trial too.
+        """Note the cost of a training, also for the trial that it confirms, if any.
 
-        A whole training of it has so many units, where it has run to its end.
+        `units`: those of its whole training, if it has run to its end.
         """
         cost, trained = running.attempt.cost, running.attempt.seconds
         if trained is not None:
@@ -72,20 +70,20 @@ class Deadline:
                 self._costs.learn(number, cost, units)
 
     def seconds_left(self, size: ConfirmationSize, audited: Iterable[int] = ()) -> float:
-        """Seconds that trials of the search may still take; negative where there are none.
+        """Seconds left for trials of the search; negative if there are none.
 
-        `audited`: trials that then go on to their end, before the best are confirmed. What confirms them is
-        kept back as far as it fits, else fewer of the best, less often: no search ends for what it has no
-        time for.
+        `audited`: trials that run to their end afterwards, before the confirmation. If there is no time for
+        the whole confirmation, time for a smaller one is reserved: no search ends early for what does not
+        fit.
         """
         return self._end_seconds - self._clock.elapsed - self._reserved(size, list(audited))[1]
 
     def largest_fitting(self, size: ConfirmationSize, audited: Sequence[int] = ()) -> ConfirmationSize:
-        """As much of a confirmation as the time is kept back for; all of it once that has begun."""
+        """The largest part of a confirmation that fits; all of it once it has begun."""
         return self._reserved(size, audited)[0]
 
     def _reserved(self, size: ConfirmationSize, audited: Sequence[int]) -> tuple[ConfirmationSize, float]:
-        """The confirmation that time is kept back for, and the seconds for it and for the audit."""
+        """The confirmation for which time is reserved, and the seconds for it and for the audit."""
         if self._lifecycle.tally.confirming:
             return size, self._reserve(size, audited)
         left, before = self._end_seconds - self._clock.elapsed, self._until_confirming()
@@ -96,62 +94,61 @@ class Deadline:
         return each, reserve
 
     def cost_in_trainings(self, size: ConfirmationSize) -> float:
-        """What a confirmation costs, in whole trainings such as the search has seen.
+        """The cost of a confirmation, in typical whole trainings of the search.
 
-        The best may cost more than others or less, and the baseline too.
+        The best trials and the baseline may cost more or less than typical ones.
         """
         whole = self._costs.full_training_seconds
         if not whole:
             return size.trainings(self._spec)
-        few = self._lifecycle.confirmation_candidates(size)
-        known = [self._costs.seconds_of(trial.number) for trial in few]
+        candidates = self._lifecycle.confirmation_candidates(size)
+        known = [self._costs.seconds_of(trial.number) for trial in candidates]
         baseline = self._baseline
-        if baseline is not None and baseline.number not in {trial.number for trial in few}:
+        if baseline is not None and baseline.number not in {trial.number for trial in candidates}:
             known.append(self._costs.seconds_of(baseline.number))
-        trials = size.trainings(self._spec) // size.seeds  # others that may be among them cost what most do
+        trials = size.trainings(self._spec) // size.seeds  # those not known yet cost the typical time
         return size.seeds * (sum(known) / whole + max(0, trials - len(known)))
 
     def seconds_to_next_rung(self, number: int | None, step: int) -> float:
-        """Seconds until a trial, or a new one, that goes on from a step has brought anything.
+        """Seconds until a trial, or a new one, at a step reaches its next rung, or its end.
 
-        That is its next rung: its value there is of use to a search that goes on, though this one ends.
+        A value at a rung is of use to a later resume, even if this search ends.
         """
         return self._costs.seconds_until(number, step, self._next_rung(step))
 
     def finishes_in_time(self, number: int, size: ConfirmationSize) -> bool:
-        """Whether a trial that goes on from where it is has come to its end before it is in the way."""
+        """Whether a trial that resumes now finishes before it delays the end of the search."""
         return self._seconds_to_end(number) <= self.seconds_left(size) + MAX_SILENCE * self._time
 
     def is_last_chance(self, number: int, other: int | None, left: float) -> bool:
-        """Whether so many seconds let a trial come to its end, but not after another has come to its rung.
+        """Whether a trial can finish in `left` seconds, but not after another one has reached its next rung.
 
-        One that runs would then have to begin once more.
+        To resume later costs the start-up again.
         """
         after = left - self.seconds_to_next_rung(other, self._lifecycle.step_of(other))
-        again = self._costs.seconds_until(number, self._lifecycle.step_of(number), None)
-        return self._seconds_to_end(number) <= left and after < LAST_CHANCE_MARGIN * again
+        resumed = self._costs.seconds_until(number, self._lifecycle.step_of(number), None)
+        return self._seconds_to_end(number) <= left and after < LAST_CHANCE_MARGIN * resumed
 
     def units_to_next_rung(self, step: int) -> int:
-        """The resource from a step to the next rung, or to the end."""
+        """The units from a step to the next rung, or to the end."""
         return (self._next_rung(step) or self._spec.early_stopping.max or step) - step
 
     @property
     def report_grace_seconds(self) -> float:
-        """How long a search waits for the next reports of all that run, as far as that is known."""
-        found = (each.attempt.seconds_per_report for each in self._lifecycle.running.values())
-        return min(
-            max((every for every in found if every is not None), default=0.0), MAX_SILENCE * self._time
-        )
+        """How long a search waits for the next reports of all running trials, as far as known."""
+        attempts = [each.attempt.seconds_per_report for each in self._lifecycle.running.values()]
+        longest = max((seconds for seconds in attempts if seconds is not None), default=0.0)
+        return min(longest, MAX_SILENCE * self._time)
 
     def is_too_late_to_start(self, confirmed: int) -> bool:
-        """Whether there is no time left for a training that confirms a trial."""
+        """Whether there is no time left for a confirmation run of a trial."""
         return self._is_late(self._costs.seconds_of(confirmed))
 
     def overdue_trials(self, size: ConfirmationSize) -> list[int]:
-        """Trials that run and would keep a search from ending on time that asks for no more.
+        """Running trials that would make the search end late, once it asks no more trials.
 
-        The baseline comes to its end where nobody else did: a search ends with a winner. One at its last step
-        has only to return.
+        The baseline finishes if no other trial has: a search ends with a winner. A trial at its last step
+        only has to return.
         """
         late, last = self._is_late(0.0), self._spec.early_stopping.max or math.inf
         over = late or self.seconds_left(size) < -MAX_SILENCE * self._time
@@ -164,75 +161,75 @@ class Deadline:
         ]
 
     def next_round(self, size: ConfirmationSize, *, more: bool) -> tuple[ConfirmationRuns, str | None]:
-        """The trainings that confirm the best with the next seed, and what to tell the user.
+        """The confirmation runs with the next seed, and what to tell the user.
 
-        `more`: whether the time is to be used up, by more seeds than were wished for.
+        `more`: whether time that is left may go into more seeds than planned.
         """
-        few = self._lifecycle.confirmation_candidates(size)
+        candidates = self._lifecycle.confirmation_candidates(size)
         todo = self._outstanding(size)
-        first = self._affordable(few, [(trial, k) for trial, k in todo if k < MIN_SEEDS])
+        first = self._affordable(candidates, [(trial, k) for trial, k in todo if k < MIN_SEEDS])
         if first:
             begins = not self._lifecycle.tally.confirming
-            told = f"the search is over; its best train again, with {size.seeds} new seeds each"
+            told = f"the search is over; confirming its best trials with {size.seeds} new seeds each"
             return _one_round(first), told if begins else None
-        both = {trial.number for trial in few} - {trial.number for trial, k in todo if k < MIN_SEEDS}
-        if all("baseline" in trial.user_attrs for trial in few if trial.number in both):
-            return [], "what is left of the time is too short to confirm the winner" if todo else None
-        rest = _one_round([(trial, k) for trial, k in todo if trial.number in both])
+        judged = {trial.number for trial in candidates} - {trial.number for trial, k in todo if k < MIN_SEEDS}
+        if all("baseline" in trial.user_attrs for trial in candidates if trial.number in judged):
+            return [], "the time that is left is too short to confirm the winner" if todo else None
+        rest = _one_round([(trial, k) for trial, k in todo if trial.number in judged])
         if rest and not self._is_late(self._seconds_of(rest)):
             return rest, None
-        extra = self._one_more_seed(both, size) if more and not rest else []
+        extra = self._one_more_seed(judged, size) if more and not rest else []
         if extra:
             return extra, "there is time for one more seed of each"
-        return [], "there is no time left to train all of them again as often as was meant" if todo else None
+        return [], "there is no time left to confirm all of them with every seed" if todo else None
 
-    def _affordable(self, few: list[FrozenTrial], todo: ConfirmationRuns) -> ConfirmationRuns:
-        """The trainings that still fit, without those of the worst; none where the baseline were alone."""
-        others = [trial.number for trial in few if "baseline" not in trial.user_attrs]
+    def _affordable(self, candidates: list[FrozenTrial], todo: ConfirmationRuns) -> ConfirmationRuns:
+        """The runs that still fit, without those of the worst candidates; none if only the baseline fits."""
+        others = [trial.number for trial in candidates if "baseline" not in trial.user_attrs]
         while others:
-            found = [(t, k) for t, k in todo if t.number in others or "baseline" in t.user_attrs]
-            if not self._is_late(self._seconds_of(found)):
-                return found
+            runs = [(t, k) for t, k in todo if t.number in others or "baseline" in t.user_attrs]
+            if not self._is_late(self._seconds_of(runs)):
+                return runs
             del others[-1]
         return []
 
     def _one_more_seed(self, numbers: set[int], size: ConfirmationSize) -> ConfirmationRuns:
-        """A further seed of each, where the space leaves it open how many and there is time for it."""
-        again = self._lifecycle.tally.confirming
-        seeds = [trial.user_attrs[CONFIRMS_SEED] for trial in again if not cut_short(trial)]
+        """One more seed for each, if the space does not fix their number and there is time."""
+        before = self._lifecycle.tally.confirming
+        seeds = [trial.user_attrs[CONFIRMS_SEED] for trial in before if not cut_short(trial)]
         if not seeds or self._spec.confirm.seeds is not None:
             return []
         for count in (max(size.seeds, max(seeds) + 1), max(seeds) + 2):
             todo = self._outstanding(replace(size, seeds=count))
-            found = [(trial, k) for trial, k in todo if trial.number in numbers]
-            if found:
-                return found if self._clock.elapsed + self._seconds_of(found) <= self._end_seconds else []
+            runs = [(trial, k) for trial, k in todo if trial.number in numbers]
+            if runs:
+                return runs if self._clock.elapsed + self._seconds_of(runs) <= self._end_seconds else []
         return []
 
     def _reserve(self, size: ConfirmationSize, audited: Sequence[int]) -> float:
-        """Seconds until the audit and the confirmation would be done, if they began now."""
+        """Seconds until the audit and the confirmation would end, if they began now."""
         busy = self._busy_seconds
-        put_up = [t for t in self._lifecycle.tally.confirming if not t.state.is_finished()]
-        waiting = [self._costs.seconds_of(confirms(t) or 0) for t in put_up[len(busy) :]]
+        enqueued = [t for t in self._lifecycle.tally.confirming if not t.state.is_finished()]
+        waiting = [self._costs.seconds_of(confirms(t) or 0) for t in enqueued[len(busy) :]]
         seconds = [self._costs.seconds_of(trial.number) for trial, _ in self._outstanding(size)]
         rests = [self._seconds_to_end(number) for number in audited]
         return self._costs.makespan([*rests, *waiting, *self._unfinished_candidates(size), *seconds], busy)
 
     def _unfinished_candidates(self, size: ConfirmationSize) -> list[float]:
-        """Seconds of the trainings that confirm whose trials have not come to their end yet.
+        """Seconds of the confirmation runs of trials that have not finished yet.
 
-        One of the best is meant where there is none, and the baseline.
+        That is one candidate, if there is none so far, and the baseline.
         """
-        few, baseline = self._lifecycle.confirmation_candidates(size), self._baseline
-        found = [] if few or not size.top else [self._costs.full_training_seconds or 0.0]
-        if size.top and baseline is not None and baseline not in few:
-            found.append(self._costs.seconds_of(baseline.number))
-        return found * size.seeds
+        candidates, baseline = self._lifecycle.confirmation_candidates(size), self._baseline
+        seconds = [] if candidates or not size.top else [self._costs.full_training_seconds or 0.0]
+        if size.top and baseline is not None and baseline not in candidates:
+            seconds.append(self._costs.seconds_of(baseline.number))
+        return seconds * size.seeds
 
     def _outstanding(self, size: ConfirmationSize) -> ConfirmationRuns:
-        """What is still to be put up, of each seed the longest first: so they end soonest.
+        """The confirmation runs still to enqueue, the longest of each seed first, so that they end soonest.
 
-        Without a limit of time the best come first, as what the clock tells is not to change a search.
+        Without a limit of time the best come first: then measured times must not change a search.
         """
         todo = self._lifecycle.outstanding_confirmations(size)
         if self._time == math.inf:
@@ -241,40 +238,39 @@ class Deadline:
 
     @property
     def _end_seconds(self) -> float:
-        """When the last training is to be over, so that those that wait at rungs end in time too."""
+        """When the last training must end, so that there is time to end the paused trials."""
         return self._time - SECONDS_TO_END_PAUSED * self._lifecycle.paused
 
     @property
     def _baseline(self) -> FrozenTrial | None:
-        """The trial that all are compared with; None where it is of no use any more."""
+        """The baseline; None if there is none, or it ended without a value."""
         if self._spec.baseline is None:
             return None
-        found = self._lifecycle.tally.baselines
-        return next((t for t in found if not t.state.is_finished() or t.state == TrialState.COMPLETE), None)
+        baselines = self._lifecycle.tally.baselines
+        usable = (t for t in baselines if not t.state.is_finished() or t.state == TrialState.COMPLETE)
+        return next(usable, None)
 
     def _until_confirming(self) -> float:
-        """Seconds until there is somebody to be confirmed, and the baseline to compare it with."""
+        """Seconds until there is a trial to confirm, and the baseline to compare it with."""
         baseline = self._baseline
-        rest = (
-            0.0 if baseline is None or baseline.state.is_finished() else self._seconds_to_end(baseline.number)
-        )
-        somebody = self._lifecycle.confirmation_candidates(ConfirmationSize(1, 1))
-        return max(rest, 0.0 if somebody else self._costs.full_training_seconds or 0.0)
+        is_open = baseline is not None and not baseline.state.is_finished()
+        rest = self._seconds_to_end(baseline.number) if baseline is not None and is_open else 0.0
+        candidates = self._lifecycle.confirmation_candidates(ConfirmationSize(1, 1))
+        return max(rest, 0.0 if candidates else self._costs.full_training_seconds or 0.0)
 
     def _seconds_to_end(self, number: int) -> float:
-        """Seconds of a trial to its end; one that has reported to us has begun."""
+        """Seconds of a trial to its end. A trial that has reported in this attempt has begun."""
         running = self._lifecycle.running.get(number)
         begins = running is None or not running.attempt.reports
         return self._costs.seconds_until(number, self._lifecycle.step_of(number), None, begins=begins)
 
     def _seconds_of(self, todo: ConfirmationRuns) -> float:
-        return self._costs.makespan(
-            [self._costs.seconds_of(trial.number) for trial, _ in todo], self._busy_seconds
-        )
+        seconds = [self._costs.seconds_of(trial.number) for trial, _ in todo]
+        return self._costs.makespan(seconds, self._busy_seconds)
 
     @property
     def _busy_seconds(self) -> list[float]:
-        """Seconds that the trainings which confirm and run still take."""
+        """Seconds that each running confirmation run still takes."""
         return [
             max(0.0, self._costs.seconds_of(each.confirms) - each.seconds)
             for each in self._lifecycle.running.values()
@@ -282,7 +278,7 @@ class Deadline:
         ]
 
     def _is_late(self, seconds: float) -> bool:
-        """Whether an end in so many seconds is too late for anything."""
+        """Whether so many seconds from now is later than the search may end."""
         return self._clock.elapsed + seconds > self._end_seconds + (MAX_OVERRUN - 1) * self._time
 
     def _next_rung(self, step: int) -> int | None:
@@ -290,5 +286,5 @@ class Deadline:
 
 
 def _one_round(todo: ConfirmationRuns) -> ConfirmationRuns:
-    """Those of the next seed alone."""
+    """The runs of the next seed alone."""
     return [(trial, k) for trial, k in todo if k == todo[0][1]]

@@ -1,12 +1,12 @@
-"""The driver: owns one study, hands out its trials, records what they report, decides when they end.
+"""The driver: owns one study, hands out its trials, records their reports, and decides when they end.
 
-A backend asks (`ask`), delivers (`report`, `complete`, `fail`, `suspend`) and obeys the answers. What an
-answer rests on is in the database before it is given. The driver runs in one thread of one process and is
+A backend asks for trials (`ask`), delivers (`report`, `complete`, `fail`, `suspend`) and obeys the answers.
+Every decision is in the database before it is answered. The driver runs in one thread of one process and is
 the study's only writer.
 
-Here is what becomes of a report. Which trial trains next is in `queue`, what then becomes of it in
-`lifecycle`, what is left of the time and the budget in `deadline` and `budget`, what other processes want in
-`commands`.
+This module decides what a report leads to. `queue` chooses the trial that trains next, `lifecycle` carries
+out what happens to it, `deadline` and `budget` know how much time and budget is left, `commands` obeys other
+processes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from .queue import TrialQueue
 from .running import Assignment, Failure, RunningTrial
 from .watcher import MemoryLimit, Watcher
 
-MAX_ENDED_PER_TICK = 32  # paused trials, between two looks at the workers
-FATAL_SAME_FAILURES = 3  # identical failures from the start on that end a search
+MAX_ENDED_PER_TICK = 32  # paused trials: workers must not wait
+FATAL_SAME_FAILURES = 3  # a search ends if so many trials fail alike from its start
 
 
 class Driver:
@@ -97,8 +97,8 @@ class Driver:
             self._budget,
             self.say,
         )
-        self._remarked: set[str] = set()  # kinds of remarks that were said
-        self._learned = 0  # changes of trials, from which is known what memory they took
+        self._remarked: set[str] = set()  # kinds of remarks that the user has seen
+        self._learned = 0  # changes of the storage whose memory use is learned
         self._stop: str | None = None  # why no more trials are asked
         self.fatal: str | None = None  # why the search failed
         if memory is not None and memory.line is not None:
@@ -108,11 +108,11 @@ class Driver:
         self._check_ends()
         self._lifecycle.flush()
 
-    # What there is to know
+    # State
 
     @property
     def trials(self) -> Sequence[FrozenTrial]:
-        """All trials of the study as they are now, in order of number; not to be changed."""
+        """All trials of the study as they are now, by number; read-only."""
         return self._lifecycle.trials
 
     @property
@@ -132,12 +132,12 @@ class Driver:
 
     @property
     def baseline(self) -> FrozenTrial | None:
-        """The trial that all are compared with; None where there is none."""
+        """The baseline trial; None if there is none."""
         return next(iter(self._lifecycle.tally.baselines), None)
 
     @property
     def elapsed(self) -> float:
-        """Seconds searched so far, over all resumes; pauses do not count."""
+        """Seconds searched so far, over all resumes, without pauses."""
         return self._clock.elapsed
 
     @property
@@ -152,23 +152,23 @@ class Driver:
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody stopped the search, to go on with it later."""
+        """Whether the search was stopped, to be resumed later."""
         return self._clock.stopped
 
     @property
     def paused(self) -> bool:
-        """Whether the search waits to be resumed: no trial is asked, and none runs for long."""
+        """Whether the search is paused: no trial is asked, and running ones are requeued."""
         return self._clock.paused
 
     @property
     def grace_is_over(self) -> bool:
-        """Whether trials that were to be put back have had their time to report."""
+        """Whether the trials to be requeued have had their time to report."""
         return self.stopped and self._clock.is_overdue
 
-    # What a backend does
+    # For the backend
 
     def ask(self) -> Assignment | None:
-        """The next trial to run; None when there is none now. None with nothing running means the end."""
+        """The next trial to run; None if there is none now. None while nothing runs means the end."""
         self._learn_memory()
         while not self.paused and not self.stopped:
             left = self._seconds_left()
@@ -182,7 +182,7 @@ class Driver:
                     return None
                 if self._stop is None and not all_asked:
                     self.stop(self._budget.time_spent_reason())
-                if self._queue.audit_paused():  # beside those of the search, which end at their next reports
+                if self._queue.audit_paused():  # running trials of the search end at their next reports
                     continue
                 if searching or not self._queue.confirm(ended_early=self._stop is not None):
                     return None
@@ -192,15 +192,15 @@ class Driver:
                 continue
             self._costs.slots = max(self._costs.slots, len(self.running))
             self._lifecycle.flush()
-            if running.number in self.running:  # the database has taken it
+            if running.number in self.running:  # the database has accepted it
                 return self._lifecycle.assignment(running)
         return None
 
     def _learn_memory(self) -> None:
         if self._memory is not None:
             changed, self._learned = self._storage.changed_since(self._learned), self._storage.changes
-            if (told := self._memory.learn(changed)) is not None:
-                self.say(told)
+            if (message := self._memory.learn(changed)) is not None:
+                self.say(message)
 
     def report(
         self,
@@ -212,31 +212,31 @@ class Driver:
         seconds: float | None = None,
         trained: int = 0,
     ) -> str | None:
-        """Record a report. Returns None to go on, or why the trial ends here; it has then ended.
+        """Record a report. Returns None if the trial continues, or why it has ended or paused.
 
-        `seconds`: since the objective was called, by the worker's clock; else since the trial was asked.
-        `trained`: the step that the training has come to, where its reports come late.
+        `seconds`: since the objective was called, by the worker's clock; by default since the trial was
+        asked. `trained`: the step that the training has reached, if reports come late.
         """
         running = self.running[number]
         running.metrics.update(metrics)
         if not math.isfinite(value):
-            what = f"diverged: {self.spec.metric} was {value} at {counted(step, self.spec.resource)}"
-            return self._lifecycle.prune_unusable(running, "diverged", what)
+            diverged = f"diverged: {self.spec.metric} was {value} at {counted(step, self.spec.resource)}"
+            return self._lifecycle.prune_unusable(running, "diverged", diverged)
         if step > self._storage.largest_step:
             most = f"this database holds steps up to {self._storage.largest_step:,}"
-            told = f"it reported step {step:,}, and {most}; report it in a larger unit, or search in SQLite"
-            self._lifecycle.fail(running, told)
-            return told
+            error = f"it reported step {step:,}, and {most}; report in a larger unit, or search in SQLite"
+            self._lifecycle.fail(running, error)
+            return error
         if step == 0 and 0 not in self.trials[number].intermediate_values:
-            running.trial.report(value, 0)  # before any training: nothing is decided by it
+            running.trial.report(value, 0)  # before any training: no decision depends on it
         if step <= running.reported:
-            return None  # an attempt that started again; the study has this report
+            return None  # the study has this report from an earlier attempt
         running.trial.report(value, step)
         running.reported = step
-        if (come_to := max(step, trained)) > running.trained:
-            self._budget.consumed += come_to - running.trained
-            running.trained = come_to
-            running.attempt.report(come_to, running.seconds if seconds is None else seconds)
+        if (reached := max(step, trained)) > running.trained:
+            self._budget.consumed += reached - running.trained
+            running.trained = reached
+            running.attempt.report(reached, running.seconds if seconds is None else seconds)
         self._deadline.learn(running)
         pauses = self._promotion is not None and self._promotion.pauses(
             self.trials[number],
@@ -251,7 +251,7 @@ class Driver:
             return reason
         if pauses and (paused := self._pause_trial(running)) is not None:
             return paused
-        has_only_to_return = step == self.spec.early_stopping.max  # put back, it would have nothing to train
+        has_only_to_return = step == self.spec.early_stopping.max  # requeued, it would have nothing to train
         if self._clock.suspends and not has_only_to_return:
             self.suspend(number)
             return "the search is paused" if self.paused else "the search is stopping"
@@ -259,7 +259,7 @@ class Driver:
         return None
 
     def complete(self, number: int, value: float, seconds: float | None = None) -> None:
-        """The objective returned `value`, so many seconds after it was called."""
+        """The objective returned `value`, `seconds` after it was called."""
         running = self.running[number]
         if not math.isfinite(value):
             self._lifecycle.prune_unusable(running, "diverged", f"diverged: the objective returned {value}")
@@ -272,70 +272,65 @@ class Driver:
         self._check_ends()
 
     def fail(self, number: int, failure: Failure) -> None:
-        """An attempt ended without a value: run out of memory, or to be tried again, or failed."""
-        running = self.running[number]
-        asks_on = self._stop is None or self.stopped  # now, or when it is resumed
+        """An attempt ended without a value: the trial is pruned, requeued for a retry, or failed."""
+        running, folder = self.running[number], self._lifecycle.folder(number)
+        may_retry = self._stop is None or self.stopped  # now, or after a resume
         if failure.kind == "disk":
             self.suspend(number)
-            self.fatal = (
-                f"trial {number} cannot write: {failure.message}; make room, and the same command goes on"
-            )
+            why = f"trial {number} cannot write: {failure.message}"
+            self.fatal = f"{why}; make room, and the same command resumes the search"
             self.request_stop(self.fatal)
         elif failure.kind == "checkpoint" and not self._is_known(failure):
-            told = f"{STARTED_OVER} ({failure.message}); it starts over"
-            self.say(f"trial {number} {told}")
-            self._storage.add_event(self.trials[number], told)
-            drop_checkpoint(self._lifecycle.folder(number))
+            event = f"{STARTED_OVER} ({failure.message}); it starts over"
+            self.say(f"trial {number} {event}")
+            self._storage.add_event(self.trials[number], event)
+            drop_checkpoint(folder)
             self.suspend(number)
         elif failure.kind == "silent" and not any(map(has_told, self.trials)):
-            self._lifecycle.fail(
-                running, failure.message, failure.whole_reason(self._lifecycle.folder(number) / OUTPUT)
-            )
+            self._lifecycle.fail(running, failure.message, failure.whole_reason(folder / OUTPUT))
             self.fatal = f"trial {number}: {self.trials[number].user_attrs['reason']}"
             self.request_stop(self.fatal)
         elif failure.kind == "memory":
             self._lifecycle.prune_unusable(running, "out_of_memory", f"out of memory: {failure.message}")
-        elif running.attempts <= self.spec.execution.retries and asks_on:
+        elif running.attempts <= self.spec.execution.retries and may_retry:
             running.trial.set_user_attr("retries", running.attempts)
             running.trial.set_user_attr("error", failure.message)
             self.suspend(number)
         else:
             if failure.traceback:
                 running.trial.set_user_attr("traceback", failure.traceback)
-            self._lifecycle.fail(
-                running, failure.message, failure.whole_reason(self._lifecycle.folder(number) / OUTPUT)
-            )
+            self._lifecycle.fail(running, failure.message, failure.whole_reason(folder / OUTPUT))
             self._check_same_failures()
 
     def remark(self, number: int, kind: str, text: str) -> None:
-        """Somebody noticed something about a trial; whoever watches hears the first of each kind."""
+        """Store a remark about a trial. The user sees only the first of each kind."""
         self._storage.add_event(self.trials[number], text)
         if kind not in self._remarked:
             self._remarked.add(kind)
             self.say(f"trial {number}: {text}")
 
     def _is_known(self, failure: Failure) -> bool:
-        """Whether a trial has failed like this that had no checkpoint to blame."""
+        """Whether a trial has failed like this that did not resume from a checkpoint."""
         return any(trial.user_attrs.get("error") == failure.message for trial in self.trials)
 
     def suspend(self, number: int) -> None:
-        """Put a trial back: it waits, with its reports and checkpoint, for this or a later search."""
+        """Requeue a trial: it waits, with its reports and checkpoint, for this or a later search."""
         self._lifecycle.requeue(number)
 
     def set_busy_slots(self, trials: int) -> None:
-        """So many trials train now: a backend says so whose workers start as they are needed, and late."""
+        """So many trials train now; from a backend that starts its workers late, as they are needed."""
         self._costs.set_busy_slots(trials)
 
     def tick(self) -> None:
-        """Look at the clock and at what other processes ask for; to be called about once a second."""
+        """Check the clock and the commands of other processes; called about once a second."""
         self._check_ends()
         if self._stop is not None and not self.stopped:
             for number in self._budget.overdue_trials():
                 self._lifecycle.end_out_of_time(number)
-        if self._budget.confirmation_is_settled:  # meanwhile: their end is of no use to anybody who trains
+        if self._budget.confirmation_is_settled:  # confirmation runs do not depend on paused trials
             self._lifecycle.prune_all_waiting(MAX_ENDED_PER_TICK)
-        if (told := self._clock.tick()) is not None:
-            self.say(told)
+        if (message := self._clock.tick()) is not None:
+            self.say(message)
         self._lifecycle.flush()
         self._inbox.look()
         if self.paused and self._clock.is_overdue:
@@ -345,64 +340,63 @@ class Driver:
         self._watcher.tick(self)
 
     def pop_cancelled(self) -> list[int]:
-        """Trials whose workers are to be killed: they have ended here, and their workers do not know."""
+        """Trials that have ended here while their workers still run them; these are to be killed."""
         cancelled, self._lifecycle.cancelled = self._lifecycle.cancelled, []
         return cancelled
 
     def finish(self) -> None:
-        """End what waits, where the search is over."""
+        """End the waiting trials, if the search is over."""
         if not (self.stopped or self.paused or self.fatal):
             self._lifecycle.prune_all_waiting()
             for trial in self._lifecycle.tally.waiting:
                 if AUDITED in trial.user_attrs:
                     self._lifecycle.end_out_of_time(trial.number)
-                elif "error" in trial.user_attrs:  # the search was over before it could be tried again
-                    self._lifecycle.fail(
-                        self._lifecycle.detach_from_worker(trial.number), trial.user_attrs["error"]
-                    )
+                elif "error" in trial.user_attrs:  # the search was over before its retry
+                    running = self._lifecycle.detach_from_worker(trial.number)
+                    self._lifecycle.fail(running, trial.user_attrs["error"])
 
     def close(self, *, hurried: bool = False) -> None:
-        """Put back what is still running and write what is still unwritten.
+        """Requeue what still runs, and write what is not written yet.
 
         A `hurried` end does not wait for a database that cannot be written now.
         """
         self._lifecycle.close(hurried=hurried)
 
-    # What somebody tells it
+    # Controls
 
     def say(self, message: str) -> None:
-        """Tell whoever watches the search."""
+        """Tell the user."""
         self._watcher.say(message)
 
     def stop(self, reason: str) -> None:
-        """Ask no more trials; running ones go on to their next report and end there."""
+        """Ask no more trials; running ones end at their next report."""
         self._stop = self._stop or reason
 
     def request_stop(self, reason: str) -> None:
-        """Ask no more trials and put running ones back at their next report, to be resumed later."""
+        """Ask no more trials, and requeue running ones at their next report, to be resumed later."""
         self.stop(reason)
         self._clock.stop()
 
     def pause(self) -> None:
-        """Ask no more trials and put running ones back at their next report, until `resume`."""
+        """Ask no more trials, and requeue running ones at their next report, until `resume`."""
         if self._stop is None and not self.paused:
             self._clock.pause()
-            self.say("paused; hpsearch resume lets it go on")
+            self.say("paused; hpsearch resume continues the search")
 
     def resume(self) -> None:
-        """Go on after a pause."""
+        """Continue after a pause."""
         if self.paused:
             self._clock.resume()
             self.say("resumed")
 
     def _seconds_left(self) -> float:
-        """Seconds that trials of the search may still take; none where it asks for no more."""
+        """Seconds left for trials of the search; -inf once no more are asked."""
         return self._budget.time_left() if self._stop is None else -math.inf
 
-    # Whether a trial ends, or waits
+    # Whether a trial ends or pauses
 
     def _end_reason(self, running: RunningTrial, step: int) -> str | None:
-        """Why a trial ends at this report, if it does."""
+        """Why a trial ends at this report; None if it does not."""
         attrs = self.trials[running.number].user_attrs
         if CONFIRMS in attrs or AUDITED in attrs:
             return None
@@ -410,10 +404,10 @@ class Driver:
         last = self.spec.early_stopping.max
         if last is not None and step >= last:
             return None  # its cost is spent
-        prunes = running.trial.should_prune()  # of the baseline too: others are compared with it
+        prunes = running.trial.should_prune()  # also for the baseline: this notes its rung for the others
         self._check_ends()
         if baseline:
-            return None  # a study with a budget ends with a winner, and one to compare it with
+            return None  # a search ends with a winner, and a baseline to compare it with
         if self._stop is not None and not self.stopped:
             return self._stop
         if not prunes:
@@ -422,27 +416,20 @@ class Driver:
         return None if self._queue.audits(running.number, reason) else reason
 
     def _pause_trial(self, running: RunningTrial) -> str | None:
-        """Let a trial wait at its rung, with its checkpoint, and end those that wait in vain.
-
-        None where it goes on.
-        """
+        """Pause a trial at its rung, and end paused ones that cannot be promoted. None if it continues."""
         assert self._promotion is not None
         number = running.number
         if not has_checkpoint(self._lifecycle.folder(number)):
-            reason = (
-                self._promotion.why_not_promoted(number, "stopped") + "; it left no checkpoint to go on from"
-            )
+            reason = f"{self._promotion.why_not_promoted(number, 'stopped')}; it left no checkpoint"
             self._promotion.leave_rung(self.trials[number])
             if self._queue.audits(number, reason):
                 return None
             self._lifecycle.prune(running, reason)
             return reason
-        told = self._lifecycle.pause(running)
-        audit = self._budget.audit
-        self._lifecycle.prune_waiting(
-            each for each in self._promotion.cannot_be_promoted() if each not in audit
-        )
-        return told
+        event, audit = self._lifecycle.pause(running), self._budget.audit
+        hopeless = self._promotion.cannot_be_promoted()
+        self._lifecycle.prune_waiting(each for each in hopeless if each not in audit)
+        return event
 
     # Whether the search is over
 
@@ -455,5 +442,6 @@ class Driver:
         if states["fail"] < FATAL_SAME_FAILURES or states["complete"] or states["pruned"]:
             return
         if (last := failed_alike(self.trials)) is not None:
-            self.fatal = f"the first {states['fail']} trials all failed alike: {last.user_attrs['reason']}"
+            reason = last.user_attrs["reason"]
+            self.fatal = f"the first {states['fail']} trials all failed with the same error: {reason}"
             self.request_stop(self.fatal)

@@ -1,7 +1,8 @@
-"""What outlives a driver that is killed: ends the processes it left, and puts its running trials back.
+"""The guardian outlives a driver that is killed: it ends the driver's processes, and requeues its trials.
 
-While the search runs, this is a shell of a megabyte that waits at the end of a pipe. The driver says a word
-when it leaves by itself. An end of file without one means that it was killed: the shell becomes this module.
+While the search runs, the guardian is a shell of a megabyte that waits at the end of a pipe. The driver
+writes a word when it leaves by itself. An end of file without one means that it was killed: the shell
+becomes this module.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from ...storage.locks import tidying
 if TYPE_CHECKING:
     from ...storage.workspace import Workspace
 
-MARK_VARIABLE = "HPSEARCH_SEARCH"  # in the environment of all that a search starts
-TEMPORARY_PREFIX = "hpsearch-"  # and the process, in the names of temporary folders
-GIVE_UP_SECONDS = 600.0  # with a process that cannot end, or a database that does not answer
-WORKER_EXIT_SECONDS = 1.0  # for workers to notice by themselves that their driver is gone
+MARK_VARIABLE = "HPSEARCH_SEARCH"  # in the environment of every process of a search
+TEMPORARY_PREFIX = "hpsearch-"  # of the names of temporary folders; the process id follows
+GIVE_UP_SECONDS = 600.0  # on a process that does not end, or a database that does not answer
+WORKER_EXIT_SECONDS = 1.0  # for workers to notice that their driver is gone
 _WAIT = """
 trap "" HUP INT TERM
 read -r about
@@ -39,7 +40,7 @@ read -r word || printf '%s\\n' "$about" | exec "$0" -P -m hpsearch.search.engine
 
 @contextmanager
 def guarded(workspace: Workspace, study: str, *, kept: str) -> Iterator[None]:
-    """Let a guardian watch over this process meanwhile. The study's files are `kept` under that name."""
+    """Let a guardian watch over this process meanwhile. `kept`: the name of the study's folder."""
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     about = {"url": workspace.url, "runs": str(workspace.runs), "study": study, "kept": kept}
     about |= {"mark": mark, "pid": str(os.getpid())}
@@ -55,7 +56,7 @@ def guarded(workspace: Workspace, study: str, *, kept: str) -> Iterator[None]:
     os.environ[MARK_VARIABLE] = mark
     with guardian:
         try:
-            _send(guardian, json.dumps(about))  # by the pipe: arguments can be read by everybody
+            _send(guardian, json.dumps(about))  # through the pipe: every user can read arguments
             yield
         finally:
             _send(guardian, "done")
@@ -65,15 +66,15 @@ def guarded(workspace: Workspace, study: str, *, kept: str) -> Iterator[None]:
 
 def _send(guardian: subprocess.Popen[bytes], line: str) -> None:
     assert guardian.stdin is not None
-    with suppress(BrokenPipeError):  # somebody killed it; a search goes on without
+    with suppress(BrokenPipeError):  # it was killed; the search continues without it
         guardian.stdin.write(line.encode() + b"\n")
         guardian.stdin.flush()
 
 
 def end_orphans(mark: str) -> None:
-    """Kill what trials have left behind; what this process itself has started stays."""
+    """Kill what trials have left behind, except descendants of this process."""
     for process in psutil.process_iter():
-        with suppress(psutil.Error):  # ended meanwhile, or not ours
+        with suppress(psutil.Error):  # it ended meanwhile, or is not ours
             if process.environ().get(MARK_VARIABLE) == mark and psutil.Process() not in process.parents():
                 process.kill()
 
@@ -96,25 +97,20 @@ def end_processes(mark: str, pid: int) -> None:
 
 
 def _remaining(mark: str, pid: int) -> list[psutil.Process]:
-    """Living processes with the mark; Ray's agents write their titles over it, but keep their logs open."""
-    found = []
+    """Living processes with the mark. Ray's agents overwrite it with a title, but keep their logs open."""
+    folder, remaining = f"/{TEMPORARY_PREFIX}{pid}-", []
     for process in psutil.process_iter():
-        with suppress(psutil.Error):  # ended meanwhile, or not ours
+        with suppress(psutil.Error):  # it ended meanwhile, or is not ours
             if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
                 continue
             files = (file.path for file in process.open_files())
-            if process.environ().get(MARK_VARIABLE) == mark or any(
-                f"/{TEMPORARY_PREFIX}{pid}-" in file for file in files
-            ):
-                found.append(process)
-    return found
+            if process.environ().get(MARK_VARIABLE) == mark or any(folder in file for file in files):
+                remaining.append(process)
+    return remaining
 
 
 def requeue_running(workspace: Workspace, study: str, *, kept: str) -> None:
-    """Let the trials that a killed driver left running wait to be taken up again.
-
-    Leaves them to a search that has begun meanwhile.
-    """
+    """Requeue the trials that a killed driver left running, unless another search of the study has begun."""
     from optuna.trial import TrialState
 
     from ...storage import StorageError
@@ -129,7 +125,7 @@ def requeue_running(workspace: Workspace, study: str, *, kept: str) -> None:
         if time.monotonic() > deadline:
             raise StorageError(message)
 
-    with tidying(workspace, kept) as free, suppress(StorageError, KeyError):  # gone with its database
+    with tidying(workspace, kept) as free, suppress(StorageError, KeyError):  # the database may be gone
         if not free:
             return
         opened = patiently(lambda: open_storage(workspace.url), waits)
@@ -142,7 +138,7 @@ def requeue_running(workspace: Workspace, study: str, *, kept: str) -> None:
 
 
 def main() -> None:
-    """Tidy up after the driver that the first line of standard input tells of."""
+    """Clean up after the driver that the first line of standard input describes."""
     about = json.loads(sys.stdin.readline())
     end_processes(about["mark"], int(about["pid"]))
     from ...storage.workspace import Workspace

@@ -1,8 +1,7 @@
-"""The life of a study's trials: how each begins, waits, is taken up again and ends.
+"""The life cycle of a study's trials: how each begins, pauses, is requeued, resumes and ends.
 
-Whoever decides these things says which and why; here is what then becomes of a trial, its folder and its
-checkpoint. That a trial waits or has ended is in the database when the call returns; that one has begun is
-written by `flush`.
+Others decide which trial and why. This module carries it out on the trial, its folder and its checkpoint.
+When a call returns, the database says that a trial waits or has ended; `flush` writes that one has begun.
 """
 
 from __future__ import annotations
@@ -61,11 +60,11 @@ from .tally import Tally
 
 RESERVED_ATTRS = frozenset(
     {"baseline", "error", "reason", "retries", "traceback", AT_RUNG, AUDITED, EVENTS, CONFIRMS, CONFIRMS_SEED}
-)  # no metric or parameter takes one
+)  # not for metrics or parameters
 
 
 class InvalidTrial(Exception):
-    """A trial that another program put up has parameters that the space has no place for."""
+    """A trial that another program enqueued has parameters that do not fit the space."""
 
     def __init__(self, running: RunningTrial, what: str) -> None:
         super().__init__(what)
@@ -73,7 +72,7 @@ class InvalidTrial(Exception):
 
 
 class TrialLifecycle:
-    """The trials of one study, those that run above all."""
+    """The trials of one study."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class TrialLifecycle:
         say: Callable[[str], None],
         on_end: Callable[[FrozenTrial], None],
     ) -> None:
-        """`say` tells whoever watches, `on_end` that a trial has ended."""
+        """`say`: tells the user something. `on_end`: called for each trial that has ended."""
         self._spec = spec
         self._study = study
         self._storage = storage
@@ -97,16 +96,15 @@ class TrialLifecycle:
         self._promotion = promotion
         self._say = say
         self._on_end = on_end
-        self._candidates: tuple[int, dict[ConfirmationSize, list[FrozenTrial]]] | None = (
-            None  # as of so many changes
-        )
+        self._candidates_at = -1  # changes of the storage, for which `_candidates` holds
+        self._candidates: dict[ConfirmationSize, list[FrozenTrial]] = {}
         self.tally = Tally(spec, storage)
         self.running: dict[int, RunningTrial] = {}
-        self.cancelled: list[int] = []  # trials that ended while their workers do not know
+        self.cancelled: list[int] = []  # trials that have ended while their workers still run them
 
     @property
     def trials(self) -> Sequence[FrozenTrial]:
-        """All of the study as they are now, in order of number; not to be changed."""
+        """All trials of the study as they are now, by number; read-only."""
         return self._storage.trials
 
     @property
@@ -115,47 +113,46 @@ class TrialLifecycle:
         return next(iter(self.tally.best(1)), None)
 
     def confirmation_candidates(self, size: ConfirmationSize) -> list[FrozenTrial]:
-        """Who is to be confirmed: looked for once, where a report asks several times."""
-        changes = self._storage.changes
-        if self._candidates is None or self._candidates[0] != changes:
-            self._candidates = changes, {}
-        known = self._candidates[1]
-        if size not in known:
-            known[size] = confirmation_candidates(self._spec, size, self.tally.confirmation_pool(size.top))
-        return known[size]
+        """The trials to confirm; cached, since a report asks several times."""
+        if self._candidates_at != self._storage.changes:
+            self._candidates_at, self._candidates = self._storage.changes, {}
+        if size not in self._candidates:
+            pool = self.tally.confirmation_pool(size.top)
+            self._candidates[size] = confirmation_candidates(self._spec, size, pool)
+        return self._candidates[size]
 
     def outstanding_confirmations(self, size: ConfirmationSize) -> list[tuple[FrozenTrial, int]]:
-        """What is still to be put up to confirm the best: a trial and the number of the seed."""
+        """The confirmation runs still to enqueue: trials and numbers of seeds."""
         return outstanding_confirmations(self.confirmation_candidates(size), size, self.tally.confirming)
 
     def folder(self, number: int) -> Path:
-        """Where a trial has its files."""
+        """The folder of a trial's files."""
         return trial_folder(self._runs, self._folder_name, number)
 
     def step_of(self, number: int | None) -> int:
-        """The last step of a trial; 0 of one that has not begun."""
+        """The last step of a trial; 0 for a new one."""
         return 0 if number is None else self.trials[number].last_step or 0
 
     def flush(self) -> None:
-        """Write to the database; wait for it, and say so, while it cannot be written.
+        """Write to the database; wait for it, and tell the user, while it cannot be written.
 
-        A trial of which it refuses something fails.
+        A trial fails if the database refuses any of its data.
         """
         try:
             patiently(self._storage.flush, self._say_that_it_waits)
         except StorageError as error:
             raise SearchError(str(error)) from error
-        for number, told in self._storage.take_refused().items():
+        for number, refusal in self._storage.take_refused().items():
             running = self.detach_from_worker(number)
-            running.metrics.clear()  # which may be what it was
-            self.fail(running, f"the database does not take what it told: {told}")
+            running.metrics.clear()  # one of them may be the cause
+            self.fail(running, f"the database refuses what it reported: {refusal}")
 
     def _say_that_it_waits(self, message: str) -> None:
-        leave = "; another signal leaves without it, and trials go on from their checkpoints"
+        leave = "; another signal leaves without waiting, and trials resume from their checkpoints"
         self._say(message + (leave if self._clock.stopped else ""))
 
     def close(self, *, hurried: bool) -> None:
-        """Put back what is still running and write what is still unwritten.
+        """Requeue what still runs, and write what is not written yet.
 
         A `hurried` end does not wait for a database that cannot be written now.
         """
@@ -167,22 +164,22 @@ class TrialLifecycle:
                 return
             self._storage.flush()
         except DatabaseUnavailable as error:
-            self._say(f"left without writing ({error}); the same command goes on from the last checkpoints")
+            self._say(f"left without writing ({error}); the same command resumes from the last checkpoints")
         finally:
             self._storage.close()
 
     # Beginning
 
     def enqueue_baseline(self) -> None:
-        """Let a new study begin with the space's baseline, if it has one."""
+        """Enqueue the space's baseline, if it has one, as the first trial of a new study."""
         baseline = self._spec.space.baseline()
         if baseline is not None and not self.trials:
             labels = labelled(self._spec.space, self._spec.parameters, baseline)
             self._study.enqueue_trial(labels, user_attrs={"baseline": True})
 
     def begin(self, enqueued: FrozenTrial | None = None) -> RunningTrial:
-        """A new trial, or one that was put up and has not begun. Raises `InvalidTrial`."""
-        # As `Study.ask` does it, which would take whoever waits first, one that is not to go on as well.
+        """Begin a new trial, or an enqueued one. Raises `InvalidTrial`."""
+        # `Study.ask` would take the first waiting trial, even one that must not resume now.
         self._study._thread_local.cached_all_trials = None
         if enqueued is None:
             trial_id = self._storage.create_new_trial(self._study._study_id)
@@ -190,19 +187,19 @@ class TrialLifecycle:
             trial_id = enqueued._trial_id
             self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
         folder = self.folder(self._storage.get_trial_number_from_id(trial_id))
-        if folder.exists():  # of one that the database lost: it was put back from a backup, or not written
+        if folder.exists():  # of a trial that the database has lost: restored from a backup, or not written
             remove_folder(folder)
         return self._configured(trial_id)
 
     def resume(self, waiting: FrozenTrial, *, promoted: bool = False) -> RunningTrial:
-        """Go on with a trial of an earlier search or attempt, in place: same number, parameters, reports."""
+        """Resume a trial of an earlier search or attempt, with its number, parameters and reports."""
         if self._promotion is not None and at_rung(waiting):
             self._promotion.leave_rung(waiting, promoted=promoted)
         self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
         return self._restore_progress(self._configured(waiting._trial_id), waiting)
 
     def assignment(self, running: RunningTrial) -> Assignment:
-        """What the worker of a trial is to be told."""
+        """What the worker of a trial needs."""
         return Assignment(
             number=running.number,
             params=nested(self._spec.space.passed(running.config)),
@@ -212,7 +209,7 @@ class TrialLifecycle:
         )
 
     def _configured(self, trial_id: int) -> RunningTrial:
-        """The trial with its whole configuration, as far as it has none yet, in the study and its folder."""
+        """Complete the configuration of a trial, and write it to the study and to the trial's folder."""
         space = self._spec.space
         try:
             given = self._checked_labels(trial_id)
@@ -222,10 +219,10 @@ class TrialLifecycle:
                 config = space.resolve(lambda name, parameter: suggest(trial, name, parameter))
             if misfits := list(space.misfits(config, given, "trial") if given else ()):
                 raise ValueError(in_words(misfits))
-        except ValueError as error:  # another program put it up, with what is none of the space
+        except ValueError as error:  # another program enqueued it, with values that do not fit the space
             trial = optuna.Trial(self._study, trial_id)
             raise InvalidTrial(self._register(RunningTrial(trial, {})), str(error)) from error
-        except SearchError:  # nothing satisfies the constraints: it waits for other ones
+        except SearchError:  # no configuration satisfies the constraints: it waits for other constraints
             self._storage.suspend(self._storage.get_trial(trial_id).number)
             raise
         for warning in warned:
@@ -241,23 +238,24 @@ class TrialLifecycle:
             make_folder(folder)
             write(path, render(content, "json"))
         except OSError as error:
-            raise SearchError(f"cannot write {path}: {error.strerror}; the same command goes on") from error
+            told = f"cannot write {path}: {error.strerror}; the same command resumes the search"
+            raise SearchError(told) from error
         return self._register(RunningTrial(trial, config))
 
     def _checked_labels(self, trial_id: int) -> dict[str, Any]:
-        """What another program put a trial up with; raises `ValueError` where that is none of the space."""
+        """The labels of a trial that another program enqueued; `ValueError` if they do not fit the space."""
         trial = self._storage.get_trial(trial_id)
         fixed = trial.system_attrs.get(FIXED_PARAMS, {})
         if CONFIRMS in trial.user_attrs or trial.last_step is not None:
-            return {}  # ours, or let begin before
+            return {}  # our own trial, or checked before
         labels = enqueued_labels(self._spec, {**trial.params, **fixed})
         spelled = {name: labels[name] for name in fixed}
-        if str(spelled) != str(fixed):  # 5.0 where the space has 5, a list where Optuna has a text
+        if str(spelled) != str(fixed):  # 5.0 for the space's 5, a list for Optuna's text
             self._storage.set_trial_system_attr(trial_id, FIXED_PARAMS, spelled)
         return labels
 
     def _restore_progress(self, running: RunningTrial, waiting: FrozenTrial) -> RunningTrial:
-        """With what earlier attempts came to."""
+        """Restore the progress of earlier attempts."""
         folder = self.folder(waiting.number)
         running.reported = waiting.last_step or 0
         running.trained = trained_to(waiting)
@@ -276,20 +274,20 @@ class TrialLifecycle:
     # Waiting
 
     def requeue(self, number: int) -> None:
-        """Let a trial wait, with its reports and checkpoint, for this or a later search."""
+        """Requeue a running trial, with its reports and checkpoint, for this or a later search."""
         self._unregister(self.running[number])
         self._storage.suspend(number)
         self.flush()
 
     def revive(self, numbers: Iterable[int], without: Collection[str]) -> None:
-        """Let failed trials wait to be tried again, without these attributes."""
+        """Requeue failed trials, without these attributes."""
         for number in numbers:
             self._storage.revive(number, without)
         if self._promotion is not None:
-            self._promotion.read()  # at a rung they go on, and take places of those that may
+            self._promotion.read()  # they return to their rungs, and take slots again
 
     def requeue_all(self) -> None:
-        """Let what runs in the study, while no worker of ours runs it, wait to be taken up again."""
+        """Requeue the trials that run in the study, while no worker runs any."""
         self.running.clear()
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if not at_rung(trial):
@@ -297,19 +295,19 @@ class TrialLifecycle:
 
     @property
     def paused(self) -> int:
-        """How many trials wait at rungs."""
+        """How many trials are paused at rungs."""
         return 0 if self._promotion is None else self._promotion.paused
 
     def pause(self, running: RunningTrial) -> str:
-        """Let a trial wait at its rung, with its checkpoint; how it stands there."""
+        """Pause a trial at its rung, with its checkpoint. Returns its standing there, as a sentence."""
         assert self._promotion is not None
-        told = self._promotion.pause(self.trials[running.number])
+        event = self._promotion.pause(self.trials[running.number])
         self._unregister(running)
         self.flush()
-        return told
+        return event
 
     def _unregister(self, running: RunningTrial) -> None:
-        """A trial runs no more. What it costs is noted in the study, for the searches that go on with it."""
+        """A trial does not run any more. Its cost is stored in the study, for later resumes."""
         del self.running[running.number]
         cost = running.attempt.cost
         if cost is not None:
@@ -324,17 +322,17 @@ class TrialLifecycle:
 
     def complete(self, running: RunningTrial, value: float) -> None:
         """End a trial with its value."""
-        told = when_worse(self._spec, running.config, self.folder(running.number), self.best)
-        self._write_ended([self._ended(running, TrialState.COMPLETE, told, value)])
+        advice = when_worse(self._spec, running.config, self.folder(running.number), self.best)
+        self._write_ended([self._ended(running, TrialState.COMPLETE, advice, value)])
 
     def prune(self, running: RunningTrial, reason: str) -> None:
-        """End a trial for a reason of the search's."""
+        """End a trial early, by a decision of the search."""
         self._write_ended([self._ended(running, TrialState.PRUNED, reason)])
 
     def prune_unusable(self, running: RunningTrial, constraint: RunEnd, reason: str) -> str:
-        """End a trial whose configuration cannot be trained; samplers learn to keep away from it.
+        """End a trial whose configuration cannot be trained, as infeasible, so that samplers avoid it.
 
-        Optuna ranks infeasible trials last. Its dashboard reads only the older list of constraints.
+        Optuna ranks infeasible trials last. Its dashboard reads only the older `constraints` attribute.
         """
         folder = self.folder(running.number)
         reason = with_advice(reason, self._spec, running.config, folder, constraint, self.best)
@@ -344,17 +342,17 @@ class TrialLifecycle:
         return reason
 
     def end_out_of_time(self, number: int) -> None:
-        """End a trial for which there is no time left, though it has not reported."""
-        self.prune(self.detach_from_worker(number), "the time is over")
+        """End a trial for which there is no time left, without a report of its own."""
+        self.prune(self.detach_from_worker(number), "the time of the search is over")
 
     def prune_waiting(self, numbers: Iterable[int], reason: str | None = None) -> None:
-        """End trials that wait at a rung, in one transaction; by default because they wait in vain."""
+        """End paused trials in one transaction; by default because they cannot be promoted."""
         ended = []
         for number in numbers:
             assert self._promotion is not None
             why, trial = reason or self._promotion.why_not_promoted(number), self.trials[number]
             self._promotion.leave_rung(trial)
-            # None of what may be hundreds is configured again.
+            # There may be hundreds, so their configurations are not resolved again.
             running = RunningTrial(
                 optuna.Trial(self._study, trial._trial_id), dict.fromkeys(self._spec.parameters)
             )
@@ -363,22 +361,22 @@ class TrialLifecycle:
         self._write_ended(ended)
 
     def prune_all_waiting(self, most: int | None = None) -> None:
-        """End those that wait at rungs, or so many of them."""
+        """End all paused trials, or at most `most` of them."""
         self.prune_waiting([trial.number for trial in self.tally.open if at_rung(trial)][:most])
 
     def fail(self, running: RunningTrial, error: str, reason: str | None = None) -> None:
-        """End a trial for an error; the reason is that, where no other is given."""
+        """End a trial with an error, which is also the reason unless another is given."""
         running.trial.set_user_attr("error", error)
         self._write_ended([self._ended(running, TrialState.FAIL, reason or error)])
 
     def adopt_foreign_end(self, foreign: FrozenTrial) -> None:
-        """End a trial as another program did."""
+        """End a trial here as another program has ended it in the database."""
         running = self.detach_from_worker(foreign.number)
         ended = self._ended(running, foreign.state, "ended by another program", foreign.value)
         self._write_ended([ended])
 
     def detach_from_worker(self, number: int) -> RunningTrial:
-        """A trial that is to end without a word of its own, from its worker or from among those that wait."""
+        """Take a trial that is to end from its worker, which is to be killed, or from the waiting ones."""
         if number not in self.running:
             return self.resume(self.trials[number])
         self.cancelled.append(number)
@@ -387,7 +385,7 @@ class TrialLifecycle:
     def _ended(
         self, running: RunningTrial, state: TrialState, reason: str | None, value: float | None = None
     ) -> FrozenTrial:
-        """The trial, ended in memory."""
+        """End a trial in memory."""
         trial = running.trial
         if reason is not None:
             trial.set_user_attr("reason", reason)
@@ -400,16 +398,16 @@ class TrialLifecycle:
         return self._study.tell(trial, value, state=state)
 
     def _write_ended(self, ended: Sequence[FrozenTrial]) -> None:
-        """Write trials that have ended, and do what follows."""
+        """Write trials that have ended, then update rungs and checkpoints."""
         if not ended:
             return
         self._clock.note()
         self.flush()
-        # A failed one keeps its checkpoint: it may be tried again.
+        # A failed trial keeps its checkpoint for a retry.
         drop_checkpoints(self.folder(t.number) for t in ended if t.state == TrialState.PRUNED)
         for trial in ended:
             if self.trials[trial.number].state != trial.state:
-                continue  # the database has refused its end, and it has failed meanwhile
+                continue  # the database has refused its end, so it has failed instead
             if self._promotion is not None:
                 self._promotion.ended(trial)
             if trial.state == TrialState.COMPLETE:
@@ -417,17 +415,16 @@ class TrialLifecycle:
             self._on_end(trial)
 
     def _keep_best_checkpoints(self, ended: FrozenTrial) -> None:
-        """Delete the checkpoint of the trial that this end put out of those that are kept, if any."""
+        """Delete the checkpoint, if any, that is no longer among those to keep."""
         drop_seal(self.folder(ended.number))
-        for number in (
-            self._checkpoints_to_keep(but=ended.number) | {ended.number}
-        ) - self._checkpoints_to_keep():
+        before = self._checkpoints_to_keep(but=ended.number) | {ended.number}
+        for number in before - self._checkpoints_to_keep():
             drop_checkpoint(self.folder(number))
 
     def _checkpoints_to_keep(self, but: int | None = None) -> set[int]:
-        """The trials whose checkpoints are kept: the best few, and who may be confirmed the winner.
+        """The trials whose checkpoints are kept: the best ones, and those that may be confirmed.
 
-        As if there were not the trial `but`, where that is asked.
+        `but`: a trial to leave out.
         """
         keep, confirms = self._spec.execution.keep, ConfirmationSize.asked(self._spec).top
         best = self.tally.best(keep, but=but)

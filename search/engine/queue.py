@@ -1,4 +1,4 @@
-"""Which trial trains next: one that waits, one from a rung, or a new one; at the end those that confirm."""
+"""Which trial trains next: a waiting one, a paused one or a new one; after the search, confirmation runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .running import RunningTrial
 
 
 class TrialQueue:
-    """The trials of a search in the order in which they train."""
+    """The order in which the trials of a search train."""
 
     def __init__(
         self,
@@ -48,23 +48,20 @@ class TrialQueue:
         self._budget = budget
         self._say = say
         self._untried = UntriedConfigs(spec)
-        self._exhausted = False  # whether it was said that all were tried
+        self._exhausted = False  # whether the user knows that all configurations are tried
 
     def waiting(self, left: float) -> FrozenTrial | None:
-        """The first trial that waits and may go on; those of the search have so many seconds left."""
+        """The first waiting trial that may resume; `left`: seconds left for trials of the search."""
         return next((t for t in self._lifecycle.tally.waiting if self._may_resume(t, left)), None)
 
     def begin(self, waiting: FrozenTrial | None, promoted: int | None) -> RunningTrial | None:
-        """Begin a trial: the first that waits, or else one from a rung, or a new one.
-
-        None where that one ended instead.
-        """
+        """Begin the waiting trial, else the promoted one, else a new one. None if it ended instead."""
         confirmed = None if waiting is None else confirms(waiting)
         late = confirmed is not None and self._deadline.is_too_late_to_start(confirmed)
         try:
             if waiting is not None and late:
                 self._lifecycle.end_out_of_time(waiting.number)
-            elif waiting is not None and waiting.datetime_start is not None:  # it has begun before
+            elif waiting is not None and waiting.datetime_start is not None:  # requeued
                 return self._lifecycle.resume(waiting)
             elif waiting is not None:
                 return self._lifecycle.begin(waiting)
@@ -79,7 +76,7 @@ class TrialQueue:
         return None
 
     def all_asked(self) -> bool:
-        """Whether the budget has no more new trials, or the space none that was not tried."""
+        """Whether the budget allows no more new trials, or all configurations have been tried."""
         budget, sampler = self._spec.budget, self._study.sampler
         if budget.trials is not None and self._lifecycle.tally.searched >= budget.trials:
             return True
@@ -94,38 +91,38 @@ class TrialQueue:
         return True
 
     def _may_resume(self, waiting: FrozenTrial, left: float) -> bool:
-        """Whether a trial that waits may go on, where those of the search have so many seconds left.
+        """Whether a waiting trial may resume; `left`: seconds left for trials of the search.
 
-        The baseline does in any case where nobody else has come to the end: a search ends with a winner.
+        The baseline may in any case if no trial has completed: a search ends with a winner.
         """
         attrs = waiting.user_attrs
         if CONFIRMS in attrs or ("baseline" in attrs and self._lifecycle.best is None):
             return True
-        if AUDITED in attrs:  # it tells nothing before its end
+        if AUDITED in attrs:  # it shows nothing before its end
             return self._budget.has_time_to_audit(waiting.number)
         return self._seconds_to_next_rung(waiting.number) <= left
 
     def promoted(self, left: float, all_asked: bool) -> int | None:
-        """The trial that waits at a rung and goes on now; trials have so many seconds left, or -inf.
+        """The paused trial to promote now, if any; `left`: seconds left for trials, or -inf.
 
-        By the rules few come to their end, and of a short search none. At last those go on too that are
-        better than all that did: the winner is to be one of the best.
+        By the rule alone few trials run to their end, and none in a short search. So near the end paused
+        trials that are better than all promoted ones continue too: the winner should be one of the best.
         """
         if self._promotion is None or left == -math.inf:
             return None
-        found, unbeaten = self._promotion.next(), self._promotion.leading_waiter()
-        if found is None and all_asked:
-            found = None if self._lifecycle.running else unbeaten
-        elif unbeaten not in (None, found) and self._budget.is_last_chance(unbeaten, found, left):
-            found = unbeaten
-        return found if found is not None and self._seconds_to_next_rung(found) <= left else None
+        number, unbeaten = self._promotion.next(), self._promotion.leading_waiter()
+        if number is None and all_asked:
+            number = None if self._lifecycle.running else unbeaten
+        elif unbeaten not in (None, number) and self._budget.is_last_chance(unbeaten, number, left):
+            number = unbeaten
+        return number if number is not None and self._seconds_to_next_rung(number) <= left else None
 
     def _seconds_to_next_rung(self, number: int) -> float:
-        """Seconds until a trial that goes on from where it is brings anything."""
+        """Seconds until a trial that resumes now reaches its next rung, or its end."""
         return self._deadline.seconds_to_next_rung(number, self._lifecycle.step_of(number))
 
     def audit_paused(self) -> bool:
-        """Let go on who still waits at a rung and is drawn, where the search is over; whether anybody is."""
+        """After the search, requeue the paused trials of the audit. Returns whether there are any."""
         audit = self._budget.audit
         drawn = [
             t
@@ -139,20 +136,20 @@ class TrialQueue:
             self.audits(trial.number, reason)
             self._storage.suspend(trial.number)
         if drawn:
-            self._say(f"the search is over; {len(drawn)} of its paused trials go on, for the audit")
+            self._say(f"the search is over; {len(drawn)} of its paused trials resume for the audit")
         return bool(drawn)
 
     def confirm(self, *, ended_early: bool) -> bool:
-        """Put up the next trainings that confirm the best, the search being over; whether there are any."""
-        found, told = self._budget.next_round(ended_early=ended_early)
-        for trial, seed in found:
+        """After the search, enqueue the next confirmation runs. Returns whether there are any."""
+        runs, message = self._budget.next_round(ended_early=ended_early)
+        for trial, seed in runs:
             self._study.enqueue_trial(trial.params, user_attrs=confirmation_attrs(trial, seed))
-        if told and (found or not self._lifecycle.running):
-            self._say(told)
-        return bool(found)
+        if message and (runs or not self._lifecycle.running):
+            self._say(message)
+        return bool(runs)
 
     def audits(self, number: int, reason: str) -> bool:
-        """Whether a trial that is to stop for a reason is in the audit, and so goes on."""
+        """Whether a trial that would be stopped for a reason is audited, and so continues."""
         audited = number in self._budget.audit
         if audited:
             mark_audited(self._storage, self._lifecycle.trials[number], reason)

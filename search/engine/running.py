@@ -1,4 +1,4 @@
-"""A trial in the hands of a worker: what the worker is told, what the search knows of it, why it failed."""
+"""A running trial: what its worker is told, what the search knows of it, and why it failed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Assignment:
     """What a worker needs to run a trial."""
 
     number: int
-    params: dict[str, Any]  # nested where names are dotted
+    params: dict[str, Any]  # nested if names are dotted
     seed: int
     folder: Path
-    reported: int  # the last step that the study has of it
+    reported: int  # its last step in the study
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Failure:
     kind: FailureKind
     message: str  # "ValueError: no such file", "the worker was killed (SIGKILL)"
     traceback: str = ""  # its tail
-    detail: str = ""  # what a script printed last; failures with the same message are alike whatever this is
+    detail: str = ""  # a script's last output; failures with the same message are alike whatever this is
 
     def whole_reason(self, output: Path) -> str:
-        """Why a trial has failed, with what a script printed of it, and where the rest of that is."""
-        told = [self.message, self.detail, f"its output is in {output}" if output.exists() else ""]
+        """Why a trial has failed, with a script's last output, and where the rest of that is."""
+        parts = [self.message, self.detail, f"its output is in {output}" if output.exists() else ""]
         printed = self.detail or self.kind == "silent"
-        return "; ".join(filter(None, told)) if printed else self.message
+        return "; ".join(filter(None, parts)) if printed else self.message
 
 
 @dataclass
@@ -49,8 +49,8 @@ class RunningTrial:
 
     trial: optuna.Trial
     config: dict[str, Any]
-    reported: int = 0  # the last step in the study; what an attempt reports again up to here is known
-    trained: int = 0  # the last step that was trained, as far as known: reports may come late
+    reported: int = 0  # the last step in the study; a new attempt may report earlier ones again
+    trained: int = 0  # the last trained step, as far as known: reports may come late
     attempt: Attempt = field(default_factory=Attempt)
     attempts: int = 1
     metrics: dict[str, float] = field(default_factory=dict)
@@ -58,16 +58,16 @@ class RunningTrial:
 
     @property
     def number(self) -> int:
-        """That of the trial."""
+        """The trial's number."""
         return self.trial.number
 
     @cached_property
     def confirms(self) -> int | None:
-        """The number of the trial that it confirms; None where it is one of the search itself."""
-        found: int | None = self.trial.user_attrs.get(CONFIRMS)
-        return found
+        """The number of the trial that it confirms; None if it belongs to the search itself."""
+        number: int | None = self.trial.user_attrs.get(CONFIRMS)
+        return number
 
     @property
     def seconds(self) -> float:
-        """Since it was asked."""
+        """Seconds since it was asked."""
         return time.monotonic() - self.started

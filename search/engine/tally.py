@@ -1,8 +1,8 @@
-"""What a search asks of all its trials again and again, counted on as they change.
+"""Counts and rankings over all trials of a search, updated as the trials change.
 
-At every trial and at many reports it asks who the best are, how many have ended, what is kept back for whom.
-To look at all trials for that would make each one dearer than those before it. The storage tells which have
-changed since somebody asked last; each of these is taken out as it was and put in as it is.
+For every trial and many reports a search needs its best trials, how many have ended, and what is reserved. If
+it looked at all trials for that, each trial would cost more than the one before. The storage says which
+trials have changed since the last look; each of these is removed as it was and added as it is.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ class Tally:
     def __init__(self, spec: Spec, storage: LiveStorage) -> None:
         self._spec = spec
         self._storage = storage
-        self.audit_sample = AuditSample.of(spec)  # of the audit, as far as no time makes it smaller
+        self.audit_sample = AuditSample.of(spec)  # a short budget of time may leave it out
         self._sign = 1 if spec.goal == "minimize" else -1
-        self._changes = 0  # of the storage, that are counted here
-        self._counted: dict[int, _Part] = {}  # of each trial; it itself is not what it was: Optuna changes it
+        self._changes = 0  # of the storage, up to the last update
+        self._counted: dict[int, _Part] = {}  # by trial: Optuna changes the trials themselves
         self._states: Counter[str] = Counter()
-        self._own: list[int] = []  # trials of the search itself; numbers rise, here and below
-        self._ranked: list[tuple[float, int]] = []  # the complete ones of them: losses and numbers
+        self._own: list[int] = []  # trials of the search itself; all lists of numbers are sorted
+        self._ranked: list[tuple[float, int]] = []  # losses and numbers of the complete ones
         self._ended = self._complete = 0
-        self._trained = 0  # what those took of the resource that are not complete
-        self._open: list[int] = []  # that have not ended
+        self._trained = 0  # units that the incomplete ones took
+        self._open: list[int] = []  # have not ended
         self._waiting: list[int] = []
         self._confirming: list[int] = []
         self._baselines: list[int] = []
-        self._drawn = _Audit()  # that only the draw says are not stopped
-        self._audited = _Audit()  # that were to stop
+        self._drawn = _Audit()  # in the sample, and would not have been stopped so far
+        self._audited = _Audit()  # would have been stopped
 
-    # What there is to know
+    # Queries
 
     @property
     def states(self) -> Counter[str]:
@@ -60,12 +60,12 @@ class Tally:
 
     @property
     def ended(self) -> int:
-        """How many of these have ended."""
+        """How many trials of the search itself have ended."""
         self._follow()
         return self._ended
 
     def trainings(self, last: int | None) -> float:
-        """What these took in whole trainings, of so many units each; the same when those who wait end."""
+        """What the search's trials took, in trainings of `last` units; unchanged when paused ones end."""
         self._follow()
         return float(self._ended) if last is None else self._complete + self._trained / last
 
@@ -77,66 +77,66 @@ class Tally:
 
     @property
     def waiting(self) -> Iterator[FrozenTrial]:
-        """The trials that wait to be taken up, or to begin."""
+        """The requeued trials, and those that have not begun."""
         self._follow()
         return (self._storage.trials[number] for number in list(self._waiting))
 
     @property
     def confirming(self) -> list[FrozenTrial]:
-        """The trainings that confirm others."""
+        """The confirmation runs."""
         self._follow()
         return [self._storage.trials[number] for number in self._confirming]
 
     @property
     def baselines(self) -> list[FrozenTrial]:
-        """The trials of the search that are marked as its baseline."""
+        """The trials marked as the baseline."""
         self._follow()
         return [self._storage.trials[number] for number in self._baselines]
 
     def best(self, count: int, *, baseline: bool = True, but: int | None = None) -> list[FrozenTrial]:
-        """So many of the best complete trials of the search, as `confirming.best_of` has them.
+        """The `count` best complete trials of the search, like `selection.best_of`.
 
-        Without a `baseline`, or `but` one trial, where that is asked.
+        Optionally without the `baseline`, or without the trial `but`.
         """
         self._follow()
-        found: list[FrozenTrial] = []
+        best: list[FrozenTrial] = []
         place = 0
-        while len(found) < count and place < len(self._ranked):
+        while len(best) < count and place < len(self._ranked):
             number = self._ranked[place][1]
             trial = self._storage.trials[number]
             if not has_config(self._spec, trial):
-                del self._ranked[place]  # another program wrote it; asked of those few alone that come first
+                del self._ranked[place]  # another program wrote it; only the first few need this check
                 continue
             place += 1
             if number != but and (baseline or "baseline" not in trial.user_attrs):
-                found.append(trial)
-        return found
+                best.append(trial)
+        return best
 
     def confirmation_pool(self, top: int) -> list[FrozenTrial]:
-        """The trials by which is decided which of the best are confirmed, where so many may be."""
-        few = {trial.number for trial in self.best(top, baseline=False)}
-        few.update(self._own[-1:], self._baselines, self._confirming)
-        few.update(confirms(self._storage.trials[number]) or 0 for number in self._confirming)
-        return [self._storage.trials[number] for number in sorted(few)]
+        """The trials that decide which ones are confirmed, if at most `top` are."""
+        pool = {trial.number for trial in self.best(top, baseline=False)}
+        pool.update(self._own[-1:], self._baselines, self._confirming)
+        pool.update(confirms(self._storage.trials[number]) or 0 for number in self._confirming)
+        return [self._storage.trials[number] for number in sorted(pool)]
 
     def unfinished_audit(self, sample: AuditSample) -> list[int]:
-        """Those that were to stop, or wait at a rung until the search is over, and go on to their end.
+        """The audited trials that have not ended: those that would have been stopped, and paused ones.
 
-        `draw`: that of the audit, or none of it where it has too little room.
+        `sample`: the audit's, which may be empty for lack of time.
         """
         self._follow()
         return sorted(self._audited.unfinished | (self._drawn.unfinished if sample.every else set()))
 
     def reserved_for_audit(self, sample: AuditSample) -> int:
-        """What is kept back for the trials of the audit, which take it to their end.
+        """The units reserved for the audited trials to reach their end.
 
-        From their first reports on, and for good: what one leaves that ends before is not spent by others, or
-        a search that was over would go on once it was begun again.
+        Reserved from their first reports on, and for good: if other trials could spend what an audited trial
+        leaves, a search that was over would continue when the command is repeated.
         """
         self._follow()
         return self._audited.rest + (self._drawn.rest if sample.every else 0)
 
-    # How it is counted
+    # Updates
 
     def _follow(self) -> None:
         if self._changes == self._storage.changes:
@@ -167,7 +167,7 @@ class Tally:
         )
 
     def _count(self, part: _Part, by: int) -> None:
-        """Count a trial's part in, or out again: by one, or minus one."""
+        """Add a trial's part to the counts, or remove it: `by` is 1 or -1."""
         self._states[part.state] += by
         self._ended += by * part.ended
         self._complete += by * part.complete
@@ -175,12 +175,12 @@ class Tally:
         part.audit.rest += by * part.rest
 
     def _rank(self, part: _Part, there: bool) -> None:
-        """Let a trial be among the complete ones, or no more: the database may refuse its end."""
+        """Add a trial to the ranking, or remove it: the database may refuse its end."""
         if part.rank is not None:
             _set_member(self._ranked, part.rank, there)
 
     def _place(self, trial: FrozenTrial) -> None:
-        """Put a trial where it belongs now."""
+        """Put a trial on the lists where it belongs now."""
         number, state, own = trial.number, trial.state, confirms(trial) is None
         audited = audited_at(trial) is not None
         _set_member(self._own, number, own)
@@ -188,10 +188,8 @@ class Tally:
         _set_member(self._waiting, number, state == TrialState.WAITING)
         _set_member(self._confirming, number, not own)
         _set_member(self._baselines, number, own and "baseline" in trial.user_attrs)
-        for audit, there in (
-            (self._audited, audited),
-            (self._drawn, at_rung(trial) and number in self.audit_sample),
-        ):
+        drawn = at_rung(trial) and number in self.audit_sample
+        for audit, there in ((self._audited, audited), (self._drawn, drawn)):
             audit.unfinished.discard(number)
             if there and not state.is_finished():
                 audit.unfinished.add(number)
@@ -199,27 +197,27 @@ class Tally:
 
 @dataclass
 class _Audit:
-    """Some of the trials that are not stopped."""
+    """A group of audited trials."""
 
     unfinished: set[int] = field(default_factory=set)
-    rest: int = 0  # of the resource, that they take to their end
+    rest: int = 0  # units that they take to their end
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What a trial counts for."""
+    """What a trial contributes to the counts."""
 
     state: str
     ended: bool
     complete: bool
-    rank: tuple[float, int] | None  # among the complete ones: its loss and its number
+    rank: tuple[float, int] | None  # loss and number, if it is complete
     trained: int
-    audit: _Audit  # that has its rest
+    audit: _Audit  # the group that counts its rest
     rest: int
 
 
 def _set_member(ordered: list[Any], one: Any, there: bool) -> None:
-    """Let something be in an ordered list, or not."""
+    """Add an item to a sorted list, or remove it."""
     place = bisect_left(ordered, one)
     is_there = place < len(ordered) and ordered[place] == one
     if there and not is_there:

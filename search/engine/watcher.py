@@ -1,4 +1,4 @@
-"""Who is told what happens in a search, and what it may look at."""
+"""Who watches a search, and what a watcher may see of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .running import RunningTrial
 
 
 class SearchView(Protocol):
-    """A search that runs, for those who only look at it; `Driver` says what each is."""
+    """A running search, read-only; `Driver` documents the attributes."""
 
     @property
     def spec(self) -> Spec: ...
@@ -44,7 +44,7 @@ class SearchView(Protocol):
 
 
 class MemoryLimit(Protocol):
-    """What is known of the memory that trials take; `preflight.memory` says how."""
+    """What is known about the memory of trials; see `preflight.memory`."""
 
     @property
     def line(self) -> object: ...
@@ -55,7 +55,7 @@ class MemoryLimit(Protocol):
 
 
 class Watcher(Protocol):
-    """Is told what happens; shows it to somebody."""
+    """Receives the events of a search, and shows them."""
 
     def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
 

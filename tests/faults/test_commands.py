@@ -105,7 +105,7 @@ def test_a_search_obeys_another_terminal(bench: Any, command: Any, tell: Any) ->
     assert tell("stop", "study")[0] == 0
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    assert "paused; hpsearch resume lets it go on" in output and "resumed" in output
+    assert "paused; hpsearch resume continues the search" in output and "resumed" in output
     assert "stopped: asked by hpsearch stop" in output
     assert "RUNNING" not in bench.states()
 

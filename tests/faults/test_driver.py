@@ -198,7 +198,7 @@ def test_a_search_that_finds_its_database_locked_says_so_and_hears_a_signal(benc
         assert process.stdout is not None
         assert "cannot be used now (database is locked)" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert "another signal leaves without it" in process.stdout.readline()
+        assert "another signal leaves without waiting" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
 

@@ -83,7 +83,7 @@ def test_what_a_database_refuses_after_all_fails_the_trial_that_told_it(
     failed = result.study.get_trials()[7]
     assert failed.state.name == "FAIL"
     told = failed.user_attrs["reason"]
-    assert told.startswith("the database does not take what it told: 'latin-1' codec can't encode")
+    assert told.startswith("the database refuses what it reported: 'latin-1' codec can't encode")
     assert failed.intermediate_values[1] == 1.0 and "\N{DUCK}" * 500 not in failed.user_attrs
     assert [states[n] for n in (0, 8, 9)] == ["COMPLETE"] * 3 and states.count("FAIL") == 7
     ended = [trial.number for trial in watcher.ended]

@@ -153,7 +153,10 @@ def test_a_search_ends_on_time_with_a_winner_that_is_confirmed(
     assert 0.95 * TIME <= table.now <= 1.03 * TIME + TICK
     found = confirmation_outcome(driver.spec, driver.trials)
     assert found is not None and found.seeds >= 2
-    assert driver.stop_reason == "the time budget of 600 s is spent, but for the confirmation"
+    assert (
+        driver.stop_reason
+        == "the time budget of 600 s is spent, except what is reserved for the confirmation"
+    )
 
 
 @pytest.mark.parametrize("stopping", KINDS, ids=["none", "stopping", "promotion"])
@@ -269,7 +272,7 @@ def test_as_many_of_the_best_are_confirmed_as_there_is_time_for(
     again = [(c, t.state.name) for t in driver.trials if (c := confirms(t)) is not None]
     assert len(set(again)) == 1 + confirmed and len(again) == 2 * (1 + confirmed)
     assert driver.best is not None and {(0, "COMPLETE"), (driver.best.number, "COMPLETE")} <= set(again)
-    assert ("there is no time left to train all of them" in table.said[-1]) == (confirmed < 3)
+    assert ("there is no time left to confirm all of them" in table.said[-1]) == (confirmed < 3)
     assert 0.8 * TIME <= table.now <= 1.03 * TIME + TICK
 
 
@@ -321,7 +324,7 @@ def test_what_does_not_report_is_ended_when_its_time_is_over(
     table = clock(2, lambda x: 30.0 if x == 0.5 else 1e6)
     driver = table.search(make_spec(**SPACE | {"budget": {"time": 100}, "early_stopping": ASHA}))
     assert driver.best is not None and driver.best.number == 0
-    assert {t.user_attrs.get("reason") for t in driver.trials[1:]} == {"the time is over"}
+    assert {t.user_attrs.get("reason") for t in driver.trials[1:]} == {"the time of the search is over"}
 
 
 def test_a_search_whose_time_was_over_before_it_began_has_its_baseline(
@@ -363,7 +366,7 @@ def test_no_trial_of_the_audit_goes_on_that_does_not_come_to_its_end(
     left = [trial for trial in audited if trial.state.name != "COMPLETE"]
     assert 0 < len(left) < len(audited)
     found = [(t.state.name, t.last_step, t.user_attrs["reason"]) for t in left]
-    assert found == [("PRUNED", t.user_attrs["audited"], "the time is over") for t in left]
+    assert found == [("PRUNED", t.user_attrs["audited"], "the time of the search is over") for t in left]
 
 
 @pytest.mark.parametrize("audit", [None, 0.2], ids=["short", "asked"])
