@@ -177,4 +177,4 @@ def spent_on(spec: Spec, trial: FrozenTrial) -> int:
 def _but_for(confirming: int, auditing: int) -> str:
     """The part of a spent budget that is reserved, in words."""
     reserved_for = [*["the confirmation"] * bool(confirming), *["the audit"] * bool(auditing)]
-    return f", except what is reserved for {' and '.join(reserved_for)}" if reserved_for else ""
+    return f"; the rest is for {' and '.join(reserved_for)}" if reserved_for else ""

@@ -28,7 +28,7 @@ from .running import RunningTrial
 SECONDS_TO_END_PAUSED = 0.003  # for each trial
 MAX_OVERRUN = 1.03  # times the time of the search: no training runs longer
 SHUTDOWN_SECONDS = 1.0  # for workers to leave and the winner to be shown
-SHORT_SEARCH_SECONDS = 50.0  # a shorter search has proportionally less time to shut down
+SHORT_SECONDS = 50.0  # a search of less time has proportionally less to shut down
 LAST_CHANCE_MARGIN = 1.15  # times the expected seconds of a training that must not be postponed any more
 MAX_SILENCE = 0.01  # of the time, in which a trial must report once the search is over
 
@@ -52,9 +52,7 @@ class Deadline:
         self._lifecycle = lifecycle
         self._places = places_of(spec)
         time = spec.budget.time
-        self._time = math.inf
-        if time is not None:
-            self._time = time - shutdown_seconds * min(1.0, time / SHORT_SEARCH_SECONDS)
+        self._time = math.inf if time is None else time - shutdown_seconds * min(1.0, time / SHORT_SECONDS)
 
     def learn(self, running: RunningTrial, units: int | None = None) -> None:
         """Note the cost of a training, also for the trial that it confirms, if any.
@@ -136,9 +134,8 @@ class Deadline:
     @property
     def report_grace_seconds(self) -> float:
         """How long a search waits for the next reports of all running trials, as far as known."""
-        attempts = [each.attempt.seconds_per_report for each in self._lifecycle.running.values()]
-        longest = max((seconds for seconds in attempts if seconds is not None), default=0.0)
-        return min(longest, MAX_SILENCE * self._time)
+        seconds = (each.attempt.seconds_per_report or 0.0 for each in self._lifecycle.running.values())
+        return min(max(seconds, default=0.0), MAX_SILENCE * self._time)
 
     def is_too_late_to_start(self, confirmed: int) -> bool:
         """Whether there is no time left for a confirmation run of a trial."""
@@ -246,15 +243,14 @@ class Deadline:
         """The baseline; None if there is none, or it ended without a value."""
         if self._spec.baseline is None:
             return None
-        baselines = self._lifecycle.tally.baselines
-        usable = (t for t in baselines if not t.state.is_finished() or t.state == TrialState.COMPLETE)
-        return next(usable, None)
+        found = self._lifecycle.tally.baselines
+        return next((t for t in found if not t.state.is_finished() or t.state == TrialState.COMPLETE), None)
 
     def _until_confirming(self) -> float:
         """Seconds until there is a trial to confirm, and the baseline to compare it with."""
         baseline = self._baseline
-        is_open = baseline is not None and not baseline.state.is_finished()
-        rest = self._seconds_to_end(baseline.number) if baseline is not None and is_open else 0.0
+        is_over = baseline is None or baseline.state.is_finished()
+        rest = 0.0 if baseline is None or is_over else self._seconds_to_end(baseline.number)
         candidates = self._lifecycle.confirmation_candidates(ConfirmationSize(1, 1))
         return max(rest, 0.0 if candidates else self._costs.full_training_seconds or 0.0)
 

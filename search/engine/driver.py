@@ -443,5 +443,5 @@ class Driver:
             return
         if (last := failed_alike(self.trials)) is not None:
             reason = last.user_attrs["reason"]
-            self.fatal = f"the first {states['fail']} trials all failed with the same error: {reason}"
+            self.fatal = f"the first {states['fail']} trials all failed the same way: {reason}"
             self.request_stop(self.fatal)

@@ -88,8 +88,7 @@ class RungGPSampler(WholeSampler):
     def _one_thread(self) -> ThreadpoolController:
         """Limits linear algebra to one thread: the matrices are small, and the other cores train trials.
 
-        With more threads, which wait for each other, a proposal takes three times as long and six times the
-        CPU.
+        More threads wait for each other: a proposal takes three times as long, and six times the CPU time.
         """
         return ThreadpoolController()
 
@@ -177,13 +176,8 @@ class RungGPSampler(WholeSampler):
             order = np.argsort(-scores, kind="stable")[:keep]
             found, scores = found[order], scores[order]
 
-        add(
-            np.r_[
-                rng.random((RANDOM_CANDIDATES, d)),
-                self._neighbours(good, NEIGHBOUR_CANDIDATES // len(good), rng),
-            ],
-            5,
-        )
+        anywhere = rng.random((RANDOM_CANDIDATES, d))
+        add(np.r_[anywhere, self._neighbours(good, NEIGHBOUR_CANDIDATES // len(good), rng)], 5)
         for keep, each in REFINEMENTS:
             if len(found):
                 add(self._neighbours(found, each, rng), keep)

@@ -144,10 +144,8 @@ def load_document(path: str | Path) -> Document:
         text = text_of(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         missing = isinstance(error, FileNotFoundError)
-        message = (
-            "no such file; hpsearch export STUDY -o FILE writes one" if missing else f"not text: {error}"
-        )
-        raise SpaceError([Issue(str(path), 0, 0, "", message)]) from None
+        told = "no such file; hpsearch export STUDY -o FILE writes one" if missing else f"not text: {error}"
+        raise SpaceError([Issue(str(path), 0, 0, "", told)]) from None
     data, places, faults = read(text, str(path))
     if issues := [*faults, *_shape(data, places)]:
         raise SpaceError(issues)

@@ -10,7 +10,7 @@ from ...objectives.base import NothingReported, ObjectiveError, ScriptError
 TRACEBACK_LINES = 30
 
 
-MAX_MESSAGE_CHARS = 500  # of a message, and of each line of a traceback
+MAX_CHARS = 500  # of a message, and of each line of a traceback
 
 
 def failure_of(error: BaseException) -> dict[str, str]:
@@ -27,8 +27,8 @@ def failure_of(error: BaseException) -> dict[str, str]:
     if isinstance(error, ObjectiveError):  # its message needs no traceback
         return {"kind": "error", "message": str(error), "traceback": ""}
     kind = "memory" if no_memory else "disk" if is_full(error) else "error"
-    first = message.splitlines()[0][:MAX_MESSAGE_CHARS]
-    return {"kind": kind, "message": first, "traceback": "\n".join(line[:MAX_MESSAGE_CHARS] for line in tail)}
+    first = message.splitlines()[0][:MAX_CHARS]
+    return {"kind": kind, "message": first, "traceback": "\n".join(line[:MAX_CHARS] for line in tail)}
 
 
 def is_full(error: BaseException) -> bool:

@@ -65,13 +65,11 @@ class FolderTrial(ABC):
 
         def __getattr__(self, name: str) -> NoReturn:
             """Say what to do if an objective is written for Optuna's trial, or for a configuration."""
-            message = f'a trial of hpsearch has no "{name}"; '
+            advice = "parameters are in trial.params"
             if name.startswith("suggest_") or name in OPTUNA_ATTRIBUTES:
-                message += "this objective is written for Optuna. The space file says what is searched, "
-                message += 'trial.params["..."] holds the values, and trial.report ends a pruned trial'
-            else:
-                message += "parameters are in trial.params"
-            raise AttributeError(message)
+                advice = "this objective is written for Optuna. The space file says what is searched, "
+                advice += 'trial.params["..."] holds the values, and trial.report ends a pruned trial'
+            raise AttributeError(f'a trial of hpsearch has no "{name}"; {advice}')
 
     def __getitem__(self, name: object) -> NoReturn:
         """Say what to do if an objective is written for a configuration."""

@@ -200,7 +200,7 @@ def test_a_kill_between_a_checkpoint_and_its_report_loses_neither(bench: Any) ->
 def test_workers_that_all_die_alike_end_the_search_with_the_cause(bench: Any) -> None:
     spec = faulty(bench, "", "alike", workers=1).override(budget={"trials": 200})
     with pytest.raises(
-        SearchError, match=r"the first 3 trials all failed with the same error: the worker .* SIGKILL"
+        SearchError, match=r"the first 3 trials all failed the same way: the worker .* SIGKILL"
     ):
         bench.search(spec)
     assert bench.states() == ["FAIL"] * 3

@@ -8,7 +8,7 @@ from pathlib import Path
 from ray.tune.experiment import Trial
 
 from ...engine.running import Failure
-from ...trials.failures import MAX_MESSAGE_CHARS, TRACEBACK_LINES
+from ...trials.failures import MAX_CHARS, TRACEBACK_LINES
 
 
 def how_it_ended(trial: Trial) -> Failure:
@@ -22,9 +22,7 @@ def how_it_ended(trial: Trial) -> Failure:
     if (
         "Traceback" in text or "creation task" in lines[0]
     ):  # an error of our own in the actor, or of its start
-        return Failure(
-            "error", lines[-1][:MAX_MESSAGE_CHARS], "\n".join(text.splitlines()[-TRACEBACK_LINES:])
-        )
+        return Failure("error", lines[-1][:MAX_CHARS], "\n".join(text.splitlines()[-TRACEBACK_LINES:]))
     if "OutOfMemoryError" in text:
         return Failure("lost", "Ray killed the trial: its node ran out of memory")
     if "node has died" in text or "NodeDiedError" in text:
@@ -33,4 +31,4 @@ def how_it_ended(trial: Trial) -> Failure:
         return Failure("lost", "the trial's Ray actor does not answer: its process or its node is gone")
     detail = next((line for line in lines if "exit detail" in line.lower()), lines[0])
     detail = (detail.partition("exit detail: ")[2] or detail).partition(" Some common causes")[0]  # advice
-    return Failure("lost", f"the trial's Ray actor died: {detail}"[:MAX_MESSAGE_CHARS])
+    return Failure("lost", f"the trial's Ray actor died: {detail}"[:MAX_CHARS])

@@ -366,9 +366,7 @@ def test_a_step_that_does_not_rise_is_left_out(bench: Any) -> None:
 
 
 def test_three_failures_alike_from_the_start_end_the_search(bench: Any) -> None:
-    with pytest.raises(
-        SearchError, match="first 3 trials all failed with the same error: ValueError: no such file"
-    ):
+    with pytest.raises(SearchError, match="first 3 trials all failed the same way: ValueError: no such file"):
         bench.search("all_fail", budget={"trials": 50}, execution={"workers": 1, "retries": 1})
     assert bench.states() == ["FAIL"] * 3
     assert [len(bench.notes(n)) for n in range(3)] == [2, 2, 2]

@@ -1,4 +1,4 @@
-"""What trainings cost, by their reports, and how long several take together."""
+"""The costs of trainings from their reports, and the time that several take together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def attempt(
 
 
 @given(SECONDS, st.floats(0.001, 10), st.integers(0, 50), st.sets(st.integers(51, 500), min_size=2), SECONDS)
-def test_two_reports_tell_setup_and_pace(
+def test_two_reports_give_setup_and_pace(
     setup: float, per_unit: float, begun_at: int, steps: set[int], tail: float
 ) -> None:
     cost = attempt(setup, per_unit, sorted(steps), begun_at, tail).cost
@@ -36,13 +36,13 @@ def test_two_reports_tell_setup_and_pace(
     assert cost.per_unit == pytest.approx(per_unit, rel=1e-3, abs=1e-6)
 
 
-def test_one_report_tells_them_together_and_none_at_all_the_whole() -> None:
+def test_one_report_gives_their_sum_and_no_report_the_total() -> None:
     assert attempt(1.0, 0.5, [4]).cost == Cost(0.0, 0.75, seen=4)
     assert Attempt(ended=3.0).cost == Cost(3.0, 0.0)
     assert Attempt().cost is None
 
 
-def test_a_report_comes_every_so_often() -> None:
+def test_the_mean_interval_between_reports() -> None:
     assert Attempt().seconds_per_report is None
     assert attempt(1.0, 0.5, [4]).seconds_per_report == 3.0
     assert attempt(1.0, 0.5, [4, 6, 8]).seconds_per_report == 1.0
@@ -67,7 +67,7 @@ def trial(number: int, cost: Cost | None, state: TrialState, last: int) -> Froze
     return found
 
 
-def test_a_search_that_goes_on_knows_what_its_study_knows() -> None:
+def test_a_resumed_search_knows_the_costs_in_its_study() -> None:
     trials = [
         trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10),
         trial(1, Cost(1.0, 1.5), TrialState.PRUNED, 3),
@@ -76,9 +76,9 @@ def test_a_search_that_goes_on_knows_what_its_study_knows() -> None:
     ]
     pace = TrialCosts(10, trials, slots=2)
     assert (pace.seconds_of(0), pace.seconds_of(1)) == (6.0, 16.0)
-    assert pace.seconds_of(2) == 11.0, "of what one report tells others say how much it is to begin"
+    assert pace.seconds_of(2) == 11.0, "other trials give the setup in a single report"
     assert pace.seconds_of(3) == pace.full_training_seconds == 11.0
-    assert pace.seconds_until(0, 5, None) == 3.5, "it takes its time to begin once more"
+    assert pace.seconds_until(0, 5, None) == 3.5, "it takes its setup again"
     assert pace.seconds_until(0, 5, None, begins=False) == 2.5
     assert pace.seconds_until(None, 0, 5) == 6.0
     assert pace.trainings_in(22.0) == 4.0
@@ -94,7 +94,7 @@ def test_a_slot_whose_worker_has_not_started_takes_no_training() -> None:
     assert pace.makespan([1.0] * 4, busy=[3.0]) == 3.0
 
 
-def test_what_one_report_tells_is_an_upper_bound_until_others_say_what_it_takes_to_begin() -> None:
+def test_a_single_report_is_split_by_the_setup_of_other_trials() -> None:
     pace = TrialCosts(27, [])
     pace.learn(1, Cost(0.0, 1.75, seen=1))
     assert pace.full_training_seconds == 27 * 1.75
@@ -102,12 +102,12 @@ def test_what_one_report_tells_is_an_upper_bound_until_others_say_what_it_takes_
     assert (pace.seconds_of(0), pace.seconds_of(1)) == (1.5 + 27 * 0.5, 1.5 + 27 * 0.25)
     assert pace.seconds_until(None, 0, 1) == 1.5 + 0.375
     pace.learn(0, Cost(0.0, 9.0, seen=3))
-    assert pace.seconds_of(0) == 15.0, "one report of a further attempt says less than is known"
+    assert pace.seconds_of(0) == 15.0, "a single report of a later attempt says less than is known"
     pace.learn(2, Cost(0.0, 1.0, seen=1))
-    assert pace.seconds_of(2) == 1.0, "it began sooner than others"
+    assert pace.seconds_of(2) == 1.0, "it began faster than others"
 
 
-def test_without_a_known_end_only_trials_that_came_to_theirs_tell() -> None:
+def test_without_a_known_length_only_complete_trials_count() -> None:
     trials = [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 4), trial(1, Cost(1, 7), TrialState.PRUNED, 4)]
     assert TrialCosts(None, trials).full_training_seconds == 3.0
     assert TrialCosts(None, []).full_training_seconds is None
@@ -116,27 +116,27 @@ def test_without_a_known_end_only_trials_that_came_to_theirs_tell() -> None:
     ), "without a report"
 
 
-def test_a_training_takes_its_wait_for_a_worker_too() -> None:
+def test_the_wait_for_a_worker_counts_as_training_time() -> None:
     pace = TrialCosts(10, [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10)], slots=2)
     pace.waited(1, 9.0)
     pace.waited(2, 8.0)
     for number in (3, 4, 5, 6):
         pace.waited(number, 2.0)
     pace.waited(1, 9.5)
-    assert pace.queue_seconds == 2.0, "the first of each slot wait for a new worker"
+    assert pace.queue_seconds == 2.0, "the first trial of each slot waits for a new worker"
     assert (pace.full_training_seconds, pace.seconds_of(0), pace.seconds_of(7)) == (8.0, 8.0, 8.0)
     assert pace.seconds_until(0, 5, None) == 5.5
     assert pace.trainings_in(16.0) == 4.0
     for number in range(7, 7 + RECENT_WAITS):
         pace.waited(number, 3.0)
         pace.waited(number, 4.0)
-    assert pace.queue_seconds == 4.0, "what a trial told last counts, and what many told before is forgotten"
+    assert pace.queue_seconds == 4.0, "the last report counts, and old ones are forgotten"
 
 
-def test_one_trial_that_waited_long_says_nothing_of_others() -> None:
+def test_one_long_wait_predicts_nothing_for_other_trials() -> None:
     pace = TrialCosts(10, [trial(0, Cost(1.0, 0.5), TrialState.COMPLETE, 10)])
     pace.waited(1, 9.0)
     pace.waited(2, 60.0)
     assert (pace.queue_seconds, pace.full_training_seconds) == (0.0, 6.0)
-    assert TrialCosts(10, []).full_training_seconds is None, "nobody has told of a training"
+    assert TrialCosts(10, []).full_training_seconds is None, "no cost is known"
     assert TrialCosts(10, []).seconds_until(None, 0, None) == 0.0

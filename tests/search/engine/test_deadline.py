@@ -1,4 +1,4 @@
-"""A driver whose search has so much time, under a clock of its own: when it ends, and what it has by then."""
+"""A driver with a time budget, on a simulated clock: when its search ends, and with what result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hpsearch.storage.studies import SPEC, open_live
 
 UNITS = 9
 TIME = 600.0
-TICK = 4.0  # seconds between two looks at the clock
+TICK = 4.0  # seconds between two ticks of the driver
 SPACE = {
     "parameters": {"x": {"min": 0.0, "max": 1.0}},
     "baseline": {"x": 0.5},
@@ -40,21 +40,21 @@ ASHA = {"method": "asha", "min": 1, "max": UNITS, "eta": 3}
 
 
 class Clock:
-    """Workers that train by a clock which only this test moves on."""
+    """Workers that train on a clock which only the test advances."""
 
     def __init__(self, folder: Path, slots: int, seconds: Callable[[float], float]) -> None:
         self.folder = folder
         self.slots = slots
         self.seconds = seconds  # of a unit, by x
         self.returns: Callable[[float], float] = lambda x: 0.0  # seconds from the last report, by x
-        self.setup = 0.0  # seconds that each attempt takes to begin
-        self.closing = 0.0  # seconds that it takes to end a trial that waits at a rung
-        self.waits = 0.0  # seconds from the asking of a trial until its worker begins
+        self.setup = 0.0  # seconds before each attempt trains
+        self.closing = 0.0  # seconds to end a paused trial
+        self.waits = 0.0  # seconds from a trial's ask until its worker begins
         self.now = 0.0
         self.said: list[str] = []
 
     def search(self, spec: Spec, until: float = float("inf"), begun: float | None = None) -> Driver:
-        """Search to the end, or until the driver is killed at a time; by default begun now."""
+        """Search to the end, or until the driver is killed at a time; `begun` is now by default."""
         storage = open_storage(f"sqlite:///{self.folder / 'a.db'}", create=True)
         live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
         with closing(live):
@@ -130,7 +130,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 def test_a_short_search_has_a_winner_beside_its_baseline(
     clock: Callable[..., Clock], make_spec: Any, budget: dict[str, Any], slots: int
 ) -> None:
-    """By the rules of promotion nobody but the baseline would come to an end."""
+    """By promotion alone, only the baseline would finish."""
     stopping = ASHA | {"type": "promotion", "resource": "samples"}
     search = {"early_stopping": stopping, "budget": budget, "confirm": {"top": 0}}
     table = clock(slots, lambda x: 4.0)
@@ -147,20 +147,17 @@ KINDS = [{"method": "none", "max": UNITS}, ASHA, ASHA | {"type": "promotion"}]
 def test_a_search_ends_on_time_with_a_winner_that_is_confirmed(
     clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any]
 ) -> None:
-    """The best are slower than most: by what most took, the search would end too late."""
+    """The best trials are slower than most: with typical costs, the search would end too late."""
     table = clock(2, lambda x: 4.0 if abs(x - 0.3) > 0.1 else 6.0)
     driver = table.search(make_spec(**SPACE | {"early_stopping": stopping}))
     assert 0.95 * TIME <= table.now <= 1.03 * TIME + TICK
     found = confirmation_outcome(driver.spec, driver.trials)
     assert found is not None and found.seeds >= 2
-    assert (
-        driver.stop_reason
-        == "the time budget of 600 s is spent, except what is reserved for the confirmation"
-    )
+    assert driver.stop_reason == "the time budget of 600 s is spent; the rest is for the confirmation"
 
 
 @pytest.mark.parametrize("stopping", KINDS, ids=["none", "stopping", "promotion"])
-def test_what_has_no_room_is_not_kept_back_nor_said_to_be(
+def test_nothing_is_reserved_or_mentioned_that_does_not_fit(
     clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any]
 ) -> None:
     budget, confirm = {"time": 50.0}, {"top": 1, "seeds": 2}
@@ -175,7 +172,7 @@ def test_what_has_no_room_is_not_kept_back_nor_said_to_be(
 
 
 @pytest.mark.parametrize("stopping", KINDS, ids=["none", "stopping", "promotion"])
-def test_a_search_ends_on_time_whose_trials_wait_long_for_their_workers(
+def test_a_search_ends_on_time_though_its_trials_wait_long_for_workers(
     clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any]
 ) -> None:
     table = clock(2, lambda x: 0.25)
@@ -189,16 +186,16 @@ def test_a_search_ends_on_time_whose_trials_wait_long_for_their_workers(
 @pytest.mark.parametrize("seconds", [20.0, 30.0, 60.0])
 @pytest.mark.parametrize("slots", [1, 2])
 @pytest.mark.parametrize("stopping", KINDS, ids=["none", "stopping", "promotion"])
-def test_a_search_ends_on_time_whose_trials_take_long_to_begin(
+def test_a_search_ends_on_time_though_its_trials_start_slowly(
     clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any], slots: int, seconds: float
 ) -> None:
-    """Whoever goes on from a rung loads its model once more, which is most of what a training takes."""
+    """A promoted trial loads its model again, which is most of the cost of a training."""
     table = clock(slots, lambda x: 0.03)
     table.setup = 1.5
     driver = table.search(make_spec(**SPACE | {"early_stopping": stopping, "budget": {"time": seconds}}))
     assert 0.9 * seconds <= table.now <= 1.03 * seconds
     own = [t for t in driver.trials if confirms(t) is None and t.state.name == "COMPLETE"]
-    assert len(own) >= 2, "the baseline, and one beside it"
+    assert len(own) >= 2, "the baseline and another trial"
     assert slots * seconds < 60 or confirmation_outcome(driver.spec, driver.trials) is not None
     whole = TrainingCost(1.5, 0.03, UNITS)
     foreseen = forecast(driver.spec, SearchCosts([whole], whole, slots, 0.0))
@@ -207,7 +204,7 @@ def test_a_search_ends_on_time_whose_trials_take_long_to_begin(
 
 
 @pytest.mark.parametrize("seconds", [18.0, 19.0, 20.0, 21.0, 22.0])
-def test_the_best_at_its_rung_goes_on_where_there_is_no_time_to_begin_once_more(
+def test_the_best_trial_continues_past_its_rung_if_there_is_no_time_to_resume_later(
     clock: Callable[..., Clock], make_spec: Any, seconds: float
 ) -> None:
     table = clock(1, lambda x: 0.1)
@@ -220,7 +217,7 @@ def test_the_best_at_its_rung_goes_on_where_there_is_no_time_to_begin_once_more(
 
 
 @pytest.mark.parametrize("confirm", [{"top": 0}, {"top": 1, "seeds": 2}], ids=["alone", "confirmed"])
-def test_a_search_ends_on_time_whose_many_paused_trials_take_long_to_end(
+def test_a_search_ends_on_time_though_many_paused_trials_end_slowly(
     clock: Callable[..., Clock], make_spec: Any, monkeypatch: pytest.MonkeyPatch, confirm: dict[str, int]
 ) -> None:
     monkeypatch.setattr(deadline, "SECONDS_TO_END_PAUSED", 0.5)
@@ -230,7 +227,7 @@ def test_a_search_ends_on_time_whose_many_paused_trials_take_long_to_end(
     stopping, sampler = ASHA | {"type": "promotion"}, {"sampler": "random"}
     asked = {"early_stopping": stopping, "confirm": confirm, "search": sampler}
     driver = table.search(make_spec(**SPACE | asked))
-    assert 0.9 * TIME <= table.now <= 1.03 * TIME  # some end beside what confirms the best
+    assert 0.9 * TIME <= table.now <= 1.03 * TIME  # some end beside confirmation runs
     assert sum(t.user_attrs.get("reason", "").startswith("paused at") for t in driver.trials) > 80
     whole = TrainingCost(0.0, 4.0, UNITS)
     foreseen = forecast(driver.spec, SearchCosts([whole], whole, 2, 0.0))
@@ -246,12 +243,12 @@ def test_a_search_that_was_killed_ends_on_time(
     spec = make_spec(**SPACE | {"early_stopping": ASHA | {"type": "promotion"}})
     table.search(spec, until=killed)
     driver = table.search(spec)
-    assert 0.95 * TIME <= table.now <= 1.05 * TIME, "of what a killed driver forgets"
+    assert 0.95 * TIME <= table.now <= 1.05 * TIME, "a killed driver forgets some time"
     found = confirmation_outcome(driver.spec, driver.trials)
     assert found is not None and found.seeds >= 2
 
 
-def test_trainings_that_get_slower_end_on_time_all_the_same(
+def test_a_search_ends_on_time_though_its_trainings_slow_down(
     clock: Callable[..., Clock], make_spec: Any
 ) -> None:
     table = clock(2, lambda x: 4.0)
@@ -263,10 +260,10 @@ def test_trainings_that_get_slower_end_on_time_all_the_same(
 
 
 @pytest.mark.parametrize(("slow", "confirmed"), [(6.0, 3), (12.0, 1), (20.0, 1)])
-def test_as_many_of_the_best_are_confirmed_as_there_is_time_for(
+def test_as_many_trials_are_confirmed_as_time_allows(
     clock: Callable[..., Clock], make_spec: Any, slow: float, confirmed: int
 ) -> None:
-    """The best take so much longer than others that what was kept back is not enough once they are known."""
+    """The best trials take so much longer than others that the reserve does not suffice once they are known."""
     table = clock(1, lambda x: 1.0 if abs(x - 0.3) > 0.05 else slow)
     driver = table.search(make_spec(**SPACE | {"early_stopping": ASHA, "confirm": {"top": 3, "seeds": 2}}))
     again = [(c, t.state.name) for t in driver.trials if (c := confirms(t)) is not None]
@@ -282,7 +279,7 @@ def test_as_many_of_the_best_are_confirmed_as_there_is_time_for(
 def test_a_confirmation_that_does_not_fit_is_a_smaller_one(
     clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any], slower: float, seconds: float
 ) -> None:
-    """The baseline may be slower than the others; what it would take is not kept back of those."""
+    """The baseline may be slower than the others; its cost must not be assumed for them."""
     table = clock(2, lambda x: 4.0 * (slower if x == 0.5 else 1.0) / slower**0.5)
     asked = {"early_stopping": stopping, "budget": {"time": seconds}, "confirm": {"top": 3, "seeds": 3}}
     driver = table.search(make_spec(**SPACE | asked))
@@ -294,8 +291,8 @@ def test_a_confirmation_that_does_not_fit_is_a_smaller_one(
     assert foreseen.end == pytest.approx(table.now, rel=0.05) and foreseen.seeds >= 2
 
 
-def test_the_longest_trainings_that_confirm_begin_first(clock: Callable[..., Clock], make_spec: Any) -> None:
-    """So they end soonest: where the baseline came last, others would have waited for it."""
+def test_the_longest_confirmation_runs_begin_first(clock: Callable[..., Clock], make_spec: Any) -> None:
+    """So they end soonest: if the baseline came last, the others would have waited for it."""
     table = clock(2, lambda x: 16.0 if x == 0.5 else 4.0)
     driver = table.search(make_spec(**SPACE | {"early_stopping": ASHA, "confirm": {"top": 3, "seeds": 2}}))
     again = [t.user_attrs["confirms"] for t in driver.trials if confirms(t) is not None]
@@ -303,10 +300,10 @@ def test_the_longest_trainings_that_confirm_begin_first(clock: Callable[..., Clo
 
 
 @pytest.mark.parametrize("trials", [8, 20])
-def test_what_few_trials_leave_of_the_time_confirms_them(
+def test_few_trials_are_confirmed_in_the_time_they_leave(
     clock: Callable[..., Clock], make_spec: Any, trials: int
 ) -> None:
-    """A third of eight trials confirms nobody; the time that they leave does."""
+    """A third of eight trials' cost confirms none; the time that they leave does."""
     table = clock(2, lambda x: 4.0)
     asked = {"early_stopping": {"method": "none", "max": UNITS}, "budget": {"trials": trials, "time": TIME}}
     driver = table.search(make_spec(**SPACE | asked))
@@ -317,20 +314,16 @@ def test_what_few_trials_leave_of_the_time_confirms_them(
     assert driver.stop_reason is None, "all trials have run"
 
 
-def test_what_does_not_report_is_ended_when_its_time_is_over(
-    clock: Callable[..., Clock], make_spec: Any
-) -> None:
-    """The baseline comes to its end whatever the time: a search ends with a winner."""
+def test_silent_trials_end_when_the_time_is_over(clock: Callable[..., Clock], make_spec: Any) -> None:
+    """The baseline finishes whatever the time: a search ends with a winner."""
     table = clock(2, lambda x: 30.0 if x == 0.5 else 1e6)
     driver = table.search(make_spec(**SPACE | {"budget": {"time": 100}, "early_stopping": ASHA}))
     assert driver.best is not None and driver.best.number == 0
     assert {t.user_attrs.get("reason") for t in driver.trials[1:]} == {"the time of the search is over"}
 
 
-def test_a_search_whose_time_was_over_before_it_began_has_its_baseline(
-    clock: Callable[..., Clock], make_spec: Any
-) -> None:
-    """A machine may take longer to start a worker than the search was given."""
+def test_a_search_without_time_still_trains_its_baseline(clock: Callable[..., Clock], make_spec: Any) -> None:
+    """A machine may take longer to start a worker than the search has time."""
     table = clock(2, lambda x: 4.0)
     table.now += 30  # since the search was begun
     driver = table.search(make_spec(**SPACE | {"budget": {"time": 20}, "early_stopping": ASHA}), begun=0.0)
@@ -339,26 +332,26 @@ def test_a_search_whose_time_was_over_before_it_began_has_its_baseline(
 
 @pytest.mark.parametrize("stopping", KINDS[1:], ids=["stopping", "promotion"])
 @pytest.mark.parametrize("slots", [1, 2])
-def test_a_search_on_time_has_an_audit(
+def test_a_search_with_a_time_budget_has_an_audit(
     clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any], slots: int
 ) -> None:
-    """Where trials pause, those of the audit go on when the search is over: their time is kept back."""
+    """If trials pause, audited ones resume when the search is over: their time is reserved."""
     table = clock(slots, lambda x: 4.0)
     asked = {"early_stopping": stopping, "audit": 0.1, "confirm": {"top": 2, "seeds": 2}}
     driver = table.search(make_spec(**SPACE | asked))
     drawn = [t for t in driver.trials if t.number in AuditSample.of(driver.spec) and t.last_step is not None]
     drawn = [t for t in drawn if confirms(t) is None and "baseline" not in t.user_attrs]
     rest = [t.user_attrs["reason"] for t in drawn if t.state.name != "COMPLETE"]
-    assert rest == [driver.stop_reason] * len(rest) and len(rest) <= slots, "who trained when it was over"
+    assert rest == [driver.stop_reason] * len(rest) and len(rest) <= slots, (
+        "those that trained when it was over"
+    )
     assert sum("audited" in t.user_attrs for t in drawn) >= slots
     assert 0.95 * TIME <= table.now <= 1.03 * TIME + TICK
     assert confirmation_outcome(driver.spec, driver.trials) is not None
 
 
-def test_no_trial_of_the_audit_goes_on_that_does_not_come_to_its_end(
-    clock: Callable[..., Clock], make_spec: Any
-) -> None:
-    """It would take time of the confirmation, and tell nothing. Nor does one wait when all is over."""
+def test_no_audited_trial_continues_that_cannot_finish(clock: Callable[..., Clock], make_spec: Any) -> None:
+    """It would take time from the confirmation, and show nothing. None waits after the search either."""
     table = clock(4, lambda x: 4.0)
     promotion = {"early_stopping": ASHA | {"type": "promotion"}, "search": {"sampler": "random"}}
     driver = table.search(make_spec(**SPACE | promotion | {"audit": 0.1, "confirm": {"top": 2, "seeds": 2}}))
@@ -371,10 +364,10 @@ def test_no_trial_of_the_audit_goes_on_that_does_not_come_to_its_end(
 
 @pytest.mark.parametrize("audit", [None, 0.2], ids=["short", "asked"])
 @pytest.mark.parametrize("seconds", [60.0, 120.0])
-def test_an_audit_takes_no_time_of_a_short_search_that_it_does_not_use(
+def test_an_audit_of_a_short_search_wastes_no_time(
     clock: Callable[..., Clock], make_spec: Any, audit: float | None, seconds: float
 ) -> None:
-    """Asked for, its trials begin beside those that still run, or they would not come to their end."""
+    """Its trials begin beside those that still run, or they would not finish."""
     table = clock(8, lambda x: 4.0 if x == 0.5 else 2.0 + 4.0 * x)
     promotion = {"early_stopping": ASHA | {"type": "promotion"}, "search": {"sampler": "random"}}
     budget = {"budget": {"time": seconds, "trials": 1000}, "confirm": {"top": 0}}
@@ -384,8 +377,8 @@ def test_an_audit_takes_no_time_of_a_short_search_that_it_does_not_use(
     assert 0.95 * seconds <= table.now <= 1.03 * seconds
 
 
-def test_who_has_come_to_the_last_step_may_return(clock: Callable[..., Clock], make_spec: Any) -> None:
-    """Its cost is spent, and a worker that is killed takes time to begin anew."""
+def test_a_trial_at_its_last_step_may_return(clock: Callable[..., Clock], make_spec: Any) -> None:
+    """Its cost is spent, and a killed worker takes time to start again."""
     table = clock(1, lambda x: 40.0)
     table.returns = lambda x: 100.0 if x == 0.5 else 120.0
     stopping = {"early_stopping": {"method": "none", "max": UNITS}}
@@ -397,7 +390,7 @@ def test_who_has_come_to_the_last_step_may_return(clock: Callable[..., Clock], m
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", [{"trials": 60}, {"time": TIME}, {"samples": 200}], ids=str)
 @pytest.mark.parametrize("stopping", KINDS[1:], ids=["stopping", "promotion"])
-def test_a_search_with_an_audit_goes_as_foreseen(
+def test_a_search_with_an_audit_goes_as_predicted(
     clock: Callable[..., Clock], make_spec: Any, stopping: dict[str, Any], budget: dict[str, Any]
 ) -> None:
     table = clock(2, lambda x: 4.0)

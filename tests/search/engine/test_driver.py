@@ -324,9 +324,7 @@ def test_impossible_constraints_end_the_search_and_make_no_further_trial(
     spec = make_spec(constraints=["x > 0.25", "x * 1e9 < 1 or x == 0.5"])
     for _ in range(2):
         driver = table.driver(spec)
-        with pytest.raises(
-            SearchError, match="1000 proposals in a row were refused, the last because of: x "
-        ):
+        with pytest.raises(SearchError, match=r"1000 proposals in a row were refused, .* of: x "):
             driver.ask()
         driver.close()
     assert table.states() == ["WAITING"]
@@ -354,7 +352,7 @@ def test_three_failures_alike_are_fatal(table: Table, make_spec: Any) -> None:
         assert driver.fatal is None
         asked(driver)
         driver.fail(number, ERROR)
-    assert driver.fatal == "the first 3 trials all failed with the same error: ValueError: no"
+    assert driver.fatal == "the first 3 trials all failed the same way: ValueError: no"
     assert driver.ask() is None
 
 
@@ -499,9 +497,7 @@ def test_the_baseline_is_never_pruned_and_the_rungs_of_others_are_explained(
     assert table.states()[0] == "COMPLETE"
     assert reasons
     for reason in reasons:
-        found = re.search(
-            r"rung (\d) of (\d) in bracket (\d), ranked (\d+) of (\d+); one in 3 continues", reason
-        )
+        found = re.search(r"rung (\d) of (\d) in bracket (\d), ranked (\d+) of (\d+); one in 3 cont", reason)
         assert found
         rung, count, bracket, rank, reached = map(int, found.groups())
         assert rung <= count == 2 - bracket + (bracket == 2) * 0
@@ -1229,10 +1225,7 @@ def test_the_confirmation_is_kept_back_of_a_budget_of_samples(table: Table, make
     assert driver.ask() is None
     assert [t.user_attrs.get("confirms") for t in table.read()] == [None] * 6 + [0, 1, 0, 1]
     assert driver.consumed == 90 and len(first) + len(again) == 10
-    assert (
-        driver.stop_reason
-        == "the budget of 90 samples is spent, except what is reserved for the confirmation"
-    )
+    assert driver.stop_reason == "the budget of 90 samples is spent; the rest is for the confirmation"
     driver.close()
     report = study_report(open_study("study", storage=str(table.file), runs=table.runs))
     assert (report.states, report.confirming, report.trials.used) == ({"complete": 10}, 4, 6)

@@ -1,4 +1,4 @@
-"""What a guardian does to the study of a driver that was killed; tests/faults kills real ones."""
+"""A guardian and the study of a killed driver; tests/faults kills real drivers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hpsearch.storage.workspace import Workspace
 
 @pytest.fixture
 def study(tmp_path: Path) -> Iterator[optuna.Study]:
-    """A study that was renamed from "old", with a trial that runs."""
+    """A study that was renamed from "old", with a running trial."""
     storage = open_storage(f"sqlite:///{tmp_path / 'a.db'}", create=True)
     made = optuna.create_study(study_name="new", storage=storage)
     made.ask().report(0.5, 1)
@@ -30,27 +30,25 @@ def states(study: optuna.Study) -> list[str]:
     return [trial.state.name for trial in study.get_trials()]
 
 
-def test_running_trials_are_put_back_in_a_study_that_was_renamed(study: optuna.Study, tmp_path: Path) -> None:
+def test_running_trials_are_requeued_in_a_renamed_study(study: optuna.Study, tmp_path: Path) -> None:
     requeue_running(Workspace(f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs"), "new", kept="old")
     assert states(study) == ["WAITING"]
     assert study.trials[0].intermediate_values == {1: 0.5}
 
 
-def test_a_search_that_has_begun_meanwhile_keeps_its_trials(study: optuna.Study, tmp_path: Path) -> None:
+def test_the_trials_of_a_newer_search_are_left_alone(study: optuna.Study, tmp_path: Path) -> None:
     url, runs = f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs"
     with driver_lock(Workspace(url, runs), "old"):
         requeue_running(Workspace(url, runs), "new", kept="old")
     assert states(study) == ["RUNNING"]
 
 
-def test_a_study_that_is_gone_is_left(tmp_path: Path) -> None:
+def test_a_deleted_study_is_no_error(tmp_path: Path) -> None:
     requeue_running(Workspace(f"sqlite:///{tmp_path / 'none.db'}", tmp_path / "runs"), "new", kept="new")
     assert not (tmp_path / "none.db").exists()
 
 
-def test_what_carries_the_mark_is_ended_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_processes_with_the_mark_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     left = tmp_path / f"{TEMPORARY_PREFIX}4000000-x"
     left.mkdir()

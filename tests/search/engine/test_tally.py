@@ -1,4 +1,4 @@
-"""What is counted on is what a look at all trials tells; and no trial costs more than those before it."""
+"""The tally equals a count of all trials, and later trials cost no more work than earlier ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RUNGS = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
 
 
 class Nobody:
-    """A watcher that asks what a line about each trial says, and what a table does."""
+    """A watcher that asks what the line about a trial shows, and what the table shows."""
 
     def trial_ended(self, search: SearchView, trial: Any) -> None:
         assert search.finished and search.states and (search.best is None or search.best.value is not None)
@@ -63,7 +63,7 @@ def make_driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
 
 
 def check(driver: Driver) -> None:
-    """That the driver's tally, and a new one, tell what a look at all trials does."""
+    """Check the driver's tally, and a new one, against all trials."""
     spec, trials = driver.spec, list(driver.trials)
     own = search_trials(trials)
     for tally in (driver._lifecycle.tally, Tally(spec, driver._storage)):
@@ -106,7 +106,7 @@ def check(driver: Driver) -> None:
     goal=st.sampled_from(["minimize", "maximize"]),
     promotes=st.booleans(),
 )
-def test_the_tally_is_what_all_trials_tell(
+def test_the_tally_equals_a_count_of_all_trials(
     make_driver: Callable[..., Driver],
     make_spec: Callable[..., Spec],
     tmp_path_factory: pytest.TempPathFactory,
@@ -144,7 +144,7 @@ def test_the_tally_is_what_all_trials_tell(
         check(driver)
 
 
-def test_a_trial_whose_end_the_database_refuses_is_none_of_the_best(
+def test_a_trial_whose_end_the_database_refuses_is_not_ranked(
     make_driver: Callable[..., Driver], make_spec: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopping = {"method": "none", "max": 9}
@@ -166,7 +166,7 @@ def test_a_trial_whose_end_the_database_refuses_is_none_of_the_best(
     check(driver)
 
 
-def test_what_was_tried_is_what_all_trials_have(
+def test_tried_configurations_are_those_of_all_trials(
     make_driver: Callable[..., Driver], make_spec: Callable[..., Spec]
 ) -> None:
     driver = make_driver(make_spec(parameters=X | {"y": {"choices": ["a", "b"]}}, budget={"trials": 9}))
@@ -200,7 +200,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 @contextmanager
 def counted(driver: Driver) -> Iterator[Counter[str]]:
-    """Calls of Python's functions, and rows that the database went through, as far as SQLite tells."""
+    """Calls of Python functions, and rows that SQLite has read, as far as it says."""
     found: Counter[str] = Counter()
 
     def on_call(frame: Any, event: str, argument: Any) -> None:
@@ -222,7 +222,7 @@ def counted(driver: Driver) -> Iterator[Counter[str]]:
 
 
 @pytest.mark.parametrize("fields", SEARCHES.values(), ids=SEARCHES)
-def test_a_trial_costs_no_more_than_those_before_it(
+def test_later_trials_cost_no_more_work_than_earlier_ones(
     make_driver: Callable[..., Driver], make_spec: Callable[..., Spec], fields: dict[str, Any]
 ) -> None:
     fields = {"search": {"sampler": "random"}, "budget": {"trials": 2000}, **fields}
@@ -236,7 +236,7 @@ def test_a_trial_costs_no_more_than_those_before_it(
             driver.report(given.number, value, 1, {})
             driver.complete(given.number, value)
 
-    go_on(130)  # as many as tell what a further one takes
+    go_on(130)  # as many as the cost of a new one is estimated from
     with counted(driver) as early:
         go_on(150)
     go_on(400)
@@ -244,4 +244,4 @@ def test_a_trial_costs_no_more_than_those_before_it(
         go_on(420)
     assert late["counts of all rows"] == early["counts of all rows"] == 0
     assert late["statements"] < 1.1 * early["statements"], "some are written by the clock"
-    assert late["calls"] < 1.1 * early["calls"], "a walk over all would call something for each of them"
+    assert late["calls"] < 1.1 * early["calls"], "a walk over all trials would make calls for each"

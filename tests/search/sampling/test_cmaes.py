@@ -1,4 +1,4 @@
-"""CMA-ES is Optuna's, move by move, and takes nothing but numbers from a study."""
+"""CMA-ES equals Optuna's, step by step, and reads nothing but numbers from a study."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def only_our_warnings() -> Iterator[None]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        warnings.simplefilter("ignore", FutureWarning)  # Optuna takes sigma0 away; cmaes keeps it
+        warnings.simplefilter("ignore", FutureWarning)  # Optuna removes sigma0; cmaes keeps it
         yield
 
 
@@ -54,10 +54,10 @@ def searched(sampler: optuna.samplers.BaseSampler, trials: int) -> optuna.Study:
 
 
 def distribution_of(optimizer: Any) -> dict[str, Any]:
-    """The normal distribution that an optimizer of cmaes would draw from next."""
+    """The normal distribution from which an optimizer of cmaes draws next."""
     inner = getattr(optimizer, "_cma", optimizer)
     if hasattr(inner, "_C"):
-        inner._eigen_decomposition()  # makes the covariance symmetric, to the last bit
+        inner._eigen_decomposition()  # makes the covariance exactly symmetric
     names = ("_mean", "_sigma", "_pc", "_p_sigma", "_C")
     return {name: getattr(inner, name) for name in names if hasattr(inner, name)}
 
@@ -83,7 +83,7 @@ def test_the_distribution_moves_as_optunas_does(options: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_a_study_of_optunas_sampler_goes_on_where_it_stood(options: dict[str, Any]) -> None:
+def test_a_study_of_optunas_sampler_is_continued(options: dict[str, Any]) -> None:
     study = searched(optuna.samplers.CmaEsSampler(seed=3, warn_independent_sampling=False, **options), 40)
     sampler = CmaEsSampler(seed=1, **options)
     reached = max(t.system_attrs.get(sampler._generation, 0) for t in study.trials)
@@ -93,7 +93,7 @@ def test_a_study_of_optunas_sampler_goes_on_where_it_stood(options: dict[str, An
     assert min(attrs[sampler._generation] for attrs in added) >= reached
     assert max(attrs[sampler._generation] for attrs in added) > reached
     for attrs in added:
-        assert attrs.keys() <= {sampler._generation, "x_for_tell"}, "numbers, and no pickle"
+        assert attrs.keys() <= {sampler._generation, "x_for_tell"}, "numbers, not a pickle"
 
 
 class Bomb:
@@ -124,13 +124,13 @@ def test_a_pickle_in_a_study_is_never_loaded(tmp_path: Path, prefix: str) -> Non
     assert proposed(CmaEsSampler(seed=5, **options)) == expected
     assert not (tmp_path / "executed").exists()
     proposed(optuna.samplers.CmaEsSampler(seed=5, **options))
-    assert (tmp_path / "executed").exists(), "the pickle is a live one"
+    assert (tmp_path / "executed").exists(), "the pickle works"
 
 
 @pytest.mark.parametrize(
     "wrong", [None, "text", [[]], {"a": 1}, [1e300] * 4, [math.nan] * 4, [10**400] * 4, [0.5], -1, True]
 )
-def test_wrong_attributes_are_as_good_as_none(wrong: Any) -> None:
+def test_wrong_attributes_are_ignored(wrong: Any) -> None:
     study = searched(CmaEsSampler(seed=1, with_margin=True), 30)
     for trial in study.trials:
         attrs = study._storage._get_trial(trial._trial_id).system_attrs  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The Gaussian process beside its formulas, and the cube that it looks at spaces through."""
+"""The Gaussian process against its formulas, and the unit cube."""
 
 from __future__ import annotations
 
@@ -72,19 +72,19 @@ def test_it_finds_the_most_probable_scales() -> None:
             nearby = model._theta.copy()
             nearby[index] += step
             assert log_posterior(model, nearby, x, y) < found + 1e-3
-    assert model._theta[0] < model._theta[2], "what the values depend on has the shorter scale"
+    assert model._theta[0] < model._theta[2], "the parameter that matters has the shorter scale"
 
 
 @given(st.floats(-3, 3), st.floats(0.01, 3), st.floats(-3, 3))
-def test_what_is_expected_below_the_best(mean: float, deviation: float, best: float) -> None:
+def test_the_log_of_the_expected_improvement(mean: float, deviation: float, best: float) -> None:
     z = (best - mean) / deviation
     expected = deviation * (z * stats.norm.cdf(z) + stats.norm.pdf(z))
     found = log_expected_improvement(np.array([mean]), np.array([deviation]), best)
-    if expected > 1e-8:  # below it the plain formula is rounding alone
+    if expected > 1e-8:  # below it the plain formula is only rounding errors
         assert found[0] == pytest.approx(np.log(expected), abs=1e-5)
 
 
-def test_where_nothing_is_expected_less_is_still_less() -> None:
+def test_the_improvement_does_not_underflow() -> None:
     means = np.array([5.0, 10.0, 20.0, 100.0, 1000.0])
     found = log_expected_improvement(means, np.ones(5), 0.0)
     assert np.isfinite(found).all() and (np.diff(found) < 0).all()
@@ -92,13 +92,13 @@ def test_where_nothing_is_expected_less_is_still_less() -> None:
 
 @pytest.mark.parametrize("scale", [1e-300, 1.0, 1e160, 1.7e308 / 4])
 def test_values_of_any_size_are_standardised(scale: float) -> None:
-    """Warnings are errors here, as of an overflow."""
+    """Warnings, such as of an overflow, are errors here."""
     found = standardised(scale * np.array([-4.0, 1.0, 2.0, 4.0]))
     assert np.isfinite(found).all() and found.mean() == pytest.approx(0.0, abs=1e-12)
     assert found.std() == pytest.approx(float(scale > 1e-300))
 
 
-def test_one_that_diverged_does_not_make_the_others_alike() -> None:
+def test_an_outlier_does_not_make_the_other_values_alike() -> None:
     found = standardised(np.array([1.0, 2.0, 3.0, 4.0, 1e30]))
     assert found.mean() == pytest.approx(0) and found.std() == pytest.approx(1)
     assert (np.diff(found) > 0.3).all()
@@ -173,7 +173,7 @@ def test_a_point_is_the_nearest_value_of_its_range(written: dict[str, Any], at: 
     value = spec.space.resolve(UnitCube(spec.space).suggester(np.array([at])))["x"]
     nearest = parameter.snap(raw)
     assert type(value) is type(nearest)
-    if value != nearest:  # half way between both, as far as floating point tells
+    if value != nearest:  # half way between both, up to rounding
         assert parameter.factor or abs(value - raw) == pytest.approx(abs(nearest - raw))
         if parameter.factor:
             assert value / raw == pytest.approx(raw / nearest)

@@ -1,4 +1,4 @@
-"""Hyperopt's algorithms over a study: what they see of it, and what they propose."""
+"""Hyperopt's algorithms over a study: what they see, and what they propose."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPACE: dict[str, BaseDistribution] = {
     "width": IntDistribution(8, 512, log=True),
     "dropout": FloatDistribution(0, 0.3, step=0.1),
     "kind": CategoricalDistribution(["a", "b", "c"]),
-    "warm.up": FloatDistribution(0, 1),  # of some kinds alone
+    "warm.up": FloatDistribution(0, 1),  # only for some kinds
     "fixed": IntDistribution(3, 3),
 }
 ALGORITHMS = ["tpe", pytest.param("atpe", marks=pytest.mark.slow), "anneal"]
@@ -55,7 +55,7 @@ def searched(
     value: Callable[[dict[str, Any]], float],
     direction: Literal["minimize", "maximize"] = "minimize",
 ) -> optuna.Study:
-    """A study of so many trials, each of them proposed by a sampler of its own."""
+    """A study of so many trials, each proposed by a new sampler."""
     study = optuna.create_study(direction=direction)
     for number in range(trials):
         study.sampler = HyperoptSampler(algorithm, SPACE, seed=number)
@@ -81,7 +81,7 @@ def test_to_maximise_is_to_minimise_the_opposite(algorithm: str) -> None:
 
 @pytest.mark.parametrize("value", [0.0, -1e308, 1e300, 1e-320, math.inf], ids=str)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_values_that_say_nothing_do_no_harm(algorithm: str, value: float) -> None:
+def test_uninformative_values_do_no_harm(algorithm: str, value: float) -> None:
     assert len(searched(algorithm, 26 if algorithm == "tpe" else 13, lambda params: value).trials) >= 13
 
 
@@ -90,7 +90,7 @@ def test_values_that_say_nothing_do_no_harm(algorithm: str, value: float) -> Non
     [IntDistribution(0, 2**53), IntDistribution(1, 2**53, log=True)],
     ids=str,
 )
-def test_the_numbers_of_a_wide_range_are_not_impossible_each(wide: IntDistribution) -> None:
+def test_values_of_a_very_wide_range_stay_possible(wide: IntDistribution) -> None:
     study = optuna.create_study()
     for number in range(30):
         study.sampler = HyperoptSampler("tpe", {"x": wide}, seed=number)
@@ -134,7 +134,7 @@ def test_a_value_comes_back_as_itself(distribution: BaseDistribution, data: st.D
     trial = create_trial(params={"p": value}, distributions={"p": distribution}, value=0.0)
     [number] = label.values_in(trial, "p")
     assert label.from_hyperopt(number) == pytest.approx(value)
-    assert type(label.from_hyperopt(np.float64(number))) is type(value), "numpy's are no values of a study"
+    assert type(label.from_hyperopt(np.float64(number))) is type(value), "a study does not hold numpy's types"
 
 
 @given(
@@ -154,14 +154,14 @@ def test_whatever_hyperopt_draws_is_in_range(distribution: BaseDistribution, sha
     assert d._contains(d.to_internal_repr(value))
 
 
-def test_steps_at_both_ends_are_drawn_as_often_as_others() -> None:
+def test_the_ends_of_a_stepped_range_are_as_likely_as_other_steps() -> None:
     space: dict[str, BaseDistribution] = {"x": IntDistribution(0, 4)}
     study = optuna.create_study()
     study.add_trial(create_trial(params={"x": 2}, distributions=space, value=1.0))
     study.ask()
     asked = study.trials[-1]
     drawn = []
-    for seed in range(600):  # far from any model: annealing begins with the whole range
+    for seed in range(600):  # no model yet: annealing begins with the whole range
         sampler = HyperoptSampler("anneal", space, seed=seed, shrink_coef=0.0)
         drawn.append(sampler.sample_relative(study, asked, space)["x"])
     assert all(80 < drawn.count(value) < 160 for value in range(5))
@@ -187,7 +187,7 @@ def test_what_each_algorithm_sees_of_a_study() -> None:
     add(TrialState.PRUNED, curve={3: 0.1})
     add(TrialState.PRUNED, curve={3: 0.5, 9: 5.0})
     add(TrialState.FAIL)
-    add(TrialState.COMPLETE, 1.0, x=5.0)  # which another program put up
+    add(TrialState.COMPLETE, 1.0, x=5.0)  # enqueued by another program
     add(TrialState.RUNNING)
     study.enqueue_trial({"x": 0.1})
 
@@ -199,7 +199,7 @@ def test_what_each_algorithm_sees_of_a_study() -> None:
         "ranks: further is better, running is worst"
     )
     assert known("anneal") == {4: 0.0, 0: 1.0, 2: 2.0, 1: 3.0}
-    assert known("atpe") == {0: 2.0, 1: 2.0, 2: 2.0, 4: 1.0}, "values, and the worst of them"
+    assert known("atpe") == {0: 2.0, 1: 2.0, 2: 2.0, 4: 1.0}, "values, and the worst one for the rest"
     label = _Label("p0", space["x"])
     assert [label.values_in(t, "x") for t in study.trials[3:5]] == [[0.5], []]
 
@@ -224,8 +224,8 @@ def test_adaptive_tpe_leaves_the_generators_of_others_alone() -> None:
 @pytest.mark.any_backend
 @pytest.mark.slow
 @pytest.mark.any_storage
-def test_workers_side_by_side_search_with_it(bench: Any) -> None:
-    """Trials that run and that are pruned are among those that it learns from."""
+def test_parallel_workers_search_with_it(bench: Any) -> None:
+    """It learns also from running and pruned trials."""
     sampler = {"sampler": "hyperopt-tpe", "n_startup_jobs": 4}
     stopping = {"method": "asha", "min": 1, "max": 9}
     fields = {"search": sampler, "early_stopping": stopping, "budget": {"trials": 14}}
@@ -234,7 +234,7 @@ def test_workers_side_by_side_search_with_it(bench: Any) -> None:
     assert len(states) == 14 and set(states) == {"COMPLETE", "PRUNED"}
 
 
-def test_without_the_package_nothing_begins_and_the_extra_is_named(
+def test_a_missing_package_is_refused_with_the_name_of_the_extra(
     make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

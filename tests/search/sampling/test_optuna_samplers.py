@@ -58,7 +58,7 @@ EXTRAS: dict[str, dict[str, Any]] = {
     "hyperband": {"min": 1, "max": 9},
     "asha": {"min": 1, "max": 9},
 }
-# All but the grid, and adaptive TPE, which reads its models anew for every proposal.
+# All except the grid, and adaptive TPE, which loads its models for every proposal.
 DRAWN = [name for name in SAMPLERS if name not in ("grid", "hyperopt-atpe")]
 
 
@@ -81,7 +81,7 @@ Search = Callable[..., list[FrozenTrial]]
 
 @pytest.fixture
 def search(tmp_path: Path) -> Iterator[Search]:
-    """Run a spec to its end, or until so many trials are asked; its trials so far."""
+    """Run a spec to its end, or until so many trials are asked. Returns its trials."""
     opened: list[optuna.storages.RDBStorage] = []
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -109,7 +109,7 @@ def search(tmp_path: Path) -> Iterator[Search]:
 
 @pytest.fixture(autouse=True)
 def quiet_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Optuna's own warnings come by its logger; none is expected either."""
+    """Optuna warns through its logger; no such warning is expected either."""
     optuna.logging.enable_propagation()
     yield
     optuna.logging.disable_propagation()
@@ -153,10 +153,10 @@ def test_every_sampler_proposes_configurations_of_the_space(
 
 
 @pytest.mark.parametrize("sampler", [*(name for name in DRAWN if name != "gp"), "grid"])
-def test_every_sampler_leaves_out_where_an_expression_has_no_value(
+def test_every_sampler_avoids_points_where_an_expression_has_no_value(
     search: Search, make_spec: Any, sampler: str
 ) -> None:
-    """At half of the points, so that each of them comes there."""
+    """That is at half of the points, so every sampler meets some."""
     parameters = {
         "x": {"min": 0, "max": 30},
         "y": {"expr": "sqrt(x - 15) + 1 / (x - 22)"},
@@ -164,7 +164,7 @@ def test_every_sampler_leaves_out_where_an_expression_has_no_value(
     }
     first = {"n_startup_trials": 4} if sampler in ("tpe", "cmaes") else {}
     wanted = {"sampler": sampler, "seed": 1, **first}
-    count = 24 if sampler in ("rung_gp", "hyperopt-tpe") else 10  # these begin to model later
+    count = 24 if sampler in ("rung_gp", "hyperopt-tpe") else 10  # their models begin later
     trials = search(make_spec(parameters=parameters, search=wanted, budget={"trials": count}))
     assert [t.state for t in trials] == [TrialState.COMPLETE] * count
     assert all(t.params["x"] >= 15 and t.params["x"] not in (20, 22) for t in trials)
@@ -184,7 +184,7 @@ EXTREME: dict[str, Any] = {
 
 @pytest.mark.parametrize("sampler", DRAWN)
 def test_every_sampler_takes_any_range_that_a_space_may_have(make_spec: Any, sampler: str) -> None:
-    """And whatever values trials come to."""
+    """And any values of trials."""
     first = {"n_startup_trials": 4} if sampler in ("tpe", "gp", "cmaes") else {}
     spec = make_spec(parameters=EXTREME, search={"sampler": sampler, **first})
     study = optuna.create_study(sampler=sampler_of(spec))
@@ -211,7 +211,7 @@ STEPS = st.none() | st.floats(5e-324, 1e308) | st.integers(1, 2**53)
 @example(least=-1.7e308, most=1.7e308, kind="", by=None, count=1)
 @example(least=0.0, most=1.0, kind="step", by=1e-300, count=1)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_a_range_lets_pass_is_one_that_optuna_draws_from(
+def test_every_valid_range_is_a_valid_distribution_of_optuna(
     make_spec: Any, least: float, most: float, kind: str, by: float | None, count: int
 ) -> None:
     fields: dict[str, Any] = {"min": least, "max": most} | ({"log": True} if kind == "log" else {})
@@ -239,12 +239,12 @@ def test_a_sampler_that_fails_ends_the_search_with_the_reason(
     monkeypatch.setattr(
         "hpsearch.search.sampling.space_sampler.make_sampler", lambda spec, seed: Failing(seed)
     )
-    told = r'^the sampler "random" cannot propose trial 0: OverflowError: Range exceeds valid bounds; another one'
+    told = r'^the sampler "random" cannot propose trial 0: OverflowError: Range exceeds valid bounds; try another sampler'
     for _ in range(2):
         with pytest.raises(SearchError, match=told):
             search(make_spec())
     monkeypatch.undo()
-    assert [t.state for t in search(make_spec())] == [TrialState.COMPLETE] * 4, "nothing is left of it"
+    assert [t.state for t in search(make_spec())] == [TrialState.COMPLETE] * 4, "the error leaves no trace"
 
 
 @pytest.mark.parametrize("sampler", DRAWN)
@@ -274,7 +274,7 @@ def test_an_interrupted_search_proposes_what_an_uninterrupted_one_does(
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name.startswith("hyperopt-")])
 def test_three_searches_of_ten_trials_are_one_of_thirty(search: Search, make_spec: Any, sampler: str) -> None:
-    """With conditions, trials that are pruned at rungs, and some that diverge."""
+    """With conditions, pruned trials and diverged trials."""
     spec = make_spec(
         parameters=MIXED,
         metric="diverging",
@@ -295,10 +295,8 @@ def test_three_searches_of_ten_trials_are_one_of_thirty(search: Search, make_spe
 @pytest.mark.parametrize(
     "sampler", ["random", "qmc", "tpe", "gp", "nsgaii", "hyperopt-tpe", "hyperopt-anneal"]
 )
-def test_parameters_that_seldom_exist_are_drawn_anew_each_time(
-    search: Search, make_spec: Any, sampler: str
-) -> None:
-    """A sampler that falls back to independent draws must not draw the same again with its seed."""
+def test_rare_parameters_are_drawn_anew_each_time(search: Search, make_spec: Any, sampler: str) -> None:
+    """A sampler that falls back to independent draws must not repeat them with its seed."""
     parameters = {
         "kind": ["plain", "warm"],
         "warmup": {"min": 0.0, "max": 1.0, "when": {"kind": "warm"}},
@@ -308,7 +306,7 @@ def test_parameters_that_seldom_exist_are_drawn_anew_each_time(
         parameters=parameters,
         search={"sampler": sampler, "seed": 3},
         budget={"trials": 16},
-        baseline={"kind": "plain"},  # some samplers model only what the first trial has
+        baseline={"kind": "plain"},  # some samplers model only the parameters of the first trial
     )
     drawn = [t.params["warmup"] for t in search(spec) if "warmup" in t.params]
     assert len(drawn) >= 3
@@ -316,10 +314,10 @@ def test_parameters_that_seldom_exist_are_drawn_anew_each_time(
 
 
 @pytest.mark.parametrize("sampler", DRAWN)
-def test_trials_that_diverge_are_learnt_from_and_warned_of_by_nobody(
+def test_samplers_learn_from_diverged_trials_without_warnings(
     search: Search, make_spec: Any, sampler: str
 ) -> None:
-    """Some samplers know constraints, and some complain of those they do not know."""
+    """Some samplers support constraints, and some warn about them."""
     spec = make_spec(
         parameters=NUMERIC, search={"sampler": sampler, "seed": 2}, budget={"trials": 24}, metric="diverging"
     )
@@ -336,8 +334,8 @@ def test_trials_that_diverge_are_learnt_from_and_warned_of_by_nobody(
     [{"method": "none"}, {"method": "asha", "type": "promotion", "min": 1, "max": 9}],
     ids=["whole", "at rungs"],
 )
-def test_tpe_keeps_away_from_where_trials_fail(make_spec: Any, stopping: dict[str, Any]) -> None:
-    """Optuna's own sees no failed trial, and so proposes the like again and again."""
+def test_tpe_avoids_failures(make_spec: Any, stopping: dict[str, Any]) -> None:
+    """Optuna's own TPE ignores failed trials, so it proposes similar ones again and again."""
     spec = make_spec(search={"sampler": "tpe", "seed": 3}, early_stopping=stopping)
     study = optuna.create_study(sampler=sampler_of(spec))
     for _ in range(60):
@@ -353,7 +351,7 @@ def test_tpe_keeps_away_from_where_trials_fail(make_spec: Any, stopping: dict[st
     assert sum(number >= 20 for number in failed) <= 4
 
 
-def test_a_gaussian_process_is_asked_once_for_a_proposal(
+def test_a_gaussian_process_makes_one_proposal_per_trial(
     search: Search, make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
@@ -366,7 +364,7 @@ def test_a_gaussian_process_is_asked_once_for_a_proposal(
     monkeypatch.setattr(optuna.samplers.GPSampler, "sample_relative", counted)
     spec = make_spec(
         parameters={"x": {"min": 0.0, "max": 1.0}, "n": {"min": 1, "max": 64}},
-        constraints=["x < 0.1 or x > 0.5"],  # the best is in between
+        constraints=["x < 0.1 or x > 0.5"],  # the best point is in between
         search={"sampler": "gp", "n_startup_trials": 4},
         budget={"trials": 8},
     )
@@ -409,12 +407,10 @@ def test_a_grid_is_walked_once_and_ends_the_search(
     expected = [{k: v for k, v in c.items() if k in GRID} for c in spec.space.grid()]
     assert len(expected) == 15
     assert configurations(trials) == expected
-    assert search(spec) and len(search(spec)) == 15, "there is nothing left to ask"
+    assert search(spec) and len(search(spec)) == 15, "no trial is left to ask"
 
 
-def test_a_grid_leaves_out_what_constraints_forbid_and_what_the_baseline_was(
-    search: Search, make_spec: Any
-) -> None:
+def test_a_grid_leaves_out_forbidden_points_and_the_baseline(search: Search, make_spec: Any) -> None:
     spec = make_spec(
         parameters=GRID,
         constraints=["a * b < 20"],
@@ -462,7 +458,7 @@ def test_a_prior_shapes_the_start(search: Search, make_spec: Any, confidence: st
     shaped = search(make_spec(parameters=parameters(prior), budget=budget, search=sampling))
     assert near(shaped) > near(plain)
     assert near(shaped) >= least - 0.1
-    assert min(t.params["lr"] for t in shaped) < 1e-3, "the rest of the range is not given up"
+    assert min(t.params["lr"] for t in shaped) < 1e-3, "the rest of the range is searched too"
 
 
 def test_a_prior_of_a_choice_and_of_a_factor_range_gives_their_values(search: Search, make_spec: Any) -> None:
@@ -553,6 +549,6 @@ def test_pruner_options_reach_the_pruner(make_spec: Any) -> None:
     assert (pruner._min_resource, pruner._reduction_factor, pruner._min_early_stopping_rate) == (2, 4, 1)
 
 
-def test_a_sampler_made_for_a_search_is_the_one_of_its_spec(make_spec: Any) -> None:
+def test_a_search_has_the_sampler_of_its_spec(make_spec: Any) -> None:
     assert isinstance(sampler_of(make_spec(parameters=GRID, search={"sampler": "grid"})), GridSampler)
     assert isinstance(sampler_of(make_spec()), SpaceSampler)

@@ -1,4 +1,4 @@
-"""Our own sampler: what it proposes from what it has seen."""
+"""hpsearch's own sampler: its proposals for given histories."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def configured(spec: Spec, trial: optuna.Trial) -> dict[str, Any]:
 
 
 def run(spec: Spec, loss: Loss, trials: int, study: optuna.Study | None = None) -> optuna.Study:
-    """A search in memory: a trial in three reaches the middle, one in nine the end; the others wait."""
+    """A search in memory: one trial in three reaches the middle, one in nine the end; the others pause."""
     study = study or optuna.create_study(sampler=sampler_of(spec))
     for _ in range(trials):
         trial = study.ask()
@@ -64,7 +64,7 @@ def test_it_proposes_better_than_its_own_sequence(make_spec: Any) -> None:
     by_models = [t for t in trials if "models" in t.system_attrs[SUGGESTED_BY]]
     by_sequence = [t for t in trials if "sequence" in t.system_attrs[SUGGESTED_BY]]
     assert len(by_models) + len(by_sequence) == 60 and all(t.number >= INITIAL_PROPOSALS for t in by_models)
-    assert 28 <= len(by_models) <= 39, "85 of a hundred, of forty"
+    assert 28 <= len(by_models) <= 39, "85 % of forty"
     models, sequence = (
         statistics.median(bowl(t.params, 1) - 1 for t in part) for part in (by_models, by_sequence)
     )
@@ -73,7 +73,7 @@ def test_it_proposes_better_than_its_own_sequence(make_spec: Any) -> None:
 
 
 def test_a_first_rung_that_misleads_does_not_decide_alone(make_spec: Any) -> None:
-    """By itself it would say 0.9; the higher ones say 0.1."""
+    """The first rung alone would prefer 0.9; the higher ones prefer 0.1."""
 
     def misleading(config: dict[str, Any], step: int) -> float:
         x: float = config["x"]
@@ -90,21 +90,21 @@ def test_the_same_history_gives_the_same_proposal(make_spec: Any) -> None:
     spec = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp"})
     once = [t.params for t in proposals(spec, trials=40)]
     study = run(spec, bowl, 25)
-    study.sampler = sampler_of(spec)  # as a search that goes on makes it
+    study.sampler = sampler_of(spec)  # as a resumed search makes it
     assert [t.params for t in run(spec, bowl, 15, study).get_trials()] == once
     other = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp", "seed": 1})
     assert [t.params for t in proposals(other, trials=3)] != once[:3]
 
 
-def test_no_configuration_comes_twice_while_there_are_others(make_spec: Any) -> None:
+def test_no_configuration_is_repeated_while_others_are_left(make_spec: Any) -> None:
     parameters = {"a": [1, 2, 4, 8], "b": ["x", "y", "z"], "c": {"min": 1, "max": 4}}
     spec = make_spec(parameters=parameters, search={"sampler": "rung_gp"}, early_stopping=STOPPING)
     trials = run(spec, lambda config, step: config["a"] / step, 60).get_trials()
     keys = [tuple(sorted(t.params.items())) for t in trials]
-    assert len(set(keys[:44])) >= 43, "of 48: nearly all before one comes again"
+    assert len(set(keys[:44])) >= 43, "of 48: nearly all before one is repeated"
 
 
-def test_where_constraints_leave_one_configuration_it_comes_again(make_spec: Any) -> None:
+def test_a_single_allowed_configuration_is_repeated(make_spec: Any) -> None:
     spec = make_spec(
         parameters={"x": {"min": 0, "max": 99}},
         constraints=["x == 7"],
@@ -132,7 +132,7 @@ def test_constraints_and_conditions_hold_for_every_proposal(make_spec: Any) -> N
 
 @pytest.mark.parametrize("fails", [False, True], ids=["diverges", "fails"])
 @pytest.mark.parametrize("breaks_at", [1, 3], ids=["at once", "after it looked best at a rung"])
-def test_it_keeps_away_from_what_cannot_be_trained(make_spec: Any, breaks_at: int, fails: bool) -> None:
+def test_it_avoids_untrainable_configurations(make_spec: Any, breaks_at: int, fails: bool) -> None:
     spec = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp"})
     study = optuna.create_study(sampler=sampler_of(spec))
     for _ in range(60):
@@ -153,11 +153,11 @@ def test_it_keeps_away_from_what_cannot_be_trained(make_spec: Any, breaks_at: in
     assert sum(t.params["x0"] <= 0.5 for t in late) > 0.7 * len(late)
 
 
-def test_what_runs_keeps_others_away(make_spec: Any) -> None:
+def test_running_trials_keep_proposals_away(make_spec: Any) -> None:
     spec = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp"})
     study = run(spec, bowl, 40)
     asked = []
-    for _ in range(9):  # by nine workers at the same time
+    for _ in range(9):  # nine workers at the same time
         trial = study.ask()
         asked.append(configured(spec, trial))
     gaps = [math.dist(a.values(), b.values()) for i, a in enumerate(asked) for b in asked[:i]]

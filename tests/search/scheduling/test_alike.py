@@ -1,4 +1,4 @@
-"""Which trials are compared with which."""
+"""Kinds of trials, which are compared separately."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def test_trials_are_compared_with_those_of_their_kind(space: SpaceOf) -> None:
     }
 
 
-def test_all_trials_compare_where_nothing_is_named(space: SpaceOf) -> None:
+def test_all_trials_compare_if_no_choice_is_named(space: SpaceOf) -> None:
     assert kinds(space(), {"lr_scheduler": "cosine"}, {"lr_scheduler": "constant"}) == {()}
 
 
 def test_a_space_names_the_choices_that_count(space: SpaceOf) -> None:
-    """Those that lack a conditional one are a kind of their own."""
+    """Trials that lack a conditional choice form a kind of their own."""
     spec = space(method="hyperband", alike=["warmup", "decay"])
     params = [{"warmup": w} | d for w in (True, False) for d in ({}, {"decay": "late"}, {"decay": "early"})]
     assert len(kinds(spec, *params)) == 6
 
 
-def test_trials_that_are_stopped_are_compared_with_all(space: SpaceOf) -> None:
+def test_stopping_compares_trials_of_all_kinds(space: SpaceOf) -> None:
     assert alike_of(space(type="stopping")) == []
     with pytest.raises(SpaceError, match=r"early_stopping.alike: is for type: promotion"):
         space(type="stopping", alike=["warmup"])
@@ -69,6 +69,6 @@ def test_trials_that_are_stopped_are_compared_with_all(space: SpaceOf) -> None:
         ("learning_rate", r'alike\[0\]: "learning_rate" is no list of choices, so few trials'),
     ],
 )
-def test_what_cannot_tell_trials_apart_is_refused(space: SpaceOf, name: str, told: str) -> None:
+def test_names_that_divide_no_trials_are_refused(space: SpaceOf, name: str, told: str) -> None:
     with pytest.raises(SpaceError, match=told):
         space(alike=[name])

@@ -1,4 +1,4 @@
-"""The audit of a study, over a real SQLite file: who is in it, what it changes, what came of it."""
+"""The audit of a study, over a real SQLite file: its sample, what it changes, and its result."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Silent:
 
 
 class Killed(Exception):
-    """The driver is gone at this event."""
+    """The driver is killed at this event."""
 
 
 class Search:
-    """One worker, this process, that trains curves whose ends are known."""
+    """One worker, in this process, that trains known curves."""
 
     def __init__(self, folder: Path, spec: Spec) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Search:
         return Driver(spec, live, runs=self.folder / "runs", watcher=Silent(), pruner=make_pruner(spec))
 
     def run(self, killed_after: int = 1 << 30) -> list[FrozenTrial]:
-        """The trials of the whole search, whose driver is killed after so many events, again and again."""
+        """The trials of a whole search, whose driver is killed again and again after so many events."""
         while True:
             driver, events = self.driver(), killed_after
             try:
@@ -76,7 +76,7 @@ class Search:
                 continue
 
     def value(self, x: float, step: int) -> float:
-        """What a trial has at a step; early ones mislead."""
+        """A trial's value at a step; early ones mislead."""
         end = abs(x - 0.3)
         value = end + (1 - end) * (x * 7919 % 1) / step
         return value if self.spec.goal == "minimize" else -value
@@ -87,7 +87,7 @@ class Search:
 
 @pytest.fixture
 def search(tmp_path: Path, make_spec: Any) -> Iterator[Any]:
-    """Makes a search of many trials, each in a folder of its own."""
+    """Makes searches of many trials, each in its own folder."""
     made: list[Search] = []
 
     def make(kind: str, audit: float, **fields: Any) -> Search:
@@ -118,7 +118,7 @@ def known(trial: FrozenTrial) -> Any:
     ],
 )
 def test_an_audit_changes_nothing_of_the_search(search: Any, kind: str, sampler: str, trials: int) -> None:
-    """To samplers and rungs its trials ended where they were to, so all the others are the same."""
+    """Samplers and rungs see its trials as stopped, so all other trials are the same."""
     chosen = {"search": {"sampler": sampler, "seed": 1}, "budget": {"trials": trials}}
     with_it, without = search(kind, 0.5, **chosen).run(), search(kind, 0.0, **chosen).run()
     assert list(map(known, without_audit(with_it))) == list(map(known, without))
@@ -149,7 +149,7 @@ def test_a_search_that_is_killed_at_any_event_audits_the_same(search: Any, kind:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("goal", ["minimize", "maximize"])
-def test_what_is_told_is_what_the_curves_hold(search: Any, goal: str) -> None:
+def test_the_audit_result_matches_the_curves(search: Any, goal: str) -> None:
     one = search("stopping", 0.5, goal=goal, budget={"trials": 60})
     trials = one.run()
     found = audit_outcome(one.spec, trials)
@@ -182,7 +182,7 @@ def asked(driver: Driver) -> Assignment:
 
 
 def until_audited(driver: Driver) -> int:
-    """Trials that get worse and worse, until one is to stop and goes on: its number."""
+    """Run trials that get worse, until one would be stopped but is audited. Returns its number."""
     while True:
         given = asked(driver)
         if driver.report(given.number, float(given.number), 1, {}) is None:
@@ -191,7 +191,7 @@ def until_audited(driver: Driver) -> int:
             driver.complete(given.number, float(given.number))
 
 
-def test_a_trial_of_the_audit_may_win(search: Any) -> None:
+def test_an_audited_trial_may_win(search: Any) -> None:
     driver = search("stopping", 1.0).driver()
     number = until_audited(driver)
     assert driver.best is not None and driver.best.number != number
@@ -215,11 +215,11 @@ def test_a_paused_trial_whose_checkpoint_is_gone_begins_again(search: Any) -> No
         elif given.number in driver._budget.audit:
             weights.unlink()
     assert given.reported == 1 and driver.running[given.number].attempt.begun_at == 0
-    assert driver.report(given.number, 99.0, 1, {}) is None, "which the study knows"
+    assert driver.report(given.number, 99.0, 1, {}) is None, "the study has this report"
     assert driver.report(given.number, 9.0, 3, {}) is None
 
 
-def test_a_trial_that_can_not_be_trained_to_its_end_was_stopped_rightly(search: Any) -> None:
+def test_an_untrainable_trial_counts_as_rightly_stopped(search: Any) -> None:
     one = search("stopping", 1.0)
     driver = one.driver()
     number = until_audited(driver)
@@ -227,12 +227,12 @@ def test_a_trial_that_can_not_be_trained_to_its_end_was_stopped_rightly(search: 
     found = audit_outcome(one.spec, driver.trials)
     assert found is not None
     assert (found.ended, found.lost, found.better_than_all) == (1, None, 0)
-    assert not any(without_audit(driver.trials)[number].constraints), "to samplers it only stopped"
+    assert not any(without_audit(driver.trials)[number].constraints), "samplers see it as stopped"
     assert audit(found)[0].startswith("1 trial that was to stop went on, beside ")
 
 
-def test_one_of_so_many_costs_the_share(make_spec: Any) -> None:
-    """Of the space `lora` a trial costs a third and an audited one two thirds more: 3 % are one in 68."""
+def test_the_sample_costs_its_share(make_spec: Any) -> None:
+    """In the space `lora` a trial costs a third of a training, an audited one two thirds more: 3 % are 1 in 68."""
     stopping = {"method": "hyperband", "min": 120, "max": 1800, "eta": 3}
     spec = make_spec(early_stopping=stopping, audit=0.03, budget={"trials": 60})
     draw = AuditSample.of(spec)
@@ -245,18 +245,18 @@ def test_one_of_so_many_costs_the_share(make_spec: Any) -> None:
     assert AuditSample.of(spec.override(audit=0.0)).every is None
 
 
-def test_left_out_it_is_done_where_it_tells_enough(make_spec: Any) -> None:
+def test_by_default_a_search_is_audited_if_it_is_large_enough(make_spec: Any) -> None:
     stopping = {"method": "hyperband", "min": 120, "max": 1800, "eta": 3}
     spec = make_spec(early_stopping=stopping, budget={"trials": 339})
     assert AuditSample.of(spec).every is None
     assert AuditSample.of(spec.override(budget={"trials": 340})).every == 68
     assert AuditSample.of(make_spec(budget={"trials": 10_000})).every is None, "nothing stops"
     timed = spec.override(budget={"trials": None, "time": "8h"})
-    assert AuditSample.of(timed).every == 68, "whole trainings tell, once there are some"
+    assert AuditSample.of(timed).every == 68, "whole trainings decide, once there are some"
     fewest = 340 * (1 - (expected_saving(spec) or 0.0))
     assert [AuditSample.of(timed).within(fewest + more).every for more in (-0.01, 0.01)] == [None, 68]
     assert AuditSample.of(timed.override(budget={"trials": 339})).every is None
-    assert AuditSample.of(timed.override(audit=0.03)).within(1.0).every == 68, "somebody asked for it"
+    assert AuditSample.of(timed.override(audit=0.03)).within(1.0).every == 68, "the space asks for it"
 
 
 def test_an_audit_without_rungs_is_refused(make_spec: Any) -> None:
@@ -270,8 +270,8 @@ def test_an_audit_without_rungs_is_refused(make_spec: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_audit_is_kept_back_of_a_budget(search: Any) -> None:
-    """Of promotion all of it comes at the end."""
+def test_a_budget_reserves_the_cost_of_the_audit(search: Any) -> None:
+    """With promotion, the whole audit comes at the end."""
     one = search(
         "promotion",
         0.5,
@@ -282,14 +282,14 @@ def test_the_audit_is_kept_back_of_a_budget(search: Any) -> None:
     audited = [trial for trial in trials if "audited" in trial.user_attrs]
     assert audited and all(trial.state.name == "COMPLETE" for trial in audited)
     driver = one.driver()
-    assert 300 - 27 <= driver.consumed < 300 + 18, "as far as one report goes"
+    assert 300 - 27 <= driver.consumed < 300 + 18, "up to one report"
     assert one.run()[: len(trials)] == trials
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "samples"), [("stopping", 84), ("promotion", 204)])
-def test_a_budget_that_is_spent_stays_so_for_the_next_driver(search: Any, kind: str, samples: int) -> None:
-    """The last trial is of the audit, and ends early: what was kept back for it is not there again."""
+def test_a_spent_budget_is_spent_for_the_next_driver_too(search: Any, kind: str, samples: int) -> None:
+    """The last trial is audited and ends early: what was reserved for it is not free again."""
     stopping = RUNGS | {"type": kind, "resource": "samples"}
     fields = {"budget": {"samples": samples}, "confirm": {"top": 0}, "early_stopping": stopping}
     calm, killed = (search(kind, 1.0, **fields).run(events) for events in (1 << 30, 1))

@@ -1,4 +1,4 @@
-"""Promotion, on a simulated clock: beside the paper's algorithm, and on curves that were recorded."""
+"""Promotion on a simulated clock, against the paper's algorithm and on recorded curves."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ LOSSES = st.lists(st.sampled_from([float(n) for n in range(12)]), min_size=1, ma
 
 
 @given(LOSSES, st.integers(1, 5), st.integers(2, 4))
-def test_nothing_is_trained_twice_and_the_best_is_trained_to_the_end(
+def test_no_step_is_trained_twice_and_the_best_trial_finishes(
     losses: list[float], workers: int, eta: int
 ) -> None:
     done = simulate([flat(loss) for loss in losses], eta=eta, workers=workers)
@@ -105,13 +105,15 @@ def test_nothing_is_trained_twice_and_the_best_is_trained_to_the_end(
         assert parts[0][0] == 0
         assert [start for start, _ in parts[1:]] == [end for _, end in parts[:-1]]
     assert len(done.trained) == len(losses)
-    enough = eta ** len(rungs(1, 27, eta))  # so many trials let one reach the end
+    enough = eta ** len(rungs(1, 27, eta))  # trials for one to reach the end
     if len(losses) >= enough:
         assert min(range(len(losses)), key=lambda n: (losses[n], n)) in done.complete
 
 
 @given(LOSSES, st.integers(1, 5), st.integers(2, 4))
-def test_one_in_eta_goes_on_and_nobody_waits_who_could(losses: list[float], workers: int, eta: int) -> None:
+def test_one_in_eta_is_promoted_and_no_promotable_trial_waits(
+    losses: list[float], workers: int, eta: int
+) -> None:
     done = simulate([flat(loss) for loss in losses], eta=eta, workers=workers)
     places = rungs(1, 27, eta)
     ends = [parts[-1][1] for parts in done.trained.values()]
@@ -121,7 +123,7 @@ def test_one_in_eta_goes_on_and_nobody_waits_who_could(losses: list[float], work
 
 
 def test_its_first_promotions_are_those_of_the_paper() -> None:
-    """Algorithm 2 of Li et al. 2020 with eta 3: figure 1's order, where trials come in no better than before."""
+    """Algorithm 2 of Li et al. 2020 with eta 3: the order of figure 1, if trials do not improve over time."""
     promotion = PromotionRule([Bracket((1, 3, 9), 1.0)], 3)
     order = []
     for number in range(9):
@@ -136,18 +138,18 @@ def test_its_first_promotions_are_those_of_the_paper() -> None:
     assert order == [0, 1, 2, 0]
 
 
-def test_who_gets_better_does_not_send_on_more() -> None:
-    """Each of thirty trials is better than all before it: still one in three goes on."""
+def test_improving_trials_are_not_promoted_more_often() -> None:
+    """Each of thirty trials is better than all before it: still one in three is promoted."""
     done = simulate([flat(-float(n)) for n in range(30)])
     assert sum(parts[-1][1] >= 3 for parts in done.trained.values()) == 10
 
 
-def test_who_came_too_early_is_taken_up_when_others_turn_out_worse() -> None:
+def test_an_early_trial_is_promoted_when_later_ones_are_worse() -> None:
     promotion = PromotionRule([Bracket((1, 3, 9), 1.0)], 3)
     for number, loss in enumerate([5.0, 6.0]):
         promotion.report(number, 0, 1, loss)
         promotion.pause(number)
-    assert promotion.next() is None  # one in three of two is none
+    assert promotion.next() is None  # one in three of two is zero
     promotion.report(2, 0, 1, 7.0)
     promotion.pause(2)
     assert promotion.next() == 0
@@ -179,7 +181,7 @@ def test_a_sparse_grid_of_reports_brings_a_trial_to_several_rungs_at_once() -> N
 
 
 @given(LOSSES, st.integers(2, 4), st.data())
-def test_whoever_is_hopeless_is_never_taken_up(losses: list[float], eta: int, data: st.DataObject) -> None:
+def test_a_hopeless_trial_is_never_promoted(losses: list[float], eta: int, data: st.DataObject) -> None:
     places = rungs(1, 27, eta)
     promotion = PromotionRule([Bracket(places, 1.0)], eta, most=len(losses))
     given_up: set[int] = set()
@@ -207,13 +209,13 @@ def test_whoever_is_hopeless_is_never_taken_up(losses: list[float], eta: int, da
         complete_one()
         take_up()
     take_up()
-    if len(set(losses)) == len(losses):  # the places are the best of all, and no other trial waits for one
+    if len(set(losses)) == len(losses):  # the slots go to the best trials, and no other trial waits for one
         assert promotion.paused in (0, 1)
         assert len(losses) - len(given_up) - len(losses) // eta == promotion.paused
 
 
-def test_as_many_again_are_kept_as_there_are_places() -> None:
-    """The two that go on may turn out not to be trainable, and so may the next."""
+def test_two_trials_are_kept_for_each_free_slot() -> None:
+    """The two promoted trials may turn out to be untrainable, and so may the next."""
     promotion = PromotionRule([Bracket((1, 3), 1.0)], 3, most=6)
     for number in range(6):
         promotion.report(number, 0, 1, float(number))
@@ -233,7 +235,7 @@ def test_as_many_again_are_kept_as_there_are_places() -> None:
     assert promotion.cannot_be_promoted() == [3]
 
 
-def test_who_cannot_be_trained_leaves_its_place_at_all_rungs() -> None:
+def test_an_untrainable_trial_frees_its_slots_at_all_rungs() -> None:
     promotion = PromotionRule([Bracket((1, 3, 9), 1.0)], 3)
     for number in range(9):
         promotion.report(number, 0, 1, float(number))
@@ -242,7 +244,7 @@ def test_who_cannot_be_trained_leaves_its_place_at_all_rungs() -> None:
         assert promotion.next() == number
         promotion.promote(number)
     assert promotion.next() is None and promotion.promoted_count(3) == (3, 9)
-    promotion.mark_untrainable(1)  # on its way
+    promotion.mark_untrainable(1)  # promoted, and running
     assert (promotion.next(), promotion.promoted_count(3)) == (3, (2, 9))
     promotion.promote(3)
     for number in (0, 2, 3):
@@ -250,7 +252,7 @@ def test_who_cannot_be_trained_leaves_its_place_at_all_rungs() -> None:
         promotion.pause(number)
     assert promotion.next() == 0
     promotion.promote(0)
-    promotion.mark_untrainable(0)  # it leaves a place where it went on last, and one where it went on before
+    promotion.mark_untrainable(0)  # it frees a slot at its last rung, and one at the rung below
     assert promotion.next() == 2 and promotion.standing(2) == Standing(3, 1, 3)
     promotion.promote(2)
     promotion.complete(2)
@@ -259,7 +261,7 @@ def test_who_cannot_be_trained_leaves_its_place_at_all_rungs() -> None:
     assert promotion.next() is None
 
 
-def test_who_is_ended_on_its_way_leaves_its_place_and_keeps_its_rank() -> None:
+def test_a_stopped_trial_frees_its_slot_and_keeps_its_rank() -> None:
     promotion = PromotionRule([Bracket((1, 3), 1.0)], 3)
     for number in range(3):
         promotion.report(number, 0, 1, float(number))
@@ -267,10 +269,10 @@ def test_who_is_ended_on_its_way_leaves_its_place_and_keeps_its_rank() -> None:
     promotion.promote(0)
     promotion.stop(0)
     assert promotion.next() == 1 and promotion.standing(1) == Standing(1, 2, 3)
-    promotion.stop(9)  # who never came to a rung
+    promotion.stop(9)  # which never reached a rung
 
 
-def test_where_nobody_who_went_on_could_be_trained_the_best_that_waits_is_unbeaten() -> None:
+def test_the_best_paused_trial_is_unbeaten_if_all_promoted_ones_were_untrainable() -> None:
     promotion = PromotionRule([Bracket((1, 3), 1.0)], 2)
     for number in range(3):
         promotion.report(number, 0, 1, float(number))
@@ -303,10 +305,10 @@ def test_every_bracket_of_hyperband_is_filled_by_its_share(workers: int) -> None
 
 
 @given(st.permutations(range(14)), st.text(max_size=3), st.integers(2, 3))
-def test_the_best_at_the_last_rung_of_a_bracket_comes_to_its_end(
+def test_the_best_trial_at_the_last_rung_of_a_bracket_finishes(
     losses: list[int], name: str, eta: int
 ) -> None:
-    """Each bracket may have given its few places before its best came."""
+    """Each bracket may have used its few promotions before its best trial came."""
     brackets = hyperband_brackets(1, 9, eta)
     promotion = PromotionRule(brackets, eta)
     done = Simulated(promotion, brackets, 9)
@@ -324,12 +326,12 @@ def test_the_best_at_the_last_rung_of_a_bracket_comes_to_its_end(
 
 
 def late(loss: float) -> Curve:
-    """Worse than any flat curve until its end, and better there."""
+    """A curve that is worse than any flat one until its end, and better there."""
     return lambda step: loss - 10 if step == 27 else loss + 10
 
 
 @given(st.permutations(range(27)), st.permutations(range(27)), st.integers(1, 4))
-def test_late_bloomers_come_to_their_end_beside_their_like(
+def test_late_bloomers_finish_when_compared_within_their_kind(
     ours: list[int], others: list[int], workers: int
 ) -> None:
     curves = [curve for a, b in zip(ours, others, strict=True) for curve in (late(float(a)), flat(float(b)))]
@@ -339,14 +341,16 @@ def test_late_bloomers_come_to_their_end_beside_their_like(
 
 
 @given(LOSSES, st.lists(st.integers(0, 3), min_size=40, max_size=40), st.integers(1, 5))
-def test_no_more_go_on_where_there_are_kinds(losses: list[float], kinds: list[int], workers: int) -> None:
+def test_kinds_do_not_raise_the_number_of_promotions(
+    losses: list[float], kinds: list[int], workers: int
+) -> None:
     done = simulate([flat(loss) for loss in losses], workers=workers, kind_of=lambda number: kinds[number])
     ends = [parts[-1][1] for parts in done.trained.values()]
     for place, above in ((1, 3), (3, 9), (9, 27)):
         assert sum(end >= above for end in ends) == sum(end >= place for end in ends) // 3
 
 
-def test_the_best_of_each_kind_go_first() -> None:
+def test_the_best_of_each_kind_are_promoted_first() -> None:
     promotion = PromotionRule([Bracket((1, 3), 1.0)], 3)
     for number, (kind, loss) in enumerate([("a", 1.0), ("a", 2.0), ("a", 3.0), ("b", 11.0), ("b", 10.0)]):
         promotion.report(number, 0, 1, loss, kind)

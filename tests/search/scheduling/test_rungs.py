@@ -60,7 +60,7 @@ ETAS = st.integers(2, 12)
 @given(st.integers(1, 10**6), st.integers(0, 12), ETAS, st.integers(-1, 1) | st.integers(0, 10**6))
 @example(986_896, 9, 10, 0)
 def test_optuna_has_the_same_brackets(minimum: int, power: int, eta: int, beside: int) -> None:
-    """Near powers of eta above all, where a float logarithm goes wrong."""
+    """Especially near powers of eta, where a float logarithm fails."""
     maximum = minimum * eta**power + beside
     assume(minimum < maximum < 2**50)
     brackets = hyperband_brackets(minimum, maximum, eta)

@@ -1,4 +1,4 @@
-"""Trials that end badly say what would help: in their reason, and on their own screen."""
+"""Trials that end badly say what would help, in their reason and on their screen."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SHORTER = (
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
-    """The study as another process finds it afterwards."""
+    """The study as another process opens it afterwards."""
     folder = tmp_path_factory.mktemp("advice")
     (folder / "objective.py").write_text(OBJECTIVE)
     (folder / "space.yaml").write_text(SPACE.format(folder=folder))
@@ -119,19 +119,19 @@ def test_a_good_trial_and_a_failed_one_get_no_advice(searched: StudyResult, numb
     assert report.row.state == ("complete" if number == 0 else "fail")
 
 
-def test_endings_are_still_told_in_few_words(searched: StudyResult) -> None:
+def test_endings_are_counted_without_advice(searched: StudyResult) -> None:
     endings = {ending.why: ending.trials for ending in study_report(searched).endings}
     assert endings == {"ValueError": [3], "diverged": [1], "out of memory": [2]}
 
 
-def test_advice_without_the_trial_s_files_rests_on_the_study(searched: StudyResult, tmp_path: Path) -> None:
+def test_advice_without_the_files_of_a_trial_uses_the_study(searched: StudyResult, tmp_path: Path) -> None:
     elsewhere = replace(searched, workspace=replace(searched.workspace, runs=tmp_path))
     report = trial_report(elsewhere, 1)
-    assert report.advice[0].startswith("learning_rate 0.01 is 5 times"), "nobody knows the norms now"
-    assert trial_report(elsewhere, 4).advice == [], "nor the training loss"
+    assert report.advice[0].startswith("learning_rate 0.01 is 5 times"), "the norms are lost"
+    assert trial_report(elsewhere, 4).advice == [], "and the training loss too"
 
 
-def test_looking_at_a_file_leaves_it_as_a_worker_writes_it(searched: StudyResult, tmp_path: Path) -> None:
+def test_reading_reports_leaves_the_file_of_a_worker_alone(searched: StudyResult, tmp_path: Path) -> None:
     written = (searched.trial_folder(1) / METRICS).read_bytes()
     path = tmp_path / METRICS
     path.write_bytes(written + b'{"step": 400, "va')
@@ -165,7 +165,7 @@ execution: {workers: 1}
 
 
 @pytest.mark.slow
-def test_a_training_is_not_told_what_its_search_has_answered(
+def test_a_training_gets_no_advice_that_its_search_has_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

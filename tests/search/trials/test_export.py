@@ -1,4 +1,4 @@
-"""What is exported is read back and equals the trial it came from, in every format."""
+"""An exported document reads back equal to its trial, in every format."""
 
 import io
 import json
@@ -73,7 +73,7 @@ def test_parameters_are_the_trial_in_the_files_order(searched: StudyResult) -> N
     assert (config["text"], config["nothing"], config["flag"]) == ("no: #1", None, True)
 
 
-def test_provenance_tells_where_it_comes_from(searched: StudyResult) -> None:
+def test_provenance_names_study_seed_and_versions(searched: StudyResult) -> None:
     trial = searched.study.trials[2]
     content = document(searched.spec, trial, searched.provenance)
     found = content["provenance"]
@@ -150,7 +150,7 @@ execution: {workers: 1}
 """
 
 
-def test_a_script_is_told_the_same_by_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_gets_the_same_from_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("told.py").write_text(SCRIPT)
     Path("told.yaml").write_text("lr: 1\nmodel: m\n")
@@ -202,7 +202,7 @@ def test_values_of_a_csv_keep_their_kind_in_pandas(searched: StudyResult) -> Non
     row = trial_rows(searched)[0]
     text = csv_text([replace(row, params={"p": value}) for value in MIXED] + [replace(row, params={})], ["p"])
     *cells, absent = pandas.read_csv(io.StringIO(text), dtype=str)["params_p"]
-    said = ["null" if pandas.isna(cell) else cell for cell in cells]  # pandas takes null for nothing
+    said = ["null" if pandas.isna(cell) else cell for cell in cells]  # pandas reads null as missing
     assert [value if value == "plain" else json.loads(value) for value in said] == MIXED
     assert pandas.isna(absent)
     numbers = csv_text([replace(row, params={"p": value}) for value in (1, 2)], ["p"])
@@ -216,9 +216,7 @@ def test_values_of_a_csv_keep_their_kind_in_pandas(searched: StudyResult) -> Non
         ({"command": ["python", "a.py", "${args}"]}, ["--a=1", "--b=1", "--c=plain", "--d=null", "--e=null"]),
     ],
 )
-def test_flags_tell_texts_apart_but_for_a_script_which_gets_what_it_got(
-    objective: Any, flags: list[str]
-) -> None:
+def test_flags_keep_types_apart_except_for_a_script_that_got_texts(objective: Any, flags: list[str]) -> None:
     parameters = {"a": "1", "b": 1, "c": "plain", "d": "null", "e": None}
     content = {"objective": objective, "parameters": parameters, "seed": 0}
     assert shlex.split(render(content, "flags"))[:5] == flags

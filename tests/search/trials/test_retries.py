@@ -1,4 +1,4 @@
-"""What is said of trials that failed."""
+"""Messages about failed trials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpsearch.search.trials.retries import failed_in_words, worth_retrying
 
 
 def trials(*reasons: str | None) -> list[optuna.trial.FrozenTrial]:
-    """Trials that failed for these reasons, those without one complete."""
+    """Trials that failed for these reasons; complete ones for None."""
     made = []
     for number, reason in enumerate(reasons):
         state = TrialState.COMPLETE if reason is None else TrialState.FAIL
@@ -51,11 +51,11 @@ def test_failed_trials_are_counted_and_named(reasons: list[str | None], told: st
         ([""], True),
     ],
 )
-def test_what_is_refused_would_fail_again(reasons: list[str | None], worth: bool) -> None:
+def test_refused_trials_are_not_worth_a_retry(reasons: list[str | None], worth: bool) -> None:
     assert worth_retrying(trials(*reasons)) is worth
 
 
-def test_a_command_to_type_finds_the_same_study(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suggested_command_finds_the_same_study(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HPSEARCH_STORAGE", raising=False)
     assert finding(None, None) == []
     assert finding("a.db", "r s") == ["--storage", "a.db", "--runs", "r s"]
@@ -63,4 +63,4 @@ def test_a_command_to_type_finds_the_same_study(monkeypatch: pytest.MonkeyPatch)
         "hpsearch retry 'my study' --storage a.db --runs 'r s'"
     )
     monkeypatch.setenv("HPSEARCH_STORAGE", "a.db")
-    assert finding("a.db", None) == [], "the environment says it to all"
+    assert finding("a.db", None) == [], "the environment holds it for every command"

@@ -1,4 +1,4 @@
-"""The copy of a checkpoint that the next attempt goes on from: that of the last report, whole, and no more."""
+"""The copy of a checkpoint from which the next attempt resumes: whole, and as of the last report."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def read(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(found)): p.read_text() for p in found.rglob("*") if p.is_file()}
 
 
-def test_an_attempt_finds_the_checkpoint_of_the_last_report(tmp_path: Path) -> None:
+def test_an_attempt_gets_the_checkpoint_of_the_last_report(tmp_path: Path) -> None:
     seal = CheckpointSnapshot(tmp_path)
     seal.restore()
     assert read(tmp_path) == {}
     write(tmp_path, step="1", model__weights="a")
     seal.take()
-    write(tmp_path, step="2", model__weights="")  # and killed while it writes
+    write(tmp_path, step="2", model__weights="")  # killed while writing
     (tmp_path / CHECKPOINT / "more").touch()
-    for _ in range(2):  # an attempt that is killed at once changes nothing
+    for _ in range(2):  # an attempt that is killed immediately changes nothing
         CheckpointSnapshot(tmp_path).restore()
         assert read(tmp_path) == {"step": "1", "model/weights": "a"}
 
 
 def test_all_that_the_trainer_keeps_comes_back(tmp_path: Path) -> None:
-    """It renames its files, so that a name stands for another file at every report."""
+    """The trainer renames its files, so a name is another file at every report."""
     seal = CheckpointSnapshot(tmp_path)
     seal.restore()
     for number in range(1, 6):
         weights = {"a": torch.full((9,), float(number))}
         save_checkpoint(tmp_path / CHECKPOINT, weights, {}, {}, {"reported": number}, keep=4)
-        if number < 5:  # and killed before the last is reported
+        if number < 5:  # killed before the last report
             seal.take()
     CheckpointSnapshot(tmp_path).restore()
     assert list(kept_models(tmp_path / CHECKPOINT)) == ["1", "2", "3", "4"]
@@ -55,7 +55,7 @@ def test_all_that_the_trainer_keeps_comes_back(tmp_path: Path) -> None:
         assert torch.equal(load_checkpoint(path)[0][part]["a"], torch.full((9,), float(place)))
 
 
-def test_what_was_not_reported_is_not_gone_on_from(tmp_path: Path) -> None:
+def test_an_unreported_checkpoint_is_not_resumed(tmp_path: Path) -> None:
     write(tmp_path, step="1")
     CheckpointSnapshot(tmp_path).restore()
     assert read(tmp_path) == {}
@@ -75,7 +75,7 @@ def test_a_file_that_is_written_in_place_does_not_change_the_copy(tmp_path: Path
 
 
 @pytest.mark.parametrize("at", range(1, 5))
-def test_a_kill_at_any_moment_of_a_copy_leaves_one_that_is_whole(
+def test_a_kill_at_any_moment_of_a_copy_leaves_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     seal = CheckpointSnapshot(tmp_path)

@@ -1,4 +1,4 @@
-"""What an objective hears that takes a trial for another tool's."""
+"""Messages to an objective that is written for another tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as YAML that readers of YAML 1.1 and of 1.2 read alike."""
+"""Values as YAML that readers of YAML 1.1 and 1.2 read alike."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("text", ["", *AMBIGUOUS, *OTHERS])
-def test_a_text_stays_one(text: str) -> None:
+def test_a_text_stays_a_text(text: str) -> None:
     content = {"a": text, "l": [text, 1], text: {"b": text}}
     for form in (block_of(content), text_of(content)):
         assert yaml.safe_load(form) == YAML(typ="safe", pure=True).load(form) == content
@@ -53,7 +53,7 @@ def test_other_texts_stand_as_they_are(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [1e-05, 1e22, 0.5, -3.0, 7, True, None, math.inf])
-def test_a_number_stays_one(value: Any) -> None:
+def test_a_number_stays_a_number(value: Any) -> None:
     for content in ({"a": value}, {"a": [value]}):
         assert (
             yaml.safe_load(block_of(content))
