@@ -39,20 +39,16 @@ class Deadline:
     """The time of one search, shared between its trials, its audit and its confirmation."""
 
     def __init__(
-        self,
-        spec: Spec,
-        costs: TrialCosts,
-        clock: SearchClock,
-        lifecycle: TrialLifecycle,
-        shutdown_seconds: float,
+        self, spec: Spec, costs: TrialCosts, clock: SearchClock, lifecycle: TrialLifecycle, shutdown: float
     ) -> None:
+        """`shutdown`: seconds that the backend needs after the last training."""
         self._spec = spec
         self._costs = costs
         self._clock = clock
         self._lifecycle = lifecycle
         self._places = places_of(spec)
         time = spec.budget.time
-        self._time = math.inf if time is None else time - shutdown_seconds * min(1.0, time / SHORT_SECONDS)
+        self._time = math.inf if time is None else time - shutdown * min(1.0, time / SHORT_SECONDS)
 
     def learn(self, running: RunningTrial, units: int | None = None) -> None:
         """Note the cost of a training, also for the trial that it confirms, if any.
@@ -70,9 +66,8 @@ class Deadline:
     def seconds_left(self, size: ConfirmationSize, audited: Iterable[int] = ()) -> float:
         """Seconds left for trials of the search; negative if there are none.
 
-        `audited`: trials that run to their end afterwards, before the confirmation. If there is no time for
-        the whole confirmation, time for a smaller one is reserved: no search ends early for what does not
-        fit.
+        `audited`: trials that run to their end afterwards, before the confirmation. If the whole confirmation
+        does not fit, time for a smaller one is reserved.
         """
         return self._end_seconds - self._clock.elapsed - self._reserved(size, list(audited))[1]
 

@@ -160,10 +160,10 @@ class RungGPSampler(WholeSampler):
         self, models: list[tuple[GaussianProcess, float]], good: Array, rng: np.random.Generator
     ) -> Array | None:
         d = self._cube.dimensions
-        found, scores = np.empty((0, d)), np.empty(0)
+        points, scores = np.empty((0, d)), np.empty(0)
 
         def add(candidates: Array, keep: int) -> None:
-            nonlocal found, scores
+            nonlocal points, scores
             proposed = [self._space.proposed(self._cube.suggester(candidate)) for candidate in candidates]
             legal = [self._cube.point(config) for config, refused in proposed if refused is None]
             if legal:
@@ -172,16 +172,16 @@ class RungGPSampler(WholeSampler):
                 score = np.zeros(len(fresh))
                 for rung, (model, best) in enumerate(models):
                     score += (rung + 1) * log_expected_improvement(*model.predict(columns), best)
-                found, scores = np.r_[found, fresh], np.r_[scores, score]
+                points, scores = np.r_[points, fresh], np.r_[scores, score]
             order = np.argsort(-scores, kind="stable")[:keep]
-            found, scores = found[order], scores[order]
+            points, scores = points[order], scores[order]
 
         anywhere = rng.random((RANDOM_CANDIDATES, d))
         add(np.r_[anywhere, self._neighbours(good, NEIGHBOUR_CANDIDATES // len(good), rng)], 5)
         for keep, each in REFINEMENTS:
-            if len(found):
-                add(self._neighbours(found, each, rng), keep)
-        return found[0] if len(found) else None
+            if len(points):
+                add(self._neighbours(points, each, rng), keep)
+        return points[0] if len(points) else None
 
     def _neighbours(self, points: Array, each: int, rng: np.random.Generator) -> Array:
         """Random points, `each` near every point: a step of 0.02 to 0.3 in a few, half or all coordinates."""

@@ -17,14 +17,7 @@ from .reports import Report, repaired_reports
 from .snapshot import CheckpointSnapshot
 
 # Attributes of Optuna's trials other than `suggest_...`.
-OPTUNA_ATTRIBUTES = {
-    "should_prune",
-    "set_user_attr",
-    "user_attrs",
-    "set_system_attr",
-    "study",
-    "distributions",
-}
+OPTUNA_ONLY = {"should_prune", "set_user_attr", "user_attrs", "set_system_attr", "study", "distributions"}
 
 
 READ_ONLY = {"number", "params", "seed", "checkpoint", "resume_from"}
@@ -66,7 +59,7 @@ class FolderTrial(ABC):
         def __getattr__(self, name: str) -> NoReturn:
             """Say what to do if an objective is written for Optuna's trial, or for a configuration."""
             advice = "parameters are in trial.params"
-            if name.startswith("suggest_") or name in OPTUNA_ATTRIBUTES:
+            if name.startswith("suggest_") or name in OPTUNA_ONLY:
                 advice = "this objective is written for Optuna. The space file says what is searched, "
                 advice += 'trial.params["..."] holds the values, and trial.report ends a pruned trial'
             raise AttributeError(f'a trial of hpsearch has no "{name}"; {advice}')

@@ -199,9 +199,7 @@ def test_a_kill_between_a_checkpoint_and_its_report_loses_neither(bench: Any) ->
 @pytest.mark.any_backend
 def test_workers_that_all_die_alike_end_the_search_with_the_cause(bench: Any) -> None:
     spec = faulty(bench, "", "alike", workers=1).override(budget={"trials": 200})
-    with pytest.raises(
-        SearchError, match=r"the first 3 trials all failed the same way: the worker .* SIGKILL"
-    ):
+    with pytest.raises(SearchError, match=r"first 3 trials all failed the same way: the worker .* SIGKILL"):
         bench.search(spec)
     assert bench.states() == ["FAIL"] * 3
 

@@ -83,9 +83,8 @@ def check(driver: Driver) -> None:
         for wish in (ConfirmationSize(0, 0), ConfirmationSize(1, 2), ConfirmationSize(3, 3)):
             few = confirmation_candidates(spec, wish, tally.confirmation_pool(wish.top))
             assert few == confirmation_candidates(spec, wish, trials)
-            assert outstanding_confirmations(few, wish, tally.confirming) == outstanding_confirmations(
-                few, wish, trials
-            )
+            todo = outstanding_confirmations(few, wish, trials)
+            assert outstanding_confirmations(few, wish, tally.confirming) == todo
         draw = tally.audit_sample
         drawn = [
             t for t in own if t.last_step is not None and (t.number in draw or audited_at(t) is not None)
