@@ -55,9 +55,10 @@ def words_of(arguments: Mapping[str, Any]) -> list[str]:
 def again(arguments: Mapping[str, Any]) -> str:
     """The command as it was typed, with these arguments in place of what it said of them."""
     options, words = words_of(arguments), []
+    names = [word for word in options if word.startswith("--")]
     typed = iter(sys.argv[1:])
     for word in typed:
-        if word.split("=")[0] not in options:
+        if word.split("=")[0] not in names:
             words.append(word)
         elif "=" not in word and word != "--confirm":
             next(typed, None)  # its value
