@@ -41,11 +41,17 @@ from typing import Any
 import psutil
 from optuna.trial import FrozenTrial
 
-from hpsearch.search.preflight.kill_test import LEAVE_SECONDS, Search, all_facts, first_difference, winner
+from hpsearch.search.preflight.kill_test import (
+    CLEANUP_SECONDS,
+    SearchProcess,
+    all_facts,
+    first_difference,
+    winner,
+)
 from hpsearch.search.trials.selection import search_trials
 from hpsearch.storage.files import study_folder
 from hpsearch.storage.locks import driver_lock
-from hpsearch.storage.states import CONFIRMS_SEED, audited_at, confirms
+from hpsearch.storage.trial_attrs import CONFIRMS_SEED, audited_at, confirms
 
 NAME = "chaos"
 LAST = 27
@@ -313,7 +319,7 @@ class Dashboard:
 class Monkey:
     """Disturbs a search."""
 
-    def __init__(self, search: Search, tally: Tally, seed: int, trials: int) -> None:
+    def __init__(self, search: SearchProcess, tally: Tally, seed: int, trials: int) -> None:
         self._search = search
         self._tally = tally
         self._rng = random.Random(seed)
@@ -423,8 +429,8 @@ class Monkey:
 
     def _check_left(self) -> None:
         self._unlock()  # while the database is locked, nobody can put trials back
-        for each in self._search.left(LEAVE_SECONDS):
-            self._tally.fault("nothing left by kills", f"{LEAVE_SECONDS:g} s after a kill: {each}")
+        for each in self._search.remaining(CLEANUP_SECONDS):
+            self._tally.fault("nothing left by kills", f"{CLEANUP_SECONDS:g} s after a kill: {each}")
 
     def _wait_for_a_report(self) -> None:
         """Let the search come to where it works: most of a short life is its start."""
@@ -463,8 +469,8 @@ def run_part(folder: Path, backend: str, workers: int, kind: str, seconds: float
     objective.write_text(OBJECTIVE)
     given = {"objective": objective, "type": kind, "seed": seed, "trials": trials, "workers": workers}
     space.write_text(SPACE.format(name=NAME, last=LAST, **given))
-    search = Search(space, NAME, folder / f"{backend}-{workers}", backend)
-    calm = Search(space, NAME, folder / f"{backend}-calm", backend) if workers == 1 else None
+    search = SearchProcess(space, NAME, folder / f"{backend}-{workers}", backend)
+    calm = SearchProcess(space, NAME, folder / f"{backend}-calm", backend) if workers == 1 else None
     dashboard = None
     try:
         monkey = Monkey(search, tally, seed, trials)
@@ -472,7 +478,7 @@ def run_part(folder: Path, backend: str, workers: int, kind: str, seconds: float
         dashboard = Dashboard(search.database, tally)
         monkey.play(seconds * (1 - CALM_SHARE) if calm else seconds)
         monkey.finish()
-        for each in search.left(LEAVE_SECONDS):
+        for each in search.remaining(CLEANUP_SECONDS):
             tally.fault("nothing left by kills", f"at the end: {each}")
         _check(search, monkey.budgets[-1], tally)
         if calm is not None:
@@ -489,7 +495,7 @@ def run_part(folder: Path, backend: str, workers: int, kind: str, seconds: float
     return tally
 
 
-def _check(search: Search, budget: int, tally: Tally) -> None:
+def _check(search: SearchProcess, budget: int, tally: Tally) -> None:
     result = search.result()
     notes = {}
     for file in study_folder(search.runs, NAME).glob("*/sent.jsonl"):
@@ -514,7 +520,7 @@ def _check(search: Search, budget: int, tally: Tally) -> None:
         tally.fault("locks free", f"{type(error).__name__}: {error}")
 
 
-def _compare(calm: Search, killed: Search, tally: Tally) -> None:
+def _compare(calm: SearchProcess, killed: SearchProcess, tally: Tally) -> None:
     """The trials without their attributes: those of killed workers say how often they were tried."""
     one, other = (
         [{what: is_ for what, is_ in facts.items() if not what.startswith("attribute")} for facts in found]

@@ -28,7 +28,7 @@ from typing import Any
 from hpsearch.objectives.resolve import describe
 from hpsearch.search.backends.base import setup_of
 from hpsearch.search.backends.resources import Room
-from hpsearch.search.backends.worker.process import Limits, Worker, environment
+from hpsearch.search.backends.worker.process import TrialLimits, Worker, environment
 from hpsearch.search.preflight.memory import MemoryModel
 from hpsearch.spaces import Spec, load, loads
 from hpsearch.spaces.settings import Execution
@@ -80,7 +80,7 @@ FIXED = ("learning_rate", "train_file", "max_steps", "max_samples", "eval_every"
 def actual(spec: Spec, config: dict[str, Any], folder: Path) -> float:
     """The MB that a worker has held after a training of this configuration."""
     setup = setup_of(spec, describe(spec.objective_words)) | {"pack": 1}
-    worker = Worker(setup, Limits.of(Execution()), environment(1), os.getcwd())
+    worker = Worker(setup, TrialLimits.of(Execution()), environment(1), os.getcwd())
     worker.give({"number": 0, "params": config, "seed": 0, "folder": str(folder), "reported": 0})
     try:
         while True:
@@ -89,7 +89,7 @@ def actual(spec: Spec, config: dict[str, Any], folder: Path) -> float:
                     raise SystemExit(f"{config}: {message}")
                 if message["step"] == config["max_steps"]:
                     return float(message["metrics"]["host_memory_mb"])
-                worker.go_on(message)
+                worker.let_continue(message)
     finally:
         worker.end()
 

@@ -11,7 +11,7 @@ from .ranges import Range
 from .settings import Command
 from .space import Space, nested
 from .spec import Spec, differences
-from .widening import End, Limits, is_ordered, line, widened
+from .widening import End, Interval, is_ordered, line, widened
 
 __all__ = [
     "Choice",
@@ -21,8 +21,8 @@ __all__ = [
     "End",
     "Expression",
     "ExpressionError",
+    "Interval",
     "Issue",
-    "Limits",
     "Parameter",
     "Range",
     "Space",

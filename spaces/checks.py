@@ -9,10 +9,10 @@ from .parameters import Choice
 from .ranges import Range, brief
 from .spec import Spec
 
-WIDE = 100  # max / min from which orders of magnitude matter
-LARGE = 100  # integers from which people write 1e2 for them
-SCARCE = 0.05  # share of the box below which rejection gets slow and samplers learn little
-BATCH = {"batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}
+WIDE_RATIO = 100  # of max to min, from which orders of magnitude matter
+LARGE_INTEGER = 100  # from which people write 1e2 for an integer
+SCARCE_SHARE = 0.05  # of random configurations, below which rejection is slow and samplers learn little
+BATCH_PARAMETERS = {"batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"}
 
 Warnings = Iterator[tuple[str, str]]
 
@@ -32,21 +32,20 @@ def warnings(spec: Spec) -> list[Issue]:
 
 
 def _kinds(spec: Spec) -> Warnings:
-    """Ranges whose numbers are real, or integers, by how one bound is written."""
+    """Ranges of real numbers that may be meant as integers, or the reverse, judged by their bounds."""
     for name, parameter in spec.parameters.items():
         if not isinstance(parameter, Range):
             continue
         low, high = parameter.min, parameter.max
         whole = low == int(low) and high == int(high)
-        if parameter.is_mixed and whole and high >= LARGE and parameter.step is parameter.factor is None:
-            message = (
-                "has one integer bound and one real one, so it is searched in real numbers; for integers "
-            )
+        stepped = parameter.step is not None or parameter.factor is not None
+        if parameter.is_mixed and whole and high >= LARGE_INTEGER and not stepped:
+            message = "has one integer and one real bound, so it is searched as real numbers; for integers "
             yield f"parameters.{name}", message + f"write min: {int(low)}, max: {int(high)}, else min: {low}"
         elif parameter.is_int and low >= -1 and high <= 1:
             values = ", ".join(map(brief, parameter.values() or ()))
             message = (
-                f"has two integer bounds, so it is {values} and nothing between; for real numbers write "
+                f"has two integer bounds, so it is {values} with nothing between; for real numbers write "
             )
             yield f"parameters.{name}", message + f"min: {float(low)}, max: {float(high)}"
 
@@ -55,7 +54,7 @@ def _logarithms(spec: Spec) -> Warnings:
     for name, parameter in spec.parameters.items():
         if not isinstance(parameter, Range) or parameter.log or parameter.factor or parameter.step:
             continue
-        if parameter.min > 0 and parameter.max / parameter.min >= WIDE:
+        if parameter.min > 0 and parameter.max / parameter.min >= WIDE_RATIO:
             ratio = brief(float(f"{parameter.max / parameter.min:.2g}"))
             message = f"max is {ratio} times min; add log: true to search orders of magnitude evenly"
             yield f"parameters.{name}", message
@@ -65,8 +64,8 @@ def _resource(spec: Spec) -> Warnings:
     if spec.early_stopping.method == "none" or spec.resource != "steps":
         return
     for name in spec.space.searched:
-        if name.rpartition(".")[2] in BATCH:
-            message = f"steps of trials that differ in {name} are no equal work; count samples instead"
+        if name.rpartition(".")[2] in BATCH_PARAMETERS:
+            message = f"steps of trials that differ in {name} are not equal work; count samples instead"
             yield "early_stopping.resource", message
             return
 
@@ -83,15 +82,15 @@ def _grid(spec: Spec) -> Warnings:
 
 
 def _values(spec: Spec) -> Warnings:
-    for path, told in spec.space.lacking():
-        yield path, f"{told}; configurations like this one are left out"
+    for path, message in spec.space.lacking():
+        yield path, f"{message}; configurations like this one are left out"
 
 
 def _constraints(spec: Spec) -> Warnings:
     share = spec.space.feasible_share()
-    if share < SCARCE:
-        told = "satisfy them" if spec.constraints else "have a value for each expression"
-        yield "constraints", f"only {share:.1%} of random configurations {told}; narrow the ranges"
+    if share < SCARCE_SHARE:
+        verb = "satisfy them" if spec.constraints else "have a value for each expression"
+        yield "constraints", f"only {share:.1%} of random configurations {verb}; narrow the ranges"
 
 
 def _categories(spec: Spec) -> Warnings:
@@ -99,5 +98,5 @@ def _categories(spec: Spec) -> Warnings:
         return
     odd = [n for n, p in spec.parameters.items() if isinstance(p, Choice) or p.when is not None]
     if odd:
-        message = f"cmaes moves numbers that are always there; {', '.join(odd)} it draws at random"
+        message = f"cmaes models only numbers that always exist; it draws {', '.join(odd)} at random"
         yield "search.sampler", message

@@ -1,4 +1,4 @@
-"""Other tools' spaces, recognised by their words so that a reader hears what to write instead."""
+"""Other tools' search spaces, recognised by their keys, so that a message can say what to write instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from .document import Places, join
 from .errors import Issue
-from .model import show
+from .fields import show
 
 RANGE = "{min: ..., max: ...}"
 LOG_RANGE = "{min: ..., max: ..., log: true}"
@@ -31,7 +31,7 @@ FILES = {
     NEPS: "a NePS or ConfigSpace space",
 }
 
-TOP = {  # keys at the top of a file: whose they are, and what to write here
+TOP_KEYS = {  # at the top of a file: the tool, and what to write here
     "method": (WANDB, "search: {sampler: tpe}"),
     "program": (WANDB, 'objective: {command: [python, train.py, "${args}"]}'),
     "run_cap": (WANDB, "budget: {trials: ...}"),
@@ -55,13 +55,13 @@ TOP = {  # keys at the top of a file: whose they are, and what to write here
     "base_model": (AXOLOTL, "it as a constant under parameters"),
 }
 
-PARAMETER = {  # keys inside a parameter
+PARAMETER_KEYS = {  # inside a parameter: the tool, and what to write here
     "distribution": (WANDB, LOG_RANGE),
     "q": (WANDB, "step: ..., or neither beside log: true"),
     "mu": (WANDB, "prior: {at: ...}, beside min and max"),
     "sigma": (WANDB, "prior: {at: ..., confidence: high}, beside min and max"),
     "values": (WANDB, CHOICES),
-    "probabilities": (WANDB, "no weights: choices are drawn evenly"),
+    "probabilities": (WANDB, "no weights: choices are drawn uniformly"),
     "_type": (NNI, RANGE + " or " + CHOICES),
     "_value": (NNI, RANGE + " or " + CHOICES),
     "minval": (DETERMINED, LOG_RANGE + " with real bounds, no exponents"),
@@ -83,7 +83,7 @@ PARAMETER = {  # keys inside a parameter
     "log_scale": (AX, "log: true"),
 }
 
-SAME = {  # what others call a key at the top of a file: what to write here
+SYNONYMS = {  # other names of keys at the top of a file: what to write here
     **dict.fromkeys(("direction", "directions", "mode"), "goal: minimize or goal: maximize"),
     **dict.fromkeys(("monitor", "objective_metric", "metrics"), "metric: NAME"),
     **dict.fromkeys(("search_space", "space", "params", "config", "param_space"), "parameters: {...}"),
@@ -99,23 +99,23 @@ SAME = {  # what others call a key at the top of a file: what to write here
     "seed": "search: {seed: ...}",
 }
 
-STEPS = "{min: ..., max: ..., step: ...}"
-REAL = " with real bounds, no exponents"
-NORMAL = "{min: ..., max: ..., prior: {at: ...}}"
-DISTRIBUTIONS = {  # their names for what a parameter is drawn from, in W&B and in NNI
+STEP_RANGE = "{min: ..., max: ..., step: ...}"
+REAL_BOUNDS = " with real bounds, no exponents"
+PRIOR_RANGE = "{min: ..., max: ..., prior: {at: ...}}"
+DISTRIBUTIONS = {  # of a parameter in W&B and NNI: what to write here
     **dict.fromkeys(("uniform", "randint"), RANGE),
     "int_uniform": "{min: ..., max: ...} with two integer bounds",
-    **dict.fromkeys(("q_uniform", "quniform"), STEPS),
+    **dict.fromkeys(("q_uniform", "quniform"), STEP_RANGE),
     **dict.fromkeys(("log_uniform_values", "q_log_uniform_values", "loguniform", "qloguniform"), LOG_RANGE),
     **dict.fromkeys(("inv_log_uniform_values", "lognormal", "qlognormal"), LOG_RANGE),
-    **dict.fromkeys(("log_uniform", "q_log_uniform", "inv_log_uniform"), LOG_RANGE + REAL),
-    **dict.fromkeys(("normal", "q_normal", "qnormal"), NORMAL),
+    **dict.fromkeys(("log_uniform", "q_log_uniform", "inv_log_uniform"), LOG_RANGE + REAL_BOUNDS),
+    **dict.fromkeys(("normal", "q_normal", "qnormal"), PRIOR_RANGE),
     **dict.fromkeys(("log_normal", "q_log_normal"), LOG_RANGE + " and prior: {at: ...}"),
     **dict.fromkeys(("categorical", "categorical_w_probabilities", "choice"), CHOICES),
     "constant": "the value alone",
 }
 
-STRINGS = {  # how a parameter written as a text begins
+STRING_FORMS = {  # the beginnings of parameters written as a text
     "Oríon": re.compile(r"orion~"),
     RAY: re.compile(r"tune\.\w+\("),
     HYDRA: re.compile(r"(tag|interval|choice|range|glob)\("),
@@ -125,58 +125,58 @@ STRINGS = {  # how a parameter written as a text begins
 
 
 def foreign_key(key: str, allowed: Collection[str], value: Any = None) -> str | None:
-    """What to write instead of another tool's key with a value; None where the key is nobody's."""
+    """What to write instead of another tool's key with a value; None where the key is unknown."""
     if "parameters" in allowed:
-        known = TOP.get(key)
-    elif "when" not in allowed:  # it stands in no parameter
+        known = TOP_KEYS.get(key)
+    elif "when" not in allowed:  # not the key of a parameter
         return None
     elif key == "type":
         return '"type" is not needed: two integer bounds make integers, log: true makes a range logarithmic'
     else:
-        known = PARAMETER.get(key)
+        known = PARAMETER_KEYS.get(key)
         if known and key in ("distribution", "_type") and isinstance(value, str):
             known = known[0], DISTRIBUTIONS.get(value.lower(), f"{RANGE} or {CHOICES}")
     return known and f'"{key}" is {known[0]}\'s; here write {known[1]}'
 
 
 def bare(data: Mapping[str, Any], places: Places) -> list[Issue]:
-    """What to do with a file that is another tool's search space, and nothing else; empty where it is not."""
-    theirs = {
-        name: next((key for key in value if key in PARAMETER), None) if isinstance(value, dict) else None
+    """The issues of a file that is nothing but another tool's search space; empty where it is not."""
+    foreign_keys = {
+        name: next((key for key in value if key in PARAMETER_KEYS), None) if isinstance(value, dict) else None
         for name, value in data.items()
     }
-    if not theirs or None in theirs.values():
+    if not foreign_keys or None in foreign_keys.values():
         return []
-    tools = Counter(PARAMETER[key][0] for key in theirs.values() if key is not None)
+    tools = Counter(PARAMETER_KEYS[key][0] for key in foreign_keys.values() if key is not None)
     ((tool, _),) = tools.most_common(1)
-    told = (
-        f"this looks like a search space of {tool}'s; hpsearch has a language of its own, in which this is "
+    message = (
+        f"this looks like a search space for {tool}; in hpsearch's own language, it is part of a file: under "
+        '"parameters", beside "version", "name", "objective" and "metric"'
     )
-    told += 'part of a file: under "parameters", beside "version", "name", "objective" and "metric"'
-    found = [Issue(places.file, 1, 1, "", told)]
-    for name, key in theirs.items():
+    found = [Issue(places.file, 1, 1, "", message)]
+    for name, key in foreign_keys.items():
         if instead := foreign_key(key or "", ["when"], data[name].get(key)):
             found.append(places.issue(join(name, key or ""), instead, key=True))
     return found
 
 
 def foreign(data: Any, places: Places) -> Iterator[Issue]:
-    """Whose file this is where it is another tool's, and every parameter written as such a tool's text."""
+    """Issues of another tool's file: the tool, and every parameter written as a text in its form."""
     if not isinstance(data, dict):
         return
-    tools = Counter(TOP[key][0] for key in data if key in TOP)
+    tools = Counter(TOP_KEYS[key][0] for key in data if key in TOP_KEYS)
     parameters = data.get("parameters")
     named = parameters if isinstance(parameters, dict) else {}
     listed = parameters if isinstance(parameters, list) else named.values()
     for value in listed:
         keys = value.keys() if isinstance(value, dict) else ()
-        tools.update(PARAMETER[key][0] for key in keys if key in PARAMETER)
+        tools.update(PARAMETER_KEYS[key][0] for key in keys if key in PARAMETER_KEYS)
     if tools:
         ((tool, _),) = tools.most_common(1)
-        message = f"this looks like {FILES[tool]}; hpsearch has a language of its own"
+        message = f"this looks like {FILES[tool]}; hpsearch has its own language"
         yield Issue(places.file, 1, 1, "", message)
     for name, value in named.items():
-        for owner, pattern in STRINGS.items():
+        for owner, pattern in STRING_FORMS.items():
             if isinstance(value, str) and pattern.match(value):
                 instead = CHOICES if "choice" in value else LOG_RANGE if "log" in value else RANGE
                 message = f"{show(value)} is {owner}'s; here write {instead}"

@@ -1,8 +1,8 @@
 """YAML text to plain data with the place of every key and value.
 
-Built on the parser's events, not on a loader, because three things need it: a position for every value,
+Built on the parser's events instead of a loader, because three things need it: a position for every value,
 YAML 1.2's own scalars (`1e-4` is a number, `yes` and `1:30` are text), and limits that a hostile file
-cannot pass (aliases that multiply, nesting without end, numbers of a million digits).
+cannot exceed (aliases that multiply, endless nesting, numbers of a million digits).
 """
 
 from __future__ import annotations
@@ -34,21 +34,19 @@ from .errors import Issue, SpaceError
 
 LARGEST_TEXT = 200_000  # characters
 LARGEST_FILE = 4 * LARGEST_TEXT  # bytes
-MOST_VALUES = 20_000  # after aliases are written out
-DEEPEST = 20  # levels
-LARGEST_INTEGER = 2**63
-HALF_A_CHARACTER = (
-    "holds half a character: a surrogate such as \\ud83e stands for nothing without its other half"
-)
+MOST_VALUES_IN_FILE = 20_000  # after aliases are expanded
+DEEPEST_YAML = 20  # levels of nesting
+INTEGER_BOUND = 2**63
+HALF_A_CHARACTER = "holds half a character: a surrogate such as \\ud83e means nothing without its other half"
 
 NULL = re.compile(r"|~|null|Null|NULL")
 TRUE = re.compile(r"true|True|TRUE")
 FALSE = re.compile(r"false|False|FALSE")
 INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-NOTHING = {"None", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "-"}  # of Python, pandas, and our tables
+MISSING = {"None", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "-"}  # values in Python, pandas, and our tables
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-# What YAML 1.1 takes for no text where YAML 1.2 does: `no`, `0b1`, `1_000`, `12:30`, `2024-01-01`.
+# Scalars that are text in YAML 1.2, but not in YAML 1.1: `no`, `0b1`, `1_000`, `12:30`, `2024-01-01`.
 YAML_1_1 = re.compile(
     r"y|n|yes|no|on|off|=|<<"
     r"|[-+]?0(b[01_]+|x[0-9a-f_]+)"
@@ -62,14 +60,14 @@ Place = tuple[int, int]
 
 @dataclass
 class Places:
-    """Where the keys and values of one file stand, by path (`parameters.lora_r.max`, `constraints[0]`)."""
+    """The places of the keys and values in one file, by path (`parameters.lora_r.max`, `constraints[0]`)."""
 
     file: str
     keys: dict[str, Place] = field(default_factory=dict)
     values: dict[str, Place] = field(default_factory=dict)
 
     def issue(self, path: str, message: str, *, key: bool = False) -> Issue:
-        """An issue at the value of a path, at its key where asked, else at the nearest place around it."""
+        """An issue at the value of a path, or at its key, else at the nearest place around it."""
         line, column = self.keys[path] if key and path in self.keys else self._nearest(path)
         return Issue(self.file, line, column, path, message)
 
@@ -80,22 +78,22 @@ class Places:
 
 
 @dataclass
-class Node:
+class YamlNode:
     """One value of the text: a scalar's text, or the nodes inside a list or mapping."""
 
     line: int
     column: int
-    content: str | list[Node] | list[tuple[Node, Node]]
+    content: str | list[YamlNode] | list[tuple[YamlNode, YamlNode]]
     kind: type[str] | type[list[Any]] | type[dict[str, Any]]
     span: tuple[int, int]  # its characters in the text, without what follows a block
-    plain: bool = False  # an unquoted scalar, so it may be a number
+    plain: bool = False  # an unquoted scalar, which may be a number
     flow: bool = False  # a list or mapping in brackets
 
 
 def text_of(path: Path) -> str:
-    """The text of a file, of which no more is read than a file of ours may hold.
+    """The text of a file; reads no more than a space file may hold.
 
-    Raises `SpaceError` where there is more, `OSError` and `UnicodeDecodeError` where there is no text.
+    Raises `SpaceError` where the file is larger, `OSError` and `UnicodeDecodeError` where it has no text.
     """
     with path.open("rb") as stream:
         content = stream.read(LARGEST_FILE + 1)
@@ -105,13 +103,13 @@ def text_of(path: Path) -> str:
 
 
 def _too_large(file: str) -> SpaceError:
-    return SpaceError([Issue(file, 0, 0, "", f"larger than {LARGEST_TEXT:,} characters: no space file")])
+    return SpaceError([Issue(file, 0, 0, "", f"larger than {LARGEST_TEXT:,} characters: not a space file")])
 
 
 def read(text: str, file: str) -> tuple[Any, Places, list[Issue]]:
-    """The data of the one YAML document in `text`, the places of its values, and what is wrong with some.
+    """The data of the one YAML document in `text`, the places of its values, and issues with some of them.
 
-    Raises `SpaceError` where there is no data at all.
+    Raises `SpaceError` where the text has no data at all.
     """
     places = Places(file)
     if len(text) > LARGEST_TEXT:
@@ -124,14 +122,14 @@ def read(text: str, file: str) -> tuple[Any, Places, list[Issue]]:
 
 
 def join(path: str, key: str | int) -> str:
-    """The path one step further down."""
+    """The path of a key or an index below `path`."""
     if isinstance(key, int):
         return f"{path}[{key}]"
     return f"{path}.{key}" if path else key
 
 
-def compose(text: str, file: str) -> Node | None:
-    """The tree of the only document; None where there is none. Raises `SpaceError` where it is no YAML."""
+def compose(text: str, file: str) -> YamlNode | None:
+    """The tree of the only document; None where there is none. Raises `SpaceError` where it is not YAML."""
     composer = _Composer(iter(YAML(typ="safe", pure=True).parse(text)), file)
     try:
         return composer.document()
@@ -139,15 +137,15 @@ def compose(text: str, file: str) -> Node | None:
         mark = error.problem_mark or error.context_mark
         problem = str(error.problem or error.context or "cannot be read")
         if "'\\t'" in problem:
-            problem = "YAML is indented with spaces; this is a tab"
+            problem = "YAML is indented with spaces, not with this tab"
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        raise SpaceError([Issue(file, line, column, "", f"no YAML: {problem}")]) from None
+        raise SpaceError([Issue(file, line, column, "", f"not YAML: {problem}")]) from None
     except ReaderError as error:
         before = text[: error.position] if isinstance(error.position, int) else ""
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-        raise SpaceError([Issue(file, line, column, "", f"no YAML: {error.reason}")]) from None
+        raise SpaceError([Issue(file, line, column, "", f"not YAML: {error.reason}")]) from None
     except YAMLError as error:
-        raise SpaceError([Issue(file, 0, 0, "", f"no YAML: {error}")]) from None
+        raise SpaceError([Issue(file, 0, 0, "", f"not YAML: {error}")]) from None
 
 
 class _Composer:
@@ -156,10 +154,10 @@ class _Composer:
     def __init__(self, events: Iterator[Event], file: str) -> None:
         self.events = events
         self.file = file
-        self.anchors: dict[str, Node] = {}
+        self.anchors: dict[str, YamlNode] = {}
         self.closed = 0  # where the last list or mapping was closed, in characters
 
-    def document(self) -> Node | None:
+    def document(self) -> YamlNode | None:
         root = None
         for event in self.events:
             if isinstance(event, DocumentStartEvent):
@@ -168,15 +166,15 @@ class _Composer:
                 root = self.node(next(self.events), 0)
         return root
 
-    def node(self, event: Event, depth: int) -> Node:
-        if depth > DEEPEST:
-            raise self.refusal(event, f"nested deeper than {DEEPEST} levels")
+    def node(self, event: Event, depth: int) -> YamlNode:
+        if depth > DEEPEST_YAML:
+            raise self.refusal(event, f"nested deeper than {DEEPEST_YAML} levels")
         if isinstance(event, AliasEvent):
             if event.anchor not in self.anchors:
                 raise self.refusal(event, f'the alias "*{event.anchor}" has no anchor before it')
             return self.anchors[event.anchor]
         if getattr(event, "ctag", None) is not None:
-            raise self.refusal(event, "YAML tags have no meaning here; quote a text to keep it one")
+            raise self.refusal(event, "YAML tags are not allowed here; quote the value if it is a text")
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
         start = event.start_mark.index
         if isinstance(event, ScalarEvent):
@@ -184,26 +182,28 @@ class _Composer:
                 text = with_whole_characters(event.value)
             except UnicodeDecodeError:
                 raise self.refusal(event, HALF_A_CHARACTER) from None
-            node = Node(line, column, text, str, (start, event.end_mark.index), event.style is None)
+            node = YamlNode(line, column, text, str, (start, event.end_mark.index), event.style is None)
         elif isinstance(event, SequenceStartEvent):
             items = list(self.items(SequenceEndEvent, depth))
-            node = Node(line, column, items, list, (start, self._end(event, items)), flow=event.flow_style)
+            span = (start, self._end(event, items))
+            node = YamlNode(line, column, items, list, span, flow=event.flow_style)
         else:
             assert isinstance(event, MappingStartEvent)
             items = list(self.items(MappingEndEvent, depth))
             pairs = list(zip(items[::2], items[1::2], strict=True))
-            node = Node(line, column, pairs, dict, (start, self._end(event, items)), flow=event.flow_style)
+            span = (start, self._end(event, items))
+            node = YamlNode(line, column, pairs, dict, span, flow=event.flow_style)
         if event.anchor is not None:
             self.anchors[event.anchor] = node
         return node
 
-    def items(self, end: type[Event], depth: int) -> Iterator[Node]:
+    def items(self, end: type[Event], depth: int) -> Iterator[YamlNode]:
         while not isinstance(event := next(self.events), end):
             yield self.node(event, depth + 1)
         self.closed = event.end_mark.index
 
-    def _end(self, event: CollectionStartEvent, items: list[Node]) -> int:
-        """Where the list or mapping that was just read ends; the parser sees a block's end too late."""
+    def _end(self, event: CollectionStartEvent, items: list[YamlNode]) -> int:
+        """Where the list or mapping just read ends; the parser notices the end of a block too late."""
         return self.closed if event.flow_style or not items else max(item.span[1] for item in items)
 
     def refusal(self, event: Event, message: str) -> SpaceError:
@@ -219,12 +219,13 @@ class _Construction:
         self.issues: list[Issue] = []
         self.count = 0
 
-    def value(self, node: Node, path: str, depth: int = 0) -> Any:
+    def value(self, node: YamlNode, path: str, depth: int = 0) -> Any:
         self.count += 1
-        if depth > DEEPEST:  # aliases nest what the parser saw side by side
-            raise SpaceError([self.issue(node, path, f"nested deeper than {DEEPEST} levels")])
-        if self.count > MOST_VALUES:
-            raise SpaceError([self.issue(node, path, f"more than {MOST_VALUES:,} values in one file")])
+        if depth > DEEPEST_YAML:  # aliases can nest what the parser saw side by side
+            raise SpaceError([self.issue(node, path, f"nested deeper than {DEEPEST_YAML} levels")])
+        if self.count > MOST_VALUES_IN_FILE:
+            message = f"more than {MOST_VALUES_IN_FILE:,} values in one file"
+            raise SpaceError([self.issue(node, path, message)])
         self.places.values[path] = (node.line, node.column)
         content: Any = node.content
         if node.kind is list:
@@ -235,14 +236,14 @@ class _Construction:
             return scalar(content) if node.plain else content
         except ValueError as error:
             self.issues.append(self.issue(node, path, str(error)))
-            return math.nan  # which is like nothing else, and refused everywhere
+            return math.nan  # it equals nothing, and every field refuses it
 
-    def mapping(self, content: list[tuple[Node, Node]], path: str, depth: int) -> dict[str, Any]:
+    def mapping(self, content: list[tuple[YamlNode, YamlNode]], path: str, depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key, value in content:
             name = key.content
             if not isinstance(name, str):
-                self.issues.append(self.issue(key, path, "a key is a name, no list and no mapping"))
+                self.issues.append(self.issue(key, path, "a key must be a name, not a list or a mapping"))
                 continue
             here = join(path, name)
             if name in result:
@@ -251,21 +252,21 @@ class _Construction:
                 self.issues.append(self.issue(key, here, message))
                 continue
             if name == "<<" and key.plain:
-                message = 'merge keys ("<<") are no YAML 1.2; write the keys out'
+                message = 'merge keys ("<<") are not part of YAML 1.2; write the keys out'
                 self.issues.append(self.issue(key, path, message))
                 continue
             self.places.keys[here] = (key.line, key.column)
             result[name] = self.value(value, here, depth + 1)
-            if value.plain and value.content == "":  # nothing stands there; the parser says the next line
+            if value.plain and value.content == "":  # empty, and placed on the next line
                 self.places.values[here] = (key.line, key.column)
         return result
 
-    def issue(self, node: Node, path: str, message: str) -> Issue:
+    def issue(self, node: YamlNode, path: str, message: str) -> Issue:
         return Issue(self.places.file, node.line, node.column, path, message)
 
 
 def scalar(text: str) -> Any:
-    """The value of an unquoted scalar by YAML 1.2's core schema; raises `ValueError` on no finite number."""
+    """The value of an unquoted scalar in YAML 1.2's core schema; raises `ValueError` for infinite numbers."""
     if NULL.fullmatch(text):
         return None
     if TRUE.fullmatch(text):
@@ -273,12 +274,12 @@ def scalar(text: str) -> Any:
     if FALSE.fullmatch(text):
         return False
     if INTEGER.fullmatch(text):
-        integer = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)) if len(text) < 100 else LARGEST_INTEGER
-        if abs(integer) >= LARGEST_INTEGER:
-            raise ValueError("an integer of more than 64 bits; larger numbers have an exponent, such as 1e20")
+        integer = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)) if len(text) < 100 else INTEGER_BOUND
+        if abs(integer) >= INTEGER_BOUND:
+            raise ValueError("an integer of more than 64 bits; write such a number with an exponent: 1e20")
         return integer
     if NOT_FINITE.fullmatch(text):
-        raise ValueError(f"{text} is no finite number")
+        raise ValueError(f"{text} is not a finite number")
     if FLOAT.fullmatch(text):
         number = float(text)
         if not math.isfinite(number):
@@ -288,34 +289,34 @@ def scalar(text: str) -> Any:
 
 
 def written(value: Any) -> str:
-    """A value for people to read; a text that could be read as something else is in quotes."""
+    """A value for people to read; a text that could be read as something else is quoted."""
     if isinstance(value, str) and not could_be_more(value):
         return value
-    said = json.dumps(value, ensure_ascii=False)
-    return said if said.isprintable() else "".join(map(_visible, said))
+    quoted = json.dumps(value, ensure_ascii=False)
+    return quoted if quoted.isprintable() else "".join(map(_visible, quoted))
 
 
 def with_whole_characters(text: str) -> str:
-    """The text with one character for each pair of surrogates, as JSON escapes what is beyond 16 bits.
+    """The text with each pair of surrogates, as JSON escapes characters beyond 16 bits, as one character.
 
-    Raises `UnicodeDecodeError` where one stands alone.
+    Raises `UnicodeDecodeError` for a surrogate without its other half.
     """
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def _visible(character: str) -> str:
-    """A character that no terminal obeys, as JSON may write it."""
+    """A printable character itself, any other as JSON escapes it, so that no terminal obeys it."""
     escaped = character.encode("utf-16-be", "surrogatepass").hex()
     pairs = [escaped[at : at + 4] for at in range(0, len(escaped), 4)]
     return character if character.isprintable() else "".join(f"\\u{pair}" for pair in pairs)
 
 
 def could_be_more(text: str) -> bool:
-    """Whether a text looks like nothing, a truth, a number, a date, a list in JSON, or two values of a list.
+    """Whether a text could be read as null, a boolean, a number, a date, a JSON list, or several values.
 
-    To any reader of YAML 1.1, such as PyYAML, as to those of 1.2.
+    A reader may know YAML 1.1, such as PyYAML, or YAML 1.2.
     """
-    if text in NOTHING or text != text.strip() or not text.isprintable() or " | " in text:
+    if text in MISSING or text != text.strip() or not text.isprintable() or " | " in text:
         return True
     if YAML_1_1.fullmatch(text):
         return True
@@ -330,7 +331,7 @@ def _is_text(text: str) -> bool:
 
 
 def _is_read(text: str, reader: Callable[[str], Any]) -> bool:
-    """Whether a reader takes it: Python's takes `nan` and `1_000` for numbers."""
+    """Whether a reader accepts the text: Python's reads `nan` and `1_000` as numbers."""
     try:
         reader(text)
     except (ValueError, RecursionError):

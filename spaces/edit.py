@@ -1,20 +1,20 @@
 """Changes one range in the text of a space file, and not one character more.
 
-Comments, order and layout stay, because the text is never written anew: what changes is replaced where it
-stands. The result is read again before anybody gets it.
+Comments, order and layout stay, because the text is not rewritten: only the changed values are replaced in
+place. The result is loaded again before it is returned.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .document import Node, compose
+from .document import YamlNode, compose
 from .errors import SpaceError
 from .loader import loads
 from .presets import Presets
 from .ranges import Range
 
-Edit = tuple[int, int, str]  # the characters from, up to, and what stands there instead
+Edit = tuple[int, int, str]  # the start and the end of the replaced characters, and the new text
 
 
 def with_log_range(
@@ -22,16 +22,16 @@ def with_log_range(
 ) -> str:
     """The text of a space file with the parameter `name` searched from `low` to `high`, logarithmically.
 
-    `presets` knows the values that its `preset:` stands for. Raises `SpaceError` where the file is no space,
-    or the parameter is written in a way that cannot be changed in place; the message holds the line to write
-    by hand.
+    `presets` returns the values of the file's `preset:`. Raises `SpaceError` where the file is not a space,
+    or where the parameter is written in a way that cannot be changed in place; the message then holds the
+    line to write by hand.
     """
     before = loads(text, file, presets)
     root = compose(text, file)
     assert root is not None
     parameters = _pairs(root)["parameters"][1]
     pairs = _pairs(parameters)
-    # As its own name is: JSON, which is YAML too, has quotes around all.
+    # Quoted like its own name: JSON, which is YAML too, quotes everything.
     quote = '"' if name in pairs and text[pairs[name][0].span[0]] == '"' else ""
     flow = log_range(low, high, quote)
     wanted = f"write it by hand: {name}: {flow}"
@@ -63,13 +63,13 @@ def with_log_range(
 
 
 def log_range(low: float, high: float, quote: str = "") -> str:
-    """A logarithmic range as a space file has it: `{min: 1e-4, max: 3e-2, log: true}`."""
+    """A logarithmic range as written in a space file: `{min: 1e-4, max: 3e-2, log: true}`."""
     values = {"min": _number(low), "max": _number(high), "log": "true"}
     return "{" + ", ".join(f"{quote}{key}{quote}: {value}" for key, value in values.items()) + "}"
 
 
-def _changed(text: str, node: Node, low: float, high: float, flow: str, quote: str) -> list[Edit] | None:
-    """How to make the value of a parameter such a range; None where something would be lost."""
+def _changed(text: str, node: YamlNode, low: float, high: float, flow: str, quote: str) -> list[Edit] | None:
+    """The edits that turn a parameter's value into such a range; None where something would be lost."""
     if node.kind is not dict:
         whole = text[slice(*node.span)]
         return [(*node.span, flow)] if "\n" not in whole and not whole.startswith("&") else None
@@ -88,8 +88,8 @@ def _changed(text: str, node: Node, low: float, high: float, flow: str, quote: s
     return [*edits, (end, end, f"{_break(text)}{_indent(text, key)}{quote}log{quote}: true")]
 
 
-def _added(text: str, parameters: Node, line: str) -> list[Edit] | None:
-    """How to add a line to the parameters; None where they stand in brackets."""
+def _added(text: str, parameters: YamlNode, line: str) -> list[Edit] | None:
+    """The edit that adds a line to the parameters; None where they stand in brackets."""
     if parameters.flow:
         return None
     first = _first_key(parameters)
@@ -97,22 +97,22 @@ def _added(text: str, parameters: Node, line: str) -> list[Edit] | None:
     return [(end, end, f"{_break(text)}{_indent(text, first)}{line}")]
 
 
-def _pairs(node: Node) -> dict[str, tuple[Node, Node]]:
-    """The keys and values of a mapping by name."""
+def _pairs(node: YamlNode) -> dict[str, tuple[YamlNode, YamlNode]]:
+    """The keys and values of a mapping, by name."""
     pairs: Any = node.content
     return {key.content: (key, value) for key, value in pairs}
 
 
-def _first_key(node: Node) -> Node:
+def _first_key(node: YamlNode) -> YamlNode:
     return next(iter(_pairs(node).values()))[0]
 
 
-def _indent(text: str, key: Node) -> str:
+def _indent(text: str, key: YamlNode) -> str:
     return text[text.rfind("\n", 0, key.span[0]) + 1 : key.span[0]]
 
 
 def _line_end(text: str, place: int) -> int:
-    """The end of the line of a place, before its line break."""
+    """The end of the line around a place, before its line break."""
     end = text.find("\n", place)
     end = len(text) if end < 0 else end
     return end - (text[:end].endswith("\r"))
@@ -123,6 +123,6 @@ def _break(text: str) -> str:
 
 
 def _number(value: float) -> str:
-    """A number as a space file has it: `3e-4`."""
+    """A number as written in a space file: `3e-4`."""
     mantissa, _, exponent = f"{value:e}".partition("e")
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"

@@ -1,4 +1,4 @@
-"""What is wrong with a space file: issues with their place, raised all at once."""
+"""Errors of a space file: all its issues, each with its place."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-MOST = 100  # issues that are told: who has more has one, many times
+MOST_SHOWN = 100  # issues in a message; many more usually share one cause
 
 
 class Issue(NamedTuple):
-    """One thing wrong in one place; `line` and `column` count from 1, 0 where there is no place."""
+    """One problem in one place; `line` and `column` count from 1, and are 0 where there is no place."""
 
     file: str
     line: int
@@ -24,34 +24,34 @@ class Issue(NamedTuple):
 
 
 class SpaceError(ValueError):
-    """A space cannot be used; `issues` holds every reason in the order of the file, its message the first."""
+    """A space cannot be used; `issues` holds all reasons in the order of the file, which form the message."""
 
     code = "space"
 
     def __init__(self, issues: Iterable[Issue]) -> None:
         self.issues = tuple(sorted(issues, key=lambda issue: (issue.line, issue.column)))
-        lines = [str(issue) for issue in self.issues[:MOST]]
-        if len(self.issues) > MOST:
-            lines.append(f"and {len(self.issues) - MOST:,} more like these")
+        lines = [str(issue) for issue in self.issues[:MOST_SHOWN]]
+        if len(self.issues) > MOST_SHOWN:
+            lines.append(f"and {len(self.issues) - MOST_SHOWN:,} more like these")
         super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[type[SpaceError], tuple[tuple[Issue, ...]]]:
-        return type(self), (self.issues,)  # the message is no argument: an error crosses processes whole
+        return type(self), (self.issues,)  # not the message, so that an error crosses processes whole
 
 
 def quoted(words: Iterable[object]) -> str:
-    """The words as a reader would list them: `"min", "max"`."""
+    """The words, quoted, as a list: `"min", "max"`."""
     return ", ".join(f'"{word}"' for word in words)
 
 
 def meant(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant."""
+    """The known word that was probably meant; None where none is close."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return close[0] if close else None
 
 
 def hint(word: str, known: Iterable[str]) -> str:
-    """What to say after an unknown word: the one that was meant, else all there are."""
+    """A hint about an unknown word: the one that was probably meant, else all known words."""
     known = list(known)
     best = meant(word, known)
     if best is not None:

@@ -1,7 +1,7 @@
-"""Arithmetic over parameters: parsed into a whitelist of nodes and walked, never run as Python.
+"""Arithmetic over parameters: parsed into a whitelist of nodes and evaluated here, never run as Python.
 
 An expression is short, its numbers stay within 64 bits and arithmetic takes numbers only, so that no
-expression of a space file can take noticeable time or memory.
+expression in a space file can take noticeable time or memory.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-LONGEST = 500  # characters
-DEEPEST = 40  # levels of nesting
-LARGEST = 2**63  # integers stay below
+MOST_CHARACTERS = 500  # of an expression
+DEEPEST_EXPRESSION = 40  # levels of nesting
+INTEGER_BOUND = 2**63
 
 CONSTANTS = {"true": True, "false": False, "null": None}
 
@@ -46,7 +46,7 @@ COMPARISONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 
 
 class ExpressionError(ValueError):
-    """An expression cannot be read or has no value; `column` counts from 1, 0 where there is none."""
+    """An expression cannot be read or has no value; `column` counts from 1, and is 0 where it is unknown."""
 
     def __init__(self, message: str, column: int = 0) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class ExpressionError(ValueError):
 
 
 class NoNumber(ExpressionError):
-    """An expression has no value for these numbers; for others it may have one."""
+    """An expression has no value for these numbers, but may have one for others."""
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -93,48 +93,48 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """A parsed expression: the text, the parameter names it reads, and its tree."""
+    """A parsed expression: its text, the parameter names it reads, and its tree."""
 
     text: str
     names: frozenset[str]
     _tree: ast.expr = field(repr=False, compare=False)
 
     @classmethod
-    @functools.lru_cache(maxsize=4096)  # many parts of a space read it, each by itself
+    @functools.lru_cache(maxsize=4096)  # many parts of a space parse the same one
     def parse(cls, text: str) -> Expression:
-        """Read an expression; raises `ExpressionError` where it says more than arithmetic over names."""
-        if len(text) > LONGEST:
-            raise ExpressionError(f"is longer than {LONGEST} characters")
+        """Parse an expression; raises `ExpressionError` where it is more than arithmetic over names."""
+        if len(text) > MOST_CHARACTERS:
+            raise ExpressionError(f"is longer than {MOST_CHARACTERS} characters")
         if not text.strip():
             raise ExpressionError("is empty")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of odd literals; they fail below or do no harm
+                warnings.simplefilter("ignore")  # about odd literals, which fail below or are harmless
                 tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError as error:
-            said = (error.msg or "cannot be read").removesuffix(" Perhaps you forgot a comma?")
-            raise ExpressionError(f"is no expression: {said}", error.offset or 0) from None
+            reason = (error.msg or "cannot be read").removesuffix(" Perhaps you forgot a comma?")
+            raise ExpressionError(f"is not an expression: {reason}", error.offset or 0) from None
         except (ValueError, RecursionError, MemoryError):
-            raise ExpressionError("is no expression") from None
-        return cls(text, frozenset(_names(tree, DEEPEST)), tree)
+            raise ExpressionError("is not an expression") from None
+        return cls(text, frozenset(_names(tree, DEEPEST_EXPRESSION)), tree)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """The value with parameters taken from `values`; raises `ExpressionError` where there is none."""
+        """The value for parameters from `values`; raises `ExpressionError` where there is none."""
         return _value(self._tree, values)
 
 
 def _names(node: ast.AST, levels: int) -> Iterator[str]:
-    """The parameter names below a node, refusing every node that is no arithmetic."""
+    """The parameter names below a node; refuses every node that is not arithmetic."""
     if levels == 0:
-        raise ExpressionError(f"is nested deeper than {DEEPEST} levels", _column(node))
+        raise ExpressionError(f"is nested deeper than {DEEPEST_EXPRESSION} levels", _column(node))
     children: list[ast.expr]
     match node:
         case ast.Constant(value=value):
             if not isinstance(value, bool | int | float | str | None):
-                raise ExpressionError(f"holds {value!r:.40}, neither number nor text", _column(node))
+                raise ExpressionError(f"holds {value!r:.40}, neither a number nor a text", _column(node))
             if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
                 raise ExpressionError(
-                    "holds half a character; write it itself, not its escape", _column(node)
+                    "holds half a character; write the character itself, not its escape", _column(node)
                 )
             _bounded(value, node)
             return
@@ -159,10 +159,10 @@ def _names(node: ast.AST, levels: int) -> Iterator[str]:
             children = arguments
         case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
             known = ", ".join(FUNCTIONS)
-            message = f'calls "{name}", which is no function here; there is {known}'
+            message = f'calls "{name}", which is not a function here; there is {known}'
             raise ExpressionError(message, _column(node))
         case _:
-            raise ExpressionError(f"uses {_kind(node)}, which has no meaning here", _column(node))
+            raise ExpressionError(f"uses {_kind(node)}, which is not allowed here", _column(node))
     for child in children:
         yield from _names(child, levels - 1)
 
@@ -206,8 +206,8 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
 
 def _arithmetic(node: ast.expr, function: Callable[..., Any], *operands: Any) -> Any:
     for operand in operands:
-        if not isinstance(operand, int | float):  # "a" * 10**9 and "%99999999d" % 1 end here
-            raise ExpressionError(f"does arithmetic with {operand!r:.60}, no number", _column(node))
+        if not isinstance(operand, int | float):  # which stops "a" * 10**9 and "%99999999d" % 1
+            raise ExpressionError(f"does arithmetic with {operand!r:.60}, not a number", _column(node))
     return _apply(node, function, *operands)
 
 
@@ -228,10 +228,10 @@ def _apply(node: ast.expr, function: Callable[..., Any], *operands: Any) -> Any:
 def _bounded(value: Any, node: ast.AST) -> Any:
     if isinstance(value, complex):
         raise NoNumber("has no real value", _column(node))
-    if isinstance(value, int) and abs(value) >= LARGEST:
+    if isinstance(value, int) and abs(value) >= INTEGER_BOUND:
         raise NoNumber("gives a number that is too large", _column(node))
     if isinstance(value, float) and not math.isfinite(value):
-        raise NoNumber("gives no finite number", _column(node))
+        raise NoNumber("does not give a finite number", _column(node))
     return value
 
 
@@ -241,7 +241,7 @@ def _dotted(node: ast.AST) -> str:
             return name
         case ast.Attribute(value=owner, attr=attribute):
             return f"{_dotted(owner)}.{attribute}"
-    raise ExpressionError(f"uses {_kind(node)}, which has no meaning here", _column(node))
+    raise ExpressionError(f"uses {_kind(node)}, which is not allowed here", _column(node))
 
 
 def _column(node: ast.AST) -> int:

@@ -1,8 +1,8 @@
-"""The space language as JSON Schema, so that an editor completes keys and marks errors while one types.
+"""The space language as JSON Schema, so that an editor completes keys and marks errors.
 
-Generated from the models. Where pydantic would say "any of these", which makes an editor blame the whole
-mapping, `if` on the key that tells the members apart leads to the one that is meant, and the error stands at
-the field.
+Generated from the models. Pydantic would write "any of these", for which an editor blames the whole mapping.
+Here `if` on the key that distinguishes the members selects the intended one, so the error is marked at the
+field.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHOICES = {"type": "array", "minItems": 1}
 
 
 def json_schema(presets: Sequence[str] = ()) -> dict[str, Any]:
-    """The schema of a space file (JSON Schema 2020-12); with the names of `presets`, it completes them."""
+    """The schema of a space file (JSON Schema 2020-12); it completes the names in `presets`."""
     schema = Spec.model_json_schema(schema_generator=_Generator)
     schema["$schema"] = _Generator.schema_dialect
     schema["title"] = "hpsearch space, version 1"
@@ -44,7 +44,7 @@ class _Generator(GenerateJsonSchema):
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         result = super().default_schema(schema)
-        if result.get("default", ...) is None:  # "not given" is no default that an editor should write
+        if result.get("default", ...) is None:  # an editor should not write "not given" as a default
             del result["default"]
         return result
 
@@ -68,7 +68,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def _parameter(members: dict[str, JsonSchemaValue]) -> JsonSchemaValue:
-    """A parameter: a list, a scalar, or the mapping that its key names."""
+    """A parameter: a list, a scalar, or a mapping whose kind its keys show."""
     mapping = members["range"]
     for key, tag in (("value", "constant"), ("expr", "derived"), ("choices", "choice")):
         mapping = {"if": {"required": [key]}, "then": members[tag], "else": mapping}
@@ -77,7 +77,7 @@ def _parameter(members: dict[str, JsonSchemaValue]) -> JsonSchemaValue:
 
 
 def _named(key: str, members: dict[str, JsonSchemaValue]) -> JsonSchemaValue:
-    """A mapping whose member is named by one of its keys; without the key a sampler is tpe."""
+    """A mapping whose kind stands under one of its keys; without the key a sampler is tpe."""
     schema: JsonSchemaValue = {"type": "object", "properties": {key: {"enum": list(members)}}}
     if key == "sampler":
         schema |= {"if": {"not": {"required": [key]}}, "then": members["tpe"]}

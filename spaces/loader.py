@@ -1,4 +1,4 @@
-"""A space file, or one that ships, to a checked spec."""
+"""Loads a space file, or a space that ships, into a checked spec."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from pathlib import Path
 
 from .document import read, text_of
 from .errors import Issue, SpaceError, hint
-from .model import show
+from .fields import show
 from .presets import Presets
 from .spec import Spec
 
 
 def load(source: str | Path, presets: Presets | None = None) -> Spec:
-    """The spec of a file, or of the name of a space that ships; raises `SpaceError` with every issue.
+    """The spec of a file, or of a space that ships, by its name; raises `SpaceError` with every issue.
 
-    `presets` knows the values that a file's `preset:` stands for.
+    `presets` returns the values of a file's `preset:`.
     """
     ships = shipped()
     if not isinstance(source, str | Path):
-        told = f"a space is a file, the name of one that ships ({', '.join(ships)}) or a Spec"
-        more = "; Spec.from_json makes one of a dict" if isinstance(source, dict) else ""
-        raise SpaceError([Issue("SPACE", 0, 0, "", f"{told}, not {show(source)}{more}")])
+        message = f"a space is a file, the name of one that ships ({', '.join(ships)}) or a Spec"
+        more = "; Spec.from_json makes one from a dict" if isinstance(source, dict) else ""
+        raise SpaceError([Issue("SPACE", 0, 0, "", f"{message}, not {show(source)}{more}")])
     path = Path(source)
     if not str(source):
         message = f"name a space file, or one that ships: {', '.join(ships)}"
         raise SpaceError([Issue("SPACE", 0, 0, "", message)])
-    if str(source) in ships and not path.is_file():  # a folder of that name is a study's
+    if str(source) in ships and not path.is_file():  # a folder of that name belongs to a study
         return loads(shipped_text(str(source)), f"{source}.yaml", presets)
     try:
         text = text_of(path)
-    except SpaceError:  # it says all; it is a ValueError too
+    except SpaceError:  # it has its message; it is a ValueError too
         raise
     except (OSError, ValueError) as error:
         raise SpaceError([Issue(str(source), 0, 0, "", _unreadable(source, error, ships))]) from None
@@ -46,12 +46,12 @@ def loads(text: str, filename: str = "<string>", presets: Presets | None = None)
     try:
         spec = Spec.check(data, places, presets)
     except SpaceError as error:
-        told = {(fault.line, fault.column) for fault in faults}  # nothing is told twice
+        reported = {(fault.line, fault.column) for fault in faults}  # no place is reported twice
         lacking = {parent for fault in faults if (parent := fault.path.rpartition(".")[0])}
         others = (
             issue
             for issue in error.issues
-            if (issue.line, issue.column) not in told and issue.path not in lacking
+            if (issue.line, issue.column) not in reported and issue.path not in lacking
         )
         raise SpaceError([*faults, *others]) from None
     if faults:
@@ -66,12 +66,12 @@ def shipped() -> list[str]:
 
 
 def shipped_text(name: str) -> str:
-    """The file of a space that ships."""
+    """The text of a space that ships."""
     return (files(__package__) / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def _unreadable(source: str | Path, error: OSError | ValueError, ships: list[str]) -> str:
-    """Why a file gives no text."""
+    """Why the file cannot be read."""
     if isinstance(error, UnicodeDecodeError):
         return f"not UTF-8: byte {error.start} cannot be read"
     if isinstance(error, FileNotFoundError):

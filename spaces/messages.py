@@ -1,4 +1,4 @@
-"""What pydantic found, in the words of the space language and with the place in the file."""
+"""Translates pydantic's errors into the words of the space language, with the place in the file."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .dialects import SAME, foreign_key
+from .dialects import SYNONYMS, foreign_key
 from .document import Places, join
 from .errors import Issue, hint, meant, quoted
-from .model import Model, show
+from .fields import Model, show
 from .parameters import PARAMETERS
 from .ranges import Prior
 from .samplers import SAMPLERS
@@ -18,7 +18,7 @@ from .settings import Budget, Command, Confirm, Execution
 from .stopping import METHODS
 
 UNIONS = {"search": ("sampler", SAMPLERS, "tpe"), "early_stopping": ("method", METHODS, "hyperband")}
-ALIASES = {  # other libraries' names of methods
+ALIASES = {  # other libraries' names for methods
     "successive_halving": "asha",
     "successivehalving": "asha",
     "sha": "asha",
@@ -29,8 +29,8 @@ ALIASES = {  # other libraries' names of methods
     "median_stopping_rule": "median",
     "fifo": "none",
 }
-_CHANGES = "changes parameters in the middle of a trial, and a trial of a study has one set of them; "
-_CHANGES += "take hyperband, or search the schedule itself: lr_scheduler, warmup_ratio"
+_CHANGES = "changes parameters in the middle of a trial, but here a trial keeps one set of them; "
+_CHANGES += "use hyperband, or search the schedule itself: lr_scheduler, warmup_ratio"
 BAYESIAN = ("bayes", "bayesian", "bayesopt", "bayes_opt", "bayesian_optimization", "bo")
 POPULATIONS = dict.fromkeys(("pbt", "pb2", "pbt_replay", "population_based_training"), _CHANGES)
 SECTIONS: dict[str, type[Model]] = {
@@ -40,8 +40,8 @@ SECTIONS: dict[str, type[Model]] = {
     "objective": Command,
 }
 EXAMPLES = {"budget": "{trials: 50}", "confirm": "{top: 3}", "execution": "{workers: 2}"}
-TELLING = {"choice": "choices", "derived": "expr", "constant": "value"}  # kind -> its key
-KINDS = {
+KIND_KEYS = {"choice": "choices", "derived": "expr", "constant": "value"}  # a parameter's kind and its key
+TYPE_NAMES = {
     "string": "a text",
     "int": "an integer",
     "float": "a number",
@@ -51,7 +51,7 @@ KINDS = {
     "model": "a mapping",
     "model_attributes": "a mapping",
 }
-LIMITS = {
+LIMIT_WORDS = {
     "greater_than_equal": ("at least", "ge"),
     "greater_than": ("above", "gt"),
     "less_than_equal": ("at most", "le"),
@@ -61,7 +61,7 @@ Location = tuple[str | int, ...]
 
 
 def translate(error: ValidationError, root: type[Model], places: Places) -> list[Issue]:
-    """One issue or more for each error; no key is missing where an unknown key beside it explains it."""
+    """At least one issue for each error, except for missing keys that an unknown key beside them explains."""
     details = error.errors(include_url=False)
     missing = {detail["loc"] for detail in details if detail["type"] == "missing"}
     explained: set[Location] = set()
@@ -69,13 +69,13 @@ def translate(error: ValidationError, root: type[Model], places: Places) -> list
         if detail["type"] == "extra_forbidden":
             *around, key = detail["loc"]
             allowed = _allowed(around, root)
-            if not around and key in SAME:
-                explained.add((SAME[str(key)].partition(":")[0],))
+            if not around and key in SYNONYMS:
+                explained.add((SYNONYMS[str(key)].partition(":")[0],))
             elif foreign_key(str(key), allowed):
                 explained |= {location for location in missing if location[:-1] == tuple(around)}
             else:
                 explained.add((*around, meant(str(key), allowed) or ""))
-    for location in missing:  # a range that lacks both bounds is said once, at min
+    for location in missing:  # a range without both bounds is reported once, at min
         if location[0] == "parameters" and location[-1] == "max" and (*location[:-1], "min") in missing:
             explained.add(location)
     return [
@@ -98,7 +98,7 @@ def _issues(detail: Any, root: type[Model], places: Places, missing: set[Locatio
     elif kind == "extra_forbidden":
         yield places.issue(path, _unknown(location, root, detail["input"]), key=True)
     elif kind in ("union_tag_not_found", "union_tag_invalid"):
-        yield _untold(kind, path, detail["input"], places)
+        yield _union_issue(kind, path, detail["input"], places)
     elif location[:1] == ("parameters",) and location[-1] == "min" and (*location[:-1], "max") in missing:
         message = "needs min and max, or a list of choices, or value, or expr"
         yield places.issue(_path(location[:-1], places), message)
@@ -114,25 +114,25 @@ def _unknown(location: Location, root: type[Model], value: Any) -> str:
     allowed = _allowed(around, root)
     known = foreign_key(str(key), allowed, value)
     if known is None and len(around) == 3 and any(key in model.file_keys() for model in PARAMETERS.values()):
-        known = f'does not go with "{TELLING[str(around[2])]}"'
+        known = f'cannot be combined with "{KIND_KEYS[str(around[2])]}"'
     if len(around) == 2 and around[0] in UNIONS and meant(str(key), allowed) is None:
         models = UNIONS[str(around[0])][1]
         owners = [name for name, model in models.items() if key in model.model_fields]
-        known = f'does not go with "{around[1]}"; it is for {quoted(owners)}' if owners else known
-    if known is None and not around and key in SAME:
-        known = f"unknown key; here write {SAME[str(key)]}"
+        known = f'is not an option of "{around[1]}", but of {quoted(owners)}' if owners else known
+    if known is None and not around and key in SYNONYMS:
+        known = f"unknown key; here write {SYNONYMS[str(key)]}"
     return known or f"unknown key, {hint(str(key), allowed)}"
 
 
 def _metric(value: dict[str, Any]) -> str:
-    """What to write for a metric that has its goal beside its name, as others have it."""
+    """What to write for a metric that holds its goal beside its name, as in other tools."""
     name, goal = value.get("name"), value.get("goal")
     named = f"metric: {name if isinstance(name, str) else 'NAME'}"
     return f"{named} and goal: {goal}" if goal in ("minimize", "maximize") else named
 
 
-def _untold(kind: str, path: str, value: Any, places: Places) -> Issue:
-    """The issue of a section that names no sampler or method, or none that there is."""
+def _union_issue(kind: str, path: str, value: Any, places: Places) -> Issue:
+    """The issue of a section without a sampler or method, or with an unknown one."""
     key, known, example = UNIONS[path]
     if not isinstance(value, dict):
         return places.issue(path, f"must be a mapping such as {{{key}: {example}}}, not {show(value)}")
@@ -162,17 +162,17 @@ def _message(kind: str, detail: Any) -> str:
         return f"must hold at least {context['min_length']}"
     if kind == "too_long":
         return f"must hold at most {context['max_length']}"
-    if kind in LIMITS:
-        word, key = LIMITS[kind]
+    if kind in LIMIT_WORDS:
+        word, key = LIMIT_WORDS[kind]
         return f"must be {word} {context[key]:g}, not {show(value)}"
-    wanted = KINDS.get(kind.removesuffix("_type"))
+    wanted = TYPE_NAMES.get(kind.removesuffix("_type"))
     if wanted is not None:
         return f"must be {wanted}, not {show(value)}"
     return str(detail["msg"])
 
 
 def _allowed(around: Sequence[str | int], root: type[Model]) -> list[str]:
-    """The keys of the mapping at a location."""
+    """The keys allowed in the mapping at a location."""
     match list(around):
         case ["parameters", _, str(tag)]:
             model: type[Model] = PARAMETERS[tag]
@@ -190,7 +190,7 @@ def _allowed(around: Sequence[str | int], root: type[Model]) -> list[str]:
 
 
 def _path(location: Location, places: Places) -> str:
-    """The path of a location in the file: without union tags and the keys that a shorthand leaves out."""
+    """The path of a location in the file, without union tags and the keys that a shorthand leaves out."""
     steps = list(location)
     tag = 2 if steps[:1] == ["parameters"] else 1
     if steps and steps[0] in ("parameters", "search", "early_stopping", "objective") and len(steps) > tag:

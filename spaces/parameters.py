@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from .model import Formula, Plain, members, raise_all, refuse, show
+from .fields import Formula, Plain, members, raise_all, refuse, show
 from .ranges import Conditional, Prior, Problems, Range, brief, prior_problems
 
 MOST_CHOICES = 1000
@@ -40,19 +40,20 @@ class Choice(Conditional):
         labels: dict[Label, int] = {}
         for index, (choice, label) in enumerate(zip(self.choices, self.labels(), strict=True)):
             if isinstance(choice, dict):
-                yield f"choices.{index}", "a choice is a scalar or a list, no mapping"
+                yield f"choices.{index}", "a choice is a scalar or a list, not a mapping"
             elif label in labels:
                 first = self.choices[labels[label]]
-                said = "is listed twice" if type(first) is type(choice) else f"equals {show(first)} before it"
-                yield f"choices.{index}", f"{show(choice)} {said}"
+                same = type(first) is type(choice)
+                fault = "is listed twice" if same else f"equals {show(first)} before it"
+                yield f"choices.{index}", f"{show(choice)} {fault}"
             labels.setdefault(label, index)
 
     def labels(self) -> list[Label]:
-        """A scalar for each choice, as Optuna wants them: a list becomes its JSON text."""
+        """A scalar for each choice, as Optuna needs: a list becomes its JSON text."""
         return [_label(choice) for choice in self.choices]
 
     def value_of(self, label: Label) -> Any:
-        """The choice that a label stands for; raises `ValueError` on any other."""
+        """The choice that a label stands for; raises `ValueError` for any other label."""
         return self.choices[self.labels().index(label)]
 
     def sample(self, rng: random.Random) -> Any:
@@ -60,11 +61,11 @@ class Choice(Conditional):
         return rng.choice(self.choices)
 
     def middle(self) -> Any:
-        """The first choice, where none is said to be good."""
+        """The first choice."""
         return self.choices[0]
 
     def values(self) -> list[Any]:
-        """The choices, so that a choice can stand where a discrete range can."""
+        """The choices, under the name that a discrete range has."""
         return self.choices
 
     def accept(self, value: Any) -> Any:
@@ -151,7 +152,7 @@ def describe_condition(parameter: Conditional) -> str:
 
 
 def largest(parameter: Parameter) -> Any:
-    """The largest number that a parameter may be; None where it is no number, 1 where only a trial tells."""
+    """The largest number that a parameter may be; None without a number, 1 where the value is derived."""
     if isinstance(parameter, Range):
         return parameter.max
     if isinstance(parameter, Derived):

@@ -1,6 +1,6 @@
-"""`preset: quick`: values for the parameters that a file leaves out, as if they stood there as constants.
+"""`preset: quick`: values for parameters that a file leaves out, used like constants in the file.
 
-What a preset holds is the objective's business: whoever loads a file brings a function that knows.
+What a preset holds is known to the objective: the caller of `load` passes a function that returns the values.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from .document import Places
 from .errors import Issue
-from .model import refuse, show
+from .fields import refuse, show
 
-# Values of these presets for an objective, but for the parameters that are given; raises `ValueError`.
+# The values of presets for an objective, without the parameters that are given; raises `ValueError`.
 Presets = Callable[[Any, list[str], Collection[str]], Mapping[str, Any]]
 
 
@@ -33,24 +33,24 @@ PresetNames = Annotated[
 
 
 def names_in(value: Any) -> list[str] | None:
-    """The names that `preset:` holds, one or a list; None where it holds something else."""
+    """The names under `preset:`, one or a list; None where the value is something else."""
     names = [value] if isinstance(value, str) else value
     fine = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
     return names if fine else None
 
 
 def from_preset(data: Any, places: Places, presets: Presets | None) -> tuple[dict[str, Any], list[Issue]]:
-    """What the preset of a file gives beside the file's own parameters, and what is wrong with the preset.
+    """The values that a file's preset adds to its own parameters, and issues with the preset.
 
-    An error in such a value will stand at the preset. Nothing where there is no readable preset.
+    An error in such a value is placed at the preset. Both are empty without a readable preset.
     """
     names = names_in(data.get("preset")) if isinstance(data, dict) else None
     own = data.get("parameters") if names else None
     if names is None or not isinstance(own, dict):
         return {}, []
     if presets is None:
-        told = "presets are written out where a search begins; here, write the parameters themselves"
-        return {}, [places.issue("preset", told)]
+        message = "presets are resolved when a search begins; here, write out the parameters themselves"
+        return {}, [places.issue("preset", message)]
     try:
         values = dict(presets(data.get("objective"), names, own.keys()))
     except ValueError as error:

@@ -14,13 +14,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from .document import written
-from .model import Model, Number, Plain, expression, plain, raise_all, refuse, show
+from .fields import Model, Number, Plain, expression, plain, raise_all, refuse, show
 
-MOST_VALUES = 10_000  # a range of more values than this is not listed
+MOST_LISTED_VALUES = 10_000  # a range of more values is not listed
 LARGEST_EXPONENT = math.log(1e308)
-LARGEST_INTEGER = 2**53  # studies store what is searched as floats, which hold no larger integers exactly
+LARGEST_EXACT_INTEGER = 2**53  # studies store searched values as floats, which round larger integers
 _TOO_LARGE = (
-    f"is beyond 2^53 = {LARGEST_INTEGER}: a study stores what is searched as floats, which round larger "
+    f"is beyond 2^53 = {LARGEST_EXACT_INTEGER}: a study stores searched values as floats, which round larger "
     "integers; list such values as choices, or give the bounds an exponent (1e16) for real numbers"
 )
 Problems = Iterator[tuple[str, str]]
@@ -43,21 +43,21 @@ When = Annotated[
 
 
 class Conditional(Model):
-    """What every parameter takes."""
+    """The fields of every parameter."""
 
     when: When | None = None
     """Where the parameter exists: {name: value or list of values}, or an expression."""
     passed: bool = Field(default=True, alias="pass", exclude_if=lambda passed: bool(passed))
-    """false: a helper, which others are calculated from; it is recorded, and what trains does not get it."""
+    """false: a helper for other expressions; it is recorded, but the objective does not get it."""
 
 
 class Prior(Model):
-    """Where a good value is believed to be."""
+    """Where good values are believed to be."""
 
     at: Plain
     """The value that is believed to be good."""
     confidence: Literal["low", "medium", "high"] = "medium"
-    """How strongly."""
+    """How strong that belief is."""
 
 
 class Range(Conditional):
@@ -76,7 +76,7 @@ class Range(Conditional):
     prior: Prior | None = None
     """Where a good value is believed to be."""
 
-    _mixed: ClassVar[bool] = False  # its bounds were written as different kinds: no part of what it is
+    _mixed: ClassVar[bool] = False  # whether its bounds were written as different kinds
 
     @model_validator(mode="after")
     def _check(self) -> Range:
@@ -92,20 +92,20 @@ class Range(Conditional):
         return self
 
     def _problems(self) -> Problems:
-        """What the fields say against each other; the numbers below rely on none being left."""
+        """Contradictions between the fields; the computed properties rely on there being none."""
         if self.min >= self.max:
             other = "a constant is written `name: value`" if self.min == self.max else "are they swapped?"
             yield "min", f"min {self.min} must be below max {self.max}; {other}"
         for name in ("min", "max") if self.is_int else ():
-            if abs(value := getattr(self, name)) > LARGEST_INTEGER:
+            if abs(value := getattr(self, name)) > LARGEST_EXACT_INTEGER:
                 yield name, f"{name} {value} {_TOO_LARGE}"
-                break  # one is enough where both are
+                break  # one issue is enough where both bounds are too large
         if self.min <= 0 and (self.log or self.factor is not None):
             yield "min", f"{'log' if self.log else 'factor'} needs min above 0, not {self.min}"
         if self.log and self.step is not None:
-            yield "step", "step does not go with log; use factor, which multiplies"
+            yield "step", "step cannot be combined with log; use factor, which multiplies"
         elif self.factor is not None and (self.log or self.step is not None):
-            yield "factor", f"factor does not go with {'log' if self.log else 'step'}; it says all by itself"
+            yield "factor", f"factor cannot be combined with {'log' if self.log else 'step'}; leave that out"
         for name, least in (("step", 0), ("factor", 1)):
             value = getattr(self, name)
             if value is not None and value <= least:
@@ -114,22 +114,22 @@ class Range(Conditional):
                 other = f"write an integer {name}, or min: {float(self.min)}"
                 yield name, f"two integer bounds make integers; {other}"
         if not math.isfinite(self.max - self.min):
-            yield "max", f"max {self.max} minus min {self.min} is beyond floats, in which samplers calculate"
+            yield "max", f"max {self.max} minus min {self.min} exceeds the floats with which samplers compute"
         elif 0 < self.max - self.min < sys.float_info.min and not self.log and self.factor is None:
-            told = "is too near to 0 for floats, in which samplers calculate"
-            yield "max", f"max {self.max} minus min {self.min} {told}; a log range may be, or scale it"
+            message = "is too close to 0 for the floats with which samplers compute"
+            yield "max", f"max {self.max} minus min {self.min} {message}; use a log range, or scale it"
 
     def _too_fine(self) -> Problems:
-        """Where step or factor makes more values than floats tell apart."""
+        """Where step or factor gives more values than floats can distinguish."""
         largest = max(abs(self.min), abs(self.max))
         fine = self.step is not None and not self.is_int and self.step < 4 * math.ulp(largest)
-        if fine or ((self.step or self.factor) and (self.count or 0) > LARGEST_INTEGER):
+        if fine or ((self.step or self.factor) and (self.count or 0) > LARGEST_EXACT_INTEGER):
             name = "step" if self.step is not None else "factor"
-            told = f"makes more values than floats tell apart here; leave {name} out"
-            yield name, f"{name} {getattr(self, name)} {told}"
+            message = f"gives more values than floats can distinguish here; leave {name} out"
+            yield name, f"{name} {getattr(self, name)} {message}"
 
     def _miss(self) -> Problems:
-        """Where step or factor does not land on max: the nearest max that it does land on."""
+        """Where step or factor does not reach max: the nearest max that it does reach."""
         last = self.count
         if last is None or self.at(last - 1) == self.max:
             return
@@ -155,7 +155,7 @@ class Range(Conditional):
 
     @cached_property
     def count(self) -> int | None:
-        """How many values there are; None for a continuous range."""
+        """The number of values; None for a continuous range."""
         if self.factor is not None:
             ratio = (math.log(self.max) - math.log(self.min)) / math.log(self.factor)
             return math.floor(ratio + 1e-6) + 1
@@ -164,7 +164,7 @@ class Range(Conditional):
         return int(self.max - self.min) + 1 if self.is_int else None
 
     def at(self, index: int) -> int | float:
-        """The value at an index of a range that has a count, without the noise of repeated addition."""
+        """The value at an index of a countable range, without the rounding noise of repeated addition."""
         if self.factor is None:
             exact = _exact(self.min) + index * _exact(self.step or 1)
             return int(exact) if self.is_int else float(exact)
@@ -174,15 +174,15 @@ class Range(Conditional):
         return self.max if math.isclose(value, self.max, rel_tol=1e-6) else value
 
     def values(self) -> list[int | float] | None:
-        """All values where they can be counted and listed, else None."""
+        """All values where they can be listed, else None."""
         if not self.is_listed:
             return None
         return [self.at(index) for index in range(self.count or 0)]
 
     @property
     def is_listed(self) -> bool:
-        """Whether its values can be listed."""
-        return self.count is not None and self.count <= MOST_VALUES
+        """Whether the values are few enough to be listed."""
+        return self.count is not None and self.count <= MOST_LISTED_VALUES
 
     def snap(self, value: float) -> int | float:
         """The nearest value of the range; nearest in ratio where a factor multiplies."""
@@ -196,13 +196,13 @@ class Range(Conditional):
         return round(value)
 
     def sample(self, rng: random.Random) -> int | float:
-        """A random value, even over the values or, with `log`, over orders of magnitude."""
+        """A random value, uniform over the values or, with `log`, over orders of magnitude."""
         if self.count is not None and not self.log:
             return self.at(rng.randrange(self.count))
         share = rng.random()
         if not self.log:
             return self.snap(self.min * (1 - share) + self.max * share)
-        margin = 0.5 if self.is_int else 0.0  # gives both end integers their full width
+        margin = 0.5 if self.is_int else 0.0  # so that both end integers have their full width
         low, high = math.log(self.min - margin), math.log(self.max + margin)
         return self.snap(math.exp(min(low + (high - low) * share, LARGEST_EXPONENT)))
 
@@ -214,15 +214,16 @@ class Range(Conditional):
         return self.snap(half)
 
     def accept(self, value: Any) -> int | float:
-        """The value as the range holds it; raises `ValueError` where it is none of its values."""
+        """The value as the range represents it; raises `ValueError` where it is not one of its values."""
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             raise ValueError(f"must be a number in {self.text()}, not {show(value)}")
         if not self.min <= value <= self.max:
             raise ValueError(f"{brief(value)} is outside {self.text()}")
         nearest = self.snap(value)
-        tolerance = 0.0 if self.is_int else 1e-9  # an integer is another in its last digit
+        tolerance = 0.0 if self.is_int else 1e-9  # integers that differ in their last digit are different
         if not math.isclose(nearest, value, rel_tol=tolerance, abs_tol=tolerance * float(self.step or 0)):
-            raise ValueError(f"{brief(value)} is no value of {self.text()}; the nearest is {brief(nearest)}")
+            problem = f"{brief(value)} is not a value of {self.text()}"
+            raise ValueError(f"{problem}; the nearest is {brief(nearest)}")
         return nearest
 
     def text(self) -> str:
@@ -239,7 +240,7 @@ class Range(Conditional):
 
 
 def prior_problems(accept: Callable[[Any], Any], prior: Prior | None) -> Problems:
-    """What is wrong with the value that a prior believes in."""
+    """What is wrong with the value of a prior."""
     if prior is None:
         return
     try:
@@ -249,10 +250,10 @@ def prior_problems(accept: Callable[[Any], Any], prior: Prior | None) -> Problem
 
 
 def _exact(number: float) -> Fraction:
-    """The decimal that a reader sees, not the binary fraction beneath it."""
+    """The decimal number as written, not the binary fraction that stores it."""
     return Fraction(str(number))
 
 
 def brief(value: Any) -> str:
-    """A value for a line of text: no zero that says nothing."""
+    """A value for a line of text, without a trailing `.0`."""
     return str(value).removesuffix(".0") if isinstance(value, float) else written(value)

@@ -1,4 +1,4 @@
-"""What the parts of a space say about each other: names that exist, no circles, conditions that can hold."""
+"""Relations between the parts of a space: names that exist, no cycles, conditions that can hold."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 from .errors import hint
 from .expressions import CONSTANTS, Expression
-from .model import show
+from .fields import show
 from .parameters import Choice, Constant, Derived, Parameter
 from .ranges import Range
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 Problem = tuple[str, str]  # path, message
-Known = Mapping[str, Parameter | None]  # None: the name exists, what it holds is wrong and said elsewhere
+Known = Mapping[str, Parameter | None]  # None: its value is invalid, which is reported elsewhere
 
 
 def relations(
     parameters: Known, constraints: Iterable[str | None], baseline: Mapping[str, Any] | None
 ) -> Iterator[Problem]:
-    """Every problem between the parts; finding none is what `Space` relies on."""
+    """Every problem between the parts. `Space` relies on there being none."""
     yield from _names(parameters)
     for name, parameter in parameters.items():
         if parameter is not None:
@@ -37,13 +37,13 @@ def relations(
             names = Expression.parse(text).names
             used |= names
             if not names:
-                yield f"constraints[{index}]", f"`{text}` names no parameter, so it holds for all or for none"
+                yield f"constraints[{index}]", f"`{text}` names no parameter, so it is always true or never"
             yield from _known(f"constraints[{index}]", names, parameters)
-    if None not in parameters.values():  # what cannot be read might read others
+    if None not in parameters.values():  # an invalid parameter might read others
         yield from _helpers(parameters, used)
     for name, value in (baseline or {}).items():
-        for told in given_problems(name, value, parameters, "baseline"):
-            yield f"baseline.{name}", told
+        for message in given_problems(name, value, parameters, "baseline"):
+            yield f"baseline.{name}", message
 
 
 def reads(parameter: Parameter) -> list[str]:
@@ -59,7 +59,7 @@ def reads(parameter: Parameter) -> list[str]:
 
 
 def order(parameters: Known) -> list[str]:
-    """The names such that each comes after those it reads; raises `graphlib.CycleError`."""
+    """The names, each after those it reads; raises `graphlib.CycleError`."""
     graph = {name: reads(parameter) if parameter else [] for name, parameter in parameters.items()}
     return [name for name in TopologicalSorter(graph).static_order() if name in parameters]
 
@@ -68,15 +68,15 @@ def _names(parameters: Known) -> Iterator[Problem]:
     for name in parameters:
         path = f"parameters.{name}"
         if len(name) > 200 or not NAME.fullmatch(name):
-            yield path, f"{show(name)} is no name: letters, digits and _, with dots between the parts"
+            yield path, f"{show(name)} is not a name: letters, digits and _, with dots between the parts"
             continue
         if name in CONSTANTS:
-            yield path, f'"{name}" is a value, no name'
+            yield path, f'"{name}" is a value, not a name'
         parts = name.split(".")
         for end in range(1, len(parts)):
             outer = ".".join(parts[:end])
             if outer in parameters:
-                yield path, f'"{outer}" is a parameter itself, so nothing can stand inside it'
+                yield path, f'"{outer}" is a parameter itself, so it cannot contain another'
 
 
 def _reads(name: str, parameter: Parameter, parameters: Known) -> Iterator[Problem]:
@@ -91,7 +91,7 @@ def _reads(name: str, parameter: Parameter, parameters: Known) -> Iterator[Probl
         yield from _known(here, [other], parameters)
         values = wanted if isinstance(wanted, list) else [wanted]
         if not values:
-            yield here, "no value is listed, so the parameter would never exist"
+            yield here, "lists no value, so the parameter would never exist"
         for value in values:
             yield from _reachable(here, other, value, parameters.get(other))
 
@@ -99,7 +99,7 @@ def _reads(name: str, parameter: Parameter, parameters: Known) -> Iterator[Probl
 def _reachable(path: str, name: str, value: Any, parameter: Parameter | None) -> Iterator[Problem]:
     """Whether a condition on a value can ever hold."""
     if isinstance(parameter, Range) and parameter.count is None:
-        message = f'"{name}" is continuous and never exactly {show(value)}; write an expression'
+        message = f'"{name}" is continuous, so it is never exactly {show(value)}; write an expression'
         yield path, f'{message}, when: "{name} > ..."'
     elif isinstance(parameter, Range | Choice):
         try:
@@ -113,11 +113,11 @@ def _reachable(path: str, name: str, value: Any, parameter: Parameter | None) ->
 
 
 def _helpers(parameters: Known, used: set[str]) -> Iterator[Problem]:
-    """What is neither passed to what trains nor read by anything else."""
+    """Helpers that neither the objective gets nor anything else reads."""
     for name, parameter in parameters.items():
         if parameter is not None and not parameter.passed and name not in used:
-            told = "is false, and no expr, when or constraint reads the parameter: it would change nothing"
-            yield f"parameters.{name}.pass", told
+            message = "is false, and no expr, when or constraint reads the parameter: it would have no effect"
+            yield f"parameters.{name}.pass", message
 
 
 def _circles(parameters: Known) -> Iterator[Problem]:
@@ -125,34 +125,34 @@ def _circles(parameters: Known) -> Iterator[Problem]:
         order(parameters)
     except CycleError as error:
         circle = error.args[1][::-1]
-        yield f"parameters.{circle[0]}", f"needs itself: {' -> '.join(circle)}"
+        yield f"parameters.{circle[0]}", f"depends on itself: {' -> '.join(circle)}"
 
 
 def _known(path: str, names: Iterable[str], parameters: Known) -> Iterator[Problem]:
     for name in sorted(names):
         if name not in parameters:
-            yield path, f"{show(name)} is no parameter; {hint(name, parameters)}"
+            yield path, f"{show(name)} is not a parameter; {hint(name, parameters)}"
 
 
 def kinds(names: Iterable[str], parameters: Known) -> Iterator[Problem]:
-    """Whether trials can be told apart by these: `early_stopping.alike`."""
+    """Whether these parameters can group trials: `early_stopping.alike`."""
     for index, name in enumerate(names):
         path = f"early_stopping.alike[{index}]"
         choices = {other: p for other, p in parameters.items() if isinstance(p, Choice)}
         if name in parameters and name not in choices:
-            told = f"; {hint(name, choices)}" if choices else ""
-            yield path, f'"{name}" is no list of choices, so few trials would have the same value{told}'
+            more = f"; {hint(name, choices)}" if choices else ""
+            yield path, f'"{name}" is not a list of choices, so few trials would share a value{more}'
         else:
             yield from _known(path, [name], parameters)
 
 
 def given_problems(name: str, value: Any, parameters: Known, what: str) -> Iterator[str]:
     """Why a `what`, such as the baseline, may not give a parameter this value."""
-    yield from (told for _, told in _known("", [name], parameters))
+    yield from (message for _, message in _known("", [name], parameters))
     parameter = parameters.get(name)
     if isinstance(parameter, Constant | Derived):
         kind = "a constant" if isinstance(parameter, Constant) else "derived"
-        yield f'"{name}" is {kind}; a {what} gives values of what is searched'
+        yield f'"{name}" is {kind}; a {what} gives values only to searched parameters'
     elif parameter is not None:
         try:
             parameter.accept(value)

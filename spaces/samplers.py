@@ -1,6 +1,6 @@
 """The samplers and their options, as `search:` names them.
 
-Options that are not given stay None and mean the default of the library that runs them.
+An option that is not given stays None and takes the default of the library that runs the sampler.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Tag, model_validator
 
-from .model import Model, NotNegative, Positive, Share, members, named, refuse
+from .fields import Model, NotNegative, Positive, Proportion, members, named, refuse
 
 
 class Sampler(Model):
-    """What every sampler takes."""
+    """The fields of every sampler."""
 
-    model_after: ClassVar[int | None] = None  # trials that it draws before its model begins, if it has one
+    model_after: ClassVar[int | None] = None  # trials before it uses its model; None without a model
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds every random draw of the search."""
@@ -31,11 +31,11 @@ class TPE(Sampler):
     n_ei_candidates: Positive | None = None
     """Candidates drawn for each suggestion."""
     multivariate: bool | None = None
-    """Model parameters together."""
+    """Model all parameters jointly."""
     group: bool | None = None
-    """Model each group of parameters that appear together; for spaces with `when`."""
+    """Model each group of parameters that occur together; for spaces with `when`."""
     constant_liar: bool | None = None
-    """Keep parallel trials apart."""
+    """Keep parallel trials apart from each other."""
 
     @model_validator(mode="after")
     def _check(self) -> TPE:
@@ -80,17 +80,17 @@ class CMAES(Sampler):
     sigma0: Annotated[float, Field(gt=0)] | None = None
     """First step size."""
     with_margin: bool | None = None
-    """Keep integers and steps from freezing."""
+    """Keep integers and stepped ranges from freezing."""
     lr_adapt: bool | None = None
     """Adapt the learning rate to noise."""
     use_separable_cma: bool | None = None
-    """Model no correlations; for many parameters."""
+    """Ignore correlations; for many parameters."""
 
     @model_validator(mode="after")
     def _check(self) -> CMAES:
         on = [name for name in ("with_margin", "lr_adapt", "use_separable_cma") if getattr(self, name)]
         if len(on) > 1:
-            raise refuse((on[1], f"does not go with {on[0]}"))
+            raise refuse((on[1], f"cannot be combined with {on[0]}"))
         return self
 
 
@@ -116,11 +116,11 @@ class NSGAII(Sampler):
     sampler: Literal["nsgaii"]
     population_size: Annotated[int, Field(ge=2)] | None = None
     """Trials per generation."""
-    crossover_prob: Share | None = None
+    crossover_prob: Proportion | None = None
     """Chance that a child has two parents."""
-    mutation_prob: Share | None = None
-    """Chance that a parameter is drawn anew."""
-    swapping_prob: Share | None = None
+    mutation_prob: Proportion | None = None
+    """Chance that a parameter is redrawn."""
+    swapping_prob: Proportion | None = None
     """Chance that two parents swap a parameter."""
 
 
@@ -134,13 +134,13 @@ class HyperoptTPE(Sampler):
     n_EI_candidates: Positive | None = None
     """Candidates drawn for each suggestion."""
     gamma: Annotated[float, Field(gt=0)] | None = None
-    """The better trials of the model are this times the root of their number."""
+    """Scales the number of good trials in the model, which grows with the root of all."""
     prior_weight: Annotated[float, Field(gt=0)] | None = None
-    """Weight of the range itself beside the trials."""
+    """Weight of the prior, the range itself, beside the trials."""
 
 
 class HyperoptATPE(Sampler):
-    """Hyperopt's adaptive TPE, whose options models of its own choose. Needs hpsearch[atpe]."""
+    """Hyperopt's adaptive TPE, whose options are chosen by pretrained models. Needs hpsearch[atpe]."""
 
     model_after: ClassVar[int | None] = 1
     sampler: Literal["hyperopt-atpe"]
@@ -152,9 +152,9 @@ class HyperoptAnneal(Sampler):
     model_after: ClassVar[int | None] = 1
     sampler: Literal["hyperopt-anneal"]
     avg_best_idx: Annotated[float, Field(ge=1)] | None = None
-    """Mean rank of the trials that are drawn around; 1 is the best alone."""
+    """Mean rank of the trials to draw around; 1 is the best trial only."""
     shrink_coef: Annotated[float, Field(ge=0)] | None = None
-    """How fast the draws come closer."""
+    """How fast the draws narrow down."""
 
 
 Search = Annotated[

@@ -1,4 +1,4 @@
-"""What is trained, for how long, and how this machine does it."""
+"""The settings of a search: its budget, its objective's command, its trackers, and how trials run."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
 
 from .errors import hint
-from .model import Model, NotNegative, Positive, Seconds, Text, number, refuse, show
+from .fields import Model, NotNegative, Positive, Seconds, Text, number, refuse, show
 
-LEAST = 0.0001  # of a device, as finely as Ray tells shares apart
+LEAST_SHARE = 0.0001  # of a device: the smallest share that Ray distinguishes
 _UNITS = {unit: 1024**power for power, unit in enumerate(["", "K", "M", "G", "T"])}
 
 
 class Budget(Model):
-    """When the search ends: at the first of these, counted over all resumes."""
+    """When the search ends: at the first of these limits, counted over all resumes."""
 
     trials: Positive | None = None
-    """Trials that are started, the baseline included."""
+    """Trials that start, the baseline included."""
     time: Seconds | None = None
     """Wall time, such as 30m or 1.5h."""
     samples: Positive | None = None
     """Training samples over all trials."""
     target: float | None = None
-    """End as soon as the metric is this good."""
+    """Stop as soon as the metric is this good."""
 
     @model_validator(mode="after")
     def _check(self) -> Budget:
@@ -43,7 +43,7 @@ TRACKERS = ("tensorboard", "wandb", "mlflow")
 
 
 def trackers(value: Any) -> list[str]:
-    """The names of trackers: a list, one name, or "none". Raises `ValueError` for anything else."""
+    """The names of trackers, from a list, one name, or "none". Raises `ValueError` for anything else."""
     names = value if isinstance(value, list) else [] if value == "none" else [value]
     for name in names:
         if not isinstance(name, str) or name not in TRACKERS:
@@ -93,22 +93,22 @@ _COUNT_SCHEMA = {
 
 
 def _amount(value: Any) -> float:
-    """How much of a device a trial takes: a fraction of one, or some whole ones."""
+    """The part of a device that a trial takes: a fraction of one, or whole ones."""
     if number(value) < 0 or (value > 1 and value != int(value)):
-        raise refuse(("", f"must be a whole number or a share between 0 and 1, not {show(value)}"))
-    if 0 < value < LEAST:
-        raise refuse(("", f"must be at least {LEAST:.4f}, not {show(value)}"))
+        raise refuse(("", f"must be a whole number or a fraction between 0 and 1, not {show(value)}"))
+    if 0 < value < LEAST_SHARE:
+        raise refuse(("", f"must be at least {LEAST_SHARE:.4f}, not {show(value)}"))
     return float(value)
 
 
 def _cores(value: Any) -> float:
     if _amount(value) == 0:
-        raise refuse(("", "must be more than none"))
+        raise refuse(("", "must be above 0"))
     return float(value)
 
 
 def _memory(value: Any) -> int:
-    """Bytes from `"4GiB"`, `"500 MB"` or a number of bytes; K, M, G and T count in steps of 1024."""
+    """Bytes from `"4GiB"`, `"500 MB"` or a number of bytes; K, M, G and T are powers of 1024."""
     if isinstance(value, str):
         pattern = r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?"
         match = re.fullmatch(pattern, value, re.IGNORECASE | re.ASCII)
@@ -116,11 +116,11 @@ def _memory(value: Any) -> int:
             raise refuse(("", f'must be an amount of memory such as "4GiB" or "500MiB", not {show(value)}'))
         value = float(match[1]) * _UNITS[match[2].upper()]
     if number(value) < 1:
-        raise refuse(("", "must be more than no memory"))
+        raise refuse(("", "must be above 0"))
     if value < _UNITS["M"]:
         meant = f'; did you mean "{int(value)}{"GiB" if value < 128 else "MiB"}"?' if value < 1024 else ""
         raise refuse(("", f"must be at least 1MiB, not {int(value):,} bytes{meant}"))
-    return int(number(int(value)))  # the space is kept as JSON, whose integers have 64 bits here
+    return int(number(int(value)))  # the space is stored as JSON, whose integers have 64 bits here
 
 
 _WHOLE_ABOVE_ONE: dict[str, Any] = {
@@ -128,33 +128,33 @@ _WHOLE_ABOVE_ONE: dict[str, Any] = {
     "if": {"type": "number", "exclusiveMinimum": 1},
     "then": {"type": "integer"},
 }
-_CORES_SCHEMA = _WHOLE_ABOVE_ONE | {"minimum": LEAST}
+_CORES_SCHEMA = _WHOLE_ABOVE_ONE | {"minimum": LEAST_SHARE}
 _AMOUNT_SCHEMA = _WHOLE_ABOVE_ONE | {
     "minimum": 0,
-    "not": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": LEAST},
+    "not": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": LEAST_SHARE},
 }
 
 
 STRATEGIES = ("ddp", "fsdp", "deepspeed")
-ZERO_STAGE = 2  # of deepspeed, where nobody says another
+ZERO_STAGE = 2  # of deepspeed, by default
 
 
 def _strategy(value: Any) -> str:
     if value in STRATEGIES:
         return str(value)
-    told = f'must be "ddp", "fsdp" or "deepspeed", not {show(value)}'
+    message = f'must be "ddp", "fsdp" or "deepspeed", not {show(value)}'
     if isinstance(value, str) and value.lower() == "horovod":
-        told += "; start it in a script of yours, by horovodrun: objective: {command: [...]}"
-    raise refuse(("", told))
+        message += "; start it from a script of your own with horovodrun: objective: {command: [...]}"
+    raise refuse(("", message))
 
 
 class Confirm(Model):
-    """The best few of a search train again with new seeds, and the winner is chosen by that."""
+    """The best few trials of a search train again with new seeds, which decides the winner."""
 
     top: Annotated[int, Field(ge=0, le=1000)] | None = None
     """How many of the best; 0: none. By default 3, 2 or none, as a third of the search or its time allows."""
     seeds: Annotated[int, Field(ge=2, le=1000)] | None = None
-    """Trainings of each, with the same seeds for all. By default 3, or 2."""
+    """Trainings of each, with the same seeds for all. By default 3 or 2."""
 
 
 class Execution(Model):
@@ -165,11 +165,11 @@ class Execution(Model):
         PlainValidator(_workers),
         WithJsonSchema(_COUNT_SCHEMA),
     ] = "auto"
-    """Trials at the same time, each in a process; auto asks the machine."""
+    """Trials at the same time, each in a process; auto fits the machine."""
     pack: Annotated[int | Literal["auto"], PlainValidator(_pack), WithJsonSchema(_COUNT_SCHEMA)] = 1
-    """Trials of the objective lora that a process trains at once; auto measures what is fastest."""
+    """Trials of the objective lora that a process trains together; auto measures what is fastest."""
     processes_per_trial: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Processes that train a trial together, started as torchrun would; each has its part of the cores."""
+    """Processes that train a trial together, started as by torchrun; each gets a part of the cores."""
     strategy: (
         Annotated[
             Literal["ddp", "fsdp", "deepspeed"],
@@ -178,11 +178,11 @@ class Execution(Model):
         ]
         | None
     ) = None
-    """How they share a trial of lora, pretrain or hf_lora: ddp, fsdp, or deepspeed by its ZeRO."""
+    """How the processes divide a trial of lora, pretrain or hf_lora: ddp, fsdp, or deepspeed with ZeRO."""
     zero_stage: Annotated[int, Field(ge=1, le=3)] | None = None
-    """What deepspeed shares out: 1, the optimizer's state; 2, by default, gradients too; 3, weights too."""
+    """What deepspeed divides: 1, the optimizer's state; 2, the default, gradients too; 3, weights too."""
     cpus_per_trial: Annotated[float, PlainValidator(_cores), WithJsonSchema(_CORES_SCHEMA)] | None = None
-    """CPU cores of a trial, 0.5 or 4; what is not given is shared evenly among the workers."""
+    """CPU cores of a trial, such as 0.5 or 4; by default the workers share all cores evenly."""
     gpus_per_trial: Annotated[float, PlainValidator(_amount), WithJsonSchema(_AMOUNT_SCHEMA)] | None = None
     """GPUs of a trial; 0.25 lets four trials share one, 0 trains on the CPU."""
     max_memory: (
@@ -200,24 +200,24 @@ class Execution(Model):
         ]
         | None
     ) = None
-    """Memory of a trial, each in a pack, and the programs it starts: 4GiB; a trial that takes more ends."""
+    """Memory of a trial, packed or not, and the programs it starts: 4GiB; a trial that takes more ends."""
     retries: NotNegative = 1
-    """How often a failed trial is tried again from its checkpoint."""
+    """How often a failed trial is retried from its checkpoint."""
     trial_timeout: Seconds | None = None
-    """Wall time after which a trial counts as failed."""
+    """Wall time after which a trial fails."""
     keep: NotNegative = 3
-    """Trials whose checkpoints stay on disk, the best first, and those that are to be confirmed."""
+    """Trials whose checkpoints stay on disk, best first; trials to be confirmed keep theirs too."""
 
     @model_validator(mode="after")
     def _check(self) -> Execution:
         ranks = self.processes_per_trial
         if ranks == 1 and self.strategy is not None:
-            raise refuse(("strategy", "shares a trial among several processes: give processes_per_trial"))
+            raise refuse(("strategy", "divides a trial among several processes: set processes_per_trial"))
         if self.zero_stage is not None and self.strategy != "deepspeed":
-            raise refuse(("zero_stage", "is one of deepspeed: give strategy: deepspeed"))
+            raise refuse(("zero_stage", "is an option of deepspeed: set strategy: deepspeed"))
         if ranks > 1 and self.pack != 1:
             raise refuse(
-                ("pack", f"must be 1 beside processes_per_trial: {ranks}; such a trial trains alone")
+                ("pack", f"must be 1 beside processes_per_trial: {ranks}; such trials are not packed")
             )
         if ranks > 1 and self.gpus_per_trial is not None and self.gpus_per_trial % ranks:
             raise refuse(
@@ -231,7 +231,7 @@ class Execution(Model):
 
     @property
     def sharing(self) -> dict[str, Any]:
-        """How the processes of a trial share it, as far as that is said."""
+        """How the processes of a trial divide it, as far as the space says."""
         if self.strategy != "deepspeed":
             return {} if self.strategy is None else {"strategy": self.strategy}
         return {"strategy": self.strategy, "zero_stage": self.zero_stage or ZERO_STAGE}
@@ -243,8 +243,8 @@ class Command(Model):
     command: Annotated[list[Text], Field(min_length=1)]
     """The program and its arguments; ${args} becomes --name=value for every parameter.
 
-    ${config:FILE} becomes the path of a copy of that file with the values of all parameters in it, ${seed},
-    ${checkpoint}, ${resume_from} and ${run} what is the trial's own.
+    ${config:FILE} becomes the path of a copy of that file with the values of all parameters in it; ${seed},
+    ${checkpoint}, ${resume_from} and ${run} become the trial's own.
     """
 
 

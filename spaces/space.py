@@ -1,4 +1,4 @@
-"""The space: draws, checks and lists configurations."""
+"""The configurations of a space: drawn, checked and listed."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any
 
 from .errors import Issue, SpaceError
 from .expressions import Expression, ExpressionError, NoNumber
-from .model import show
+from .fields import show
 from .parameters import Choice, Constant, Derived, Parameter, describe_condition
 from .ranges import Range
 from .relations import Problem, order
 
 DRAWS = 10_000  # random draws before a space counts as empty
-SHARE_DRAWS = 2000  # random draws by which the feasible share is measured
+SHARE_DRAWS = 2000  # random draws that estimate the feasible share
 FEWEST_DRAWS = 100
-MUCH_TEXT = 1000  # characters of expressions; with more of them, fewer configurations are looked at
-TEXT_OF_A_PARAMETER = 20  # so many of them take as long as a parameter
+MUCH_TEXT = 1000  # characters of expressions, above which fewer configurations are tried
+TEXT_OF_A_PARAMETER = 20  # characters of expressions that take as long as a parameter
 LARGEST_COUNTED = 10_000  # configurations of a conditional grid that are counted one by one
-LARGEST_WALKED = 100_000  # configurations of a grid of which constraints leave some
-FEW = 1000  # configurations of a space that is small enough to look at each of them
+LARGEST_WALKED = 100_000  # configurations of a constrained grid that are tried one by one
+FEW_CONFIGS = 1000  # configurations of a space so small that all of them are tried
 
 Suggest = Callable[[str, Range | Choice], Any]
-Limit = Callable[[Mapping[str, Any]], str | None]  # what is wrong with a configuration, if anything
+Limit = Callable[[Mapping[str, Any]], str | None]  # why a configuration is refused, or None
 
 
 class NoValue(SpaceError):
-    """An expression has no value for these numbers; for others it may have one."""
+    """An expression has no value for these numbers, but may have one for others."""
 
 
 class Space:
-    """Configurations of one spec; relies on names and order being right, as `relations` finds them."""
+    """The configurations of one spec; relies on the names and order that `relations` checks."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Space:
     ) -> None:
         self.parameters = dict(parameters)
         self.searched = tuple(name for name, p in parameters.items() if isinstance(p, Range | Choice))
-        self.order = tuple(order(self.parameters))  # each after those that it reads
+        self.order = tuple(order(self.parameters))  # each after the parameters that it reads
         self._constraints = [Expression.parse(text) for text in constraints]
         self._expressions: dict[str, Expression] = {}
         self._conditions: dict[str, Expression] = {}
@@ -60,11 +60,11 @@ class Space:
         expressions = (*self._constraints, *self._expressions.values(), *self._conditions.values())
         self._text = sum(10 + len(expression.text) for expression in expressions)
         self._text += TEXT_OF_A_PARAMETER * len(self.parameters)
-        self._shares: dict[int, float] = {}  # by their seeds
+        self._shares: dict[int, float] = {}  # by seed
         self._is_free = not expressions and limit is None  # no configuration is refused
 
     def resolve(self, suggest: Suggest) -> dict[str, Any]:
-        """A configuration, in the order of the file, from one suggestion for each active searched parameter.
+        """A configuration in the order of the file, with one suggestion for each active searched parameter.
 
         Raises `SpaceError` where an expression has no value.
         """
@@ -73,9 +73,9 @@ class Space:
         return self._in_order(config)
 
     def proposed(self, suggest: Suggest) -> tuple[dict[str, Any], str | None]:
-        """The same configuration, and what refuses it: a constraint, the limit, an expression with no value.
+        """The same configuration, and what refuses it: a constraint, the limit, or a missing value.
 
-        Without a value that it needs itself, it comes as far as it goes.
+        Where an expression of a parameter has no value, the configuration is incomplete.
         """
         config: dict[str, Any] = {}
         try:
@@ -102,13 +102,13 @@ class Space:
         return {name: config[name] for name in self.parameters if name in config}
 
     def passed(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """What of a configuration is for what trains: all but the helpers, which have `pass: false`."""
+        """The part of a configuration that the objective gets: all but helpers, which have `pass: false`."""
         return {name: value for name, value in config.items() if self.parameters[name].passed}
 
     def violated(self, config: Mapping[str, Any]) -> str | None:
-        """The first constraint that the configuration breaks, or what the limit says against it.
+        """The first constraint that the configuration violates, or why the limit refuses it.
 
-        A constraint that names an inactive parameter holds, and one that has no value does not.
+        A constraint on an inactive parameter holds, and one without a value does not.
         """
         try:
             for broken in self._broken(config):
@@ -124,12 +124,12 @@ class Space:
                 yield constraint
 
     def misfits(self, config: Mapping[str, Any], given: Mapping[str, Any], what: str) -> Iterator[Problem]:
-        """Why a configuration cannot be the `what` that was given with values: the name, or none, and why."""
+        """Why a configuration does not fit the `given` values of a `what`: a name, or "", and the reason."""
         for name in given:
             if name not in config:
                 condition = describe_condition(self.parameters[name])
                 yield name, f'"{name}" does not exist in the {what}: its condition is not met ({condition})'
-        # What the given values break alone is what somebody can mend.
+        # The user can best mend what the given values violate alone.
         broken = min(self._broken(config), key=lambda each: len(each.names - given.keys()), default=None)
         if broken is not None:
             shown = ", ".join(f"{name}: {show(config[name])}" for name in sorted(broken.names))
@@ -137,24 +137,24 @@ class Space:
 
     def sample(self, rng: random.Random) -> dict[str, Any]:
         """A random configuration that satisfies the constraints; raises `SpaceError` where none is found."""
-        draws = self._as_many_of(DRAWS)
+        draws = self._affordable(DRAWS)
         for _ in range(draws):
             config, refused = self._draw(rng)
             if refused is None:
                 return config
-        message = f"none of {draws:,} random configurations satisfies the constraints; of the last: {refused}"
+        message = f"none of {draws:,} random configurations satisfies the constraints; the last: {refused}"
         raise SpaceError([self._issue("constraints", message)])
 
-    def _as_many_of(self, most: int) -> int:
-        """So many configurations as there is time to look at."""
+    def _affordable(self, most: int) -> int:
+        """How many configurations there is time to try: `most`, or fewer with much text in expressions."""
         return max(FEWEST_DRAWS, most * MUCH_TEXT // max(self._text, MUCH_TEXT))
 
     def feasible_share(self, seed: int = 0) -> float:
-        """The share of random configurations that satisfies the constraints, and has all its values."""
+        """The share of random configurations that satisfies the constraints and has all its values."""
         if self._is_free:
             return 1.0
         if seed not in self._shares:
-            rng, samples = random.Random(seed), self._as_many_of(SHARE_DRAWS)
+            rng, samples = random.Random(seed), self._affordable(SHARE_DRAWS)
             self._shares[seed] = sum(self._draw(rng)[1] is None for _ in range(samples)) / samples
         return self._shares[seed]
 
@@ -165,7 +165,7 @@ class Space:
         return self._walk({name: self.searched_parameter(name).values() or [] for name in self.searched})
 
     def _walk(self, values: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
-        """Counts like an odometer: `turns` holds an index for each suggestion, the last one moves first."""
+        """Count like an odometer: `turns` has an index for each suggestion, and the last one moves first."""
         turns: list[int] = []
         while True:
             asked: list[int] = []
@@ -186,45 +186,45 @@ class Space:
             turns[-1] += 1
 
     def grid_size(self) -> int | None:
-        """How many configurations `grid` gives; None where a range cannot be listed.
+        """The number of configurations that `grid` gives; None where a range cannot be listed.
 
-        Above 10,000, or fewer where there are many expressions, this is an upper bound: conditions and
-        constraints are not counted.
+        Above 10,000, or less where there are many expressions, this is an upper bound that ignores conditions
+        and constraints.
         """
         return self._grid_size
 
-    @cached_property  # many ask, some for every simulated search, and conditions are counted one by one
+    @cached_property  # it is asked for often, and conditional grids are counted one by one
     def _grid_size(self) -> int | None:
         if (size := self._points) is None:
             return None
         plain = self._is_free and all(p.when is None for p in self.parameters.values())
-        most = self._as_many_of(LARGEST_COUNTED)
+        most = self._affordable(LARGEST_COUNTED)
         return size if plain or size > most else sum(1 for _ in self.grid())
 
     @cached_property
     def _points(self) -> int | None:
-        """How many combinations of values there are, refused or not; None where they cannot be listed."""
+        """The number of combinations of values, refused or not; None where they cannot be listed."""
         counts = [_count(self.searched_parameter(name)) for name in self.searched]
         return None if None in counts else prod(count or 0 for count in counts)
 
     @property
     def limited(self) -> bool:
-        """Whether anything but its constraints leaves configurations out, which may not be for good."""
+        """Whether a limit leaves out configurations, which may not be permanent."""
         return self._limit is not None
 
     def few(self) -> int | None:
-        """How many configurations a small space has; None of any other."""
+        """The number of configurations of a small space; None for any other."""
         size = self.grid_size() if self.searched else None
-        return size if size is not None and size <= self._as_many_of(FEW) else None
+        return size if size is not None and size <= self._affordable(FEW_CONFIGS) else None
 
     def baseline(self) -> dict[str, Any] | None:
-        """The file's baseline, completed by priors, middles and first choices; None where there is none."""
+        """The file's baseline, completed by priors, middles and first choices; None without a baseline."""
         return None if self._baseline is None else self._central(self._baseline)
 
     def central(self) -> dict[str, Any]:
-        """The baseline; without one the configuration of priors, middles and first choices.
+        """The baseline; without one, the configuration of priors, middles and first choices.
 
-        A random one where an expression has no value there.
+        A random configuration where an expression has no value there.
         """
         try:
             return self._central(self._baseline or {})
@@ -232,52 +232,52 @@ class Space:
             return self.sample(random.Random(0))
 
     def corners(self) -> list[dict[str, Any]]:
-        """The configurations of all lowest and all highest values, where they satisfy the constraints."""
+        """The configurations of all lowest and of all highest values, where they are not refused."""
         found = [self.proposed(_lowest), self.proposed(_highest)]
         return [config for config, refused in found if refused is None]
 
     def snap(self, name: str, value: float) -> int | float:
-        """The value of a range nearest to `value`; in ratio where a factor multiplies."""
+        """The value of a range nearest to `value`; nearest in ratio where a factor multiplies."""
         parameter = self.parameters[name]
         if not isinstance(parameter, Range):
-            raise TypeError(f"{name} is no range")
+            raise TypeError(f"{name} is not a range")
         return parameter.snap(value)
 
     def searched_parameter(self, name: str) -> Range | Choice:
-        """The searched parameter of a name; raises `KeyError` where it is not searched."""
+        """The searched parameter of this name; raises `KeyError` where it is not searched."""
         parameter = self.parameters[name]
         if not isinstance(parameter, Range | Choice):
             raise KeyError(name)
         return parameter
 
     def unlisted(self) -> Iterator[Problem]:
-        """The ranges that keep a space from being a grid, and that it has too many points."""
+        """The ranges that cannot be part of a grid, and a grid with too many points."""
         for name in self.searched:
             if self.searched_parameter(name).values() is None:
-                yield f"parameters.{name}", "a grid needs values that can be listed; give a step or a factor"
-        most = self._as_many_of(LARGEST_WALKED)
+                yield f"parameters.{name}", "a grid needs values that can be listed; add a step or a factor"
+        most = self._affordable(LARGEST_WALKED)
         if not self._is_free and (self._points or 0) > most:
-            told = f"the grid has {self._points:,} points before the expressions leave some out"
-            yield "search.sampler", f"{told}, and at most {most:,} can be gone through; take another sampler"
+            message = f"the grid has {self._points:,} points before the expressions leave some out"
+            yield "search.sampler", f"{message}, but at most {most:,} can be tried; use another sampler"
 
     def problems(self) -> Iterator[Problem]:
-        """What only shows when configurations are made: expressions that have no value, a bad baseline."""
-        mistakes, lacking, whole = self._looked_at
+        """Problems that only configurations reveal: expressions without a value, a bad baseline."""
+        mistakes, lacking, whole = self._tried
         found = mistakes or (lacking if not whole else {})
         if not found and self._constraints and self.few() == 0:
             found = {"constraints": "no configuration satisfies them"}
         yield from found.items() if found else self._baseline_problems()
 
     def lacking(self) -> Iterator[Problem]:
-        """Expressions that have no value in some of the configurations that were looked at."""
-        yield from self._looked_at[1].items()
+        """Expressions that have no value in some of the tried configurations."""
+        yield from self._tried[1].items()
 
     @cached_property
-    def _looked_at(self) -> tuple[dict[str, str], dict[str, str], int]:
-        """What is wrong with expressions in whatever configuration, and which have no value in some.
+    def _tried(self) -> tuple[dict[str, str], dict[str, str], int]:
+        """Expressions that are always wrong, expressions without a value in some tried configurations, and
+        the number of tried configurations in which all expressions have one.
 
-        Each with its path, the first for each: the same fault shows again and again. Then in how many
-        configurations all have one.
+        Each expression by its path, with its first message.
         """
         rng = random.Random(0)
         trials: list[Callable[[], Any]] = [
@@ -319,7 +319,7 @@ class Space:
         return self.proposed(_drawn_by(rng))
 
     def _active(self, name: str, parameter: Parameter, config: Mapping[str, Any]) -> bool:
-        """Whether the parameter exists; one that depends on something that does not exist does not either."""
+        """Whether the parameter exists; one that depends on a missing parameter does not."""
         if isinstance(parameter.when, dict):
             wanted = parameter.when.items()
             return all(other in config and _listed(config[other], values) for other, values in wanted)
@@ -347,7 +347,7 @@ class Space:
 
 
 def nested(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with dotted names taken apart: `{"a.b": 1}` is `{"a": {"b": 1}}`."""
+    """The configuration with dotted names as nested mappings: `{"a.b": 1}` is `{"a": {"b": 1}}`."""
     result: dict[str, Any] = {}
     for name, value in config.items():
         *outer, last = name.split(".")
@@ -359,7 +359,7 @@ def nested(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _count(parameter: Range | Choice) -> int | None:
-    """How many values there are to list; None where they cannot be."""
+    """The number of values that can be listed; None where they cannot."""
     if isinstance(parameter, Choice):
         return len(parameter.choices)
     return parameter.count if parameter.is_listed else None
@@ -378,6 +378,6 @@ def _drawn_by(rng: random.Random) -> Suggest:
 
 
 def _listed(value: Any, wanted: Any) -> bool:
-    """Whether a condition's value, or one of its list, is this one; `true` is not 1 here."""
+    """Whether a condition's value, or one in its list, is this one; `true` is not 1 here."""
     values = wanted if isinstance(wanted, list) else [wanted]
     return any(value == one and isinstance(value, bool) is isinstance(one, bool) for one in values)

@@ -22,8 +22,8 @@ from pydantic import (
 from .dialects import bare, foreign
 from .document import Places, join
 from .errors import Issue, SpaceError
+from .fields import Formula, Model, Proportion, Text, plain, refuse, show
 from .messages import UNIONS, translate
-from .model import Formula, Model, Share, Text, plain, refuse, show
 from .parameters import Derived, Parameter, largest
 from .presets import PresetNames, Presets, from_preset
 from .relations import Known, Problem, kinds, relations
@@ -32,11 +32,11 @@ from .settings import Budget, Confirm, Execution, Objective, Trackers
 from .space import Limit, Space
 from .stopping import NoStopping, Rungs, Stopping, Unit, unit_of
 
-MOST_ISSUES = 100  # of one kind; nobody reads more, and each costs a search for what was meant
-MOST_TEXT = 20_000  # characters of expressions: each configuration that is looked at takes their time
+MOST_ISSUES = 100  # of one kind; each costs a search for what was meant
+MOST_EXPRESSION_TEXT = 20_000  # characters of all expressions, which are evaluated for every configuration
 LEAST_AUDIT = 1e-6
-# What may change between two runs of one study.
-ELSEWHERE = ("name", "budget", "confirm", "audit", "execution", "report_to")
+# Sections that may differ between two runs of one study.
+CHANGEABLE = ("name", "budget", "confirm", "audit", "execution", "report_to")
 
 
 PARAMETER: TypeAdapter[Any] = TypeAdapter(Parameter)
@@ -47,9 +47,9 @@ def _name(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 200:
         raise refuse(("", f"must be a text of 1 to 200 characters, not {show(value)}"))
     if any(not letter.isprintable() or letter in "/\\" for letter in value):
-        raise refuse(("", f"{show(value)} holds a slash, a line break or another character that no name has"))
+        raise refuse(("", f"{show(value)} has a slash, a line break or another character no name may have"))
     if value.startswith("-"):
-        raise refuse(("", f"{show(value)} begins with a dash, which commands take for an option"))
+        raise refuse(("", f"{show(value)} begins with a dash, so commands would take it for an option"))
     return value
 
 
@@ -70,10 +70,10 @@ Values = Annotated[dict[str, Any], PlainValidator(_baseline), WithJsonSchema({"t
 
 
 class Spec(Model):
-    """A checked space file; made by `load`, `loads` or `Spec.from_json`, which check all of it."""
+    """A checked space file, made by `load`, `loads` or `Spec.from_json`."""
 
     version: Literal[1]
-    """The version of this language."""
+    """The version of the space language."""
     name: Name
     """The study's name."""
     objective: Objective
@@ -83,13 +83,13 @@ class Spec(Model):
     goal: Literal["minimize", "maximize"] = "minimize"
     """Whether less or more of the metric is better."""
     preset: PresetNames | None = Field(default=None, exclude=True)
-    """Values for what is left out: quick, standard, production, memory or time; small, medium or large."""
+    """Values for parameters left out: quick, standard, production, memory or time; small, medium or large."""
     parameters: dict[str, Parameter] = Field(min_length=1, max_length=500)
     """What is searched: {min, max}, a list of choices, a constant, or {expr: ...}."""
     constraints: list[Formula] = Field(default=[], max_length=1000)
     """Expressions that every configuration must make true."""
     baseline: Values | None = None
-    """The first trial: values for some parameters; the others take their prior or their middle."""
+    """The values of the first trial; a parameter left out takes its prior or its middle."""
     search: Search = TPE()
     """The sampler and its options."""
     early_stopping: Stopping = NoStopping(method="none")
@@ -98,8 +98,8 @@ class Spec(Model):
     """When the search ends."""
     confirm: Confirm = Confirm()
     """How the winner is confirmed."""
-    audit: Share | None = None
-    """Share of the cost for stopped trials that go on to their end: how many good ones are lost. 0: none."""
+    audit: Proportion | None = None
+    """Share of the cost for running stopped trials to their end, to count the good ones lost. 0: none."""
     execution: Execution = Execution()
     """Workers, retries and what stays on disk."""
     report_to: Trackers = Field(default=[])
@@ -115,28 +115,28 @@ class Spec(Model):
         derived = [p.expr for p in self.parameters.values() if isinstance(p, Derived)]
         texts = {"constraints": sum(map(len, self.constraints))}
         texts["parameters"] = sum(map(len, (*conditions, *derived)))
-        if (total := sum(texts.values())) > MOST_TEXT:
-            told = f"the expressions of a space have at most {MOST_TEXT:,} characters together, not {total:,}"
-            raise refuse((max(texts, key=lambda section: texts[section]), told))
+        if (total := sum(texts.values())) > MOST_EXPRESSION_TEXT:
+            message = f"the expressions of a space have at most {MOST_EXPRESSION_TEXT:,} characters in total"
+            raise refuse((max(texts, key=lambda section: texts[section]), f"{message}, not {total:,}"))
         if self.metric == "step":
-            raise refuse(("metric", 'must be another than "step", by which each report has its step'))
+            raise refuse(("metric", 'must not be "step", the key of a report\'s step'))
         if self.audit and self.audit < LEAST_AUDIT:
             raise refuse(("audit", f"must be at least {LEAST_AUDIT:g}, or 0 for none"))
         if self.audit and not isinstance(self.early_stopping, Rungs):
             method = self.early_stopping.method
             raise refuse(
-                ("audit", f"needs rungs, and early_stopping.method is {method}: take hyperband or asha")
+                ("audit", f"needs rungs, but early_stopping.method is {method}: use hyperband or asha")
             )
         return self
 
     @cached_property
     def space(self) -> Space:
-        """The parameters as something to draw from."""
+        """The configurations of these parameters."""
         return Space(self.parameters, self.constraints, self.baseline, self.issue, self._limit)
 
     @property
     def passed(self) -> dict[str, Parameter]:
-        """The parameters that what trains gets: all but the helpers, which have `pass: false`."""
+        """The parameters that the objective gets: all but helpers, which have `pass: false`."""
         return {name: parameter for name, parameter in self.parameters.items() if parameter.passed}
 
     @property
@@ -148,7 +148,7 @@ class Spec(Model):
     def resource(self) -> Unit:
         """What a step of a trial counts."""
         last, objective = self.early_stopping.max, self.objective
-        built_in = isinstance(objective, str) and ":" not in objective  # no function and no command
+        built_in = isinstance(objective, str) and ":" not in objective  # neither a function nor a command
         lengths = {name: largest(parameter) for name, parameter in self.passed.items()}
         return self.early_stopping.resource or unit_of(lengths, last, built_in=built_in)
 
@@ -162,28 +162,28 @@ class Spec(Model):
         return self._places.issue(path, message)
 
     def to_json(self) -> dict[str, Any]:
-        """The spec as plain JSON with every default written out, and a preset's values in place of it."""
+        """The spec as plain JSON, with every default written out and a preset replaced by its values."""
         return self.model_dump(mode="json")
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
-        """The spec that `to_json` wrote; raises `SpaceError`."""
+        """The spec from what `to_json` returned; raises `SpaceError`."""
         return cls.check(dict(data), Places("<json>"))
 
     @classmethod
     def check(cls, data: Any, places: Places, presets: Presets | None = None) -> Spec:
-        """The spec that plain data holds; raises `SpaceError` with every issue, each with its place."""
+        """The spec from plain data; raises `SpaceError` with every issue, each with its place."""
         if issues := bare(data, places):
             raise SpaceError(issues)
         given, issues = from_preset(data, places, presets)
-        if given:  # as constants under the file's own
+        if given:  # as constants, which the file's own parameters override
             constants = {name: {"value": value} for name, value in given.items()}
             data = data | {"parameters": data["parameters"] | constants}
         issues += foreign(data, places)
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
-            related = () if issues else relations(*_readable(data))  # another tool's file has others
+            related = () if issues else relations(*_readable(data))  # not for another tool's file
             issues += translate(error, cls, places)
             raise SpaceError([*issues, *_issues(places, related)]) from None
         spec._places, spec._from_preset = places, tuple(given)
@@ -191,7 +191,7 @@ class Spec(Model):
             issues += _issues(places, relations(spec.parameters, spec.constraints, spec.baseline))
             alike = getattr(spec.early_stopping, "alike", ())
             issues += _issues(places, kinds(alike, spec.parameters))
-        if not issues:  # only then is there a space to try
+        if not issues:  # only a consistent space can be tried
             unlisted = spec.space.unlisted() if isinstance(spec.search, Grid) else ()
             issues += _issues(places, (*unlisted, *spec.space.problems()))
         if issues:
@@ -201,8 +201,8 @@ class Spec(Model):
     def override(self, **changes: Any) -> Spec:
         """The spec with some fields changed; raises `SpaceError`.
 
-        A mapping changes the keys it names and leaves the others, as in `budget={"trials": 80}`; None takes a
-        key away. A new sampler or method keeps the options that it shares with the old one.
+        A mapping changes the keys it names and leaves the others, as in `budget={"trials": 80}`; None removes
+        a key. A new sampler or method keeps the options that it shares with the old one.
         """
         data = self.to_json()
         for section, change in changes.items():
@@ -221,23 +221,23 @@ class Spec(Model):
         return spec
 
     def limited(self, limit: Limit) -> Spec:
-        """The same spec, whose space leaves out what `limit` has something against; no file says it."""
+        """The same spec, whose space leaves out what `limit` refuses; no file states that."""
         spec = self.model_copy()
-        spec.__dict__.pop("space", None)  # which has no limit
+        spec.__dict__.pop("space", None)  # the cached one has no limit
         spec._limit = limit
         return spec
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spec) and self.to_json() == other.to_json()  # wherever they were read
+        return isinstance(other, Spec) and self.to_json() == other.to_json()  # from whatever file
 
     def fingerprint(self) -> str:
-        """A short hash of all that defines the search: everything but what may change."""
+        """A short hash of everything that defines the search, which is all but `CHANGEABLE`."""
         text = json.dumps(_defining(self.to_json()), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What defines the search and differs between two `to_json`, as `parameters.lora_r.max: 32 -> 64`."""
+    """Differences in what defines the search between two `to_json`, as `parameters.lora_r.max: 32 -> 64`."""
     before, after = _defining(old), _defining(new)
     return [
         f"{path}: {before.get(path, 'none')} -> {after.get(path, 'none')}"
@@ -251,7 +251,7 @@ def _issues(places: Places, problems: Iterable[Problem]) -> list[Issue]:
 
 
 def _readable(data: Any) -> tuple[Known, list[str | None], dict[str, Any]]:
-    """The parts of a faulty file that can be read on their own, so that their relations are checked too."""
+    """The parts of a faulty file that are valid on their own, so that their relations can be checked too."""
     data = data if isinstance(data, dict) else {}
     parameters, constraints, baseline = (data.get(key) for key in ("parameters", "constraints", "baseline"))
     known = parameters.items() if isinstance(parameters, dict) else ()
@@ -271,10 +271,10 @@ def _valid(kind: TypeAdapter[Any], value: Any) -> Any:
 
 
 def _defining(data: Mapping[str, Any]) -> dict[str, str]:
-    """The values that define a search by their paths, as JSON texts; what is not given is left out."""
+    """The values that define a search, by path, as JSON texts; values that are not given are left out."""
     return {
         path: json.dumps(value, sort_keys=True, ensure_ascii=False)
-        for path, value in _leaves({key: value for key, value in data.items() if key not in ELSEWHERE}, "")
+        for path, value in _leaves({key: value for key, value in data.items() if key not in CHANGEABLE}, "")
         if value is not None or path.startswith("baseline.") or path.endswith(".value")
     }
 

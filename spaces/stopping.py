@@ -1,6 +1,6 @@
-"""The methods that stop a trial before its end, as `early_stopping:` names them.
+"""The methods that stop a trial early, as `early_stopping:` names them.
 
-Options that are not given stay None and mean the default of the library that runs them.
+An option that is not given stays None and takes the default of the library that runs the method.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag, model_validator
 
-from .model import Model, NotNegative, Positive, Share, Text, members, named, refuse
+from .fields import Model, NotNegative, Positive, Proportion, Text, members, named, refuse
 
 Unit = Literal["samples", "steps", "epochs"]
-# Parameters that tell it, where a training ends at one of them.
+# Parameters of built-in objectives where a training ends, and the unit that they count.
 LENGTHS: dict[str, Unit] = {"max_steps": "steps", "max_samples": "samples", "num_train_epochs": "epochs"}
 _MOST = "(max|total|num|n|train|training|num_train|num_training|max_train)"
-# What users' own programs call it, the parts of a name in lower case with _ between them.
+# Names of such parameters in users' own programs: the last part of a dotted name, in snake case.
 USUAL: dict[Unit, re.Pattern[str]] = {
     "steps": re.compile(f"{_MOST}_(steps|iters|iterations)"),
     "samples": re.compile("max_samples"),
@@ -26,37 +26,37 @@ USUAL: dict[Unit, re.Pattern[str]] = {
 
 
 def unit_of(lengths: Mapping[str, Any], last: int | None, *, built_in: bool) -> Unit:
-    """What a step of a trial counts; where nothing tells it, steps, which may be anything.
+    """The unit that a step of a trial counts; steps, which may be anything, where it is unknown.
 
-    `lengths` has parameters' values, the largest of those searched. A built-in objective that has one
+    `lengths` has the parameters' values, the largest where they are searched. A built-in objective with one
     of `LENGTHS` counts in its unit. Any other program may have several of the `USUAL`, or count something
-    else: it counts what comes to the same end as early stopping, `last`.
+    else: it counts the one whose value equals the end of early stopping, `last`.
     """
-    told = {unit for name, unit in LENGTHS.items() if built_in and is_length(lengths.get(name))}
-    if not told:
+    units = {unit for name, unit in LENGTHS.items() if built_in and is_length(lengths.get(name))}
+    if not units:
         ending = [snake(name) for name, length in lengths.items() if is_length(length) and length == last]
-        told = {unit for unit, names in USUAL.items() if any(map(names.fullmatch, ending))}
-    return told.pop() if len(told) == 1 else "steps"
+        units = {unit for unit, names in USUAL.items() if any(map(names.fullmatch, ending))}
+    return units.pop() if len(units) == 1 else "steps"
 
 
 def snake(name: str) -> str:
-    """The last part of a dotted name as most write it: `manual_seed` for `manualSeed`."""
+    """The last part of a dotted name in snake case: `manual_seed` for `manualSeed`."""
     last = name.rpartition(".")[2]
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last).lower()
 
 
 def is_length(value: Any) -> bool:
-    """Whether a run can have this length; null, and -1 in Hugging Face's Trainer, stand for none."""
+    """Whether a run can have this length; null, and -1 in Hugging Face's Trainer, mean no limit."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 1 and value % 1 == 0
 
 
 class EarlyStopping(Model):
-    """What every method takes."""
+    """The fields of every method."""
 
     max: Positive | None = None
     """Resource of a trial that runs to its end."""
     resource: Unit | None = None
-    """What a step counts; left out, what the objective counts where that is known, else steps."""
+    """What a step counts; by default what the objective counts where that is known, else steps."""
 
 
 class NoStopping(EarlyStopping):
@@ -66,25 +66,25 @@ class NoStopping(EarlyStopping):
 
 
 class Rungs(EarlyStopping):
-    """What the methods with rungs take."""
+    """The fields of the methods with rungs."""
 
     min: Positive
-    """Resource at which the first trials may stop."""
+    """Resource at the first rung, where trials may first stop."""
     max: Positive
     """Resource of a trial that runs to its end."""
     eta: Annotated[int, Field(ge=2)] = 3
-    """One in this many trials goes on at each rung."""
+    """One in this many trials continues at each rung."""
     type: Literal["stopping", "promotion"] = "stopping"
-    """The others end (stopping), or wait to go on when they are among the best (promotion)."""
+    """The others end (stopping), or pause until they are among the best there (promotion)."""
     alike: list[Text] = Field(default=[])
-    """Choices in which trials agree that are compared, such as lr_scheduler (type promotion)."""
+    """Choices in which compared trials must agree, such as lr_scheduler (type promotion only)."""
 
     @model_validator(mode="after")
     def _check(self) -> Rungs:
         if self.min >= self.max:
             raise refuse(("min", f"min {self.min} must be below max {self.max}"))
         if self.alike and self.type != "promotion":
-            raise refuse(("alike", "is for type: promotion; the type stopping compares all trials"))
+            raise refuse(("alike", "needs type: promotion; type: stopping compares all trials"))
         return self
 
 
@@ -95,7 +95,7 @@ class Hyperband(Rungs):
 
 
 class SuccessiveHalving(Rungs):
-    """Asynchronous successive halving: at each rung, one in eta goes on."""
+    """Asynchronous successive halving: at each rung, one in eta continues."""
 
     method: Literal["asha"]
     min_early_stopping_rate: Annotated[int, Field(ge=0, le=100)] | None = None
@@ -103,20 +103,20 @@ class SuccessiveHalving(Rungs):
 
 
 class Compared(EarlyStopping):
-    """What the methods take that compare a trial with the trials before it."""
+    """The fields of the methods that compare a trial with earlier ones."""
 
     n_startup_trials: NotNegative | None = None
-    """Trials that run to their end first."""
+    """Trials that run to their end before any is compared."""
     n_warmup_steps: NotNegative | None = None
     """Steps of a trial before it may stop."""
     interval_steps: Positive | None = None
-    """Steps between two looks."""
+    """Steps between two comparisons."""
     n_min_trials: Positive | None = None
     """Trials that must have reached a step before any stops there."""
 
 
 class Percentile(Compared):
-    """Stop what is worse than a percentile of earlier trials at the same step."""
+    """Stop trials that are worse than a percentile of earlier trials at the same step."""
 
     method: Literal["percentile"]
     percentile: Annotated[float, Field(ge=0, le=100)]
@@ -124,13 +124,13 @@ class Percentile(Compared):
 
 
 class Median(Compared):
-    """Stop what is worse than the median of earlier trials at the same step."""
+    """Stop trials that are worse than the median of earlier trials at the same step."""
 
     method: Literal["median"]
 
 
 class Threshold(EarlyStopping):
-    """Stop what leaves fixed bounds."""
+    """Stop trials whose value leaves fixed bounds."""
 
     method: Literal["threshold"]
     lower: float | None = None
@@ -140,7 +140,7 @@ class Threshold(EarlyStopping):
     n_warmup_steps: NotNegative | None = None
     """Steps of a trial before it may stop."""
     interval_steps: Positive | None = None
-    """Steps between two looks."""
+    """Steps between two checks."""
 
     @model_validator(mode="after")
     def _check(self) -> Threshold:
@@ -152,20 +152,20 @@ class Threshold(EarlyStopping):
 
 
 class Patient(EarlyStopping):
-    """Stop what has not improved for a while."""
+    """Stop trials that have not improved for a while."""
 
     method: Literal["patient"]
     patience: NotNegative
-    """Reports without improvement that are waited for."""
+    """Reports without improvement before a trial stops."""
     min_delta: Annotated[float, Field(ge=0)] | None = None
     """The least change that counts as improvement."""
 
 
 class Wilcoxon(EarlyStopping):
-    """Stop what a signed-rank test finds worse than the best trial, step by step."""
+    """Stop trials that a signed-rank test finds worse than the best trial, step by step."""
 
     method: Literal["wilcoxon"]
-    p_threshold: Share | None = None
+    p_threshold: Proportion | None = None
     """Stop below this p-value."""
     n_startup_steps: NotNegative | None = None
     """Steps of a trial before it may stop."""

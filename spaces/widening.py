@@ -1,4 +1,4 @@
-"""Ranges and lists of numbers with more beyond one end, for where the best values press against it.
+"""Extends ranges and lists of numbers beyond one end, where the best values press against it.
 
 | parameter | what is added at the end |
 |---|---|
@@ -7,8 +7,8 @@
 | `step`, `factor` | half as many values as there are, at least one |
 | choices that rise or fall evenly | the next value |
 
-New ends are round numbers. What cannot be is left out: below 0 or 1 where the values begin there, and beyond
-what the objective takes.
+New ends are round numbers. Impossible values are left out: those below 0 or 1 where the range begins there,
+and those that the objective does not accept.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from .model import Plain
+from .fields import Plain
 from .parameters import Choice
-from .ranges import LARGEST_INTEGER, Range
+from .ranges import LARGEST_EXACT_INTEGER, Range
 
 End = Literal["lower", "upper"]
-LARGEST = 1e300  # of a new end
+LARGEST_END = 1e300  # of an extended range
 PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-NO_WORDS = ("true", "false", "null")
+RESERVED_WORDS = ("true", "false", "null")
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a value may be: `[0, 1)`, as mathematics writes it."""
+class Interval:
+    """The values that an objective accepts, in mathematical notation: `[0, 1)`."""
 
     interval: str = "(-inf, inf)"
 
     def allow(self, value: float) -> bool:
-        """Whether a value is inside."""
+        """Whether a value is inside the interval."""
         low, high = self.ends
         above = value >= low if self.interval[0] == "[" else value > low
         below = value <= high if self.interval[-1] == "]" else value < high
-        return above and below and -LARGEST <= value <= LARGEST
+        return above and below and -LARGEST_END <= value <= LARGEST_END
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The least and the largest, inside or just outside."""
+        """The lower and the upper end, whether included or not."""
         low, high = (float(end) for end in self.interval[1:-1].split(","))
         return low, high
 
 
-def widened(parameter: Range | Choice, end: End, limits: Limits | None = None) -> Range | Choice | None:
-    """The parameter with more beyond an end; None where there is nothing beyond it."""
-    limits = limits or Limits()
+def widened(parameter: Range | Choice, end: End, limits: Interval | None = None) -> Range | Choice | None:
+    """The parameter with more values beyond an end; None where nothing lies beyond it."""
+    limits = limits or Interval()
     if isinstance(parameter, Choice):
         return _longer(parameter, end, limits)
     if parameter.step is not None or parameter.factor is not None:
@@ -68,7 +68,7 @@ def widened(parameter: Range | Choice, end: End, limits: Limits | None = None) -
 
 
 def is_ordered(choice: Choice) -> bool:
-    """Whether the choices are numbers in order, as batch sizes are: three at least, rising or falling."""
+    """Whether the choices are at least three numbers in rising or falling order, like batch sizes."""
     numbers = choice.choices
     if len(numbers) < 3 or not all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers):
         return False
@@ -81,17 +81,17 @@ def line(name: str, parameter: Range | Choice) -> str:
     if content.get("log") is False:
         del content["log"]
     if "when" in content:
-        content["when"] = content.pop("when")  # at the end
+        content["when"] = content.pop("when")  # moved to the end
     if isinstance(parameter, Choice) and content.keys() == {"choices"}:
         content = content["choices"]
     return f"{name}: {_flow(content)}"
 
 
-def _further(parameter: Range, end: End, limits: Limits) -> int | float | None:
-    """A new end for a range that is continuous, or has all integers."""
+def _further(parameter: Range, end: End, limits: Interval) -> int | float | None:
+    """A new end for a continuous range, or one of all integers."""
     old, other = (parameter.min, parameter.max) if end == "lower" else (parameter.max, parameter.min)
     if old == 0 or (parameter.is_int and old == 1 and end == "lower"):
-        return None  # an end for good: there is no width of -1, and no width of 0
+        return None  # a final end: there is no width of -1 or 0
     if parameter.log:
         share = 0.5 * (math.log10(old) - math.log10(other))
         exponent = math.log10(old) + share
@@ -101,13 +101,13 @@ def _further(parameter: Range, end: End, limits: Limits) -> int | float | None:
     if parameter.is_int:
         wanted = old + (1 if end == "upper" else -1) * max(1, round(abs(wanted - old)))
     if math.copysign(1, wanted) != math.copysign(1, old) and math.copysign(1, other) == math.copysign(1, old):
-        wanted = 1 if parameter.is_int and old > 0 else 0  # where all were positive, all stay so
+        wanted = 1 if parameter.is_int and old > 0 else 0  # a range of positive values stays positive
     if other == 0 and math.copysign(1, wanted) != math.copysign(1, old):
         return None
     wanted = _within(wanted, float(old), limits, whole=parameter.is_int)
     found = wanted if wanted in (0, 1, *limits.ends) else _rounded(wanted, float(old), log=parameter.log)
     if parameter.is_int:
-        if abs(found) > LARGEST_INTEGER:
+        if abs(found) > LARGEST_EXACT_INTEGER:
             return None
         found = round(found)
     beyond = found < old if end == "lower" else found > old
@@ -115,12 +115,12 @@ def _further(parameter: Range, end: End, limits: Limits) -> int | float | None:
     return found if beyond and possible and limits.allow(found) else None
 
 
-def _within(wanted: float, old: float, limits: Limits, *, whole: bool) -> float:
-    """The value; where it is not allowed the limit, or half way to a limit that is not allowed itself."""
+def _within(wanted: float, old: float, limits: Interval, *, whole: bool) -> float:
+    """The value; where it is not accepted, the limit, or half way to a limit that is excluded."""
     if limits.allow(wanted):
         return wanted
     low, high = limits.ends
-    limit = max(low, -LARGEST) if wanted < old else min(high, LARGEST)
+    limit = max(low, -LARGEST_END) if wanted < old else min(high, LARGEST_END)
     if limits.allow(limit):
         return limit
     if whole:
@@ -141,11 +141,11 @@ def _rounded(value: float, old: float, *, log: bool) -> float:
     return value
 
 
-def _further_value(parameter: Range, end: End, limits: Limits) -> int | float | None:
-    """A new end for a range with `step` or `factor`: one of the values that go on from there."""
+def _further_value(parameter: Range, end: End, limits: Interval) -> int | float | None:
+    """A new end for a range with `step` or `factor`: one of the values that continue it."""
     count = parameter.count
     assert count is not None
-    least = 1 if parameter.is_int and parameter.min >= 1 else 0 if parameter.min >= 0 else -LARGEST
+    least = 1 if parameter.is_int and parameter.min >= 1 else 0 if parameter.min >= 0 else -LARGEST_END
 
     def at(index: int) -> int | float | None:
         try:
@@ -162,7 +162,7 @@ def _further_value(parameter: Range, end: End, limits: Limits) -> int | float | 
         if not parameter.is_int:
             return False
         exact = end == "upper" or parameter.factor is None or _divides(parameter, index)
-        return not exact or abs(value) > LARGEST_INTEGER
+        return not exact or abs(value) > LARGEST_EXACT_INTEGER
 
     wanted = max(1, round((count - 1) / 2))
     allowed = bisect_left(range(1, wanted + 1), True, key=refused)
@@ -173,7 +173,7 @@ def _divides(parameter: Range, times: int) -> bool:
     return bool(int(parameter.min) % int(parameter.factor or 1) ** times == 0)
 
 
-def _longer(choice: Choice, end: End, limits: Limits) -> Choice | None:
+def _longer(choice: Choice, end: End, limits: Interval) -> Choice | None:
     if not is_ordered(choice):
         return None
     falls = choice.choices[0] > choice.choices[-1]
@@ -189,7 +189,7 @@ def _longer(choice: Choice, end: End, limits: Limits) -> Choice | None:
 
 
 def _next(numbers: Sequence[Any]) -> int | float | None:
-    """The number after the last: by the same ratio where they are positive, unless they are evenly apart."""
+    """The number that continues a list: by ratio where it is positive, unless it is evenly spaced."""
     *_, third, before, last = (Fraction(str(number)) for number in numbers)
     whole = all(isinstance(number, int) for number in numbers)
     evenly = last - before == before - third
@@ -199,8 +199,9 @@ def _next(numbers: Sequence[Any]) -> int | float | None:
     found = last * last / before if ratio else 2 * last - before
     if whole:
         found = Fraction(round(found))
-        return int(found) if abs(found) <= LARGEST_INTEGER and (found >= 1 or min(numbers) < 1) else None
-    return _rounded(float(found), float(last), log=ratio) if abs(found) < LARGEST else None
+        allowed = abs(found) <= LARGEST_EXACT_INTEGER and (found >= 1 or min(numbers) < 1)
+        return int(found) if allowed else None
+    return _rounded(float(found), float(last), log=ratio) if abs(found) < LARGEST_END else None
 
 
 def _flow(value: Plain) -> str:
@@ -211,13 +212,13 @@ def _flow(value: Plain) -> str:
         return f"[{', '.join(map(_flow, value))}]"
     if isinstance(value, float):
         return _real(value)
-    if isinstance(value, str) and PLAIN_WORD.fullmatch(value) and value.lower() not in NO_WORDS:
+    if isinstance(value, str) and PLAIN_WORD.fullmatch(value) and value.lower() not in RESERVED_WORDS:
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
 def _real(value: float) -> str:
-    """A real number, to be read as one again: `0.5`, `3e-4`."""
+    """A real number in a form that is read as one again: `0.5`, `3e-4`."""
     if value == 0 or 1e-3 <= abs(value) < 1e6:
         return repr(value)
     digits = next(digits for digits in range(17) if float(f"{value:.{digits}e}") == value)

@@ -2,9 +2,9 @@
 
 
 class StorageError(Exception):
-    """The database or the files of a study cannot be used; the message says what to do about it.
+    """The database or the files of a study cannot be used; the message says what to do.
 
-    `code` names the kind of error for programs, and stays the same where the message is reworded.
+    `code` names the kind of error for programs, and stays the same when the message is reworded.
     """
 
     code = "storage"
@@ -16,18 +16,18 @@ class StorageError(Exception):
 
 
 class UrlError(StorageError):
-    """A URL cannot be that of a database of studies: wrong use, whatever there is."""
+    """A URL that can never be that of a database of studies."""
 
     code = "storage-url"
 
 
 class Refused(StorageError):
-    """The database does not take what was to be written, whenever it is tried."""
+    """The database rejects what is to be written, however often it is tried."""
 
     code = "refused"
 
 
 class DatabaseUnavailable(StorageError):
-    """The database cannot be read or written now; what was not written is kept, and may be tried again."""
+    """The database cannot be read or written now; unwritten changes are kept, and can be retried."""
 
     code = "database-unavailable"

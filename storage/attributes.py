@@ -1,6 +1,6 @@
-"""What hpsearch's attributes of a study and its trials may be, for a database may come from anywhere.
+"""Checks hpsearch's attributes of a study and its trials, since a database may come from anywhere.
 
-They are checked where a study is read, so that whoever reads one of them knows what it is.
+They are checked where a study is read, so that every reader can rely on their types.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlalchemy
 from optuna.trial import FrozenTrial
 
 from . import StorageError
-from .states import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, TOOK, TRAINED
+from .trial_attrs import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, TOOK, TRAINED
 
 Sound = Callable[[Any], bool]
 
@@ -26,7 +26,7 @@ def is_a(*kinds: type) -> Sound:
 
 
 def mapping_with(**kinds: Sound) -> Sound:
-    """A mapping in which these keys, where they are there, are sound."""
+    """A mapping whose values under these keys, where present, are sound."""
     return lambda value: (
         type(value) is dict and all(sound(value[key]) for key, sound in kinds.items() if key in value)
     )
@@ -37,7 +37,7 @@ def is_count(value: Any) -> bool:
 
 
 def is_seconds(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < 2**53  # no infinity, no number beyond floats
+    return type(value) in (int, float) and 0 <= value < 2**53  # neither infinite nor beyond the floats
 
 
 is_text = is_a(str)
@@ -50,7 +50,7 @@ _TRIAL: dict[str, Sound] = {
 
 
 def check(who: str, attrs: Mapping[str, Any], kinds: Mapping[str, Sound]) -> None:
-    """Raise `StorageError` where an attribute is nothing that hpsearch writes."""
+    """Raise `StorageError` where an attribute is not one that hpsearch could have written."""
     for key in attrs:
         if not is_text(key):
             raise _refused(who, "the name of an attribute", key)
@@ -60,7 +60,7 @@ def check(who: str, attrs: Mapping[str, Any], kinds: Mapping[str, Sound]) -> Non
 
 
 def check_trials(name: str, trials: Sequence[FrozenTrial]) -> None:
-    """The same for the trials of a study."""
+    """Check the attributes, values and steps of a study's trials."""
     for trial in trials:
         who, attrs = f'trial {trial.number} of the study "{name}"', trial.user_attrs
         check(who, attrs, _TRIAL)
@@ -77,14 +77,14 @@ def check_trials(name: str, trials: Sequence[FrozenTrial]) -> None:
 
 def _refused(who: str, key: str, value: object) -> StorageError:
     return StorageError(
-        f"{who} holds what hpsearch does not write: {key} is {value!r:.100}; "
+        f"{who} holds a value that hpsearch does not write: {key} is {value!r:.100}; "
         "another program has changed the database, or it is damaged"
     )
 
 
 @contextmanager
 def readable_rows(what: str) -> Iterator[None]:
-    """Say of rows that Optuna cannot make sense of that it is so. Raises `StorageError`."""
+    """Raise `StorageError` with an explanation where Optuna cannot decode rows."""
     try:
         yield
     except (*UNREADABLE, sqlalchemy.exc.StatementError) as error:

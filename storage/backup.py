@@ -1,4 +1,4 @@
-"""Copies a SQLite database that is in use, as it is at one moment, into one file that opens alone."""
+"""Copies a SQLite database in use, as of one moment, into a single file that opens on its own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from . import StorageError
 from .damage import damaged
 from .database import BUSY_SECONDS, check_file, uri_of
 
-PAGES = 2_000  # copied at a time, so that Ctrl-C is heard in between
+PAGES = 2_000  # copied at a time, so that Ctrl-C takes effect in between
 
 
 @dataclass(frozen=True)
 class Backup:
-    """What a backup holds."""
+    """The contents of a backup."""
 
     studies: int
     trials: int
@@ -27,10 +27,10 @@ class Backup:
 
 
 def backup(file: Path, output: Path) -> Backup:
-    """Copy the database `file` to `output`, whole or not at all; searches go on writing meanwhile.
+    """Copy the database `file` to `output`, whole or not at all, while searches continue to write.
 
-    A file that stands there is replaced. Raises `StorageError` where the one cannot be read or is damaged, or
-    the other cannot be written.
+    An existing file is replaced. Raises `StorageError` where the database cannot be read or is damaged, or
+    where the copy cannot be written.
     """
     check_file(file, create=False)
     _check_output(file, output)
@@ -69,7 +69,7 @@ def _copy(file: Path, copy: Path) -> Backup:
         source.execute("BEGIN")
         source.execute("SELECT count(*) FROM sqlite_master")  # from here on it sees the database as it is now
         source.backup(target, pages=PAGES, progress=lambda *_: None)
-        target.execute("PRAGMA journal_mode=DELETE")  # or it would need a log beside it to be read
+        target.execute("PRAGMA journal_mode=DELETE")  # otherwise the copy needs a log file to be read
         (found,) = target.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
             raise StorageError(f"nothing was written: {damaged(file, ' '.join(found.split()))}")

@@ -1,4 +1,4 @@
-"""Whether a folder can hold a database: WAL, locks that end with their process, and a clock like ours."""
+"""Checks whether a folder can hold a database: WAL, locks that end with their process, and the clock."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import psutil
 
 from .database import WalConnection
 
-# File systems that other machines write to as well: SQLite's WAL is memory that only one machine shares.
-NETWORK = frozenset(
+# File systems that several machines write to: SQLite's WAL uses memory that only one machine shares.
+NETWORK_FILE_SYSTEMS = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "sshfs"}
 )
-FREE_SECONDS = 5.0  # for the lock of a killed process to be free
-HOLDER = """
+UNLOCK_SECONDS = 5.0  # for the lock of a killed process to be released
+LOCK_HOLDER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute("BEGIN IMMEDIATE")
@@ -31,7 +31,7 @@ sys.stdin.read()
 
 
 def file_system(folder: Path) -> str:
-    """The type of the file system that the folder is on: `ext4`, `nfs4`; empty where it cannot be told."""
+    """The type of the folder's file system, such as `ext4` or `nfs4`; empty where it is unknown."""
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
     place = folder.resolve()
     kind: str = next((mounts[str(at)] for at in (place, *place.parents) if str(at) in mounts), "")
@@ -39,7 +39,7 @@ def file_system(folder: Path) -> str:
 
 
 def sqlite_faults(folder: Path) -> list[str]:
-    """What SQLite and the file system do not do here that a search needs; empty where all is well.
+    """What SQLite or the file system lacks here that a search needs; empty where nothing is missing.
 
     Writes a small database into the folder, and removes it. Raises `OSError` where it cannot be written.
     """
@@ -68,9 +68,9 @@ def clock_offset(folder: Path) -> float:
 
 
 def _lock_faults(file: Path) -> list[str]:
-    """Hold the write lock in another process: whether it keeps us out, and no longer than it lives."""
+    """Whether another process's write lock keeps this one out, and only as long as that process lives."""
     holder = subprocess.Popen(
-        [sys.executable, "-I", "-c", HOLDER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-I", "-c", LOCK_HOLDER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         assert holder.stdout is not None
@@ -82,10 +82,10 @@ def _lock_faults(file: Path) -> list[str]:
             return ["a reader has to wait for a writer"]
         holder.kill()
         holder.wait()
-        deadline = time.monotonic() + FREE_SECONDS
+        deadline = time.monotonic() + UNLOCK_SECONDS
         while not _writes(file):
             if time.monotonic() > deadline:
-                return [f"the lock of a killed process is still held after {FREE_SECONDS:g} s"]
+                return [f"the lock of a killed process is still held after {UNLOCK_SECONDS:g} s"]
             time.sleep(0.05)
         return []
     finally:

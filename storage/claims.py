@@ -1,10 +1,10 @@
-"""Whose folder is whose: one under `runs/` is claimed by the study that owns it, and never used by another.
+"""Claims: a folder under `runs/` belongs to the study that has claimed it, and no other study uses it.
 
-runs/<folder>/.study    the study's id, and the database it is in
+    runs/<folder>/.study    the study's id, and its database
 
-Who searches a study holds a lock of the operating system on that file, so that of two that begin together
-each takes a folder of its own. A folder without trials that nobody holds is free, whoever claimed it. One of
-an earlier hpsearch holds no claim: it is the study's that says so, and the first such study claims it.
+A search locks this file, so that two that start at the same time take different folders. A folder without
+trials that is not locked is free, whoever has claimed it. A folder of an earlier hpsearch has no claim: it
+belongs to the first study that names it, which then claims it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .files import CLAIM, has_trials, opened, study_folder
 from .locks import locked
 from .workspace import Workspace
 
-ID = "hpsearch:id"  # the study's attribute that is its alone, however it is called and wherever it lies
+ID = "hpsearch:id"  # the study attribute that identifies it, whatever its name and wherever its database
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose a folder is."""
+    """The study that a folder belongs to."""
 
     study: str  # its id
-    database: Path | None  # the SQLite file it was in when it was last searched; None of a server's
+    database: Path | None  # its SQLite file when it was last searched; None for a server
 
     @classmethod
     def of(cls, folder: Path) -> Owner | None:
-        """What a folder's claim says; None without one. Raises `StorageError` where it cannot be read."""
+        """The owner in a folder's claim; None without one. Raises `StorageError` where it cannot be read."""
         file = folder / CLAIM
         try:
             descriptor = opened(file, os.O_RDONLY)
@@ -53,9 +53,9 @@ class Owner:
         return cls(study, Path(os.path.normpath(folder.resolve() / place)) if place else None)
 
     def is_study(self, study: str | None, database: Path | None) -> bool:
-        """Whether it is the study of this id in this database, which may have been moved to its place.
+        """Whether the owner is the study of this id in this database, which may have been moved here.
 
-        Where it is still in the other one, this is a copy.
+        It is not where the study is also in the claim's database: then this one is a copy.
         """
         if self.study != study:
             return False
@@ -65,7 +65,7 @@ class Owner:
 
 
 class Claim:
-    """A folder under `runs` for the files of a study, held from when it is taken until this is left."""
+    """A folder under `runs` for the files of a study, locked from `take` until this is left."""
 
     def __init__(self, workspace: Workspace, kept: str, study: str) -> None:
         """`kept` is the folder's name, `study` the study's id."""
@@ -76,15 +76,15 @@ class Claim:
         self._descriptor: int | None = None
 
     def take(self, *, begins: bool = False) -> bool:
-        """Hold the folder, which is made; whether that could be: another's is not.
+        """Make and lock the folder; False where it belongs to another study.
 
-        That of a study that `begins` has no trials. Raises `StorageError` where it cannot be written.
+        A study that `begins` takes no folder with trials. Raises `StorageError` where it cannot be written.
         """
         if self._descriptor is not None:
             return True
         file = self.folder / CLAIM
         if begins and has_trials(self.folder):
-            return False  # and nothing is left in it
+            return False  # without creating anything in it
         try:
             with ExitStack() as undo:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ class Claim:
                 if not locked(descriptor):
                     return False
                 if not _is_at(file, descriptor):
-                    return self.take(begins=begins)  # who held it took it away before he let go
+                    return self.take(begins=begins)  # its last holder removed it before releasing the lock
                 if has_trials(self.folder) and (begins or not self.is_ours()):
                     return False
                 os.ftruncate(descriptor, 0)
@@ -105,7 +105,7 @@ class Claim:
         return True
 
     def is_ours(self) -> bool:
-        """Whether the folder is the study's, or nobody claimed it."""
+        """Whether the folder belongs to the study, or to none."""
         owner = Owner.of(self.folder)
         return owner is None or owner.is_study(self.study, self._database)
 
@@ -117,7 +117,7 @@ class Claim:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the folder: it stays the study's where it has trials by now, and else goes."""
+        """Release the folder: it stays the study's where it has trials by now, and is removed otherwise."""
         if self._descriptor is None:
             return
         with suppress(OSError):
@@ -129,9 +129,9 @@ class Claim:
 
 
 def claim_new(workspace: Workspace, name: str) -> Claim:
-    """A folder for a new study, named after it unless one of that name is another's.
+    """A folder for a new study, named after it unless another study has a folder of that name.
 
-    That may be one that was renamed, one in another database, or one whose database is gone.
+    That study may have been renamed, be in another database, or have lost its database.
     """
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     claims = (Claim(workspace, kept, uuid.uuid4().hex) for kept in names)
@@ -146,7 +146,7 @@ def _is_at(file: Path, descriptor: int) -> bool:
 
 
 def _holds(database: Path, study: str) -> bool:
-    """Whether a SQLite file has the study of this id; one that cannot be read might."""
+    """Whether a SQLite file has the study of this id; assumed for a file that cannot be read."""
     query = "SELECT 1 FROM study_user_attributes WHERE key = ? AND value_json = ?"
     try:
         if not database.is_file():

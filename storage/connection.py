@@ -1,8 +1,8 @@
-"""The driver's own connection to its database: one for the whole search, so that it can be held and watched.
+"""The driver's own connection to its database: one for the whole search, to lock and to watch it.
 
-A server's lock on the study belongs to this connection: whoever writes has it, and it ends with the process
-or with the line to the server. A SQLite file may be deleted or replaced while it is open; what was open is
-then copied to another file, so that nothing is lost.
+A server's lock on the study belongs to this connection: only its holder writes, and it ends with the process
+or the connection. A SQLite file may be deleted or replaced while it is open; the open file is then copied to
+another name, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from sqlalchemy import exc
 from . import DatabaseUnavailable, Refused, StorageError
 from .damage import cause
 
-BUSY_SECONDS = 1.0  # that a write waits for another program's, before the user hears of it
-PAUSE_SECONDS = 1.0  # before the next attempt
-# In which a server notices that the machine of a connection is gone, and gives its lock back.
-GONE_SECONDS = 60
-_POSTGRESQL_CLASS = 0x68707372  # of our advisory locks among those of other applications
+WRITE_WAIT_SECONDS = 1.0  # for another program's write, before the user is told
+RETRY_SECONDS = 1.0  # before the next attempt
+# In which a server notices that the machine of a connection is gone, and releases its lock.
+GONE_MACHINE_SECONDS = 60
+_POSTGRESQL_CLASS = 0x68707372  # separates our advisory locks from those of other applications
 
 T = TypeVar("T")
 
 
 class DriverConnection:
-    """A connection that is opened again when it was lost, and holds the study's lock wherever it is open."""
+    """A connection that reopens when it was lost, and holds the study's lock whenever it is open."""
 
     def __init__(self, engine: sqlalchemy.Engine, study: int) -> None:
         self._engine = engine
@@ -46,11 +46,11 @@ class DriverConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlalchemy.Connection]:
-        """All that is done inside is done together, or not at all.
+        """Everything inside is done together, or not at all.
 
-        Raises `DatabaseUnavailable` where it may be tried again, and `StorageError` where it may not:
-        `Refused` where it is what was to be written.
-        `IntegrityError` passes: somebody else changed what the statement rests on.
+        Raises `DatabaseUnavailable` where it can be retried, and `StorageError` where it cannot: `Refused`
+        where the database rejects the values. `IntegrityError` passes: another program changed rows that the
+        statement relies on.
         """
         try:
             connection = self._connected()
@@ -65,16 +65,16 @@ class DriverConnection:
                 self.close()
             raise DatabaseUnavailable(cause(error)) from error
         except exc.DatabaseError as error:
-            raise StorageError(f"the database does not work any more: {cause(error)}") from error
+            raise StorageError(f"the database no longer works: {cause(error)}") from error
 
     def take(self, study: int) -> None:
-        """Hold the lock of another study from now on: ours was renamed, which gave it a new key."""
+        """Lock another study from now on: ours was renamed, which gave it a new key."""
         self._study = study
         if self._open is not None:
             self._lock(self._open)
 
     def lost_file(self) -> str | None:
-        """What happened to the file that is open, if it is no longer the one of its name."""
+        """What happened to the open file, if its name no longer leads to it."""
         if self.file is None or self._identity is None:
             return None
         try:
@@ -82,11 +82,11 @@ class DriverConnection:
         except FileNotFoundError:
             return "deleted"
         except OSError:
-            return None  # the folder cannot be looked at just now; what is open is
+            return None  # the folder cannot be read just now, but the open file is still usable
         return "replaced by another" if (stat.st_dev, stat.st_ino) != self._identity else None
 
     def version(self) -> int | None:
-        """A number that stays while nobody else writes to the file that is open; None on a server."""
+        """A number that is constant while no other program writes to the open file; None on a server."""
         if self.file is None or self._open is None:
             return None
         found = self._open.exec_driver_sql("PRAGMA data_version").scalar()
@@ -94,9 +94,9 @@ class DriverConnection:
         return found
 
     def rescue(self) -> Path:
-        """Copy what is open to a file that has a name; which one, is the same each time.
+        """Copy the open file to a new name, which is the same each time.
 
-        Raises `StorageError` where no place takes it.
+        Raises `StorageError` where no folder accepts it.
         """
         assert self.file is not None and self._open is not None
         places = [self.file.parent, Path(tempfile.gettempdir())]
@@ -114,7 +114,7 @@ class DriverConnection:
         raise StorageError(f"and no copy of it could be written: {failed}")
 
     def close(self) -> None:
-        """Let go of the connection, and with it of the lock."""
+        """Close the connection, and with it release the lock."""
         if self._open is not None:
             connection, self._open = self._open, None
             connection.close()
@@ -123,7 +123,7 @@ class DriverConnection:
         if self._open is None:
             connection = self._engine.connect()
             try:
-                connection.detach()  # closed with us, not kept in a pool with its lock
+                connection.detach()  # closed with this object, not kept in a pool together with its lock
                 self._lock(connection)
             except BaseException:
                 connection.close()
@@ -135,52 +135,52 @@ class DriverConnection:
         return self._open
 
     def _lock(self, connection: sqlalchemy.Connection) -> None:
-        """Take the study for this connection. SQLite's lock is a file's (`files.driver_lock`)."""
+        """Lock the study for this connection. For SQLite a file is locked instead (`locks.driver_lock`)."""
         free: bool | None = True
         match connection.dialect.name:
             case "sqlite":
-                wait = min(BUSY_SECONDS, _busy_seconds(connection))
+                wait = min(WRITE_WAIT_SECONDS, _busy_seconds(connection))
                 connection.exec_driver_sql(f"PRAGMA busy_timeout = {round(1000 * wait)}")
             case "postgresql":
-                every = GONE_SECONDS // 4
+                every = GONE_MACHINE_SECONDS // 4
                 for option, value in (("idle", 2 * every), ("interval", every), ("count", 2)):
                     connection.exec_driver_sql(f"SET tcp_keepalives_{option} = {value}")
                 free = connection.scalar(
                     sqlalchemy.select(sqlalchemy.func.pg_try_advisory_lock(_POSTGRESQL_CLASS, self._study))
                 )
             case "mysql" | "mariadb":
-                connection.exec_driver_sql(f"SET SESSION wait_timeout = {GONE_SECONDS}")
-                name = f"{self._engine.url.database}:{self._study}"  # its locks are the whole server's
+                connection.exec_driver_sql(f"SET SESSION wait_timeout = {GONE_MACHINE_SECONDS}")
+                name = f"{self._engine.url.database}:{self._study}"  # its locks belong to the whole server
                 free = connection.scalar(
                     sqlalchemy.select(
                         sqlalchemy.func.get_lock(f"hpsearch-{zlib.crc32(name.encode()):08x}-{self._study}", 0)
                     )
                 )
             case other:
-                raise StorageError(f"hpsearch keeps studies in SQLite, PostgreSQL and MySQL, not in {other}")
+                raise StorageError(f"hpsearch stores studies in SQLite, PostgreSQL and MySQL, not in {other}")
         connection.commit()
         if not free:
             raise StorageError(
                 "another search, perhaps on another machine, is running this study; wait for it, end it "
                 "(hpsearch stop), or search under another --name (the server takes up to "
-                f"{GONE_SECONDS} s to notice that a machine is gone)"
+                f"{GONE_MACHINE_SECONDS} s to notice that a machine is gone)"
             )
 
 
 def patiently(action: Callable[[], T], say: Callable[[str], None]) -> T:
-    """Do it, and again while the database is unavailable; say what it waits for."""
+    """Perform an action, retrying while the database is unavailable and saying so."""
     while True:
         try:
             return action()
         except DatabaseUnavailable as error:
             say(f"the database cannot be used now ({error}); nothing is lost, trying again")
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(RETRY_SECONDS)
 
 
 def _copy(source: sqlalchemy.Connection, path: Path) -> None:
     original = source.connection.dbapi_connection
     assert isinstance(original, sqlite3.Connection)
-    # The name can be foreseen, and a link that others put there is replaced, not followed.
+    # The name is predictable, so a link that others put there is replaced, not followed.
     with tempfile.TemporaryDirectory(prefix=".hpsearch-", dir=path.parent) as beside:
         copy = Path(beside) / path.name
         with closing(sqlite3.connect(copy)) as target:

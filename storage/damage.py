@@ -1,4 +1,4 @@
-"""What a database's errors mean: what passes by itself, what does not, and how to save what is there."""
+"""What a database's errors mean: which pass by themselves, which last, and how to save the data."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sqlalchemy import exc
 
 from . import DatabaseUnavailable, StorageError
 
-# SQLite's kinds of errors: what no waiting mends, and what of that it does all the same. Of a full disk it
-# says that it is full, or has no memory to share.
+# SQLite's kinds of errors: those of a damaged file, others that last, and exceptions that pass after all,
+# such as a full disk or no memory to share.
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR")
 
 
@@ -28,14 +28,14 @@ _PASSING = ("SQLITE_IOERR_SHM", "SQLITE_IOERR_LOCK", "SQLITE_IOERR_NOMEM", "SQLI
 
 
 def give_up(file: Path, context: sqlalchemy.engine.ExceptionContext) -> None:
-    """Raise `StorageError` where SQLite says what does not pass, in whatever use of the database."""
+    """Raise `StorageError` for an SQLite error that lasts, whatever used the database."""
     error = context.original_exception
     if isinstance(error, sqlite3.Error) and _is_of(error, _LASTING) and not _is_of(error, _PASSING):
         raise StorageError(unusable(file, error)) from error
 
 
 def refuse_damage(file: Path | None, error: BaseException | None) -> None:
-    """Raise `StorageError` where a file cannot be opened as it is damaged."""
+    """Raise `StorageError` where a file cannot be opened because it is damaged."""
     original = getattr(error, "orig", None)
     if file is not None and isinstance(original, sqlite3.Error) and _is_of(original, _DAMAGE):
         raise StorageError(unusable(file, original)) from error
@@ -46,28 +46,28 @@ def _is_of(error: sqlite3.Error, kinds: tuple[str, ...]) -> bool:
 
 
 def unusable(file: Path, error: sqlite3.Error) -> str:
-    """That a database cannot be used, why, and how to save what is there."""
+    """That a database cannot be used, why, and how to save its data."""
     if not _is_of(error, ("SQLITE_IOERR",)):
         return damaged(file, str(error))
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     writes = _is_of(error, ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_TRUNCATE"))
     if writes and limit != resource.RLIM_INFINITY:
-        told = f"this shell limits files to {limit:,} bytes (ulimit -f unlimited)"
+        advice = f"this shell limits files to {limit:,} bytes (ulimit -f unlimited)"
     else:
-        told = "hpsearch backup saves what is there, if the disk can be read"
-    return f"the database {file} cannot be read or written: {error}; {told}"
+        advice = "hpsearch backup saves what is there, if the disk can be read"
+    return f"the database {file} cannot be read or written: {error}; {advice}"
 
 
 def damaged(file: Path, what: str) -> str:
-    """That a database is damaged, and how to save what is there."""
+    """That a database is damaged, and how to save its data."""
     words = (
         ["sqlite3", str(file), ".dump"],
-        ["sed", "s/^ROLLBACK.*/COMMIT;/"],  # it would keep nothing
+        ["sed", "s/^ROLLBACK.*/COMMIT;/"],  # a rollback would discard everything
         ["sqlite3", f"{file.stem}-saved.db"],
     )
     saving = " | ".join(map(shlex.join, words))
     return (
-        f"the database {file} is damaged: {what}. To save what can be read of it, by SQLite's own program: "
+        f"the database {file} is damaged: {what}. To save what can still be read, with SQLite's own program: "
         f"{saving}"
     )
 
@@ -84,14 +84,14 @@ def readable() -> Iterator[None]:
 
 
 def cause(error: BaseException) -> str:
-    """What the driver said, on one line."""
+    """The driver's message, on one line."""
     original = getattr(error, "orig", None) or error
     arguments: tuple[object, ...] = getattr(original, "args", ())
-    text = str(arguments[1] if len(arguments) == 2 else original).strip()  # PyMySQL's: a number and a text
+    text = str(arguments[1] if len(arguments) == 2 else original).strip()  # PyMySQL's are a number and a text
     first, *_, last = text.splitlines() * 2
-    line = last if first.endswith(":") else first  # "All failures were:", of a host with several addresses
+    line = last if first.endswith(":") else first  # "All failures were:", for a host with several addresses
     line = re.sub(r"^.*?connection (failed|is bad): ", "", line)
     line = re.sub(r"^connection to server .* failed: FATAL: +", "", line)
     if re.match(r'database ".*" does not exist|Unknown database', line):
-        line += "; hpsearch makes the tables in it, not the database"
+        line += "; hpsearch creates the tables in it, but not the database"
     return line

@@ -1,8 +1,8 @@
 """Opens the database that holds the studies, in Optuna's own schema: a SQLite file, PostgreSQL or MySQL.
 
 SQLite is opened in WAL mode with a long busy timeout, so that a reader (a dashboard, another command) never
-makes the search say "database is locked", and never waits for it either. A server's password goes to its
-driver and nowhere else: neither the engine nor Optuna's storage has it in its URL.
+makes the search say "database is locked", and never waits for it either. A server's password is passed only
+to its driver: neither the engine nor Optuna's storage has it in its URL.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from .rows import STUDIES, TRIALS, delete_study, drop_leftovers, read_trials
 
 DEFAULT_URL = "sqlite:///hpsearch.db"
 BUSY_SECONDS = 60
-CONNECT_SECONDS = 10  # for a server to answer; a URL's own options go before these
-SILENT_SECONDS = 60  # of a server in the middle of a conversation, before it counts as gone
+CONNECT_SECONDS = 10  # for a server to answer; a URL's own options take precedence
+SILENT_SECONDS = 60  # for a server to answer during a conversation, before it counts as gone
 FORMS = "sqlite:///FILE, postgresql+psycopg://USER@HOST/DATABASE or mysql+pymysql://USER@HOST/DATABASE"
 
-_NAMES = {"postgres": "postgresql", "mariadb": "mysql"}  # as other tools write them
+_NAMES = {"postgres": "postgresql", "mariadb": "mysql"}  # names that other tools use
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}  # where a URL names none
-_EXTRAS = {"postgresql": "postgres", "mysql": "mysql"}  # what installs them
-_PATIENCE = {
+_EXTRAS = {"postgresql": "postgres", "mysql": "mysql"}  # the extras that install them
+_TIMEOUTS = {
     "psycopg": {
         "connect_timeout": CONNECT_SECONDS,
         "keepalives_idle": SILENT_SECONDS // 2,
@@ -57,9 +57,9 @@ _PATIENCE = {
 
 
 class WalConnection(sqlite3.Connection):
-    """A SQLite connection in WAL mode, which refuses rows of a study or trial that is gone.
+    """A SQLite connection in WAL mode, which rejects rows of a study or trial that is gone.
 
-    The pragmas stand in the connection class because `RDBStorage` connects inside its constructor, before any
+    The pragmas are set in the connection class because `RDBStorage` connects in its constructor, before a
     listener could be attached to its engine.
     """
 
@@ -76,9 +76,9 @@ def is_writable(file: Path) -> bool:
 
 
 def uri_of(file: Path) -> str:
-    """What SQLite opens a file by; one that cannot be written it is only to read.
+    """The URI with which SQLite opens a file, read-only where it cannot be written.
 
-    It would make a log beside a database in WAL mode even then. Where there is none, nobody writes.
+    Even then SQLite would create a log for a database in WAL mode. Where there is no log, nobody writes.
     """
     if is_writable(file):
         mode = "rw"
@@ -89,9 +89,9 @@ def uri_of(file: Path) -> str:
 
 
 class _Storage(optuna.storages.RDBStorage):
-    """Optuna's storage, in which no row outlives its study, and none is there before its study or trial.
+    """Optuna's storage, in which no row outlives its study, or exists before its study or trial.
 
-    Optuna looks which rows there are and then deletes those: what a search writes in between would be left.
+    Optuna first lists rows and then deletes those, which would leave rows that a search writes in between.
     Trials are read by `read_trials`.
     """
 
@@ -106,7 +106,7 @@ class _Storage(optuna.storages.RDBStorage):
         return super().create_new_study(directions, study_name)
 
     def _create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> FrozenTrial:
-        self._drop_leftovers(TRIALS)  # this one is called by Optuna's cache, too
+        self._drop_leftovers(TRIALS)  # Optuna's cache calls this one, too
         return super()._create_new_trial(study_id, template_trial)
 
     def _drop_leftovers(self, new: sqlalchemy.Table) -> None:
@@ -130,15 +130,15 @@ class _Storage(optuna.storages.RDBStorage):
 def resolve_url(given: str | None) -> str:
     """The database URL: as given, else from HPSEARCH_STORAGE, else `sqlite:///hpsearch.db`.
 
-    A plain path is taken as a SQLite file, and a server's URL without a driver gets the one we install.
-    Raises `UrlError` for an empty text, which a variable of the shell that is not set leaves.
+    A plain path is taken as a SQLite file, and a server's URL without a driver gets the one that our extras
+    install. Raises `UrlError` for an empty text, as an unset shell variable leaves it.
     """
     if given is not None and not given.strip():
         raise UrlError("the storage is an empty text; write a file, or a database URL")
     url = given or os.environ.get("HPSEARCH_STORAGE") or DEFAULT_URL
     scheme, separator, rest = url.partition("://")
     if not separator:
-        return "sqlite:///" + url.replace("%", "%25").replace("?", "%3F")  # what these mean in a URL
+        return "sqlite:///" + url.replace("%", "%25").replace("?", "%3F")  # their meaning in a URL
     name, _, driver = scheme.partition("+")
     name = _NAMES.get(name, name)
     driver = driver or _DRIVERS.get(name, "")
@@ -154,13 +154,13 @@ def sqlite_file(url: str) -> Path | None:
 
 
 def open_storage(url: str, *, create: bool = False, wait: float | None = None) -> optuna.storages.RDBStorage:
-    """Open the database at `url`; make it where `create` is set and it does not exist.
+    """Open the database at `url`; create it if it does not exist and `create` is set.
 
-    `wait` is how many seconds SQLite waits, deaf to everything, for another program's lock.
+    `wait` is how many seconds SQLite waits for another program's lock, during which no signal is handled.
 
-    A server's database must exist; `create` makes the tables. Raises `StorageError` where the database is
-    missing, unwritable, no database, or of another Optuna's schema, and `DatabaseUnavailable` where another
-    program has locked it for too long.
+    A server's database must exist; `create` makes its tables. Raises `StorageError` where the database is
+    missing, not writable, not a database, or in another Optuna's schema, and `DatabaseUnavailable` where
+    another program has locked it for too long.
     """
     file, shown = sqlite_file(url), hidden(url)
     if file is not None:
@@ -168,15 +168,15 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
         check_file(file, create=create, wait=wait)
         options: dict[str, Any] = {"connect_args": {"timeout": wait, "factory": WalConnection}}
         if not is_writable(file):
-            told = {"uri": True, "timeout": wait, "check_same_thread": False}
-            options = {"creator": partial(sqlite3.connect, uri_of(file), **told)}
+            read_only = {"uri": True, "timeout": wait, "check_same_thread": False}
+            options = {"creator": partial(sqlite3.connect, uri_of(file), **read_only)}
     else:
         url, connect_args = _without_password(_parse(url))
         _check_server(url, connect_args, shown, create=create)
-        # A connection that lay idle between two uses may be dead by now.
+        # A connection may have died while it was idle.
         options = {"connect_args": connect_args, "pool_pre_ping": True}
     try:
-        # Optuna fills `{SCHEMA_VERSION}` into URLs with str.format, so a brace of the user's is doubled.
+        # Optuna fills `{SCHEMA_VERSION}` into URLs with str.format, so braces in the user's URL are doubled.
         storage = _opened(url.replace("{", "{{").replace("}", "}}"), options, create=create)
     except exc.SQLAlchemyError as error:
         refuse_damage(file, error)
@@ -197,7 +197,7 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
         ) from error
     if file is not None:
         sqlalchemy.event.listen(storage.engine, "handle_error", partial(give_up, file))
-    weakref.finalize(storage, storage.engine.dispose)  # a server would keep its side of the connections
+    weakref.finalize(storage, storage.engine.dispose)  # or a server keeps its side open
     return storage
 
 
@@ -207,9 +207,9 @@ def _opened(url: str, options: dict[str, Any], *, create: bool) -> optuna.storag
         try:
             return _Storage(url, engine_kwargs=options, skip_table_creation=not create)
         except exc.SQLAlchemyError as error:
-            # Another process makes the tables at the same time: the next look finds them.
-            said = cause(error)
-            together = "already exists" in said or "alembic_version" in said
+            # Another process creates the tables at the same time: the next attempt finds them.
+            message = cause(error)
+            together = "already exists" in message or "alembic_version" in message
             if not create or not together or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
@@ -218,8 +218,8 @@ def _opened(url: str, options: dict[str, Any], *, create: bool) -> optuna.storag
 def _parse(url: str) -> sqlalchemy.URL:
     try:
         parsed = sqlalchemy.make_url(url)
-    except (exc.ArgumentError, ValueError):  # ValueError: a port that is no number
-        # Which part of it is the password cannot be known, and the cause quotes some of it.
+    except (exc.ArgumentError, ValueError):  # ValueError: an invalid port
+        # It is unknown which part is the password, and the cause quotes some of it.
         scheme = url.partition("://")[0]
         raise UrlError(f'"{scheme}://..." is not a database URL; write {FORMS}') from None
     backend = parsed.get_backend_name()
@@ -230,32 +230,32 @@ def _parse(url: str) -> sqlalchemy.URL:
             )
         if parsed.query or "?" in url:
             raise UrlError(
-                f'"{hidden(url)}": a "?" in a SQLite URL starts options, of which none is taken here'
+                f'"{hidden(url)}": a "?" in a SQLite URL starts options, which are not supported here'
             )
     elif backend not in _DRIVERS:
-        raise UrlError(f'{hidden(url)}: studies are not kept in "{backend}"; write {FORMS}')
+        raise UrlError(f'{hidden(url)}: studies cannot be stored in "{backend}"; write {FORMS}')
     elif url.count("@") > 1:
-        raise UrlError(f'{hidden(url)}: an "@" that is part of a name or password is written %40')
+        raise UrlError(f'{hidden(url)}: an "@" that is part of a name or password must be written %40')
     return parsed
 
 
 def _without_password(parsed: sqlalchemy.URL) -> tuple[str, dict[str, Any]]:
-    """The URL to open, and what its driver is told besides: the password, and when to give up."""
+    """The URL to open, and further arguments for its driver: the password and timeouts."""
     query = dict(parsed.query)
     password = query.pop("password", parsed.password)
     driver = parsed.drivername.partition("+")[2]
-    told: dict[str, Any] = {k: v for k, v in _PATIENCE.get(driver, {}).items() if k not in query}
+    arguments: dict[str, Any] = {k: v for k, v in _TIMEOUTS.get(driver, {}).items() if k not in query}
     if password is not None:
-        # PyMySQL would write a text in Latin-1, which holds few letters and is not what servers expect.
-        told["password"] = str(password).encode() if driver == "pymysql" else str(password)
+        # PyMySQL would encode a text in Latin-1, which has few letters and is not what servers expect.
+        arguments["password"] = str(password).encode() if driver == "pymysql" else str(password)
     url = sqlalchemy.URL.create(
         parsed.drivername, parsed.username, None, parsed.host, parsed.port, parsed.database, query
     )
-    return url.render_as_string(hide_password=False), told
+    return url.render_as_string(hide_password=False), arguments
 
 
 def _check_server(url: str, connect_args: dict[str, Any], shown: str, *, create: bool) -> None:
-    """Refuse what cannot be reached, and a database without studies where none are to be made."""
+    """Raise `StorageError` for an unreachable server, or a database without studies unless `create`."""
     try:
         engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool, connect_args=connect_args)
         with engine.connect() as connection:
@@ -274,7 +274,7 @@ def _check_server(url: str, connect_args: dict[str, Any], shown: str, *, create:
         )
     if not taken and not create:
         raise StorageError(
-            f"there are no studies in {shown}; a search makes one (hpsearch run SPACE)",
+            f"there are no studies in {shown}; a search creates one (hpsearch run SPACE)",
             code="database-missing",
         )
 
@@ -288,20 +288,20 @@ def _missing_driver(url: str, shown: str, error: Exception) -> str:
 
 
 def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
-    """Raise `StorageError` where the file is no database of studies, or, with `create`, cannot become one."""
+    """Raise `StorageError` where the file is not, or with `create` cannot become, a database of studies."""
     if file.is_dir():
         raise StorageError(f"{file} is a folder, not a database file")
     if not file.exists():
         if not create:
             raise StorageError(
-                f"there is no database {file}; a search makes it (hpsearch run SPACE)",
+                f"there is no database {file}; a search creates it (hpsearch run SPACE)",
                 code="database-missing",
             )
         if not file.parent.is_dir():
             raise StorageError(f"there is no folder {file.parent} for the database {file.name}")
         if not os.access(file.parent, os.W_OK):
             raise StorageError(
-                f"the folder {file.parent} cannot be written; the database {file.name} goes there"
+                f"the folder {file.parent} cannot be written, but the database {file.name} belongs there"
             )
         try:
             _make(file)
@@ -309,12 +309,12 @@ def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
             refuse_damage(file, error)
             refuse_damage(file, error.__cause__)
             why = cause(error.__cause__ or error)
-            raise StorageError(f"cannot make the database {file}: {why}") from error
+            raise StorageError(f"cannot create the database {file}: {why}") from error
         return
     logs = (file.with_name(f"{file.name}-{name}") for name in ("journal", "wal", "shm"))
     for path in (file, *logs):
-        if path.exists() and not path.is_file():  # a pipe would be waited for
-            raise StorageError(f"{path} is no regular file, and no part of a database")
+        if path.exists() and not path.is_file():  # opening a pipe would block
+            raise StorageError(f"{path} is not a regular file, so not part of a database")
     if create and not is_writable(file):
         raise StorageError(f"the database {file} or its folder cannot be written")
     try:
@@ -333,11 +333,11 @@ def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
 
 
 def _make(file: Path) -> None:
-    """Make a database beside its place, then put it there: others see all of its tables, or no file."""
+    """Create a database under another name, then move it: others see all of its tables, or no file."""
     beside = tempfile.TemporaryDirectory(prefix=".hpsearch-", dir=file.parent, ignore_cleanup_errors=True)
     with beside as folder:
         made = Path(folder) / "new.db"
-        made.touch()  # by the umask: SQLite itself would never let a group write
+        made.touch()  # with the umask: SQLite itself would never let a group write
         url = resolve_url(str(made)).replace("{", "{{").replace("}", "}}")
         options = {"connect_args": {"factory": WalConnection}}
         storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
@@ -351,7 +351,7 @@ def _make(file: Path) -> None:
 
 
 def _check_tables(file: Path, wait: float) -> None:
-    """Refuse another application's database, before tables are added to it and its mode is changed."""
+    """Raise `StorageError` for another application's database, before it is changed in any way."""
     try:
         with closing(sqlite3.connect(uri_of(file), uri=True, timeout=wait)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
@@ -366,13 +366,13 @@ def _check_tables(file: Path, wait: float) -> None:
         raise StorageError(f"the database {file} is another application's; choose another file")
     if computed:
         raise StorageError(
-            f"the database {file} has a {computed}, which Optuna does not make and which may never end; "
+            f"the database {file} has a {computed}, which Optuna does not create and which may never end; "
             "another program has changed the database"
         )
 
 
 def _computed(connection: sqlite3.Connection) -> str:
-    """What stands in for a table of Optuna's, or in it, and computes something; empty where nothing does."""
+    """A view, trigger or computed column in place of, or in, one of Optuna's tables; empty without any."""
     ours = {table.lower() for table in models.BaseModel.metadata.tables}
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL")
     for kind, name, table, sql in rows.fetchall():

@@ -1,11 +1,11 @@
-"""The files of a study: one folder per trial under `runs/`, and the lock of its driver.
+"""The files of a study: one folder per trial under `runs/`, and the driver's lock.
 
-runs/<study>/<trial>/checkpoint/     what the objective left there; kept for the best few
-runs/<study>/<trial>/checkpoint.sealed/  a copy as of its last report, to go on from
-runs/<study>/<trial>/metrics.jsonl   every report with its metrics
-runs/<study>/<trial>/output.log      what the trial printed
-runs/<study>/<trial>/config.json     its configuration, ready for `hpsearch train`
-runs/<study>/.study                  whose folder it is (`claims.py`)
+runs/<study>/<trial>/checkpoint/         written by the objective; kept for the best few trials
+runs/<study>/<trial>/checkpoint.sealed/  a copy as of the last report, to resume from
+runs/<study>/<trial>/metrics.jsonl       every report with its metrics
+runs/<study>/<trial>/output.log          what the trial printed
+runs/<study>/<trial>/config.json         its configuration, ready for `hpsearch train`
+runs/<study>/.study                      the study that the folder belongs to (`claims.py`)
 """
 
 from __future__ import annotations
@@ -34,67 +34,67 @@ from . import StorageError
 # Workers import this module, so it loads neither Optuna nor SQLAlchemy before they are needed.
 
 CHECKPOINT = "checkpoint"
-SEALED = "checkpoint.sealed"  # a copy of it as of the last report
+SEALED = "checkpoint.sealed"  # a copy as of the last report
 METRICS = "metrics.jsonl"
 OUTPUT = "output.log"
 CONFIG = "config.json"
-CLAIM = ".study"  # in the folder of a study: whose it is
-# Names that programs give what they write until it is whole: `state.pt.tmp`, `tmp-checkpoint-500`.
+CLAIM = ".study"  # in a study's folder: which study it belongs to
+# Names that programs give to files that are not complete yet: `state.pt.tmp`, `tmp-checkpoint-500`.
 UNFINISHED = re.compile(
     r".+\.(te?mp|incomplete|partial)([-_.]\w+)?|.+(\.part|~)|\.?tmp[-_].+|tmp[a-z0-9_]{8}(\..+)?",
     re.IGNORECASE,
 )
-LONGEST_NAME = 100  # bytes; file systems take 255, an attribute with its artifact's id 512
-LONGEST_OUTPUT = 16 << 20  # bytes of what a trial prints, before its middle is cut out
-KEPT_OUTPUT = 1 << 20  # bytes at its beginning and at its end that stay
-REMOVERS = 8  # threads that delete folders side by side
-_NO_FILE = "it is a pipe, a device or a folder, and no file"
-_LOCK = re.compile(r"\.[0-9a-f]{8}\.(lock|pid)")  # a driver's, on the machine and in the folder it searches
+LONGEST_NAME = 100  # bytes; file systems allow 255, and an attribute with its artifact's id 512
+LONGEST_OUTPUT = 16 << 20  # bytes that a trial prints, above which the middle is cut out
+KEPT_OUTPUT = 1 << 20  # bytes that stay at the beginning and at the end
+REMOVER_THREADS = 8  # threads that delete folders in parallel
+_NO_FILE = "it is a pipe, a device or a folder, not a file"
+_LOCK = re.compile(r"\.[0-9a-f]{8}\.(lock|pid)")  # of a driver, on its machine and in its folder
 _ARTIFACTS = {METRICS: "application/jsonl", OUTPUT: "text/plain", CONFIG: "application/json"}
 
 
 def file_name(name: str) -> str:
-    """A file name for any text: as it is where it is plain, else percent-encoded; long ones are cut."""
+    """A file name for any text: the text where it is plain, else percent-encoded; long ones are cut."""
     plain = re.fullmatch(r"\w[\w .-]*", name)
-    found = name if plain else quote(name, safe=" ", errors="surrogatepass").replace(".", "%2E") or "%"
-    whole = found.encode()
+    encoded = name if plain else quote(name, safe=" ", errors="surrogatepass").replace(".", "%2E") or "%"
+    whole = encoded.encode()
     if len(whole) > LONGEST_NAME:
         digest = hashlib.sha256(whole).hexdigest()[:16]
-        found = f"{whole[:LONGEST_NAME].decode(errors='ignore')}~{digest}"
-    return found
+        encoded = f"{whole[:LONGEST_NAME].decode(errors='ignore')}~{digest}"
+    return encoded
 
 
 def study_folder(runs: Path, study: str) -> Path:
-    """The folder of a study: right inside `runs`, and no other study's, whatever its name."""
+    """The folder of a study: directly inside `runs`, and different for each study, whatever its name."""
     return runs / file_name(study)
 
 
 def has_trials(folder: Path) -> bool:
-    """Whether a study's folder holds files of trials."""
+    """Whether a study's folder has files of trials."""
     return folder.is_dir() and any(path.name.isdecimal() for path in folder.iterdir())
 
 
 def has_files(folder: Path) -> bool:
-    """Whether a study's folder holds files of the study."""
+    """Whether a study's folder has files of the study."""
     return folder.is_dir() and not all(_is_no_file_of_it(path.name) for path in folder.iterdir())
 
 
 def _is_no_file_of_it(name: str) -> bool:
-    """Whether a file in the folder of a study is a driver's lock there, or says whose the folder is."""
+    """Whether a file in a study's folder is a driver's lock or the folder's claim."""
     return name == CLAIM or _LOCK.fullmatch(name) is not None
 
 
 def opened(path: Path, flags: int) -> int:
-    """Open a file of ours, whose name anybody can foresee; nothing else there is followed or waited for.
+    """Open a file whose name others can predict, without following a link or blocking on a pipe.
 
-    Raises `OSError`, which says so of a link, dangling or not, a pipe and a device.
+    Raises `OSError` that says so for a link, dangling or not, a pipe and a device.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(error.errno, "it is a link, which may lead to another's file", str(path)) from None
-        if error.errno == errno.ENXIO:  # nobody reads the pipe
+        if error.errno == errno.ENXIO:  # no process reads the pipe
             raise OSError(error.errno, _NO_FILE, str(path)) from None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -105,9 +105,9 @@ def opened(path: Path, flags: int) -> int:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder of a trial's, with those it is in. Raises `OSError`, which says so of a link.
+    """Create a trial's folder and its parents. Raises `OSError` that says so for a link.
 
-    `runs/` and a study's folder may be links: the user's, to a larger disk.
+    `runs/` and a study's folder may be links that the user made, such as to a larger disk.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if folder.is_symlink():
@@ -116,10 +116,10 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def copied_files(source: Path, target: Path) -> Iterator[None]:
-    """Copy a study's folder, whole or not at all; taken away again where what comes next fails.
+    """Copy a study's folder, whole or not at all; removed again where the code inside the context fails.
 
-    The files come before the rows: a copy that is killed in between leaves files that the next one names,
-    rather than a study that lacks them.
+    Files are copied before rows: a copy that is killed in between leaves files that the next copy reports,
+    rather than a study without its files.
     """
 
     def not_its_files(folder: str, names: list[str]) -> list[str]:
@@ -128,13 +128,13 @@ def copied_files(source: Path, target: Path) -> Iterator[None]:
     placed: list[Path] = []
     try:
         try:
-            target.mkdir(parents=True, exist_ok=True)  # it may be there, with a lock or a claim
+            target.mkdir(parents=True, exist_ok=True)  # it may exist, with a lock or a claim
             shutil.copymode(source, target)
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
                 whole = shutil.copytree(source, Path(beside) / "whole", symlinks=True, ignore=not_its_files)
                 for path in whole.iterdir():
                     placed.append(path.rename(target / path.name))
-        except shutil.Error as error:  # a list of what could not be copied
+        except shutil.Error as error:  # a list of files that could not be copied
             path, _, reason = error.args[0][0]
             raise StorageError(f"cannot copy {path}: {reason}") from error
         except OSError as error:
@@ -143,7 +143,7 @@ def copied_files(source: Path, target: Path) -> Iterator[None]:
     except BaseException:
         for path in placed:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        with suppress(OSError):  # a lock is in it, or it is not there
+        with suppress(OSError):  # it has a lock, or does not exist
             target.rmdir()
         raise
 
@@ -153,7 +153,7 @@ def trial_folder(runs: Path, study: str, number: int) -> Path:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether a trial left something to go on from: a file whose name says of no part that it is half."""
+    """Whether a trial left something to resume from: a file with no incomplete part in its path."""
     for _, folders, files in os.walk(folder / CHECKPOINT):
         folders[:] = [name for name in folders if not UNFINISHED.fullmatch(name)]
         if not all(map(UNFINISHED.fullmatch, files)):
@@ -162,15 +162,15 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def is_of_a_checkpoint(file: Path) -> bool:
-    """Whether a file stands in the checkpoint of a trial, whichever that is."""
+    """Whether a file is in the checkpoint of any trial."""
     return any(inner == CHECKPOINT and outer.isdecimal() for outer, inner in pairwise(file.parts))
 
 
 @contextmanager
-def passing_folder(prefix: str) -> Iterator[Path]:
-    """A new folder that goes in the end, also where an interrupt comes while it is made.
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """A new folder that is deleted in the end, even if an interrupt comes while it is created.
 
-    `tempfile.TemporaryDirectory` knows of its folder a moment after that is there.
+    `tempfile.TemporaryDirectory` only knows its folder a moment after creating it.
     """
     folder = Path(tempfile.gettempdir(), f"{prefix}{secrets.token_hex(8)}")
     try:
@@ -181,22 +181,22 @@ def passing_folder(prefix: str) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder with all in it; what cannot be deleted stays, and what a link leads to.
+    """Delete a folder and everything in it, except what cannot be deleted and what a link leads to.
 
-    In threads, the deepest first: where the processors are busy, Linux takes milliseconds for each folder.
+    Threads delete the deepest folders first: on busy processors Linux takes milliseconds for each folder.
     """
     if folder.is_symlink():
-        return  # as `rmtree` does; `walk` would go in
+        return  # like `rmtree`; `walk` would enter it
     levels: dict[int, list[str]] = defaultdict(list)
     for path, _, _ in os.walk(folder):
         levels[path.count(os.sep)].append(path)
-    with ThreadPoolExecutor(REMOVERS) as pool:
+    with ThreadPoolExecutor(REMOVER_THREADS) as pool:
         for depth in sorted(levels, reverse=True):
             list(pool.map(partial(shutil.rmtree, ignore_errors=True), levels[depth]))
 
 
 def why_left(folder: Path) -> str | None:
-    """Why a folder is still there that `remove_folder` was to delete; None where it is gone."""
+    """Why a folder still exists that `remove_folder` was to delete; None where it is gone."""
     if folder.is_symlink():
         return f"it is a link to {folder.readlink()}, which may be another's"
     try:
@@ -209,8 +209,8 @@ def why_left(folder: Path) -> str | None:
 
 
 def drop_checkpoints(folders: Iterable[Path]) -> None:
-    """Delete the checkpoints of trials that may be many, in threads, as `remove_folder` does."""
-    with ThreadPoolExecutor(REMOVERS) as pool:
+    """Delete the checkpoints of possibly many trials, in threads like `remove_folder`."""
+    with ThreadPoolExecutor(REMOVER_THREADS) as pool:
         list(pool.map(drop_checkpoint, folders))
 
 
@@ -221,24 +221,24 @@ def drop_checkpoint(folder: Path) -> None:
 
 
 def drop_seal(folder: Path) -> None:
-    """Delete the copy of a trial's checkpoint, which nobody goes on from any more."""
+    """Delete the copy of a trial's checkpoint, which is no longer needed to resume."""
     _drop(folder, SEALED)
 
 
 def _drop(folder: Path, name: str) -> None:
-    if not folder.is_symlink():  # which may lead to another's
+    if not folder.is_symlink():  # a link may lead to another's folder
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def shorten(output: Path) -> None:
-    """Cut the middle out of what a trial printed, where that would fill the disk.
+    """Cut the middle out of what a trial printed, before it fills the disk.
 
-    Whoever writes to it appends, so the file may be cut while it grows.
+    The trial appends to the file, so it can be cut while it grows.
     """
     try:
         descriptor = opened(output, os.O_RDWR | os.O_APPEND)
     except OSError:
-        return  # it has printed nothing yet, or what stands there is no output of ours
+        return  # nothing was printed yet, or it is not our file
     with open(descriptor, "rb+") as stream:
         size = os.fstat(descriptor).st_size
         if size <= LONGEST_OUTPUT:
@@ -247,7 +247,7 @@ def shorten(output: Path) -> None:
         tail = stream.read(KEPT_OUTPUT)
         stream.truncate(KEPT_OUTPUT)
         left_out = size - 2 * KEPT_OUTPUT
-        stream.write(b"\n[%d bytes are left out here: the trial printed too much]\n" % left_out + tail)
+        stream.write(b"\n[%d bytes are omitted here: the trial printed too much]\n" % left_out + tail)
 
 
 class RunsArtifactStore:
@@ -268,7 +268,7 @@ class RunsArtifactStore:
             raise ArtifactNotFound("not found") from error
 
     def write(self, artifact_id: str, content_body: BinaryIO) -> None:
-        raise StorageError("artifacts are the files of a trial; none are uploaded")
+        raise StorageError("artifacts are the files of a trial; none can be uploaded")
 
     def remove(self, artifact_id: str) -> None:
         from optuna.artifacts.exceptions import ArtifactNotFound
@@ -279,11 +279,11 @@ class RunsArtifactStore:
             raise ArtifactNotFound("not found") from error
 
     def _path(self, artifact_id: str) -> Path:
-        """The file behind an id. Raises `ValueError` where it is none of a trial's files."""
+        """The file behind an id. Raises `ValueError` where it is not one of a trial's files."""
         folder, number, name = bytes.fromhex(artifact_id).decode().split(":")
         runs = self._runs.resolve()
         path = runs / folder / number / name
-        inside = path.parents[2] == runs and path.resolve() == path  # not up, not elsewhere, over no link
+        inside = path.parents[2] == runs and path.resolve() == path  # inside `runs`, and through no link
         if not number.isdecimal() or name not in _ARTIFACTS or not inside:
             raise ValueError(artifact_id)
         return path
@@ -302,10 +302,10 @@ def artifact_attrs(runs: Path, study: str, number: int) -> dict[str, str]:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all; who may read it stays the same, and a link gives way to it."""
+    """Write a file, whole or not at all; its permissions stay the same, and a link is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.part")
-    beside.unlink(missing_ok=True)  # of a process that was killed; or a link, which may lead anywhere
+    beside.unlink(missing_ok=True)  # from a killed process; or a link, which may lead anywhere
     try:
         with beside.open("x", encoding="utf-8", newline="") as stream:
             stream.write(text)

@@ -1,4 +1,4 @@
-"""A study in memory, which knows what changed of its trials since somebody asked."""
+"""A study in memory that keeps track of which trials have changed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from . import StorageError
-from .states import EVENTS
+from .trial_attrs import EVENTS
 
-REVIVED = "hpsearch:revived"  # how often a trial that had ended was put up again, for caches to notice
+REVIVED = "hpsearch:revived"  # how many ended trials were requeued, which tells caches that they are stale
 
 
 class StudyInMemory(optuna.storages.InMemoryStorage):
@@ -24,12 +24,12 @@ class StudyInMemory(optuna.storages.InMemoryStorage):
         """`born`: the name that the study began with."""
         super().__init__()
         self._open: set[int] = set()  # numbers of trials that may still change
-        self._changed: set[int] = set()  # numbers of trials that did since somebody wrote them down
-        self.changes = 0  # of trials, so far: what was made of them holds while it stays the same
-        self._last_change: dict[int, int] = {}  # of each trial, by its number; who changed last is the last
+        self._changed: set[int] = set()  # numbers of trials that changed since the last write
+        self.changes = 0  # of trials so far: what is computed from them is valid while it stays the same
+        self._last_change: dict[int, int] = {}  # by trial number, in the order of the last changes
         self._study = self.create_new_study(directions, born)
 
-    # Optuna's storage interface, where it differs from memory
+    # Optuna's storage interface, where it differs from Optuna's own storage in memory
 
     def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> int:
         if self._studies:
@@ -44,7 +44,7 @@ class StudyInMemory(optuna.storages.InMemoryStorage):
         return trial_id
 
     def _set_trial(self, trial_id: int, trial: FrozenTrial) -> None:
-        super()._set_trial(trial_id, trial)  # all that changes a trial ends here
+        super()._set_trial(trial_id, trial)  # every change of a trial ends here
         self._note_change(trial.number)
 
     def _note_change(self, number: int) -> None:
@@ -59,25 +59,25 @@ class StudyInMemory(optuna.storages.InMemoryStorage):
         changed = super().set_trial_state_values(trial_id, state, values)
         trial = self._get_trial(trial_id)
         begun, ended = trial.datetime_start, trial.datetime_complete
-        if begun and ended and ended < begun:  # the clock was set back; no trial ends before it begins
+        if begun and ended and ended < begun:  # the clock was set back; no trial ends before it starts
             trial.datetime_complete = begun
         return changed
 
     def suspend(self, number: int) -> None:
-        """Put a running trial back among the waiting ones; it keeps its parameters and reports."""
+        """Requeue a running trial as waiting; it keeps its parameters and reports."""
         trial_id = self.trial_id(number)
         self.set_trial_state_values(trial_id, TrialState.WAITING)
         self._expect_waiting()
 
     def revive(self, number: int, forget: Iterable[str]) -> None:
-        """Let a trial that has ended wait to be tried again, without the user attributes to `forget`."""
+        """Requeue an ended trial to be retried, without the user attributes in `forget`."""
         trial_id = self.trial_id(number)
         trial = copy.copy(self._get_trial(trial_id))
         trial.state, trial.values, trial.datetime_complete = TrialState.WAITING, None, None
         reason = trial.user_attrs.get("reason", "by another program")
         trial.user_attrs = {k: v for k, v in trial.user_attrs.items() if k not in set(forget)}
         self._set_trial(trial_id, trial)
-        self.add_event(trial, f"tried again, as was asked; it had failed: {reason}")
+        self.add_event(trial, f"retried on request; it had failed: {reason}")
         self._open.add(number)
         self._expect_waiting()
         self.set_study_user_attr(self._study, REVIVED, self.attrs.get(REVIVED, 0) + 1)
@@ -90,11 +90,11 @@ class StudyInMemory(optuna.storages.InMemoryStorage):
         self._set_trial(trial_id, trial)
 
     def add_event(self, trial: FrozenTrial, event: str) -> None:
-        """Add to what happened to a trial on its way, in words."""
+        """Add an event, in words, to what happened to a trial."""
         self.set_trial_user_attr(trial._trial_id, EVENTS, [*trial.user_attrs.get(EVENTS, ()), event])
 
     def _expect_waiting(self) -> None:
-        # Optuna remembers where the first waiting trial stood, and expects none to come before it.
+        # Optuna remembers the first waiting trial, and does not expect an earlier one.
         self._prev_waiting_trial_number[self._study] = 0
 
     @property
@@ -108,13 +108,13 @@ class StudyInMemory(optuna.storages.InMemoryStorage):
 
     @property
     def trials(self) -> Sequence[FrozenTrial]:
-        """All trials as they are now, in order of number; not to be changed. No copy: it goes with them."""
+        """All current trials by number, not to be changed. It is not a copy, and changes with the study."""
         return self._studies[self._study].trials
 
     def changed_since(self, changes: int) -> list[FrozenTrial]:
-        """The trials that changed after there had been so many changes, so that nobody looks at all again.
+        """The trials that changed after there had been so many changes, without a look at all of them.
 
-        A trial that changes is another object.
+        A trial that changes is replaced by another object.
         """
         latest = reversed(self._last_change.items())
         return [self.trials[number] for number, _ in takewhile(lambda one: one[1] > changes, latest)]
@@ -126,9 +126,9 @@ class StudyInMemory(optuna.storages.InMemoryStorage):
 
 
 def changed_since(study: optuna.Study, changes: int) -> tuple[Sequence[FrozenTrial], int]:
-    """The trials of a study that changed after so many changes, and how many changes there are by now.
+    """The trials of a study that changed after so many changes, and the number of changes by now.
 
-    Of a study in another storage all trials, each time.
+    For a study in another storage, all trials each time.
     """
     storage = study._storage
     if isinstance(storage, StudyInMemory):

@@ -1,10 +1,10 @@
 """A study in the driver's memory, written through to its database in small transactions.
 
-Optuna's own `RDBStorage` spends 70 to 190 SQL statements on a trial. Here samplers and pruners read
-memory, and `flush` writes what changed since the last one: one transaction for a new trial, one for a
-report, one for an end. The rows are the ones Optuna would have written. When the database cannot be
-written, nothing is lost: the difference stays, and the next `flush` writes it. What others did to the study
-meanwhile is noticed: it is followed where it was renamed, and written again where a trial is missing.
+Optuna's own `RDBStorage` spends 70 to 190 SQL statements on a trial. Here samplers and pruners read memory,
+and `flush` writes what changed since the last one: one transaction for a new trial, one for a report, one for
+an end. The rows are the ones Optuna would have written. When the database cannot be written, nothing is lost:
+the next `flush` writes the difference. Changes by other programs are noticed: a renamed study is followed,
+and a missing trial is written again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .rows import (
     STUDY_SYSTEM,
     STUDY_USER,
     TRIALS,
-    Written,
+    StoredTrial,
     contents,
     drop_orphans,
     largest_step,
@@ -41,41 +41,41 @@ from .rows import (
 
 
 @dataclass(frozen=True)
-class Command:
-    """What another process asks of the driver."""
+class StudyCommand:
+    """A command of another process to the driver."""
 
     do: str  # stop, pause, resume; kill or retry a trial
     trial: int | None = None
-    driver: int | None = None  # the process that it is for, where that is known
+    driver: int | None = None  # the process that it is meant for, where that is known
 
     @classmethod
-    def parse(cls, stored: str) -> Command:
-        """From an attribute, which anybody may have written."""
-        found = json.loads(stored)
-        match found:
+    def parse(cls, stored: str) -> StudyCommand:
+        """Parse an attribute, which any program may have written."""
+        data = json.loads(stored)
+        match data:
             case {"do": str(do)}:
-                numbers = (found.get(name) for name in ("trial", "driver"))
+                numbers = (data.get(name) for name in ("trial", "driver"))
                 trial, driver = (number if isinstance(number, int) else None for number in numbers)
                 return cls(do, trial, driver)
         return cls(stored)
 
 
-COMMAND = "hpsearch:command:"  # and something unique: the study's attribute that holds one
+COMMAND_PREFIX = "hpsearch:command:"  # followed by something unique: a study attribute that holds a command
 
 
-class _Tried(Exception):
-    """What was written is to be forgotten: it was to be seen whether it can be."""
+class _TrialRun(Exception):
+    """Rolls back what was written only to find out whether it can be."""
 
 
-class _Changed(Exception):
-    """Others changed the study since we last looked."""
+class _ChangedByOthers(Exception):
+    """Other programs changed the study since the last look."""
 
 
 class LiveStorage(StudyInMemory):
     """One study of a database, held in memory by its only writer.
 
-    `born` is the name the study began with, by which samplers and pruners know it however it is called now.
-    `identity` names an attribute that is this study's alone, to find it by when it was renamed.
+    `born` is the name the study began with, which samplers and pruners use whatever its present name.
+    `identity` names an attribute that only this study has, by which it is found after it was renamed.
     """
 
     def __init__(
@@ -89,19 +89,19 @@ class LiveStorage(StudyInMemory):
         row = database.get_study_id_from_name(name)
         super().__init__(database.get_study_directions(row), born or name)
         self._database = database
-        self.name = name  # in the database
+        self.name = name  # the present one, in the database
         self._identity = identity
         self._row = row  # the study's primary key
         self._connection = DriverConnection(database.engine, self._row)
         self.largest_step = largest_step(database.engine)
-        self._written: dict[int, Written] = {}
-        self._unsure = False  # whether the last flush was written: its answer was lost
-        self._version: int | None = None  # of the file, when it held what we know of the study
+        self._written: dict[int, StoredTrial] = {}
+        self._unsure = False  # whether the last flush may have been written, since its answer was lost
+        self._version: int | None = None  # of the file, when it agreed with memory
         self._news: list[str] = []
-        self._refused: dict[int, str] = {}  # trials that are here as the database has them, and why
-        self._set_back: set[int] = set()  # those of which the database has not taken their end since
-        self._early: list[Command] = []  # asked of this process while it began
-        self._study_user: dict[str, Any] = {}  # what the database holds of the study
+        self._refused: dict[int, str] = {}  # trials that were reset to the database's state, and why
+        self._set_back: set[int] = set()  # trials whose end the database has not accepted since
+        self._early: list[StudyCommand] = []  # sent to this process while it started
+        self._study_user: dict[str, Any] = {}  # the study's attributes in the database
         self._study_system: dict[str, Any] = {}
         try:
             self._load()
@@ -114,9 +114,9 @@ class LiveStorage(StudyInMemory):
     def flush(self) -> None:
         """Write everything that changed since the last flush, in one transaction.
 
-        What the database refuses of a trial is left out (`take_refused`).
-        Raises `DatabaseUnavailable` where the database cannot be written now, and `StorageError` where
-        it cannot be any more: the study or its file was deleted, or somebody else wrote trials into it.
+        Changes to a trial that the database refuses are left out (`take_refused`). Raises
+        `DatabaseUnavailable` where the database cannot be written now, and `StorageError` where it never can:
+        the study or its file was deleted, or another program wrote trials into it.
         """
         if (what := self._connection.lost_file()) is not None:
             self._give_up_file(what)
@@ -129,43 +129,44 @@ class LiveStorage(StudyInMemory):
                 self._set_aside(error)
                 self._write()
         except DatabaseUnavailable:
-            self._unsure = self._connection.file is None  # a file says what it did
+            self._unsure = self._connection.file is None  # a file reports whether it was written
             raise
-        except (_Changed, exc.IntegrityError):
+        except (_ChangedByOthers, exc.IntegrityError):
             self._adapt()
             self._write_again()
 
     def take_refused(self) -> dict[int, str]:
-        """Trials of which the database has refused something, and what it said, each once.
+        """Trials of which the database has refused something, and its messages, each once.
 
-        They are again as it has them: what is not there is lost.
+        They are reset to the database's state; what is not in it is lost.
         """
         refused, self._refused = self._refused, {}
         return refused
 
-    def take_commands(self) -> list[Command]:
-        """What other processes asked since the last time. Raises as `flush` does."""
+    def take_commands(self) -> list[StudyCommand]:
+        """The commands of other processes since the last call. Raises as `flush` does."""
         try:
             rows = self._take_commands()
-        except _Changed:
+        except _ChangedByOthers:
             self._adapt()
-            rows = []  # those of the study as it is now are there the next time
+            rows = []  # those of the renamed study are found by the next call
         early, self._early = self._early, []
-        return early + [Command.parse(stored) for stored in rows]
+        return early + [StudyCommand.parse(stored) for stored in rows]
 
     def _take_commands(self) -> list[str]:
-        asked = STUDY_USER.c.study_id == self._row, STUDY_USER.c.key.startswith(COMMAND, autoescape=True)
-        query = sqlalchemy.select(STUDY_USER.c.key, STUDY_USER.c.value_json).where(*asked)
+        of_study = STUDY_USER.c.study_id == self._row
+        commands = STUDY_USER.c.key.startswith(COMMAND_PREFIX, autoescape=True)
+        query = sqlalchemy.select(STUDY_USER.c.key, STUDY_USER.c.value_json).where(of_study, commands)
         with self._connection.transaction() as connection:
             if not self._is_mine(connection):
-                raise _Changed
+                raise _ChangedByOthers
             rows = connection.execute(query.order_by(STUDY_USER.c.study_user_attribute_id)).all()
             for key, _ in rows:
-                connection.execute(STUDY_USER.delete().where(asked[0], STUDY_USER.c.key == key))
+                connection.execute(STUDY_USER.delete().where(of_study, STUDY_USER.c.key == key))
         return [value for _, value in rows]
 
     def ended_elsewhere(self) -> list[FrozenTrial]:
-        """Trials that run or wait here and that others ended, as they left them. Raises as `flush` does."""
+        """Trials that are open here but ended by others, as those left them. Raises as `flush` does."""
         here = {self._written[number].row: number for number in self._open if number in self._written}
         if not here:
             return []
@@ -174,16 +175,16 @@ class LiveStorage(StudyInMemory):
             rows = {row for row, state in connection.execute(query) if state.is_finished()}
         ended = [t for t in self._their_trials(self._row) if t._trial_id in rows] if rows else []
         for trial in ended:
-            self._written[trial.number] = Written(row=trial._trial_id, **contents(trial))
+            self._written[trial.number] = StoredTrial(row=trial._trial_id, **contents(trial))
         return ended
 
     def take_news(self) -> list[str]:
-        """What the user is to know of what others did to the study, each said once."""
+        """News for the user of what others did to the study, each once."""
         news, self._news = self._news, []
         return news
 
     def close(self) -> None:
-        """Let go of the database; the study stays in memory."""
+        """Close the database; the study stays in memory."""
         self._connection.close()
         self._database.engine.dispose()
 
@@ -192,7 +193,7 @@ class LiveStorage(StudyInMemory):
 
     def _load(self) -> None:
         mine = [command for command in self.take_commands() if command.driver == os.getpid()]
-        self._early = mine  # the others were for an earlier driver
+        self._early = mine  # the others were meant for an earlier driver
         self._study_user = self._database.get_study_user_attrs(self._row)
         self._study_system = self._database.get_study_system_attrs(self._row)
         for key, value in self._study_user.items():
@@ -201,19 +202,19 @@ class LiveStorage(StudyInMemory):
             self.set_study_system_attr(self._study, key, value)
         for trial in self._their_trials(self._row):
             self.create_new_trial(self._study, trial)
-            self._written[trial.number] = Written(row=trial._trial_id, **contents(trial))
+            self._written[trial.number] = StoredTrial(row=trial._trial_id, **contents(trial))
         self._changed.clear()
         self._close_finished(set(self._open))
 
     def _write(self) -> None:
-        written: dict[int, Written] = {}
+        written: dict[int, StoredTrial] = {}
         with self._connection.transaction() as connection:
             for number in sorted(self._changed):
                 written[number] = write_trial(
                     connection, self._row, self._trial(number), self._written.get(number)
                 )
             study_attrs = self._write_study(connection)
-            # At the end: the write lock is ours by now.
+            # At the end, when the write lock is ours.
             version = self._connection.version()
             if version is None or version != self._version:
                 new = sum(number not in self._written for number in written)
@@ -230,26 +231,26 @@ class LiveStorage(StudyInMemory):
         self._set_back -= finished
 
     def _recall(self) -> None:
-        """Look at what the database holds of what changed: a server may have written and not said so."""
-        for trial in self._their_trials(self._row):  # the lock is ours again, so what is there is ours
+        """Read what the database has of our changes: a server may have written them and lost the answer."""
+        for trial in self._their_trials(self._row):  # we hold the lock again, so we wrote what is there
             if trial.number in self._changed:
-                self._written[trial.number] = Written(row=trial._trial_id, **contents(trial))
+                self._written[trial.number] = StoredTrial(row=trial._trial_id, **contents(trial))
         self._unsure = False
 
     def _write_again(self) -> None:
         try:
             self._write()
-        except _Changed as error:
+        except _ChangedByOthers as error:
             raise DatabaseUnavailable("others change the study at the same time") from error
         except exc.IntegrityError as error:
             raise StorageError(f"the study was changed while it was searched: {cause(error)}") from error
 
     def _set_aside(self, error: Refused) -> None:
-        """Let trials of which the database refuses something be as it has them.
+        """Reset trials of which the database refuses something to the database's state.
 
-        Raises the error where it is none, or one of which it has refused the rest as well.
+        Raises the error where there is none, or where it has refused the rest of one as well.
         """
-        refused = {n: told for n in sorted(self._changed) if (told := self._why_refused(n)) is not None}
+        refused = {n: why for n in sorted(self._changed) if (why := self._why_refused(n)) is not None}
         if not refused or not self._set_back.isdisjoint(refused):
             raise error
         self._set_back |= refused.keys()
@@ -259,7 +260,7 @@ class LiveStorage(StudyInMemory):
             if number in theirs:
                 found = theirs[number]
                 found._trial_id = trial_id
-            else:  # it begins with nothing of its own
+            else:  # not in the database: it starts with nothing
                 found.params, found.distributions, found.intermediate_values = {}, {}, {}
                 found.user_attrs, found.system_attrs = {}, {}
                 found.state, found.values, found.datetime_complete = TrialState.RUNNING, None, None
@@ -268,24 +269,24 @@ class LiveStorage(StudyInMemory):
         self._refused |= refused
 
     def _why_refused(self, number: int) -> str | None:
-        """What the database has against writing a trial; None where it takes it."""
+        """Why the database refuses to store a trial; None where it accepts it."""
         try:
             with self._connection.transaction() as connection:
                 write_trial(connection, self._row, self._trial(number), self._written.get(number))
-                raise _Tried
+                raise _TrialRun
         except Refused as error:
             return str(error)
-        except _Tried:
+        except _TrialRun:
             return None
 
     def _check(self, connection: sqlalchemy.Connection, trials: int) -> None:
-        """Rows without a study would become those of the next one, which SQLite gives the same key."""
+        """Check that study and trials exist: SQLite would give orphaned rows to the next study."""
         count = sqlalchemy.select(sqlalchemy.func.count()).where(TRIALS.c.study_id == self._row)
         if not self._is_mine(connection) or connection.scalar(count) != trials:
-            raise _Changed
+            raise _ChangedByOthers
 
     def _is_mine(self, connection: sqlalchemy.Connection) -> bool:
-        """Whether the study of our key is still ours: another may have got the key, or the name as well."""
+        """Whether the study with our key is ours: another may have got the key, or even the name."""
         mine = STUDIES.c.study_id == self._row, STUDIES.c.study_name == self.name
         query = sqlalchemy.select(STUDIES.c.study_id).where(*mine)
         if self._identity in self._study_user:
@@ -293,23 +294,23 @@ class LiveStorage(StudyInMemory):
         return connection.scalar(query) is not None
 
     def _identified(self) -> tuple[sqlalchemy.ColumnElement[bool], ...]:
-        """That a study has our identity."""
+        """The condition that a study has our identity."""
         mine = json.dumps(self._study_user[self._identity or ""])
         return STUDY_USER.c.key == self._identity, STUDY_USER.c.value_json == mine
 
-    # What others did
+    # Changes by others
 
     def _their_trials(self, study: int) -> list[FrozenTrial]:
         with self._connection.transaction() as connection:
             return read_trials(connection, study)
 
     def _adapt(self) -> None:
-        """Find out what others changed: go on with it, or raise `StorageError` where that cannot be."""
+        """Find out what others changed and adapt to it, or raise `StorageError` where that is impossible."""
         with self._connection.transaction() as connection:
             is_mine = self._is_mine(connection)
             renamed = None if is_mine else self._renamed(connection)
             if not is_mine:
-                drop_orphans(connection)  # whoever deleted it may have missed our last rows
+                drop_orphans(connection)  # the deletion may have missed our last rows
         if renamed is not None:
             self._follow(*renamed)
         elif not is_mine:
@@ -325,7 +326,7 @@ class LiveStorage(StudyInMemory):
             self._news.append(f"trial {number} was deleted from the database; it is written again")
 
     def _renamed(self, connection: sqlalchemy.Connection) -> tuple[int, str] | None:
-        """The key and name that the study has now; None where there is none any more."""
+        """The key and name that the study has now; None where it is gone."""
         if self._identity not in self._study_user:
             return None
         query = sqlalchemy.select(STUDIES.c.study_id, STUDIES.c.study_name).join(STUDY_USER)
@@ -333,30 +334,30 @@ class LiveStorage(StudyInMemory):
         return None if found is None else (found.study_id, found.study_name)
 
     def _follow(self, row: int, name: str) -> None:
-        """Go on with the study under another name and key: what the copy lacks is written into it."""
+        """Continue the study under another name and key, and write what the copy lacks."""
         there = self._their_trials(row)
         with readable():
             user = self._database.get_study_user_attrs(row)
             system = self._database.get_study_system_attrs(row)
         self._connection.take(row)
         self._row, self.name = row, name
-        self._written = {t.number: Written(row=t._trial_id, **contents(t)) for t in there}
+        self._written = {t.number: StoredTrial(row=t._trial_id, **contents(t)) for t in there}
         self._changed = {t.number for t in self.get_all_trials(self._study, deepcopy=False)}
-        # The attributes it has stay as its maker wants them.
+        # Attributes that the copy has stay as its maker set them.
         self._study_user = {k: v for k, v in self.get_study_user_attrs(self._study).items() if k in user}
         self._study_system = {
             k: v for k, v in self.get_study_system_attrs(self._study).items() if k in system
         }
-        self._news.append(f'the study is now called "{name}", and goes on under that name')
+        self._news.append(f'the study was renamed to "{name}", and continues under that name')
 
     def _give_up_file(self, what: str) -> None:
-        """Save what is open of a file that has lost its name; raises `StorageError` in any case."""
-        told = f"the database {self._connection.file} was {what} while it was searched"
-        self._write()  # to the file that has no name any more
+        """Save the content of an open file that has lost its name; always raises `StorageError`."""
+        what_happened = f"the database {self._connection.file} was {what} while it was searched"
+        self._write()  # to the open file, which has no name any more
         rescued = self._connection.rescue()
         raise StorageError(
-            f"{told}; nothing is lost: all of it is in {rescued}. Move that back to its place, and the same "
-            "command goes on"
+            f"{what_happened}; nothing is lost: everything is in {rescued}. Move that back to its place, and "
+            "run the same command again to continue"
         )
 
     def _write_study(self, connection: sqlalchemy.Connection) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Locks: who searches a study, on this machine and in its folder."""
+"""Locks: which process searches a study, on this machine and in its folder."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .files import opened, study_folder
 if TYPE_CHECKING:
     from .workspace import Workspace
 
-TIDY_SECONDS = 60.0  # for a guardian to put back what a killed driver left
+TIDY_SECONDS = 60.0  # for a guardian to requeue the trials of a killed driver
 
 
 def locked(descriptor: int) -> bool:
-    """Hold a lock on an open file that ends with this process; False where another process holds it.
+    """Lock an open file until this process ends; False where another process holds the lock.
 
-    A file system without locks keeps nobody out.
+    On a file system without locks it always succeeds.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -41,9 +41,9 @@ def locked(descriptor: int) -> bool:
 
 @contextmanager
 def driver_lock(workspace: Workspace, folder: str) -> Iterator[None]:
-    """Hold the study of this folder for one driver.
+    """Lock the study of this folder for one driver.
 
-    The lock is the operating system's and ends with its process.
+    The lock belongs to the operating system and ends with its process.
     Raises `StorageError` where another driver holds it.
     """
     path = _lock_file(workspace, folder)
@@ -57,7 +57,7 @@ def driver_lock(workspace: Workspace, folder: str) -> Iterator[None]:
         except filelock.Timeout:
             pid = _owner(path)
             if pid is not None and not _lives(pid) and time.monotonic() < deadline:
-                time.sleep(0.1)  # that driver was killed, and somebody is tidying up after it
+                time.sleep(0.1)  # that driver was killed, and its guardian is cleaning up
                 continue
             raise StorageError(
                 f'another search (process {pid or "unknown"}) is running the study "{folder}"; '
@@ -70,11 +70,11 @@ def driver_lock(workspace: Workspace, folder: str) -> Iterator[None]:
         yield
     finally:
         owner.unlink(missing_ok=True)
-        lock.release()  # the empty file stays: deleting it could hand the same lock to two drivers
+        lock.release()  # the empty file stays: deleting it could give the same lock to two drivers
 
 
 def driver_running(workspace: Workspace, folder: str) -> int | None:
-    """The process that searches the study on this machine now; None where none does."""
+    """The process that is searching the study on this machine; None where there is none."""
     path = _lock_file(workspace, folder)
     pid = _owner(path)
     if pid is None or not _lives(pid):
@@ -82,13 +82,13 @@ def driver_running(workspace: Workspace, folder: str) -> int | None:
     try:
         with filelock.FileLock(path, timeout=0):
             return None  # the driver was killed and left its number behind
-    except OSError:  # it is held, or cannot be looked at: another user's
+    except OSError:  # it is locked, or belongs to another user
         return pid
 
 
 @contextmanager
 def tidying(workspace: Workspace, folder: str) -> Iterator[bool]:
-    """Hold the study that a killed driver left; whether that could be, and no other driver has it by now."""
+    """Lock the study of a killed driver; yields whether that succeeded, so that no other driver has it."""
     path = _lock_file(workspace, folder)
     lock = filelock.FileLock(path, timeout=0)
     try:
@@ -104,9 +104,9 @@ def tidying(workspace: Workspace, folder: str) -> Iterator[bool]:
 
 
 def _write_owner(path: Path) -> None:
-    """Write this process's number. A link of that name may be anybody's, and is replaced, not followed."""
+    """Write this process's number. A link of that name may lead anywhere, and is replaced, not followed."""
     try:
-        path.unlink(missing_ok=True)  # of a driver that was killed
+        path.unlink(missing_ok=True)  # from a killed driver
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
         with open(descriptor, "w") as stream:
             stream.write(str(os.getpid()))
@@ -121,7 +121,7 @@ def _owner_file(lock: Path) -> Path:
 def _owner(lock: Path) -> int | None:
     """The process that holds the lock, or held it when it was killed.
 
-    A driver writes it once it has the lock, and removes it before it lets go.
+    A driver writes its number after it has locked, and removes it before it unlocks.
     """
     try:
         with open(opened(_owner_file(lock), os.O_RDONLY)) as stream:
@@ -131,7 +131,7 @@ def _owner(lock: Path) -> int | None:
 
 
 def _lives(pid: int) -> bool:
-    """Whether there is such a process; one that nobody has waited for since its end is none."""
+    """Whether a process exists and is not a zombie."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -141,7 +141,7 @@ def _lives(pid: int) -> bool:
 def _lock_file(workspace: Workspace, folder: str) -> Path:
     name = f"{zlib.crc32(folder.encode()):08x}.lock"
     file = workspace.file
-    file = file and file.resolve()  # one lock, whichever link the file was reached by
+    file = file and file.resolve()  # one lock for all links to the file
     return (
         file.with_name(f".{file.name}-{name}") if file else study_folder(workspace.runs, folder) / f".{name}"
     )

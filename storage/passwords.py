@@ -1,17 +1,17 @@
-"""Keeps the passwords in database URLs out of what is printed, logged and stored."""
+"""Keeps passwords in database URLs out of what is printed, logged and stored."""
 
 from __future__ import annotations
 
 import re
 from itertools import takewhile
 
-_SECRET = re.compile(r"pass|pwd|secret|token|key", re.IGNORECASE)  # in the name of a URL's option
+_SECRET = re.compile(r"pass|pwd|secret|token|key", re.IGNORECASE)  # in the names of a URL's options
 
 
 def hidden(word: str) -> str:
-    """A URL, or a word of a command that holds one, with its passwords as `***`; other words as they are.
+    """A URL, or a word of a command that contains one, with `***` for its passwords; other words unchanged.
 
-    The password reaches to the last "@", because one in it may not have been written as %40.
+    The password extends to the last "@", since one inside it may not be written as %40.
     """
     scheme, separator, rest = word.partition("://")
     if not separator or scheme.endswith("sqlite"):
@@ -24,9 +24,9 @@ def hidden(word: str) -> str:
 
 
 def without_passwords(text: str, words: list[str]) -> str:
-    """The text with the passwords of these words hidden, wherever it quotes one, or the beginning of one."""
+    """The text with these words' passwords hidden, wherever it quotes one or the beginning of one."""
     for word in words:
-        for url in (word, word.partition("=")[2]):  # of --storage=URL, messages quote the URL
+        for url in (word, word.partition("=")[2]):  # messages quote the URL of --storage=URL
             if (shown := hidden(url)) != url:
                 text = _without(text, url, shown)
                 text = _without(text, _as_path(url), _as_path(shown))
@@ -39,19 +39,19 @@ def _as_path(url: str) -> str:
 
 def _without(text: str, url: str, shown: str) -> str:
     text = text.replace(url, shown)
-    before = _common(url, shown)  # its password
+    before = _common(url, shown)  # up to its password
     first, *quoted = text.split(before)
     return first + "".join(before + _cut(rest, url.removeprefix(before)) for rest in quoted)
 
 
 def _cut(text: str, secret: str) -> str:
-    """What follows where a password may stand, without what is the beginning of it, as of a cut word."""
+    """The text after a place for a password, without the password or the beginning of it."""
     found = _common(text, secret)
     return f"***{text.removeprefix(found)}" if found else text
 
 
 def _common(one: str, other: str) -> str:
-    """How both begin."""
+    """The common beginning of both."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     return "".join(letter for letter, _ in same)
 

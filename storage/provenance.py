@@ -1,4 +1,4 @@
-"""What a result depends on besides its configuration: versions, commit, machine."""
+"""What a result depends on besides its configuration: versions and the commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def versions() -> dict[str, str]:
 
 
 def git_commit(folder: Path) -> str | None:
-    """The commit of the folder's git checkout, with `-dirty` where files differ; None outside one."""
+    """The commit of the folder's git checkout, with `-dirty` where files differ; None outside of one."""
     try:
         result = subprocess.run(
             ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
@@ -25,6 +25,6 @@ def git_commit(folder: Path) -> str | None:
             text=True,
             timeout=10,
         )
-    except (OSError, subprocess.TimeoutExpired):  # no git on this machine, or a checkout it chokes on
+    except (OSError, subprocess.TimeoutExpired):  # git is missing, or cannot read the checkout
         return None
     return result.stdout.strip() or None

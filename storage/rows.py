@@ -1,8 +1,8 @@
-"""A study's rows, as Optuna writes them: which they are, what of a trial is not there yet, how it gets there.
+"""A study's rows, as Optuna writes them: which there are, which are missing, and how to write them.
 
-Which tables hold a study is read off Optuna's own declarations: all that refer to a study, or to what refers
-to one. SQLite gives the key of what was deleted to the next, so that a row that was left behind would be the
-next one's: whatever is new begins without any.
+The tables that hold a study are derived from Optuna's declarations: all that refer to a study, directly or
+not. SQLite reuses the keys of deleted rows, so a row left behind would belong to the next study: therefore
+rows are removed before a new study or trial gets their key.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STUDY_SYSTEM = models.StudySystemAttributeModel.__table__
 _OF_NO_STUDY = {models.VersionInfoModel.__table__}
 
 Rows = list[dict[str, Any]]
-MOST_NAMED = 1000  # rows in a statement: databases take so many
+MOST_NAMED = 1000  # rows in a statement, as many as databases accept
 
 
 def study_tables() -> list[sqlalchemy.Table]:
@@ -43,7 +43,7 @@ def study_tables() -> list[sqlalchemy.Table]:
 
 
 def belongs(table: sqlalchemy.Table, study: int) -> sqlalchemy.ColumnElement[bool]:
-    """That a row is the study's with this key."""
+    """The condition that a row belongs to the study with this key."""
     if table is STUDIES:
         return STUDIES.c.study_id == sqlalchemy.literal(study)
     return sqlalchemy.or_(
@@ -55,10 +55,10 @@ def belongs(table: sqlalchemy.Table, study: int) -> sqlalchemy.ColumnElement[boo
 
 
 def delete_study(connection: sqlalchemy.Connection, study: int) -> None:
-    """Delete all rows of a study, while nobody adds one. Raises `KeyError` where it is not there.
+    """Delete all rows of a study, while none can be added. Raises `KeyError` where it does not exist.
 
-    SQLite's lock is taken by the first row that goes; on a server that of the study, and of its trials, keeps
-    out who would refer to them.
+    SQLite locks with the first deleted row; on a server, locks on the study and its trials keep out new rows
+    that refer to them.
     """
     for table in (STUDIES, TRIALS):
         keys = sqlalchemy.select(*table.primary_key.columns).where(belongs(table, study))
@@ -70,14 +70,14 @@ def delete_study(connection: sqlalchemy.Connection, study: int) -> None:
 
 
 def drop_leftovers(connection: sqlalchemy.Connection, new: sqlalchemy.Table) -> None:
-    """Delete rows that the next one of `new`, studies or trials, would find under its key."""
-    if connection.dialect.name == "sqlite":  # servers let none be left, and give no key again
+    """Delete rows that would belong to the next row of `new`, which is a table of studies or trials."""
+    if connection.dialect.name == "sqlite":  # servers leave no such rows, and never reuse keys
         for statement in _deletions(new, beyond=True):
             connection.execute(statement)
 
 
 def drop_orphans(connection: sqlalchemy.Connection) -> None:
-    """Delete all rows whose study or trial is gone: their deletion missed what was written meanwhile."""
+    """Delete all rows whose study or trial is gone: they were written during its deletion."""
     if connection.dialect.name == "sqlite":
         for statement in _deletions(STUDIES, beyond=False):
             connection.execute(statement)
@@ -85,14 +85,14 @@ def drop_orphans(connection: sqlalchemy.Connection) -> None:
 
 @cache
 def _deletions(parent: sqlalchemy.Table, *, beyond: bool) -> list[sqlalchemy.Delete]:
-    """Those of what refers to rows of a table that are not there, the deepest first."""
+    """Statements that delete rows which refer to missing rows of a table, the deepest tables first."""
 
     def is_left(table: sqlalchemy.Table) -> sqlalchemy.ColumnElement[bool]:
         return sqlalchemy.or_(*map(leads_nowhere, table.foreign_keys))
 
     def leads_nowhere(key: sqlalchemy.ForeignKey) -> sqlalchemy.ColumnElement[bool]:
         keys = sqlalchemy.select(key.column)
-        if beyond:  # the next key is that after the highest; indexes tell what lies there
+        if beyond:  # the next key follows the highest, and indexes find rows beyond it
             highest = sqlalchemy.select(sqlalchemy.func.coalesce(sqlalchemy.func.max(key.column), 0))
             found = key.parent > highest.scalar_subquery()
         else:
@@ -108,12 +108,12 @@ def _deletions(parent: sqlalchemy.Table, *, beyond: bool) -> list[sqlalchemy.Del
 
 
 def largest_step(engine: sqlalchemy.Engine) -> int:
-    """The largest step that a report may have there: servers' integers have 32 bits."""
+    """The largest step that a report may have in this database: servers' integers have 32 bits."""
     return 2**63 - 1 if engine.dialect.name == "sqlite" else 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Written:
+class StoredTrial:
     """What the database holds of one trial."""
 
     row: int  # the trial's primary key
@@ -125,7 +125,7 @@ class Written:
 
 
 def insert_study(connection: sqlalchemy.Connection, name: str, direction: StudyDirection) -> int:
-    """Make a study with nothing in it; its key."""
+    """Create an empty study; its key."""
     drop_leftovers(connection, STUDIES)
     result = connection.execute(STUDIES.insert().values(study_name=name))
     assert result.inserted_primary_key is not None
@@ -135,11 +135,11 @@ def insert_study(connection: sqlalchemy.Connection, name: str, direction: StudyD
 
 
 def write_trial(
-    connection: sqlalchemy.Connection, study: int, trial: FrozenTrial, old: Written | None
-) -> Written:
-    """Write what changed of a trial since the database held `old` of it; what it holds now."""
+    connection: sqlalchemy.Connection, study: int, trial: FrozenTrial, old: StoredTrial | None
+) -> StoredTrial:
+    """Write what changed of a trial since the database held `old`; what it holds now."""
     if old is None:
-        old = Written(row=_insert_trial(connection, study, trial), life=_life(trial))
+        old = StoredTrial(row=_insert_trial(connection, study, trial), life=_life(trial))
         if trial.values is not None:
             _write_values(connection, old.row, trial.values)
     elif (life := _life(trial)) != old.life:
@@ -181,17 +181,17 @@ def read_trials(
     rows: Collection[int] = (),
     after: int = -1,
 ) -> list[FrozenTrial]:
-    """The trials of a study in the order of their numbers, as Optuna's storage gives them.
+    """The trials of a study by number, as Optuna's storage returns them.
 
-    All, or those in some states; at least those of some rows and those of rows `after` one. Optuna makes an
-    object of every row first, which takes five times as long: a second for 1,000 trials.
+    All, or those in some states; always those of the given rows and of rows `after` one. Optuna creates an
+    object for every row first, which takes five times as long: a second for 1,000 trials.
     """
     wanted = [TRIALS.c.study_id == study]
     if states is not None:
         wanted.append(TRIALS.c.state.in_(states))
     if after > -1 and len(rows) <= MOST_NAMED:
         wanted.append(sqlalchemy.or_(TRIALS.c.trial_id > after, TRIALS.c.trial_id.in_(rows)))
-    # Before what belongs to them: who is complete here has a value there.
+    # Before the rows that belong to them: a trial that is complete here has its value there.
     trials = connection.execute(TRIALS.select().where(*wanted).order_by(TRIALS.c.number)).all()
     if not trials:
         return []
@@ -205,7 +205,7 @@ def read_trials(
     params, reports = by_trial(_PARAMS, "param_id"), by_trial(_REPORTS, "step")
     values = by_trial(_VALUES, "objective")
     user, system = by_trial(_USER, "key"), by_trial(_SYSTEM, "key")
-    distribution = cache(json_to_distribution)  # the same few, again and again
+    distribution = cache(json_to_distribution)  # the same few distributions occur again and again
     found = []
     for row in trials:
         key = row.trial_id
@@ -235,7 +235,7 @@ def read_trials(
 
 
 def contents(trial: FrozenTrial) -> dict[str, Any]:
-    """All of a trial that `Written` tells."""
+    """The fields of `StoredTrial` for a trial, without its key."""
     return {
         "life": _life(trial),
         "params": frozenset(trial.params),
@@ -293,7 +293,7 @@ def write_attrs(
     new: Mapping[str, Any],
     old: Mapping[str, Any],
 ) -> None:
-    """Write the attributes that are new or changed, and delete those that are no more.
+    """Write attributes that are new or changed, and delete those that no longer exist.
 
     A key that another process added stays, or is overwritten.
     """
@@ -310,10 +310,10 @@ def write_attrs(
             connection.execute(insert, {**key, "key": name, "value_json": stored})
 
 
-@cache  # every report writes some: they are not made anew each time
+@cache  # cached, since every report uses some
 def _attr_statements(
     table: sqlalchemy.Table, column: str
 ) -> tuple[sqlalchemy.Delete, sqlalchemy.Update, sqlalchemy.Insert]:
-    """Those that delete, change and add an attribute of whatever the column tells."""
+    """Statements that delete, change and add an attribute of the row that the column identifies."""
     mine = table.c[column] == sqlalchemy.bindparam("owner"), table.c.key == sqlalchemy.bindparam("name")
     return table.delete().where(*mine), table.update().where(*mine), table.insert()

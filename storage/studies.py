@@ -37,9 +37,9 @@ from .claims import Claim, Owner, claim_new
 from .damage import readable
 from .database import open_storage
 from .files import copied_files, has_files, has_trials, remove_folder, study_folder
-from .live import COMMAND, Command, LiveStorage
+from .live import COMMAND_PREFIX, LiveStorage, StudyCommand
 from .rows import STUDIES, STUDY_SYSTEM, STUDY_USER, TRIALS, insert_study, write_attrs
-from .states import confirms, state_of
+from .trial_attrs import confirms, state_of
 from .workspace import Workspace
 
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
@@ -360,9 +360,9 @@ def _summary(storage: RDBStorage, name: str, row: int) -> StudySummary:
     )
 
 
-def command(study: optuna.Study, asked: Command) -> bool:
+def command(study: optuna.Study, asked: StudyCommand) -> bool:
     """Ask the driver of a study for something; whether it took the command within a few seconds."""
-    key = f"{COMMAND}{uuid.uuid4().hex}"
+    key = f"{COMMAND_PREFIX}{uuid.uuid4().hex}"
     with readable():
         study.set_user_attr(key, {name: value for name, value in asdict(asked).items() if value is not None})
     deadline = time.monotonic() + ANSWER_SECONDS

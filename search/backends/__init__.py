@@ -1,4 +1,4 @@
-"""Ways of running trials: one module per backend, loaded when it is chosen."""
+"""The backends, which run trials: one module each, imported when it is chosen."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NAMES = tuple(_BACKENDS)
 
 
 def make_backend(name: str, spec: Spec, objective: dict[str, Any], **options: Any) -> Backend:
-    """The backend of that name for a study; `objective` as `objectives.base.describe` gives it.
+    """The backend of this name for a study; `objective` as `objectives.base.describe` returns it.
 
-    Raises `UsageError` where there is none, or where it cannot run the study.
+    Raises `UsageError` where there is no such backend, or where it cannot run the study.
     """
     check_name(name)
     if options and name != "ray":
-        raise UsageError("--ray-address goes with --backend ray")
+        raise UsageError("--ray-address needs --backend ray")
     module, _, made = _BACKENDS[name].partition(":")
     backend: Backend = getattr(import_module(f".{module}", __name__), made)(spec, objective, **options)
     return backend

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 class Backend(Protocol):
     """Asks the driver for trials, delivers their reports and ends, and obeys its answers."""
 
-    threads: int  # of each worker; a trial's value depends on it
-    slots: int  # trials at a time, as far as that is known before it runs
-    pruner: BasePruner  # what decides on early stopping
-    leaving: float  # seconds from its last training to the end of the command, in a search that takes minutes
-    room: Room | None  # the memory that a trial may take; None where nobody knows beforehand
+    threads: int  # of each worker; a trial's value depends on their number
+    slots: int  # trials at a time, as far as known before the search starts
+    pruner: BasePruner  # decides on early stopping
+    leaving: float  # seconds from the last training to the end of the command, in a search of minutes
+    room: Room | None  # the memory that a trial may take; None where it is unknown
 
     def run(self, driver: Driver) -> None:
-        """Run trials until `driver.ask()` has no more and none is running.
+        """Run trials until `driver.ask()` returns none and none is running.
 
-        Every trial that was asked is completed, failed or suspended through the driver before this returns
-        or raises. Nothing is delivered of a trial after its stop.
+        Every assigned trial is completed, failed or suspended through the driver before this returns or
+        raises. After a trial is stopped, nothing more of it is delivered.
         """
         ...
 
 
 def setup_of(spec: Spec, objective: Message) -> Message:
-    """What a worker is told before its first trial, but for its `pack`; the objective as it is described."""
+    """The setup of a worker, sent before its first trial, without its `pack`; `objective` as described."""
     execution = spec.execution
     return {
         "objective": objective,
@@ -51,10 +51,10 @@ def as_message(assignment: Assignment) -> Message:
 
 
 def deliver(driver: Driver, message: Message) -> str | None:
-    """Tell the driver what a worker says of its trial; why the trial ends at this report, if it does."""
+    """Pass a worker's message on to the driver; why the trial ends at this report, if it does."""
     number: int = message["number"]
     if number not in driver.running:
-        return "the trial has ended"  # by another's word, before its worker heard of it
+        return "the trial has ended"  # for another reason, before its worker knew
     for kind, text in message.get("remarks", ()):
         driver.remark(number, kind, text)
     match message["kind"]:
@@ -71,6 +71,6 @@ def deliver(driver: Driver, message: Message) -> str | None:
             driver.complete(number, message["value"], message["seconds"])
         case "failed":
             driver.fail(number, Failure(**message["failure"]))
-        case "crowded" | "worn":  # it is to have a worker with fewer beside it, or before it
+        case "crowded" | "worn":  # it needs a worker with fewer trials beside or before it
             driver.suspend(number)
     return None

@@ -1,9 +1,9 @@
-"""What a container or a batch system leaves of the machine: the limits of Linux control groups.
+"""The limits of Linux control groups, which a container or a batch system sets.
 
-Docker, Kubernetes and Slurm keep a process within so much memory and so many cores by the groups it is in.
-Python and psutil tell of the whole machine, and who goes by that is killed, or waits for cores that it does
-not get. A limit of a group holds for all groups within it. Version 2 and 1 of the groups have other files for
-the same; a machine may have both, each controller in one of them.
+Docker, Kubernetes and Slurm limit a process's memory and cores by the groups it belongs to. Python and psutil
+report the whole machine; a process that relies on that is killed, or waits for cores that it does not get.
+The limit of a group holds for all groups inside it. Versions 1 and 2 have different files for the same
+limits; a machine may have both, each controller in one of them.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ SELF = Path("/proc/self")
 
 @dataclass(frozen=True)
 class _Group:
-    """A group that this process is in."""
+    """A control group that this process belongs to."""
 
     folder: Path
     version: int
 
     def number(self, of_version_2: str, of_version_1: str) -> float:
-        """What a file of it says; infinite where there is no such file, or no limit."""
+        """The number in one of the group's files; infinite where there is no such file, or no limit."""
         try:
-            found = (self.folder / (of_version_2 if self.version == 2 else of_version_1)).read_text()
-        except OSError:  # the outermost group has no limits, and so no files
+            text = (self.folder / (of_version_2 if self.version == 2 else of_version_1)).read_text()
+        except OSError:  # the root group has no limits, and so no files
             return math.inf
-        return math.inf if found.strip() in ("max", "-1") else float(found)
+        return math.inf if text.strip() in ("max", "-1") else float(text)
 
 
 def memory_limit(proc: Path = SELF) -> float:
-    """Bytes that this process and all else in its groups may hold; infinite where nobody limits them."""
+    """Bytes that this process and all others in its groups may hold; infinite where there is no limit."""
     return min((_limit(group) for group in _groups("memory", proc)), default=math.inf)
 
 
 def memory_left(proc: Path = SELF) -> float:
-    """Bytes that they may still take; infinite where nobody limits them."""
+    """Bytes that the groups of this process may still take; infinite where there is no limit."""
     return min(
         (max(0.0, _limit(group) - _held(group)) for group in _groups("memory", proc)), default=math.inf
     )
 
 
 def cores(proc: Path = SELF) -> float:
-    """Cores that they may use, in parts too; infinite where nobody limits them."""
+    """Cores that the groups of this process may use, maybe a fraction; infinite where there is no limit."""
     return min((_cores(group) for group in _groups("cpu", proc)), default=math.inf)
 
 
@@ -54,7 +54,7 @@ def _limit(group: _Group) -> float:
 
 
 def _held(group: _Group) -> float:
-    """What a group holds, without the pages of files that the kernel gives up when they are asked for."""
+    """The bytes of a group, without cached files, whose pages the kernel frees on demand."""
     held = group.number("memory.current", "memory.usage_in_bytes")
     if held == math.inf:
         return 0.0
@@ -82,7 +82,7 @@ def _groups(controller: str, proc: Path) -> Iterator[_Group]:
     try:
         mounts = (proc / "mountinfo").read_text().splitlines()
         memberships = (proc / "cgroup").read_text().splitlines()
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return
     paths = {names: path for _, names, path in (line.split(":", 2) for line in memberships)}
     for version, root, mount in _mounts(controller, mounts):
@@ -96,7 +96,7 @@ def _groups(controller: str, proc: Path) -> Iterator[_Group]:
 
 
 def _mounts(controller: str, lines: list[str]) -> Iterator[tuple[int, str, Path]]:
-    """The version, the outermost group and the folder of each tree of groups that has the controller."""
+    """The version, root group and folder of each hierarchy that has the controller."""
     for line in lines:
         about, _, kind = line.partition(" - ")
         root, mount = about.split()[3:5]

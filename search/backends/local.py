@@ -1,6 +1,6 @@
 """The Optuna backend: local worker processes; Optuna samples, prunes and stores through the driver.
 
-Workers live as long as the search, so that a trial does not pay for starting Python and importing torch.
+Workers live as long as the search, so that a trial does not wait for Python to start and import torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .base import as_message, deliver, setup_of
 from .packing import check_pack, pack_after, pack_size
 from .resources import room_for, share, this_machine, visible_gpus
 from .worker.channel import Message
-from .worker.process import TICK_SECONDS, Limits, Worker, environment
+from .worker.process import TICK_SECONDS, TrialLimits, Worker, environment
 
 
 class LocalBackend:
@@ -30,20 +30,20 @@ class LocalBackend:
         check_pack(spec)
         self._spec = spec
         self._setup = setup_of(spec, objective)
-        self._limits = Limits.of(spec.execution)
+        self._limits = TrialLimits.of(spec.execution)
         self._share = share(spec.execution, [this_machine()], "this machine")
         self.threads = self._share.threads
         self.room = room_for(spec.execution, self._share)
         self.slots = self._share.workers * (1 if spec.execution.pack == "auto" else spec.execution.pack)
         self._pack = 1  # trials in each worker
-        self._workers: dict[int, Worker] = {}  # by slot: a place among them, which decides the device
+        self._workers: dict[int, Worker] = {}  # by slot, which determines a worker's device
         self._selector = selectors.DefaultSelector()
-        self._ticked = 0.0  # when the driver last looked at the clock, by the monotonic one
+        self._ticked = 0.0  # when the driver last ticked, by the monotonic clock
 
     def run(self, driver: Driver) -> None:
-        self._pack, told = pack_size(self._spec, self._share, this_machine().memory)
-        if told is not None:
-            driver.say(told)
+        self._pack, notice = pack_size(self._spec, self._share, this_machine().memory)
+        if notice is not None:
+            driver.say(notice)
         try:
             while (self._assign(driver) or self._running() or driver.paused) and not driver.grace_is_over:
                 for key, _ in self._selector.select(TICK_SECONDS):
@@ -62,26 +62,26 @@ class LocalBackend:
         return sum(len(worker.numbers) for worker in self._workers.values())
 
     def _assign(self, driver: Driver) -> bool:
-        """Give out trials while there is room, starting workers as they are needed; whether any was given."""
-        given = False
+        """Assign trials while there is room, starting workers as needed; whether any was assigned."""
+        assigned = False
         while self._running() < self._share.workers * self._pack:
             assignment = driver.ask()
             if assignment is None:
                 break
             (self._leaving(assignment.number) or self._emptiest()).give(as_message(assignment))
-            given = True
-        return given
+            assigned = True
+        return assigned
 
     def _leaving(self, number: int) -> Worker | None:
-        """The worker that still has the trial, which writes its checkpoint until it has left."""
+        """The worker that still has the trial, and writes its checkpoint until it has ended."""
         return next((worker for worker in self._workers.values() if number in worker.numbers), None)
 
     def _emptiest(self) -> Worker:
-        """The worker with the fewest trials, a new one before one that is busy."""
-        found = min(self._workers.values(), key=lambda worker: len(worker.numbers), default=None)
-        if found is None or (found.numbers and len(self._workers) < self._share.workers):
+        """The worker with the fewest trials; a new one rather than a busy one."""
+        emptiest = min(self._workers.values(), key=lambda worker: len(worker.numbers), default=None)
+        if emptiest is None or (emptiest.numbers and len(self._workers) < self._share.workers):
             return self._start()
-        return found
+        return emptiest
 
     def _start(self) -> Worker:
         slot = min(set(range(self._share.workers)) - set(self._workers))
@@ -96,7 +96,7 @@ class LocalBackend:
             self._handle(driver, slot, worker.check())
 
     def _obey(self, driver: Driver) -> None:
-        """Take trials from their workers that the driver has ended, and leave the machine during a pause."""
+        """Drop trials that the driver has ended from their workers, and free the machine during a pause."""
         dropped = driver.pop_cancelled()
         for slot, worker in list(self._workers.items()):
             for number in worker.numbers:
@@ -117,11 +117,11 @@ class LocalBackend:
         for message in messages:
             reason = deliver(driver, message)
             if message["kind"] == "report":
-                worker.go_on(message) if reason is None else worker.stop(message)
+                worker.let_continue(message) if reason is None else worker.stop(message)
 
 
 def devices_of(slot: int, gpus: float, devices: list[str]) -> dict[str, str]:
-    """The environment that shows a worker its own devices; a share of one where it has no whole one."""
+    """The environment that shows a worker its own devices, or the one that it shares."""
     if not devices:
         return {}
     whole = int(gpus)

@@ -1,8 +1,8 @@
-"""How many workers run at a time, and which share of the machine each of them has.
+"""How many workers run at the same time, and what share of the machine each of them gets.
 
-A worker trains one trial, or a pack of them. Its cores and GPUs are those of one trial, which a pack shares,
-and so do the processes of a trial that has several; its memory is `max_memory` for each trial in it, for so
-much may it take before it is ended.
+A worker trains one trial, or a pack of them. Its cores and GPUs are those of one trial, shared by the trials
+of a pack and by the processes of a trial that has several. Its memory is `max_memory` for each of its trials,
+which is how much a trial may take before it is ended.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ from . import cgroups
 if TYPE_CHECKING:
     from ...spaces.settings import Execution
 
-WORKER_MEMORY = (
-    1 << 30
-)  # bytes a process of trials is counted with where their number is `auto` and no limit is given
-FINEST = 4  # decimals of a share of a core or GPU that Ray tells apart
-SLIVER = 10.0**-FINEST  # of a core: the least that a trial has
+WORKER_MEMORY = 1 << 30  # bytes assumed for a process where `workers` is `auto` and there is no memory limit
+SHARE_DECIMALS = 4  # of a core or a GPU, as finely as Ray distinguishes
+LEAST_CORES = 10.0**-SHARE_DECIMALS  # of a trial
 
 
 @dataclass(frozen=True)
 class Node:
-    """What one machine has for trials."""
+    """The resources of one machine."""
 
     cpus: float
     gpus: float
@@ -40,14 +38,14 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Share:
-    """How many workers there are, and what each has of its node."""
+class WorkerShare:
+    """The number of workers, and the resources of each."""
 
     workers: int
     cpus: float
     gpus: float
-    memory: int | None  # bytes, for all of its trials together; None: no limit
-    processes: int = 1  # that train a trial together
+    memory: int | None  # bytes, for all trials of a worker together; None: no limit
+    processes: int = 1  # of each trial
 
     @property
     def threads(self) -> int:
@@ -61,13 +59,13 @@ class Room:
 
     limit: int  # bytes
     kind: Literal["host", "device"]
-    told: str  # the same in words, and who says so
+    description: str  # the limit in words, and where it comes from
 
 
-def room_for(execution: Execution, share: Share) -> Room | None:
-    """The memory of one trial on this machine; None where nobody knows how much there is.
+def room_for(execution: Execution, share: WorkerShare) -> Room | None:
+    """The memory of one trial on this machine; None where it is unknown.
 
-    What `max_memory` says, or an even share of the machine's memory; of a GPU's where trials train on one. A
+    It is `max_memory`, or an even share of the machine's memory, or of a GPU's where trials train on one. A
     pack of `auto` counts as one trial.
     """
     pack = 1 if execution.pack == "auto" else execution.pack
@@ -85,7 +83,7 @@ def room_for(execution: Execution, share: Share) -> Room | None:
 
 
 def gpu_memory() -> int | None:
-    """Bytes of the smallest of the visible CUDA devices, without loading torch.
+    """Bytes of the smallest visible CUDA device, without importing torch.
 
     None where NVIDIA's driver is missing, or knows no such device.
     """
@@ -124,12 +122,12 @@ def threads_on(cpus: float) -> int:
 
 
 def memory_for(execution: Execution, pack: int) -> int | None:
-    """Bytes that a worker may take with so many trials in it; None where there is no limit."""
+    """Bytes that a worker may take for so many trials; None where there is no limit."""
     return None if execution.max_memory is None else execution.max_memory * pack
 
 
 def this_machine() -> Node:
-    """The machine this runs on, without loading torch."""
+    """The free resources of this machine, without importing torch."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     allowed = max(1, int(min(cores, cgroups.cores())))
     free = int(min(psutil.virtual_memory().available, cgroups.memory_left()))
@@ -137,24 +135,24 @@ def this_machine() -> Node:
 
 
 def machine_memory() -> int:
-    """Bytes that all trials here may take together: the machine's, or what a container allows."""
+    """Bytes that all trials here may take together: the machine's, or a container's limit."""
     return int(min(psutil.virtual_memory().total, cgroups.memory_limit()))
 
 
 def visible_gpus() -> list[str]:
-    """The CUDA devices of this machine, as CUDA_VISIBLE_DEVICES names them, without loading torch."""
+    """The CUDA devices of this machine, as CUDA_VISIBLE_DEVICES names them, without importing torch."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [device for device in chosen.split(",") if device not in ("", "-1")]
     return [str(i) for i in range(len(glob.glob("/dev/nvidia[0-9]*")))]
 
 
-def share(execution: Execution, nodes: Sequence[Node], where: str) -> Share:
-    """The share of each worker, from what the space file says and what `where` has.
+def share(execution: Execution, nodes: Sequence[Node], where: str) -> WorkerShare:
+    """The share of each worker, from the space's `execution` and the resources of `where`.
 
-    What is not said is shared evenly: a GPU per worker where there are some, or for each of a trial's
-    processes, then cores. A pack of `auto` counts as one trial: it is given what room there is later.
-    Raises `UsageError` where a worker, or the number of them asked for, does not fit.
+    What the space leaves open is shared evenly: first GPUs, one for each worker or each process of a trial,
+    then cores. A pack of `auto` counts as one trial and later takes what memory there is. Raises `UsageError`
+    where a worker, or the requested number of them, does not fit.
     """
     wanted, pack = execution.workers, 1 if execution.pack == "auto" else execution.pack
     memory = memory_for(execution, pack)
@@ -166,36 +164,36 @@ def share(execution: Execution, nodes: Sequence[Node], where: str) -> Share:
         there = sum(int(node.gpus) for node in nodes)
         if not there:
             gpus = 0.0
-        elif count is None or ranks > 1:  # no two processes of a trial are on one
+        elif count is None or ranks > 1:  # each process of a trial has a device of its own
             gpus = float(ranks)
         else:
             gpus = _one_in(math.ceil(count / there))
     cpus = execution.cpus_per_trial
-    least = SLIVER if cpus is None else cpus
+    least = LEAST_CORES if cpus is None else cpus
     fit = _capacity(nodes, least, gpus, memory)
     if not fit:
         asked = ("cpus_per_trial", "gpus_per_trial", "max_memory")
         usual = "workers" if ranks == 1 else "processes_per_trial"
         field = next((name for name in asked if getattr(execution, name) is not None), usual)
         raise UsageError(
-            f"execution.{field}: a trial asks for {_says(least, gpus, memory)}; "
-            f"{where} has {_has(nodes)}, but no node has all that a trial asks for"
+            f"execution.{field}: a trial asks for {_request(least, gpus, memory)}; "
+            f"{where} has {_supply(nodes)}, but no node has all that a trial asks for"
         )
     if count is None:
-        if cpus is None and not gpus:  # a trial with a GPU takes whatever cores there are to it
+        if cpus is None and not gpus:  # a trial with a GPU takes whatever cores are left
             least = float(ranks)
         count = max(1, _capacity(nodes, least, gpus, memory or (None if gpus else WORKER_MEMORY * ranks)))
     elif fit < count:
         raise UsageError(
-            f"execution.workers: {_at_a_time(count, pack)}, each with {_says(least, gpus, memory)}, "
-            f"do not fit; {where} has {_has(nodes)}, enough for {fit}"
+            f"execution.workers: {_at_a_time(count, pack)}, each with {_request(least, gpus, memory)}, "
+            f"do not fit; {where} has {_supply(nodes)}, enough for {fit}"
         )
     even = _even_share(nodes, count, gpus, memory) if cpus is None else cpus
-    return Share(count, even, gpus, memory, ranks)
+    return WorkerShare(count, even, gpus, memory, ranks)
 
 
 def _check_one_trial(execution: Execution, nodes: Sequence[Node], where: str) -> None:
-    """Refuse what no node has for even one trial."""
+    """Raise `UsageError` for what no node has enough of for one trial."""
     for field, asked, there, show in (
         ("cpus_per_trial", execution.cpus_per_trial, max(node.cpus for node in nodes), _cpus),
         ("gpus_per_trial", execution.gpus_per_trial, max(node.gpus for node in nodes), _gpus),
@@ -209,7 +207,7 @@ def _check_one_trial(execution: Execution, nodes: Sequence[Node], where: str) ->
 
 
 def _check_one_pack(execution: Execution, pack: int, nodes: Sequence[Node], where: str) -> None:
-    """Refuse a pack whose trials may take more memory than any node has."""
+    """Raise `UsageError` for a pack whose trials may take more memory than any node has."""
     asked, there = memory_for(execution, pack), max(node.memory for node in nodes)
     if asked is not None and execution.max_memory is not None and asked > there:
         most = "" if len(nodes) == 1 else " on its largest node"
@@ -225,11 +223,11 @@ def _at_a_time(workers: int, pack: int) -> str:
 
 
 def _capacity(nodes: Sequence[Node], cpus: float, gpus: float, memory: int | None) -> int:
-    """How many workers of this size run at a time."""
+    """The number of workers of this size that run at the same time."""
     total = 0
     for node in nodes:
         limits = [_times(node.cpus, cpus)]
-        if gpus:  # a trial has its share of one device, never of two
+        if gpus:  # a trial never has parts of two devices
             limits.append(int(node.gpus) * _times(1, gpus) if gpus < 1 else int(node.gpus // gpus))
         if memory is not None:
             limits.append(node.memory // memory)
@@ -238,7 +236,7 @@ def _capacity(nodes: Sequence[Node], cpus: float, gpus: float, memory: int | Non
 
 
 def _even_share(nodes: Sequence[Node], workers: int, gpus: float, memory: int | None) -> float:
-    """The largest equal share of cores with which so many workers fit; whole above one."""
+    """The largest equal share of cores for so many workers; a whole number above one."""
     shares = {node.cpus / k for node in nodes for k in range(1, workers + 1) if node.cpus}
     fitting = [
         cpus for cpus in map(_rounded, shares) if cpus and _capacity(nodes, cpus, gpus, memory) >= workers
@@ -248,26 +246,28 @@ def _even_share(nodes: Sequence[Node], workers: int, gpus: float, memory: int | 
 
 def _one_in(trials: int) -> float:
     """The share of a GPU with which so many trials fit on one."""
-    return max(SLIVER, _rounded(1 / trials))
+    return max(LEAST_CORES, _rounded(1 / trials))
 
 
 def _rounded(cpus: float) -> float:
-    return float(math.floor(cpus)) if cpus >= 1 else math.floor(cpus * 10**FINEST) / 10**FINEST
+    return (
+        float(math.floor(cpus)) if cpus >= 1 else math.floor(cpus * 10**SHARE_DECIMALS) / 10**SHARE_DECIMALS
+    )
 
 
 def _times(whole: float, part: float) -> int:
-    """How often the part goes into the whole, whatever the last bit of a quotient says."""
+    """How often the part fits into the whole, up to rounding errors."""
     return math.floor(whole / part + 1e-9)
 
 
-def _says(cpus: float, gpus: float, memory: int | None) -> str:
-    parts = [_cpus(cpus)] if cpus > SLIVER or not (gpus or memory) else []
+def _request(cpus: float, gpus: float, memory: int | None) -> str:
+    parts = [_cpus(cpus)] if cpus > LEAST_CORES or not (gpus or memory) else []
     parts += [_gpus(gpus)] if gpus else []
     parts += [gibibytes(memory)] if memory is not None else []
     return " and ".join(parts)
 
 
-def _has(nodes: Sequence[Node]) -> str:
+def _supply(nodes: Sequence[Node]) -> str:
     cpus, gpus, memory = (
         sum(values) for values in zip(*((n.cpus, n.gpus, n.memory) for n in nodes), strict=True)
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...storage.workspace import Workspace
     from ..preflight.kill_test import KillTestResult
     from ..preflight.machine import Check
-    from ..preflight.pack_test import PackTestResult, Trained
+    from ..preflight.pack_test import ComparedTrial, PackTestResult
 
 WHO_TRAINS_TOGETHER = "docs/packs.md says which do"
 STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -301,7 +301,7 @@ def conclude_packs(console: Console, outcome: PackTestResult, again: str) -> Non
     console.print(f"the same trials again: {again}", soft_wrap=True)
 
 
-def _packed_note(each: Trained) -> str:
+def _packed_note(each: ComparedTrial) -> str:
     if each.identical:
         return "same bits"
     if each.difference is None:

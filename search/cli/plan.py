@@ -157,7 +157,7 @@ def _costs(found: SearchForecast) -> list[tuple[str, str | Text]]:
     from ..formatting import duration, gibibytes
 
     measured = found.measured
-    wholes, mine = measured.wholes, measured.share
+    wholes, mine = measured.all_training_seconds, measured.share
     training = duration(statistics.fmean(wholes))
     if max(wholes) > 1.1 * min(wholes):
         training += f", {duration(min(wholes))} to {duration(max(wholes))}"

@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ...storage.states import audited_at, confirms, state_of
+from ...storage.trial_attrs import audited_at, confirms, state_of
 from ..engine.watcher import SearchView
 from ..formatting import counted
 from .console import PlainConsole

@@ -13,7 +13,7 @@ from functools import cached_property
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.states import trained_to
+from ...storage.trial_attrs import trained_to
 from ..formatting import counted
 from ..scheduling import expected_cost
 from ..scheduling.audit import AuditSample

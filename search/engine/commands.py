@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 from optuna.trial import FrozenTrial, TrialState
 
 from ...storage import DatabaseUnavailable
-from ...storage.live import Command, LiveStorage
-from ...storage.states import at_rung
+from ...storage.live import LiveStorage, StudyCommand
+from ...storage.trial_attrs import at_rung
 
 if TYPE_CHECKING:
     from .lifecycle import TrialLifecycle
@@ -53,17 +53,17 @@ class CommandInbox:
         for news in self._storage.take_news():
             self._driver.say(news)
 
-    def _obey(self, command: Command) -> None:
+    def _obey(self, command: StudyCommand) -> None:
         match command:
-            case Command("stop"):
+            case StudyCommand("stop"):
                 self._driver.request_stop("asked by hpsearch stop")
-            case Command("pause"):
+            case StudyCommand("pause"):
                 self._driver.pause()
-            case Command("resume"):
+            case StudyCommand("resume"):
                 self._driver.resume()
-            case Command("kill", int(number)):
+            case StudyCommand("kill", int(number)):
                 self._kill(number)
-            case Command("retry", number):
+            case StudyCommand("retry", number):
                 self._retry(number)
             case _:
                 self._driver.say(f"another process sent an unknown command, which is ignored: {command.do}")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.states import CONFIRMS, CONFIRMS_SEED, confirms
+from ...storage.trial_attrs import CONFIRMS, CONFIRMS_SEED, confirms
 from ..trials.selection import best_of, confirming_values, cut_short, search_trials
 from .confirmation_size import ConfirmationSize
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.states import CONFIRMS_SEED, confirms
+from ...storage.trial_attrs import CONFIRMS_SEED, confirms
 from ..scheduling import places_of
 from ..trials.selection import cut_short
 from .clock import SearchClock

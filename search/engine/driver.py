@@ -23,8 +23,8 @@ from optuna.trial import FrozenTrial
 from ...spaces import Spec
 from ...storage.files import OUTPUT, drop_checkpoint, has_checkpoint
 from ...storage.live import LiveStorage
-from ...storage.states import AUDITED, CONFIRMS, STARTED_OVER, has_told
 from ...storage.studies import MEMORY
+from ...storage.trial_attrs import AUDITED, CONFIRMS, STARTED_OVER, has_reported
 from ..formatting import counted
 from ..sampling.factory import sampler_of
 from ..scheduling.standings import pruning_reason
@@ -286,7 +286,7 @@ class Driver:
             self._storage.add_event(self.trials[number], event)
             drop_checkpoint(folder)
             self.suspend(number)
-        elif failure.kind == "silent" and not any(map(has_told, self.trials)):
+        elif failure.kind == "silent" and not any(map(has_reported, self.trials)):
             self._lifecycle.fail(running, failure.message, failure.whole_reason(folder / OUTPUT))
             self.fatal = f"trial {number}: {self.trials[number].user_attrs['reason']}"
             self.request_stop(self.fatal)

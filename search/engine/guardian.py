@@ -117,7 +117,7 @@ def requeue_running(workspace: Workspace, study: str, *, kept: str) -> None:
     from ...storage.connection import patiently
     from ...storage.database import open_storage
     from ...storage.live import LiveStorage
-    from ...storage.states import at_rung
+    from ...storage.trial_attrs import at_rung
 
     deadline = time.monotonic() + GIVE_UP_SECONDS
 

@@ -32,7 +32,8 @@ from ...storage.files import (
     write,
 )
 from ...storage.live import LiveStorage
-from ...storage.states import (
+from ...storage.studies import PROVENANCE, folder_in
+from ...storage.trial_attrs import (
     AT_RUNG,
     AUDITED,
     CONFIRMS,
@@ -43,7 +44,6 @@ from ...storage.states import (
     at_rung,
     trained_to,
 )
-from ...storage.studies import PROVENANCE, folder_in
 from ..errors import SearchError
 from ..sampling.distributions import enqueued_labels, in_words, labelled, suggest
 from ..scheduling.standings import FIXED_PARAMS

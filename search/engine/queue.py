@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from ...spaces import Spec
 from ...storage.files import has_checkpoint
 from ...storage.live import LiveStorage
-from ...storage.states import AUDITED, CONFIRMS, confirms
+from ...storage.trial_attrs import AUDITED, CONFIRMS, confirms
 from ..sampling.grid import GridSampler
 from ..sampling.tried import UntriedConfigs
 from ..sampling.whole_sampler import WholeSampler

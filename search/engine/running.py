@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import optuna
 
-from ...storage.states import CONFIRMS
+from ...storage.trial_attrs import CONFIRMS
 from .costs import Attempt
 
 FailureKind = Literal["error", "silent", "memory", "lost", "timeout", "disk", "checkpoint"]

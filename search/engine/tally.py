@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.live import LiveStorage
-from ...storage.states import at_rung, audited_at, confirms, state_of, trained_to
+from ...storage.trial_attrs import at_rung, audited_at, confirms, state_of, trained_to
 from ..scheduling.audit import AuditSample
 from ..trials.configuration import has_config
 

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...storage.attributes import readable_rows
 from ...storage.damage import readable
 from ...storage.database import open_storage
-from ...storage.live import Command, LiveStorage
+from ...storage.live import LiveStorage, StudyCommand
 from ...storage.locks import driver_lock, driver_running
 from ...storage.studies import ANSWER_SECONDS, StoredStudy, command, find_study, trial_of
 from ...storage.workspace import Workspace
@@ -117,7 +117,7 @@ def _sent(stored: StoredStudy, what: str, trial: int | None = None) -> bool:
     here = driver_running(stored.workspace, stored.folder)
     if here is None and stored.workspace.file is not None:
         return False
-    if command(stored.study, Command(what, trial, here)):
+    if command(stored.study, StudyCommand(what, trial, here)):
         return True
     if here is None:  # of a server's study, the search could have been another machine's
         return False

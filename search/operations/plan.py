@@ -12,7 +12,7 @@ from ..backends.resources import share, this_machine
 from ..errors import UsageError
 from ..preflight import lr_range
 from ..preflight.checks import check_objective
-from ..preflight.forecast import SearchForecast, outlook
+from ..preflight.forecast import SearchForecast, forecast_search
 from ..preflight.lr_range import LrRangeResult
 from ..preflight.measure import measure
 from ..preflight.memory import expected_memory
@@ -45,7 +45,7 @@ def plan(
 
     expected = expected_memory(spec, share(spec.execution, [this_machine()], "this machine"), seconds)
     measured = measure(spec, objective, seconds=seconds, on_probe=on_progress, say=say)
-    return outlook(spec, measured, before, expected)
+    return forecast_search(spec, measured, before, expected)
 
 
 def lr_find(

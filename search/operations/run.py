@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...objectives.resolve import describe
 from ...spaces import SpaceError, Spec, differences
 from ...storage import StorageError, database, locks, provenance, rows, studies
-from ...storage.connection import BUSY_SECONDS, patiently
+from ...storage.connection import WRITE_WAIT_SECONDS, patiently
 from ...storage.workspace import Workspace
 from ..backends import make_backend
 from ..engine.driver import Driver
@@ -63,7 +63,7 @@ def run(
     worker_backend = make_backend(backend, spec, described, **options)
     studies.quiet_optuna()
     opened = patiently(
-        lambda: database.open_storage(workspace.url, create=True, wait=BUSY_SECONDS), watcher.say
+        lambda: database.open_storage(workspace.url, create=True, wait=WRITE_WAIT_SECONDS), watcher.say
     )
     _refuse_steps(spec, rows.largest_step(opened.engine))
     name = spec.name

@@ -1,4 +1,4 @@
-"""What a search is going to do, and what speaks against it, before anything runs."""
+"""Checks a space before anything runs: what is wrong with it, and what is probably not meant."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from ...objectives.catalog import (
 from ...objectives.resolve import check_name
 from ...spaces import Choice, Constant, Derived, Issue, SpaceError, Spec
 from ...spaces.expressions import Expression
-from ...spaces.model import TO_FILL
+from ...spaces.fields import TO_FILL
 from ...spaces.stopping import Rungs
 from ..engine.confirmation_size import ConfirmationSize
 from ..scheduling import MIN_AUDITED, audited_one_in, brackets_of
 from ..scheduling.plan import MAX_BRACKETS, Plan, plan_of
 from ..trials.seeds import is_seed
 
-TRIED = 20  # random configurations that a built-in objective is asked about
-TRIED_FOR_IDLE = 200  # enough to meet each of ten schedulers
+SAMPLED_CONFIGS = 20  # random configurations that a built-in objective is asked about
+SAMPLED_CONFIGS_FOR_IDLE = 200  # enough to meet each of ten schedulers
 
 
 def check_objective(spec: Spec) -> None:
@@ -42,12 +42,12 @@ def check_objective(spec: Spec) -> None:
             check_name(spec.objective)
         except ObjectiveError as error:
             raise SpaceError([spec.issue("objective", str(error))]) from error
-    if told := _undivided(spec):
-        raise SpaceError([told])
+    if issue := _processes_issue(spec):
+        raise SpaceError([issue])
     if missing := list(_unfilled(spec)):
         raise SpaceError(missing)
-    if asked := list(_asked_for(spec)):
-        raise SpaceError(asked)
+    if withheld := list(_withheld(spec)):
+        raise SpaceError(withheld)
     if not isinstance(spec.objective, str):
         if unusable := list(_unusable_words(spec, spec.objective.command)):
             raise SpaceError(unusable)
@@ -61,96 +61,96 @@ def check_objective(spec: Spec) -> None:
         if name not in known
     ]
     if not issues:
-        found = _refusals(spec)
-        issues += [spec.issue(path, text) for path, text, count in found if count == TRIED]
+        refusals = _refusals(spec)
+        issues += [spec.issue(path, text) for path, text, count in refusals if count == SAMPLED_CONFIGS]
     issues += [*_missing_files(spec), *_course_issues(spec)]
     if issues:
         raise SpaceError(issues)
 
 
-def _undivided(spec: Spec) -> Issue | None:
-    """What an objective has against the processes that a trial is to have."""
+def _processes_issue(spec: Spec) -> Issue | None:
+    """Why the objective cannot use the processes that each trial is given."""
     ranks, strategy = spec.execution.processes_per_trial, spec.execution.strategy
     if strategy is not None and not is_built_in(spec.objective_words):
-        told = f"is for objectives of hpsearch's own; yours shares a trial among its {ranks} processes itself"
-        return spec.issue("execution.strategy", told)
+        problem = f"is for built-in objectives; yours divides a trial among its {ranks} processes itself"
+        return spec.issue("execution.strategy", problem)
     if ranks > 1 and not can_share(spec.objective_words):
-        told = f'must be 1, not {ranks}: the objective "{spec.objective}" trains in one process'
-        return spec.issue("execution.processes_per_trial", told)
+        problem = f'must be 1, not {ranks}: the objective "{spec.objective}" trains in one process'
+        return spec.issue("execution.processes_per_trial", problem)
     return None
 
 
 def _unfilled(spec: Spec) -> Iterator[Issue]:
-    """What `hpsearch init --from` has left to the user."""
+    """Values that `hpsearch init --from` left for the user to fill in."""
     for name, parameter in spec.parameters.items():
         if isinstance(parameter, Constant) and parameter.value == TO_FILL:
-            told = f"is still {TO_FILL}: give it the value that the script needs"
-            yield spec.issue(f"parameters.{name}", told)
+            problem = f"is still {TO_FILL}: give it the value that the script needs"
+            yield spec.issue(f"parameters.{name}", problem)
 
 
 def _unusable_words(spec: Spec, command: Sequence[str]) -> Iterator[Issue]:
-    """Words of a command that would stand for nothing, or take a parameter's place; files that are none."""
+    """Words of a command that no value fills, that hide a parameter, or that name no configuration file."""
     from ...objectives.user.command import TRIAL_MACROS, unknown_macro
     from ...objectives.user.config_file import check_config
     from ...objectives.user.script_settings import overriding_words
     from ...objectives.user.shell import without_absent
 
     for place, word in enumerate(command):
-        told = unknown_macro(word, [*TRIAL_MACROS, *spec.passed])
+        problem = unknown_macro(word, [*TRIAL_MACROS, *spec.passed])
         try:
-            if told is None:
+            if problem is None:
                 check_config([word], spec.passed)
         except ObjectiveError as error:
-            told = str(error)
-        if told is not None:
-            yield spec.issue(f"objective.command.{place}", told)
+            problem = str(error)
+        if problem is not None:
+            yield spec.issue(f"objective.command.{place}", problem)
     conditional = [name for name, parameter in spec.passed.items() if parameter.when is not None]
     for word in without_absent(command, conditional):
         if name := next((name for name in conditional if f"${{{name}}}" in word), None):
-            told = f'"${{{name}}}" cannot be left out of "{word}" where the parameter does not exist'
-            yield spec.issue("objective.command", f"{told}: let it be a word of its own")
+            problem = f'"${{{name}}}" cannot be left out of "{word}" where the parameter does not exist'
+            yield spec.issue("objective.command", f"{problem}: make it a word of its own")
     for place, word, passing in overriding_words(command, spec.passed):
-        told = f'"{word}" hides the value of a trial, which "{passing}" passes: leave one of them out'
-        yield spec.issue(f"objective.command.{place}", told)
+        problem = f'"{word}" overrides the value that "{passing}" passes: remove one of them'
+        yield spec.issue(f"objective.command.{place}", problem)
 
 
-def _asked_for(spec: Spec) -> Iterator[Issue]:
-    """Helpers that the command names itself: it would not get them."""
+def _withheld(spec: Spec) -> Iterator[Issue]:
+    """Parameters with `pass: false` that the command asks for."""
     words = [] if isinstance(spec.objective, str) else spec.objective.command
     for name in spec.parameters.keys() - spec.passed.keys():
         if asking := next((word for word in words if f"${{{name}}}" in word), None):
-            told = f'is false, and the command\'s "{asking}" asks for the parameter: leave one of them out'
-            yield spec.issue(f"parameters.{name}.pass", told)
+            problem = f'is false, but the command\'s "{asking}" needs the parameter: remove one of them'
+            yield spec.issue(f"parameters.{name}.pass", problem)
 
 
 def unknown_parameter(name: str, objective: str, known: frozenset[str]) -> str:
-    """Says that a built-in objective has no parameter of this name."""
+    """The message that a built-in objective has no parameter of this name."""
     near = difflib.get_close_matches(name, known, 1)
     hint = f', did you mean "{near[0]}"?' if near else f"; it knows {', '.join(sorted(known))}"
     if name == "preset":
-        hint = "; a preset is chosen beside `parameters`, not among them"
-    return f'the objective "{objective}" knows no such parameter{hint}'
+        hint = "; a preset stands beside `parameters`, not among them"
+    return f'the objective "{objective}" has no such parameter{hint}'
 
 
 def _passed(spec: Spec, rng: random.Random) -> dict[str, Any]:
-    """What an objective gets of a random configuration."""
+    """The parameters that an objective gets from a random configuration."""
     return spec.space.passed(spec.space.sample(rng))
 
 
 def _refusals(spec: Spec) -> list[tuple[str, str, int]]:
-    """What a built-in objective refuses of random configurations: a path, a message, and of how many."""
+    """What a built-in objective refuses in random configurations: a path, a message, and how often."""
     rng = random.Random(0)
-    told: dict[str, str] = {}
+    messages: dict[str, str] = {}
     counts = Counter[str]()
-    for _ in range(TRIED):
-        found = dict(reversed(_problems(spec, _passed(spec, rng))))  # the first of each path
-        counts.update(found.keys())
-        told = found | told
-    return [(path, told[path], count) for path, count in counts.items()]
+    for _ in range(SAMPLED_CONFIGS):
+        problems = dict(reversed(_problems(spec, _passed(spec, rng))))  # the first problem of each path
+        counts.update(problems.keys())
+        messages = problems | messages
+    return [(path, messages[path], count) for path, count in counts.items()]
 
 
 def _problems(spec: Spec, config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a built-in objective refuses of a configuration, or of several processes for it, by its path."""
+    """What a built-in objective refuses in a configuration, or in its processes: paths and messages."""
     assert isinstance(spec.objective, str)
     found = [("parameters", problem) for problem in parameter_problems(spec.objective, config)]
     if spec.execution.processes_per_trial > 1:
@@ -163,30 +163,30 @@ def _problems(spec: Spec, config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _missing_files(spec: Spec) -> Iterator[Issue]:
-    """Data or a model that is nowhere: every trial would fail."""
+    """Data or models that do not exist: every trial would fail."""
     assert isinstance(spec.objective, str)
     for name, parameter in spec.passed.items():
         choices = parameter.choices if isinstance(parameter, Choice) else []
         for value in [parameter.value] if isinstance(parameter, Constant) else choices:
-            if told := missing_file(spec.objective, name, value):
-                yield spec.issue(f"parameters.{name}", told)
+            if problem := missing_file(spec.objective, name, value):
+                yield spec.issue(f"parameters.{name}", problem)
 
 
 def _course_issues(spec: Spec) -> list[Issue]:
-    """Where metric or goal is not the objective's, or reports miss a rung, or early stopping the end."""
+    """Conflicts between the space and the course of a trial: its metric, goal, end, and reports at rungs."""
     config = config_class(spec.objective_words)
     assert config is not None
     rng = random.Random(0)
-    samples = [_passed(spec, rng) for _ in range(TRIED)]
+    samples = [_passed(spec, rng) for _ in range(SAMPLED_CONFIGS)]
     issues = []
-    if told := metric_problem(spec.objective_words, spec.metric):
-        issues.append(spec.issue("metric", told))
+    if problem := metric_problem(spec.objective_words, spec.metric):
+        issues.append(spec.issue("metric", problem))
     goals = {config.goal(sample) for sample in samples}
     if len(goals) == 1 and (goal := goals.pop()) not in (None, spec.goal):
-        issues.append(spec.issue("goal", f"is {spec.goal}, but what {spec.objective} reports is to {goal}"))
+        issues.append(spec.issue("goal", f"is {spec.goal}, but {spec.objective} reports a value to {goal}"))
     courses = {config.report_plan(sample) for sample in samples}
     if len(courses) > 1:
-        return issues  # what a trial counts is searched itself
+        return issues  # the resource of a trial is itself searched
     course = courses.pop()
     unit, last, every = course.length, course.end, course.every
     stopping = spec.early_stopping
@@ -204,22 +204,22 @@ def _course_issues(spec: Spec) -> list[Issue]:
         issues.append(
             spec.issue(
                 "parameters.eval_every",
-                f"reports come every {every}, so none at the rung {missed[0]}; "
-                f"take a divisor of early_stopping.min ({stopping.min})",
+                f"reports come every {every}, so none falls on the rung {missed[0]}; "
+                f"use a divisor of early_stopping.min ({stopping.min})",
             )
         )
     if every is None:
         issues.append(
             spec.issue(
                 "early_stopping.min",
-                f"reports are to fall on the rungs: add eval_every: {stopping.min} to the parameters",
+                f"reports must fall on the rungs: add eval_every: {stopping.min} to the parameters",
             )
         )
     return issues
 
 
 def warnings(spec: Spec) -> list[Issue]:
-    """What is allowed and probably not meant, about early stopping and a user's objective."""
+    """What is allowed but probably not meant, in early stopping and in a user's objective."""
     found = []
     stopping, plan = spec.early_stopping, plan_of(spec)
     if isinstance(stopping, Rungs) and stopping.min * stopping.eta > stopping.max:
@@ -227,7 +227,7 @@ def warnings(spec: Spec) -> list[Issue]:
             spec.issue(
                 "early_stopping.min",
                 f"min * eta = {stopping.min * stopping.eta} is above max = {stopping.max}: "
-                "there is one rung, and nothing between it and the end",
+                "there is one rung, and none between it and the end",
             )
         )
     if len(plan.brackets) > MAX_BRACKETS:
@@ -252,7 +252,7 @@ def warnings(spec: Spec) -> list[Issue]:
         found.append(
             spec.issue(
                 "audit",
-                f"draws one of {drawn} trials, and a rate needs {MIN_AUDITED} of them: "
+                f"draws one of {drawn} trials, and a rate needs {MIN_AUDITED} audited trials: use "
                 f"{larger}{MIN_AUDITED * drawn} trials instead of {plan.trials}",
             )
         )
@@ -263,13 +263,13 @@ def warnings(spec: Spec) -> list[Issue]:
         found.append(
             spec.issue(
                 "confirm",
-                f"{asked.top} x {asked.seeds} trainings need budget.samples: {needs}, as trials are to come "
-                f"to their ends before; {spec.budget.samples} are enough for {enough}",
+                f"{asked.top} x {asked.seeds} trainings need budget.samples: {needs}, since trials must "
+                f"finish first; {spec.budget.samples} are enough for {enough}",
             )
         )
     return (
         found
-        + _refused_at_times(spec)
+        + _sometimes_refused(spec)
         + _idle(spec)
         + _ranks_beyond_their_base(spec)
         + _unread(spec)
@@ -282,28 +282,29 @@ def _starved(plan: Plan) -> bool:
     return any(bracket.share * plan.trials < 2 for bracket in plan.brackets)
 
 
-def _refused_at_times(spec: Spec) -> list[Issue]:
-    """Values that a built-in objective refuses: their trials fail."""
+def _sometimes_refused(spec: Spec) -> list[Issue]:
+    """Values that a built-in objective refuses in some configurations: their trials fail."""
     if not isinstance(spec.objective, str):
         return []
     return [
-        spec.issue(path, f"{text} (so {count} of {TRIED} random configurations fail)")
+        spec.issue(path, f"{text} (so {count} of {SAMPLED_CONFIGS} random configurations fail)")
         for path, text, count in _refusals(spec)
-        if count < TRIED
+        if count < SAMPLED_CONFIGS
     ]
 
 
 def _idle(spec: Spec) -> list[Issue]:
-    """Options that change nothing beside the others, as of a scheduler that is never drawn.
+    """Options that have no effect beside the others, such as those of a scheduler that is never drawn.
 
-    A constant may do so in some configurations, a searched one in none. A switch that is off needs nothing.
+    A constant may have none in some configurations, a searched option in no configuration. A switch that is
+    off may have none.
     """
     if not isinstance(spec.objective, str) or known_parameters(spec.objective) is None:
         return []
     rng = random.Random(0)
     unless: dict[str, tuple[str, str]] = {}
     used: set[str] = set()
-    for _ in range(TRIED_FOR_IDLE):
+    for _ in range(SAMPLED_CONFIGS_FOR_IDLE):
         config = _passed(spec, rng)
         idle = idle_parameters(spec.objective, config)
         unless |= idle
@@ -322,22 +323,22 @@ def _idle(spec: Spec) -> list[Issue]:
 
 
 def _ranks_beyond_their_base(spec: Spec) -> list[Issue]:
-    """Adapters that cost more than whole matrices, and learn no more."""
+    """Adapters of so high a rank that they cost more than whole matrices and learn no more."""
     if not isinstance(spec.objective, str) or "lora_r" not in spec.passed:
         return []
     rng = random.Random(0)
     corners = map(spec.space.passed, spec.space.corners())
-    configs = [*corners, *(_passed(spec, rng) for _ in range(TRIED))]
-    beyond = [found for config in configs if (found := idle_rank(spec.objective, config))]
+    configs = [*corners, *(_passed(spec, rng) for _ in range(SAMPLED_CONFIGS))]
+    beyond = [ranks for config in configs if (ranks := idle_rank(spec.objective, config))]
     if not beyond:
         return []
     rank, highest = max(beyond)
-    told = f"is up to {rank}, above the width of the base: a rank of {highest} is all that adapters can use"
-    return [spec.issue("parameters.lora_r", told)]
+    problem = f"is up to {rank}, above the width of the base: a rank above {highest} adds nothing to adapters"
+    return [spec.issue("parameters.lora_r", problem)]
 
 
 def _unread(spec: Spec) -> list[Issue]:
-    """Parameters that a user's function never reads, where its source can tell."""
+    """Parameters that a user's function never reads, as far as its source shows."""
     if not isinstance(spec.objective, str) or ":" not in spec.objective:
         return []
     from ...objectives.user.function import parameters_read
@@ -361,7 +362,7 @@ def _unread(spec: Spec) -> list[Issue]:
     ]
     return unread + [
         spec.issue(
-            f"parameters.{name}.pass", f'is false, and "{spec.objective}" reads trial.params["{outer}"]'
+            f"parameters.{name}.pass", f'is false, but "{spec.objective}" reads trial.params["{outer}"]'
         )
         for name in spec.parameters
         if (outer := name.split(".")[0]) in read - given
@@ -369,14 +370,14 @@ def _unread(spec: Spec) -> list[Issue]:
 
 
 def _same_seed(spec: Spec) -> list[Issue]:
-    """A seed of a user's script or function that is the same in all trainings."""
+    """A parameter that gives a user's script or function the same seed in all trainings."""
     of_a_script = not isinstance(spec.objective, str)
     if isinstance(spec.objective, str) and ":" not in spec.objective:
         return []
     instead = "--seed=${seed} in the command" if of_a_script else "trial.seed in the function"
     return [
         spec.issue(
-            f"parameters.{name}", f"is the same in all trainings, those that confirm too; use {instead}"
+            f"parameters.{name}", f"is the same in all trainings, even in confirmation runs; use {instead}"
         )
         for name, parameter in spec.parameters.items()
         if isinstance(parameter, Constant) and is_seed(name)

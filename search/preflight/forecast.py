@@ -1,4 +1,4 @@
-"""What will become of a search on this machine, and whether its budget is sensible."""
+"""Predicts how a search will go on this machine, and whether its budget is sensible."""
 
 from __future__ import annotations
 
@@ -16,34 +16,32 @@ from ..scheduling import promotes
 from .measure import Measured, Probe
 from .memory import MemoryForecast
 from .simulated import SearchCosts, SimulatedSearch, TrainingCost
-from .simulation import forecast
+from .simulation import simulate
 
-FEWEST_TRAININGS = 5  # whole ones, that compare anything
-ALONE = "one trial comes to its end, and there is nothing to compare it with"
-SLOW_START = 0.2  # of a search, that its workers may take to start
+FEWEST_TRAININGS = 5  # whole ones, for a comparison to mean anything
+ONE_COMPLETE = "only one trial finishes, so there is nothing to compare it with"
+SLOW_START_SHARE = 0.2  # of a search, above which the start of its workers is worth a remark
 
 
 @dataclass(frozen=True)
 class SearchForecast:
-    """What a measurement and a simulation told."""
+    """The result of a measurement and a simulation."""
 
     spec: Spec
     measured: Measured
     forecast: SimulatedSearch
-    assumed: str  # of the trials' losses
+    assumed: str  # about the trials' losses
     remarks: list[str]  # what is not sensible, and what would be
-    expected: MemoryForecast | None = (
-        None  # of the memory of its trials; None where nobody knows it beforehand
-    )
+    expected: MemoryForecast | None = None  # of its trials; None where memory cannot be predicted
 
     @property
     def memory(self) -> int | None:
-        """Bytes of a trial at its peak, as far as a worker with its trials was seen; None where none was."""
+        """A trial's peak in bytes, its part of what a worker took; None where no worker was measured."""
         seen = self.measured.memory
         return None if seen is None else seen // self.measured.pack
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain data; times in seconds."""
+        """The forecast as plain data; times in seconds."""
         measured, found = self.measured, self.forecast
         return {
             "study": self.spec.name,
@@ -51,11 +49,11 @@ class SearchForecast:
             "measured": {
                 "seconds": measured.seconds,
                 "configurations": [
-                    {"parameters": p.config, "training": measured.whole(p)} for p in measured.known
+                    {"parameters": p.config, "training": measured.training_seconds(p)} for p in measured.known
                 ],
                 "errors": measured.errors,
                 "startup": measured.startup,
-                "training": statistics.fmean(measured.wholes),
+                "training": statistics.fmean(measured.all_training_seconds),
                 "memory": self.memory,
             },
             "memory": None if self.expected is None else asdict(self.expected),
@@ -80,23 +78,23 @@ class SearchForecast:
         }
 
 
-def outlook(
+def forecast_search(
     spec: Spec, measured: Measured, before: float = 0.0, expected: MemoryForecast | None = None
 ) -> SearchForecast:
-    """The future of a search; `before`: seconds that its command takes before it starts a worker."""
+    """Predict a search; `before`: seconds that the command takes before it starts a worker."""
     costs = costs_of(measured, before)
     silent = all(probe.first in (None, spec.early_stopping.max) for probe in measured.known)
     ahead = spec.override(early_stopping={"method": "none"}, audit=None) if silent else spec
-    found = forecast(ahead, costs)
+    found = simulate(ahead, costs)
     remarks = list(_remarks(ahead, measured, costs, found))
     if silent and spec.early_stopping.method != "none":
-        told = "the objective reports nothing before its end, so early stopping has nothing to judge by"
+        told = "the objective reports nothing before its end, so early stopping has nothing to go by"
         remarks.insert(0, told)
-    return SearchForecast(spec, measured, found, assumed(ahead) + _of_the_best(costs), remarks, expected)
+    return SearchForecast(spec, measured, found, assumed(ahead) + _cost_of_the_best(costs), remarks, expected)
 
 
-def _of_the_best(costs: SearchCosts) -> str:
-    """What is assumed of the costs of better trials; nothing where they have nothing to do with it."""
+def _cost_of_the_best(costs: SearchCosts) -> str:
+    """What is assumed about the cost of better trials; empty where cost does not depend on the loss."""
     if not costs.ranked:
         return ""
     half = len(costs.trainings) // 2
@@ -104,12 +102,12 @@ def _of_the_best(costs: SearchCosts) -> str:
         statistics.fmean(each.seconds for each in some)
         for some in (costs.trainings[:half], costs.trainings[half:])
     )
-    most = "longer" if best > worst else "less time"
-    return f", and better trials take {most}, as those did that looked better in the measurement"
+    change = "longer" if best > worst else "less time"
+    return f", and better trials take {change}, as in the measurement"
 
 
 def costs_of(measured: Measured, before: float) -> SearchCosts:
-    """What a measurement says of a search."""
+    """The costs of a search, from a measurement."""
 
     def training(probe: Probe) -> TrainingCost:
         assert probe.cost is not None
@@ -117,7 +115,7 @@ def costs_of(measured: Measured, before: float) -> SearchCosts:
         if units == 0:  # it never reports
             return TrainingCost(probe.cost.setup, 0.0, 1)
         every = probe.every or probe.cost.seconds(units)
-        slower = 1 + measured.driver.report / every  # for each report waits for the driver
+        slower = 1 + measured.driver.report / every  # each report waits for the driver
         return TrainingCost(probe.cost.setup, probe.cost.per_unit * slower, units, every, probe.grid)
 
     baseline, ranked = measured.baseline, measured.ranked
@@ -135,55 +133,55 @@ def costs_of(measured: Measured, before: float) -> SearchCosts:
 
 
 def _remarks(spec: Spec, measured: Measured, costs: SearchCosts, found: SimulatedSearch) -> Iterator[str]:
-    budget, whole = spec.budget, statistics.fmean(measured.wholes)
+    budget, whole = spec.budget, statistics.fmean(measured.all_training_seconds)
     fit = costs.slots * max(0.0, (budget.time or 0) - costs.startup) / whole
     enough = FEWEST_TRAININGS * whole / costs.slots + costs.startup
     if budget.time is not None and fit < FEWEST_TRAININGS:
         yield (
-            f"the time is enough for {fit:.1f} whole trainings, and {FEWEST_TRAININGS} are the least that "
-            f"compare anything: --time {option(enough)}"
+            f"the time is enough for {fit:.1f} whole trainings; a comparison needs at least "
+            f"{FEWEST_TRAININGS}: --time {option(enough)}"
         )
     elif found.complete == 0 or (found.complete == 1 and found.by != "trials"):
         needed = f"--time {option(2 * enough)}"
         if found.by == "samples":
             needed = f"--samples {_sensible_samples(spec, max(measured.lengths))}"
-        told = ALONE if found.complete else "no trial comes to its end, so there will be no winner"
+        told = ONE_COMPLETE if found.complete else "no trial finishes, so there will be no winner"
         yield f"{told}: {needed}"
     else:
         yield from _about_trials(spec, costs, found)
         yield from _about_confirmation(spec, found)
     over = found.by == "trials" and not _runs_out(spec, found)
     if over and budget.time is not None and found.end < 0.9 * budget.time:
-        more = forecast(spec.override(budget={"trials": None}), costs).trials
+        more = simulate(spec.override(budget={"trials": None}), costs).trials
         yield (
-            f"all {found.trials} trials are over after {duration(found.end)} of {duration(budget.time)}: "
-            f"--trials {more} uses them"
+            f"all {found.trials} trials finish after {duration(found.end)} of {duration(budget.time)}: "
+            f"--trials {more} uses the rest"
         )
-    if costs.startup > SLOW_START * found.end:
-        yield f"the start takes {costs.startup / found.end:.0%} of the time: a longer search has more of it"
+    if costs.startup > SLOW_START_SHARE * found.end:
+        yield f"the start takes {costs.startup / found.end:.0%} of the time; a longer search loses less to it"
     limit = spec.execution.trial_timeout
-    if limit is not None and max(measured.wholes) > limit:
+    if limit is not None and max(measured.all_training_seconds) > limit:
         yield (
-            f"execution.trial_timeout is {duration(limit)}, and a training takes up to "
-            f"{duration(max(measured.wholes))}: these would fail"
+            f"execution.trial_timeout is {duration(limit)}, but a training takes up to "
+            f"{duration(max(measured.all_training_seconds))}, so long trials would fail"
         )
     last, end = spec.early_stopping.max, max(measured.lengths)
-    if last is not None and end + max(p.first or 0 for p in measured.known) <= last:  # it leaves out a report
-        yield f"trainings end at {counted(end, spec.resource)}: early_stopping.max is {last:,}"
+    if last is not None and end + max(p.first or 0 for p in measured.known) <= last:  # a report is missing
+        yield f"trainings end at {counted(end, spec.resource)}, but early_stopping.max is {last:,}"
     if promotes(spec) and not measured.keeps:
         yield (
-            "trials leave no checkpoint with their reports, so none can pause and go on: "
-            "each is judged once, as by type: stopping"
+            "trials leave no checkpoint with their reports, so they cannot pause: "
+            "each is stopped or kept once, as with type: stopping"
         )
     yield from _about_memory(spec, measured)
     if measured.errors:
         count = len(measured.errors)
         of = count + len(measured.known)
-        yield f"{count} of {of} configurations failed, and are left out here: {measured.errors[0]}"
+        yield f"{count} of {of} configurations failed, and are ignored here: {measured.errors[0]}"
 
 
 def _sensible_samples(spec: Spec, whole: int) -> int:
-    """For a search that compares a few trials, and the confirmation that it asks for; more than it has."""
+    """Enough to compare a few trials and to confirm as asked; more than the search has."""
     confirming = 0 if spec.confirm.top is None else ConfirmationSize.asked(spec).trainings(spec)
     sensible, given = (2 * FEWEST_TRAININGS + confirming) * whole, spec.budget.samples or 0
     return sensible if sensible > given else 2 * given
@@ -204,13 +202,13 @@ def _about_trials(spec: Spec, costs: SearchCosts, found: SimulatedSearch) -> Ite
     elif found.trials <= first:
         sensible = 2 * first
         longer = spec.override(budget={"trials": sensible, "time": None, "samples": None})
-        seconds = forecast(longer, costs).end
+        seconds = simulate(longer, costs).end
         yield (
-            f"too few trials for a model: the first {first} of {spec.search.sampler} are drawn without one; "
+            f"too few trials for a model: {spec.search.sampler} draws the first {first} at random; "
             f"{sensible} trials take about {duration(seconds)}"
         )
     if found.complete < 2:
-        yield ALONE
+        yield ONE_COMPLETE
 
 
 def _about_confirmation(spec: Spec, found: SimulatedSearch) -> Iterator[str]:
@@ -221,7 +219,7 @@ def _about_confirmation(spec: Spec, found: SimulatedSearch) -> Iterator[str]:
             "a smaller confirm.top or confirm.seeds leaves more to the search"
         )
     if not found.seeds and spec.confirm.top != 0:
-        yield "the budget leaves no room to confirm the winner: its value will look better than it is"
+        yield "the budget is too small to confirm the winner: its value will look better than it is"
 
 
 def _about_memory(spec: Spec, measured: Measured) -> Iterator[str]:
@@ -230,26 +228,26 @@ def _about_memory(spec: Spec, measured: Measured) -> Iterator[str]:
     there, needed = this_machine().memory, measured.memory * measured.share.workers
     if needed > there:
         yield (
-            f"{measured.share.workers} workers take {gibibytes(needed)} of memory, and {gibibytes(there)} "
+            f"{measured.share.workers} workers take {gibibytes(needed)} of memory, but {gibibytes(there)} "
             f"are free: --workers {max(1, there // measured.memory)}"
         )
     limit = spec.execution.max_memory
     if limit is not None and measured.memory > limit * measured.pack:
         taken = gibibytes(measured.memory / measured.pack)
-        yield f"a trial took {taken}, above max_memory of {gibibytes(limit)}"
+        yield f"a trial took {taken}, more than max_memory of {gibibytes(limit)}"
 
 
 def assumed(spec: Spec) -> str:
-    """What is assumed of trials' losses, in a sentence."""
+    """What is assumed about the trials' losses, in a sentence."""
     stopping = spec.early_stopping
     match stopping:
         case Rungs():
-            return f"about one in {stopping.eta} passes a rung, and more of those that a model proposes"
+            return f"about one in {stopping.eta} trials passes a rung, more of those that a model proposes"
         case Median():
-            return "half of the trials stop at the first report at which they are compared"
+            return "half of the trials stop at the first report that is compared"
         case Percentile():
             stopped = f"{100 - stopping.percentile:g} % of the trials"
-            return f"{stopped} stop at the first report at which they are compared"
+            return f"{stopped} stop at the first report that is compared"
         case NoStopping():
             return "every trial runs to its end"
-    return f"nobody knows whom {stopping.method} stops, so here every trial runs to its end"
+    return f"which trials {stopping.method} stops cannot be predicted, so here every trial runs to its end"

@@ -1,8 +1,8 @@
-"""Shows that a killed search is the one that was never killed: here, with this space.
+"""Shows that a search that is killed and continued equals one that was never killed: here, with this space.
 
 The same small search runs three times, each in a folder of its own: undisturbed, undisturbed again, and
-killed with SIGKILL at random moments and continued with the same command each time. What differs between the
-two undisturbed ones is the objective's own doing; what else differs comes from the kills.
+killed with SIGKILL at random moments and continued with the same command each time. A difference between the
+two undisturbed searches is due to the objective; any other difference is due to the kills.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from optuna.trial import FrozenTrial
 from ...spaces import Spec
 from ...spaces.samplers import GP, TPE
 from ...storage.files import CONFIG, METRICS, study_folder
-from ...storage.states import AT_RUNG, EVENTS, STARTED_OVER, TOOK
+from ...storage.trial_attrs import AT_RUNG, EVENTS, STARTED_OVER, TOOK
 from ...storage.workspace import Workspace
 from ..engine.costs import COST_ATTR
 from ..engine.guardian import TEMPORARY_PREFIX
@@ -40,30 +40,30 @@ from ..errors import SearchError
 from ..results.study import StudyResult, load_result
 from ..values import Value
 
-MARK = "HPSEARCH_KILL_TEST"  # in the environment of a search: all that it starts has it too
-POLL_SECONDS = 0.005  # between two looks at a search that is to be killed
-LEAVE_SECONDS = 10.0  # after a kill, for everything of the search to end and its trials to be put back
-ATTRIBUTE = "attribute "  # before the name of one, among the facts of a trial
-PATIENCE = 10.0  # times an undisturbed search's time, until a killed one counts as hanging
-LEAST_PATIENCE = 120.0  # seconds
-AT_START = 4  # one kill in so many comes while the search starts
-TAIL_LINES = 10  # of a failed search's output, for the message
+MARK = "HPSEARCH_KILL_TEST"  # an environment variable of a search, inherited by every process that it starts
+POLL_SECONDS = 0.005  # between two looks at a search that is about to be killed
+CLEANUP_SECONDS = 10.0  # after a kill, for all processes to end and all running trials to be requeued
+ATTRIBUTE = "attribute "  # the beginning of an attribute's name among the facts of a trial
+HANG_FACTOR = 10.0  # a killed search hangs if it takes this many times as long as an undisturbed one,
+MIN_HANG_SECONDS = 120.0
+KILLS_PER_EARLY_KILL = 4  # one kill in this many comes while the search starts
+TAIL_LINES = 10  # lines of a failed search's output in the message
 
-Watch = Callable[[str, int, int | None], None]  # what is done, how far it is, of how much where that is known
+Watch = Callable[[str, int, int | None], None]  # what is being done, how far, and the total where known
 Verdict = Literal["exact", "not exact", "not deterministic"]
-Facts = dict[str, str]  # what there is to compare of a trial, by names that a user understands
+Facts = dict[str, str]  # what is compared of a trial, by names that a user understands
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When a search is killed, by what its files tell."""
+    """When a search is killed, by the trials and reports in its files."""
 
-    events: int | None  # trials begun and reports made by then; None: while it starts
+    events: int | None  # trials begun plus reports made by then; None: while it starts
     seconds: float  # after that
-    at_once: bool  # whether the search is continued at once, or when all of the killed one has ended
+    at_once: bool  # whether the search continues at once, or after all processes of the killed one ended
 
     def reached(self, events: int, before: int) -> bool:
-        """Whether the files tell so much; `before` the killed process began, they told less."""
+        """Whether the files show enough events, and at least one more than `before` this process began."""
         return self.events is None or events >= max(self.events, before + 1)
 
     def __str__(self) -> str:
@@ -74,19 +74,19 @@ class Moment:
 
 @dataclass(frozen=True)
 class Kill:
-    """What a kill met."""
+    """What a search was doing when it was killed."""
 
     moment: str
-    seconds: float  # since the killed process began
+    seconds: float  # since the killed process started
     trials: int  # begun by then
     reports: int  # made by then
-    at_once: bool  # whether it was continued without waiting for all of it to end
-    left: list[str]  # what was still there when it had had its time to leave
+    at_once: bool  # whether it was continued without waiting for its processes to end
+    left: list[str]  # processes and running trials that remained after `CLEANUP_SECONDS`
 
 
 @dataclass(frozen=True)
-class Calm:
-    """An undisturbed search, and its pace."""
+class UndisturbedSearch:
+    """A search that was not killed, and its pace."""
 
     result: StudyResult
     facts: list[Facts]
@@ -97,7 +97,7 @@ class Calm:
 
 @dataclass(frozen=True)
 class KillTestResult(Value):
-    """The verdict, and what it rests on."""
+    """The verdict, and the evidence for it."""
 
     computed = ("passed",)
     verdict: Verdict
@@ -108,17 +108,17 @@ class KillTestResult(Value):
     trials: int
     reports: int
     winner: dict[str, Any] | None  # of the undisturbed search
-    not_compared: list[str]  # attributes that differ between undisturbed searches: times, memory
+    not_compared: list[str]  # attributes that differ between undisturbed searches, such as times and memory
     seconds: dict[str, float]
-    folder: Path | None  # all of it, where the test is not passed
+    folder: Path | None  # of the three searches; None where the test passed
 
     @property
     def passed(self) -> bool:
         return self.verdict == "exact" and not self.left and not any(kill.left for kill in self.kills)
 
 
-class Search:
-    """`hpsearch run` as a process of its own, in a folder of its own, and all that it starts."""
+class SearchProcess:
+    """`hpsearch run` as a process of its own, in a folder of its own, and all processes that it starts."""
 
     def __init__(self, space: Path, name: str, folder: Path, backend: str) -> None:
         folder.mkdir(parents=True)
@@ -127,14 +127,14 @@ class Search:
         self.runs = folder / "runs"
         self.log = folder / "output.log"
         self._mark = secrets.token_hex(8)
-        self._drivers: list[int] = []  # processes
+        self._drivers: list[int] = []  # process ids
         self._command = [
             *(sys.executable, "-P", "-m", "hpsearch.search.cli", "run", str(space), "--plain"),
             *("--backend", backend, "--storage", str(self.database), "--runs", str(self.runs)),
         ]
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start it, or continue it. Its objective sees the folder that this process is in."""
+        """Start or continue the search. Its objective sees the working folder of this process."""
         with self.log.open("ab") as log:
             driver = subprocess.Popen(
                 [*self._command, *options],
@@ -148,7 +148,7 @@ class Search:
         return driver
 
     def progress(self) -> tuple[int, int]:
-        """Trials begun, and reports made, as the files of the trials tell."""
+        """The trials begun and the reports made, from the files of the trials."""
         trials = reports = 0
         for folder in study_folder(self.runs, self.name).glob("[0-9]*"):
             trials += (folder / CONFIG).exists()
@@ -157,23 +157,23 @@ class Search:
         return trials, reports
 
     def processes(self) -> list[psutil.Process]:
-        """What lives of it: the driver, its workers, what they started, and theirs."""
+        """All living processes of the search: the driver, its workers, and their descendants."""
         found = []
         for process in psutil.process_iter():
-            with suppress(psutil.Error, OSError):  # it has just ended, or is not ours
+            with suppress(psutil.Error, OSError):  # it has just ended, or belongs to another user
                 if process.status() != psutil.STATUS_ZOMBIE and self._owns(process):
                     found.append(process)
         return found
 
     def _owns(self, process: psutil.Process) -> bool:
-        """By the mark; Ray's agents write their titles over it, but keep their logs open."""
+        """Identify a process by the mark; Ray's agents overwrite theirs, but keep their logs open."""
         if process.name().startswith("ray::"):
             folders = tuple(f"/{TEMPORARY_PREFIX}{pid}-" for pid in self._drivers)
             return any(folder in file.path for file in process.open_files() for folder in folders)
         return bool(process.environ().get(MARK) == self._mark)
 
     def running_trials(self) -> list[int]:
-        """The trials that the study has as running, and that do not wait at a rung."""
+        """The trials that are RUNNING in the study and do not wait at a rung."""
         query = (
             "SELECT number FROM trials WHERE state = 'RUNNING' AND trial_id NOT IN "
             f"(SELECT trial_id FROM trial_user_attributes WHERE key = '{AT_RUNG}') ORDER BY number"
@@ -188,8 +188,8 @@ class Search:
                 return []
             raise
 
-    def left(self, seconds: float) -> list[str]:
-        """What is left of it when it has had so many seconds to leave."""
+    def remaining(self, seconds: float) -> list[str]:
+        """The processes and running trials that remain after at most so many seconds."""
         deadline = time.monotonic() + seconds
         while True:
             processes, trials = self.processes(), self.running_trials()
@@ -198,15 +198,15 @@ class Search:
             time.sleep(0.1)
 
     def result(self) -> StudyResult:
-        """The study as it stands."""
+        """The study as it is now."""
         return load_result(Workspace.at(str(self.database), self.runs), self.name)
 
     def tail(self) -> str:
-        """The end of what it printed."""
+        """The end of the output."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
 
     def end(self) -> None:
-        """Kill whatever lives of it."""
+        """Kill all processes of the search."""
         while processes := self.processes():
             for process in processes:
                 with suppress(psutil.Error):
@@ -215,7 +215,7 @@ class Search:
 
 
 def kill_test(spec: Spec, *, backend: str, kills: int, seed: int, watch: Watch) -> KillTestResult:
-    """Run the space three times, compare, and say what came of it.
+    """Run the space three times, compare, and return the verdict.
 
     `spec` as `small` gives it. The user's own files and studies stay as they are. Raises `SearchError` where
     the space cannot be searched even without a kill.
@@ -223,7 +223,8 @@ def kill_test(spec: Spec, *, backend: str, kills: int, seed: int, watch: Watch) 
     folder = Path(tempfile.mkdtemp(prefix="hpsearch-kill-test-"))
     space = folder / "space.yaml"
     space.write_text(json.dumps(spec.to_json(), indent=2), encoding="utf-8")  # JSON is YAML
-    searches = [Search(space, spec.name, folder / name, backend) for name in ("calm", "again", "killed")]
+    names = ("calm", "again", "killed")
+    searches = [SearchProcess(space, spec.name, folder / name, backend) for name in names]
     keep = True
     try:
         outcome = _compare(searches, folder, kills, seed, watch)
@@ -240,10 +241,10 @@ def kill_test(spec: Spec, *, backend: str, kills: int, seed: int, watch: Watch) 
 
 
 def small(spec: Spec, trials: int) -> Spec:
-    """The space for one worker and a few trials, with no budget of time.
+    """The space for one worker and a few trials, without a time budget.
 
-    A sampler that learns begins to within these trials. Trials run on the CPU unless the space says what they
-    have of a GPU: no other machine promises the same bits.
+    A sampler with a model starts to use it within these trials. Trials run on the CPU unless the space states
+    their share of a GPU: no other machine promises the same bits.
     """
     count = min(trials, spec.budget.trials or trials)
     changes: dict[str, Any] = {
@@ -257,18 +258,16 @@ def small(spec: Spec, trials: int) -> Spec:
     return spec.override(**changes)
 
 
-def moments(kills: int, seed: int, calm: Calm) -> list[Moment]:
-    """When to kill: some while the search starts, the others spread over all of it."""
+def moments(kills: int, seed: int, calm: UndisturbedSearch) -> list[Moment]:
+    """When to kill: some kills while the search starts, the others spread over all of it."""
     rng = random.Random(seed)
-    early = math.ceil(kills / AT_START)
+    early = math.ceil(kills / KILLS_PER_EARLY_KILL)
     later = kills - early
     pace = (calm.seconds - calm.first) / calm.events
-    found = [
-        Moment(
-            int((place + rng.random()) * (calm.events + 1) / later), rng.uniform(0, pace), rng.random() < 0.5
-        )
-        for place in range(later)
-    ]
+    found = []
+    for place in range(later):
+        event = int((place + rng.random()) * (calm.events + 1) / later)
+        found.append(Moment(event, rng.uniform(0, pace), rng.random() < 0.5))
     for _ in range(early):
         moment = Moment(None, rng.uniform(0, calm.first), rng.random() < 0.5)
         found.insert(rng.randint(0, len(found)), moment)
@@ -276,7 +275,7 @@ def moments(kills: int, seed: int, calm: Calm) -> list[Moment]:
 
 
 def facts(trial: FrozenTrial) -> Facts:
-    """All of a trial that another run of it has to have too, to the bit."""
+    """Everything about a trial that must be the same, to the bit, in another run of it."""
     found = {"state": trial.state.name, "value": exact(trial.value)}
     for name, value in sorted(trial.params.items()):
         found[f"parameter {name}"] = exact(value)
@@ -285,7 +284,7 @@ def facts(trial: FrozenTrial) -> Facts:
         found[f"value at {step}"] = exact(value)
     attributes: Mapping[str, Any] = trial.user_attrs | trial.system_attrs
     for name, value in sorted(attributes.items()):
-        # There may be more output of more attempts, and no two trainings take as long.
+        # More attempts may print more output, and no two trainings take equally long.
         if not name.startswith("artifacts:") and name not in (COST_ATTR, EVENTS, TOOK):
             found[ATTRIBUTE + name] = json.dumps(value, sort_keys=True)
     for number, event in enumerate(_events(trial), start=1):
@@ -294,24 +293,24 @@ def facts(trial: FrozenTrial) -> Facts:
 
 
 def _events(trial: FrozenTrial) -> list[str]:
-    """What happened to it on its way, but for what a kill brings: a checkpoint that was not whole."""
+    """The events of a trial, except those that a kill causes: a checkpoint that was not whole."""
     return [event for event in trial.user_attrs.get(EVENTS, ()) if not event.startswith(STARTED_OVER)]
 
 
 def exact(value: Any) -> str:
-    """A value as people read it, and a float's bits."""
+    """A value in readable form, and a float's bits."""
     return f"{value!r} ({value.hex()})" if isinstance(value, float) else repr(value)
 
 
 def all_facts(result: StudyResult) -> list[Facts]:
-    """The facts of all trials of a study, in order of number."""
+    """The facts of all trials of a study, by trial number."""
     return [facts(trial) for trial in result.study.get_trials(deepcopy=False)]
 
 
 def first_difference(
     one: list[Facts], other: list[Facts], names: tuple[str, str], ignored: Collection[str] = ()
 ) -> str | None:
-    """The first thing in which two searches differ, in the order of their trials; None where in none."""
+    """The first difference between two searches, in the order of their trials; None where they are equal."""
     for number, (left, right) in enumerate(zip(one, other, strict=False)):
         for what in dict.fromkeys([*left, *right]):
             if left.get(what) != right.get(what) and what not in ignored:
@@ -322,7 +321,9 @@ def first_difference(
     return None
 
 
-def _compare(searches: list[Search], folder: Path, kills: int, seed: int, watch: Watch) -> KillTestResult:
+def _compare(
+    searches: list[SearchProcess], folder: Path, kills: int, seed: int, watch: Watch
+) -> KillTestResult:
     calm = _undisturbed(searches[0], "undisturbed search", None, watch)
     again = _undisturbed(searches[1], "undisturbed search again", calm.events, watch)
     varying = _varying(calm.facts, again.facts)
@@ -335,7 +336,7 @@ def _compare(searches: list[Search], folder: Path, kills: int, seed: int, watch:
         began = time.monotonic()
         difference = _through_kills(searches[2], moments(kills, seed, calm), calm, met, watch)
         seconds["killed"] = time.monotonic() - began
-        left = searches[2].left(LEAVE_SECONDS)
+        left = searches[2].remaining(CLEANUP_SECONDS)
         difference = difference or _difference(calm, searches[2].result(), varying)
         verdict = "exact" if difference is None else "not exact"
     return KillTestResult(
@@ -353,7 +354,7 @@ def _compare(searches: list[Search], folder: Path, kills: int, seed: int, watch:
     )
 
 
-def _difference(calm: Calm, killed: StudyResult, varying: set[str]) -> str | None:
+def _difference(calm: UndisturbedSearch, killed: StudyResult, varying: set[str]) -> str | None:
     names = ("undisturbed", "killed")
     found = first_difference(calm.facts, all_facts(killed), names, varying)
     if found is None and winner(calm.result) != winner(killed):
@@ -361,8 +362,8 @@ def _difference(calm: Calm, killed: StudyResult, varying: set[str]) -> str | Non
     return found
 
 
-def _undisturbed(search: Search, what: str, total: int | None, watch: Watch) -> Calm:
-    """Run a search to its end. Raises `SearchError` where it has none."""
+def _undisturbed(search: SearchProcess, what: str, total: int | None, watch: Watch) -> UndisturbedSearch:
+    """Run a search to its end. Raises `SearchError` where it fails."""
     began = time.monotonic()
     first = None
     process = search.start()
@@ -379,20 +380,20 @@ def _undisturbed(search: Search, what: str, total: int | None, watch: Watch) -> 
             f"it is kept in {search.log.parent}, and its output ends:\n{search.tail()}"
         )
     result = search.result()
-    return Calm(result, all_facts(result), seconds, first or seconds, sum(search.progress()))
+    return UndisturbedSearch(result, all_facts(result), seconds, first or seconds, sum(search.progress()))
 
 
 def _through_kills(
-    search: Search, chosen: list[Moment], calm: Calm, met: list[Kill], watch: Watch
+    search: SearchProcess, chosen: list[Moment], calm: UndisturbedSearch, met: list[Kill], watch: Watch
 ) -> str | None:
-    """Run a search to its end through these kills, noting those it `met`; why it has no end, if none."""
-    patience = max(LEAST_PATIENCE, PATIENCE * calm.seconds)
+    """Run a search to its end, appending its kills to `met`; why it did not finish, or None."""
+    patience = max(MIN_HANG_SECONDS, HANG_FACTOR * calm.seconds)
     for moment in [*chosen, None]:
         aim = "the end" if moment is None else f"kill {len(met) + 1} of {len(chosen)}"
         began = time.monotonic()
         before = sum(search.progress())
         process = search.start()
-        reached: float | None = None  # when the event came that the kill waits for
+        reached: float | None = None  # when the event of the kill was reached
         while process.poll() is None:
             now, done = time.monotonic(), sum(search.progress())
             watch(f"killed search: to {aim}", done, calm.events)
@@ -405,20 +406,18 @@ def _through_kills(
                     met.append(_kill(search, moment, now - began))
                     break
             if now > began + patience:
-                return (
-                    f"after {len(met)} kills the continued search did not come to {aim} in {patience:.0f} s"
-                )
+                return f"after {len(met)} kills the search did not reach {aim} in {patience:.0f} s"
             time.sleep(POLL_SECONDS)
         else:
             if process.returncode:
                 return f"after {len(met)} kills the search failed: {search.tail()}"
-            return None  # it has come to its end, maybe before it met all kills
+            return None  # it has finished, maybe before all kills
     raise AssertionError("the last round is never killed")
 
 
-def _kill(search: Search, moment: Moment, seconds: float) -> Kill:
+def _kill(search: SearchProcess, moment: Moment, seconds: float) -> Kill:
     trials, reports = search.progress()
-    left = [] if moment.at_once else search.left(LEAVE_SECONDS)
+    left = [] if moment.at_once else search.remaining(CLEANUP_SECONDS)
     return Kill(str(moment), round(seconds, 3), trials, reports, moment.at_once, left)
 
 
@@ -429,7 +428,7 @@ def winner(result: StudyResult) -> dict[str, Any] | None:
 
 
 def _varying(one: list[Facts], other: list[Facts]) -> set[str]:
-    """Attributes in which two undisturbed searches differ: what the objective measures of its machine."""
+    """Attributes that differ between two undisturbed searches: measurements of the machine."""
     own = {ATTRIBUTE + name for name in RESERVED_ATTRS}
     return {
         what

@@ -1,4 +1,4 @@
-"""Finds the range of learning rates that a search is to try, by a range test of the space's baseline."""
+"""Finds the range of learning rates for a search, by a range test of the space's baseline."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ...objectives.range_test import Point, RangeTest
 
 NAME = "learning_rate"
-# What the test sets itself, and no other parameter of a run matters to it.
-NOT_TOLD = (
+# Set by the test itself, so that their values in the space do not matter.
+SET_BY_TEST = (
     NAME,
     "lr_scheduler",
     "warmup_ratio",
@@ -43,13 +43,13 @@ class LrRangeResult:
     """A test of a space, and the range it proposes."""
 
     space: str
-    parameters: dict[str, Any]  # that the test was made with
+    parameters: dict[str, Any]  # of the configuration that was tested
     test: RangeTest
-    range: tuple[float, float] | None  # in round numbers; None where the loss does not fall
-    widened_for: tuple[str, ...]  # what the space holds to outside the proposal: its baseline, its prior
+    range: tuple[float, float] | None  # rounded; None where the loss does not fall
+    widened_for: tuple[str, ...]  # rates of the space that lie outside the proposal: its baseline, its prior
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """The result as plain data."""
         proposal = self.test.proposal
         return {
             "space": self.space,
@@ -67,7 +67,7 @@ class LrRangeResult:
 def lr_find(
     spec: Spec, *, low: float, high: float, steps: int, on_point: Callable[[Point], None]
 ) -> LrRangeResult:
-    """Test a space's baseline, or its middle where it has none, from one learning rate to another.
+    """Test a space's baseline, or its middle where it has none, over a range of learning rates.
 
     Raises `SpaceError` where its objective is not built in.
     """
@@ -83,19 +83,19 @@ def lr_find(
 
     params = {"seed": spec.search.seed} | spec.space.passed(spec.space.central())
     test = range_test(objective, params, low=low, high=high, steps=steps, on_point=on_point)
-    told = {name: value for name, value in params.items() if name not in NOT_TOLD}
+    tested = {name: value for name, value in params.items() if name not in SET_BY_TEST}
     if test.proposal is None:
-        return LrRangeResult(spec.name, told, test, None, ())
-    found = _down(test.proposal.low), float(f"{test.proposal.high:.0e}")
-    if found[0] >= found[1]:  # by rounding, where the test went no further than to the next digit
-        found = found[0], _up(test.proposal.high)
-    held = {name: value for name, value in held_to(spec).items() if not found[0] <= value <= found[1]}
-    low, high = min([found[0], *map(_down, held.values())]), max([found[1], *map(_up, held.values())])
-    return LrRangeResult(spec.name, told, test, (low, high), tuple(held))
+        return LrRangeResult(spec.name, tested, test, None, ())
+    bottom, top = _down(test.proposal.low), float(f"{test.proposal.high:.0e}")
+    if bottom >= top:  # rounding made them equal, where the test covered less than one digit
+        top = _up(test.proposal.high)
+    outside = {name: value for name, value in fixed_rates(spec).items() if not bottom <= value <= top}
+    low, high = min([bottom, *map(_down, outside.values())]), max([top, *map(_up, outside.values())])
+    return LrRangeResult(spec.name, tested, test, (low, high), tuple(outside))
 
 
-def held_to(spec: Spec) -> dict[str, float]:
-    """The learning rates that a range must hold for the space to stay one: the baseline's and the prior's."""
+def fixed_rates(spec: Spec) -> dict[str, float]:
+    """The learning rates that a range must contain for the space to stay valid: baseline and prior."""
     values = {"baseline": (spec.baseline or {}).get(NAME)}
     parameter = spec.parameters.get(NAME)
     if isinstance(parameter, Range) and parameter.prior is not None:
@@ -104,36 +104,36 @@ def held_to(spec: Spec) -> dict[str, float]:
 
 
 def check_writable(file: str, spec: Spec, low: float, high: float) -> None:
-    """Raise where a range could not be put into the file, before anything is trained."""
+    """Raise where a range could not be written to the file, before anything is trained."""
     if not Path(file).is_file():
         raise UsageError(
-            f'--write: "{file}" ships with hpsearch and stays as it is; copy it to a file of yours'
+            f'--write: "{file}" ships with hpsearch and cannot be changed; copy it to a file of your own'
         )
-    every = [low, high, *held_to(spec).values()]
+    every = [low, high, *fixed_rates(spec).values()]
     with_log_range(text_of(Path(file)), file, NAME, min(every), max(every), preset_values)
 
 
 def write_range(file: str, low: float, high: float) -> None:
-    """Put the range into a space file, in which nothing else changes.
+    """Write the range into a space file, and change nothing else in it.
 
-    Raises `SpaceError` where that cannot be done in place, and `SearchError` where it cannot be written.
+    Raises `SpaceError` where it cannot be changed in place, and `SearchError` where it cannot be written.
     """
     try:
         text = with_log_range(text_of(Path(file)), file, NAME, low, high, preset_values)
-        write(Path(file).resolve(), text)  # a link of the user's stays one
+        write(Path(file).resolve(), text)  # a symbolic link stays one
     except OSError as error:
         raise SearchError(f"cannot write {file}: {error.strerror}") from error
 
 
 def top_of(found: LrRangeResult) -> float:
-    """The highest loss worth drawing: as far above the first as the lowest is below. It diverges beyond."""
+    """The highest loss to draw: as far above the first as the lowest is below it. Beyond, it diverges."""
     losses = [point.smoothed for point in found.test.points]
     fall = losses[0] - min(losses)
     return min(max(losses), losses[0] + max(fall, 0.05 * losses[0]))
 
 
 def page(found: LrRangeResult) -> str:
-    """The curve as a page of HTML that needs nothing else."""
+    """The curve as a self-contained HTML page."""
     import html
 
     title = html.escape(f"learning rate range test of {found.space}")
@@ -189,7 +189,7 @@ def _figure(found: LrRangeResult) -> Figure:
 
 
 def _down(value: float) -> float:
-    """The next smaller number of one digit; itself where it has one."""
+    """The next smaller number of one digit, or the number itself where it has one digit."""
     return _one_digit(value, math.floor)
 
 

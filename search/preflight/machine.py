@@ -1,4 +1,4 @@
-"""Looks at the machine: what a search needs, whether it is there, and what to do where it is not."""
+"""Checks the machine: whether it has what a search needs, and what to do where something is missing."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 Status = Literal["ok", "warning", "problem"]
 
-TORCH_SECONDS = 120.0  # to load; a cold network disk takes a minute
-FEW_BYTES = 1 << 30  # of disk space: enough for a search of small models
-NO_BYTES = 100 << 20
-LATE_SECONDS = 2.0  # between two clocks, before times of one seem to lie in the future of the other
-BUILT = 1_735_689_600.0  # 2025-01-01: no clock that is right says less
-SHARED_MEMORY = 300 << 20  # bytes that a Ray of our own takes of /dev/shm
+TORCH_SECONDS = 120.0  # for torch to load; a cold network disk takes a minute
+LOW_BYTES = 1 << 30  # of disk space or memory: enough for a search of small models
+TOO_FEW_BYTES = 100 << 20
+CLOCK_SKEW_SECONDS = 2.0  # between two clocks, before times of one seem to lie in the future of the other
+EARLIEST_NOW = 1_735_689_600.0  # 2025-01-01: a correct clock shows no earlier time
+RAY_SHARED_BYTES = 300 << 20  # of /dev/shm, for a Ray that the search starts
 
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, how it is, and what to do where it is not well."""
+    """What was checked, its state, and what to do where it is not ok."""
 
     name: str
     status: Status
@@ -50,8 +50,8 @@ class Check:
 
 
 def machine_checks(workspace: Workspace, *, spec: Spec | None, ray: bool) -> Iterator[Check]:
-    """Look at one thing after another. `ray` starts one as well, which takes some seconds."""
-    torch = subprocess.Popen(  # it loads while the others are looked at
+    """Check one thing after another. `ray` also starts a Ray, which takes some seconds."""
+    torch = subprocess.Popen(  # it loads during the other checks
         [sys.executable, "-P", "-m", "hpsearch.trainer.tools.devices"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -75,7 +75,7 @@ def machine_checks(workspace: Workspace, *, spec: Spec | None, ray: bool) -> Ite
 
 
 def package_checks() -> Iterator[Check]:
-    """Whether what hpsearch depends on is installed, in versions that it takes."""
+    """Whether the packages that hpsearch depends on are installed, in versions that it supports."""
     yield Check("hpsearch", "ok", f"{metadata.version('hpsearch')} at {Path(__file__).parents[2]}")
     required = [Requirement(text) for text in metadata.requires("hpsearch") or []]
     faults = [fault for each in required if _applies(each, "") and (fault := _fault(each))]
@@ -83,7 +83,7 @@ def package_checks() -> Iterator[Check]:
         yield Check("packages", "problem", found, f"pip install {words}")
     if not faults:
         shown = ", ".join(f"{name} {metadata.version(name)}" for name in ("optuna", "ray", "torch"))
-        yield Check("packages", "ok", f"{shown}, and all others that are needed")
+        yield Check("packages", "ok", f"{shown}, and all other required packages")
     for extra in metadata.metadata("hpsearch").get_all("Provides-Extra") or []:
         missing = [each.name for each in required if _of_extra(each, extra) and _fault(each)]
         state = f"not installed: {', '.join(missing)}" if missing else "installed"
@@ -92,15 +92,15 @@ def package_checks() -> Iterator[Check]:
 
 
 def devices_check(torch: subprocess.Popen[str]) -> Check:
-    """What torch can train on, from the process that looks: `hpsearch.trainer.tools.devices`."""
+    """The devices that torch can train on, as the process `hpsearch.trainer.tools.devices` prints them."""
     try:
         output, errors = torch.communicate(timeout=TORCH_SECONDS)
     except subprocess.TimeoutExpired:
-        return Check("devices", "problem", f"torch did not load in {TORCH_SECONDS:g} s", "install it anew")
+        return Check("devices", "problem", f"torch did not load in {TORCH_SECONDS:g} s", "reinstall it")
     if torch.returncode:
         reason = (errors.strip().splitlines() or [f"exit code {torch.returncode}"])[-1]
         return Check(
-            "devices", "problem", f"torch does not load: {reason}", "install it anew: pip install torch"
+            "devices", "problem", f"torch does not load: {reason}", "reinstall it: pip install torch"
         )
     found: dict[str, Any] = json.loads(output)
     names = [_device_name(device) for device in found["devices"]]
@@ -110,16 +110,16 @@ def devices_check(torch: subprocess.Popen[str]) -> Check:
         return Check(
             "devices",
             "problem",
-            f"{gpus} GPU{'s' * (gpus > 1)} here, but torch {found['torch']} ({built}) uses none",
+            f"{gpus} GPU{'s' * (gpus > 1)} here, but torch {found['torch']} ({built}) uses none of them",
             "install a torch that fits the driver: https://pytorch.org/get-started",
         )
     return Check("devices", "ok", ", ".join(names))
 
 
 def database_checks(file: Path | None) -> Iterator[Check]:
-    """Whether the database's file system can hold one; a server is not looked at."""
+    """Whether the file system can hold an SQLite database; a database on a server is not checked."""
     if file is None:
-        yield Check("database", "ok", "on a server; hpsearch list shows whether it answers")
+        yield Check("database", "ok", "on a server; hpsearch list shows whether it responds")
         return
     folder = _existing(file.parent)
     if not os.access(folder, os.W_OK):
@@ -136,70 +136,70 @@ def database_checks(file: Path | None) -> Iterator[Check]:
         yield Check("database", "problem", f"{where}: {fault}", move)
     if faults:
         return
-    if kind in checks.NETWORK:
-        found = f"{where} is a network file system: SQLite's WAL holds for one machine"
-        yield Check("database", "warning", found, f"search and watch on this machine alone, or {move}")
+    if kind in checks.NETWORK_FILE_SYSTEMS:
+        found = f"{where} is a network file system, and SQLite's WAL works on one machine only"
+        yield Check("database", "warning", found, f"search and watch on this machine only, or {move}")
         return
-    yield Check("database", "ok", f"{where}: WAL, and locks that end with their process")
+    yield Check("database", "ok", f"{where}: WAL works, and locks end with their process")
 
 
 def disk_check(folder: Path) -> Check:
     """How much room there is for checkpoints and the database."""
     free = shutil.disk_usage(folder).free
-    status: Status = "ok" if free >= FEW_BYTES else "warning" if free >= NO_BYTES else "problem"
-    advice = "" if status == "ok" else "make room, lower execution.keep, or choose another folder with --runs"
+    status: Status = "ok" if free >= LOW_BYTES else "warning" if free >= TOO_FEW_BYTES else "problem"
+    advice = "" if status == "ok" else "free some space, lower execution.keep, or choose another --runs"
     return Check("disk", status, f"{gibibytes(free)} free in {folder}", advice)
 
 
 def clock_check(folder: Path) -> Check:
-    """Whether the clock can be right, and is that of the files."""
+    """Whether the clock can be right, and agrees with the file system's."""
     now = time.time()
     shown = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(now))
-    if now < BUILT:
-        return Check("clock", "problem", f"it says {shown}", "set it: times of trials would be wrong")
+    if now < EARLIEST_NOW:
+        return Check("clock", "problem", f"it shows {shown}", "set it: the times of trials would be wrong")
     try:
         offset = checks.clock_offset(folder)
     except OSError as error:
         return Check(
             "clock", "problem", f"{folder} cannot be written: {error.strerror}", "choose another --runs"
         )
-    if abs(offset) > LATE_SECONDS:
+    if abs(offset) > CLOCK_SKEW_SECONDS:
         way = "later" if offset > 0 else "earlier"
         found = f"{shown}; files in {folder} are stamped {abs(offset):.0f} s {way}"
-        return Check("clock", "warning", found, "let both machines take their time from the network (NTP)")
+        return Check("clock", "warning", found, "synchronize both machines' clocks over the network (NTP)")
     return Check("clock", "ok", shown)
 
 
 def ray_check() -> Check:
-    """Whether a Ray of our own starts here, and ends."""
-    from ..backends.ray.cluster import connected, heard_outside
+    """Whether a local Ray starts and stops here."""
+    from ..backends.ray.cluster import connected, open_ports
 
     began = time.monotonic()
     try:
         with connected(None, this_machine()):
             took = time.monotonic() - began
-            outside = heard_outside()
+            outside = open_ports()
     except SearchError as error:
-        return Check("ray", "problem", str(error), "search with --backend optuna, or install ray anew")
+        return Check("ray", "problem", str(error), "search with --backend optuna, or reinstall ray")
     if room := _shared_memory():
         found = f"starts in {took:.0f} s; /dev/shm has {gibibytes(room)}, so Ray uses the disk instead"
-        return Check("ray", "warning", found, "give the container more: docker run --shm-size=512m")
+        return Check("ray", "warning", found, "give the container more memory: docker run --shm-size=512m")
     if outside:
-        found = f"starts in {took:.0f} s, and other machines reach {', '.join(outside)}; a token guards it"
-        return Check("ray", "warning", found, "close these ports to others where you do not trust them")
-    return Check("ray", "ok", f"starts in {took:.0f} s, listens on this machine alone, and ends")
+        found = f"starts in {took:.0f} s; other machines can reach {', '.join(outside)}, protected by a token"
+        return Check("ray", "warning", found, "block these ports if you do not trust the network")
+    return Check("ray", "ok", f"starts in {took:.0f} s, listens on this machine alone, and stops")
 
 
 def _workers(spec: Spec | None) -> Check:
-    """The cores there are, and what a trial gets of the machine."""
+    """The cores of the machine, and what a trial gets of them."""
     node = this_machine()
     cores = f"{node.cpus:g} of {os.cpu_count()} cores" if node.cpus != os.cpu_count() else _cores(node.cpus)
     try:
         mine = share(spec.execution if spec else Execution(), [node], "this machine")
     except UsageError as error:
-        return Check("workers", "problem", str(error), "lower what a trial asks for")
+        return Check("workers", "problem", str(error), "request less for each trial")
     gpus = f", {mine.gpus:g} GPU" if mine.gpus else ""
-    found = f"{cores}: {mine.workers} at a time, {_cores(mine.cpus)}{gpus} each"
+    found = f"{cores}: {mine.workers} trials at a time, {_cores(mine.cpus)}{gpus} each"
     return Check("workers", "ok", found)
 
 
@@ -208,16 +208,16 @@ def _memory() -> Check:
     found = f"{gibibytes(free)} free of {gibibytes(there)}"
     if there < whole:
         found += f", the limit of this process's control group; the machine has {gibibytes(whole)}"
-    if free < FEW_BYTES:
-        return Check("memory", "warning", found, "end other programs: a worker with torch takes half a GiB")
+    if free < LOW_BYTES:
+        return Check("memory", "warning", found, "close other programs: a worker with torch takes half a GiB")
     return Check("memory", "ok", found)
 
 
 def _shared_memory() -> int | None:
-    """The bytes of /dev/shm where they are too few for Ray's objects; None where they do."""
+    """The free bytes of /dev/shm where they are too few for Ray's objects; None where they are enough."""
     with suppress(OSError):
         free = shutil.disk_usage("/dev/shm").free
-        return free if free < SHARED_MEMORY else None
+        return free if free < RAY_SHARED_BYTES else None
     return None
 
 
@@ -230,7 +230,7 @@ def _of_extra(requirement: Requirement, extra: str) -> bool:
 
 
 def _fault(requirement: Requirement) -> tuple[str, str] | None:
-    """What is wrong with an installed package, and the words to install it by; None where nothing is."""
+    """What is wrong with a package, and the requirement that installs it; None where nothing is wrong."""
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     words = f'"{requirement.name}{extras}{requirement.specifier}"'
     try:
@@ -252,5 +252,5 @@ def _device_name(device: dict[str, Any]) -> str:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that there is."""
+    """The folder, or its nearest ancestor that exists."""
     return next(at for at in (folder, *folder.parents) if at.is_dir())

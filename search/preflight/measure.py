@@ -1,8 +1,8 @@
-"""What trials cost on this machine, measured in a minute: seconds and memory.
+"""Measures what trials cost on this machine, in a minute: seconds and memory.
 
 The objective runs as in a search: in the same worker processes, as many at a time, with the same threads. The
-baseline and quasi-random configurations are trained until they have reported twice; then a driver proposes
-and notes as in a search. Nothing of it is kept.
+baseline and quasi-random configurations train until each has reported twice; then a dry run measures the
+driver. Nothing of this is kept.
 """
 
 from __future__ import annotations
@@ -21,59 +21,59 @@ import numpy as np
 
 from ...spaces import Constant, Spec, nested
 from ...spaces.stopping import LENGTHS, is_length
-from ...storage.files import has_checkpoint, passing_folder
+from ...storage.files import has_checkpoint, scratch_folder
 from ..backends.base import setup_of
 from ..backends.local import devices_of
 from ..backends.packing import check_pack, pack_size
-from ..backends.resources import Share, share, this_machine, visible_gpus
+from ..backends.resources import WorkerShare, share, this_machine, visible_gpus
 from ..backends.worker.channel import Message
-from ..backends.worker.process import Limits, Worker, environment
+from ..backends.worker.process import TrialLimits, Worker, environment
 from ..engine.costs import Attempt, Cost
 from ..errors import SearchError
 from ..sampling.unit_cube import UnitCube
 from ..trials.seeds import derived_seed
 from .dry_run import DryRun, dry_run
 
-SECONDS = 60.0  # that a measurement takes at most
-REHEARSAL = 0.2  # of them, at most, to see what the driver costs
-MOST = 5  # the binary logarithm of the most configurations
-FEWEST = 8  # configurations, before it may end early
-PRECISE = 0.03  # standard error of the mean, as a share of it, with which it ends early
-SIGNIFICANT = 0.05  # the chance of a correlation where there is none
-TRIAL_SECONDS = 2.0  # of a configuration that reports often
+MEASURE_SECONDS = 60.0  # for a whole measurement, at most
+DRY_RUN_SHARE = 0.2  # of these seconds, at most, to measure what the driver costs
+LOG2_MOST_PROBES = 5  # the binary logarithm of the largest number of configurations
+FEWEST_PROBES = 8  # configurations, before the measurement may end early
+PRECISE_ERROR = 0.03  # relative standard error of the mean cost at which it ends early
+SIGNIFICANCE = 0.05  # the largest p-value of a rank correlation that counts
+TRIAL_SECONDS = 2.0  # of training, after which a configuration with two reports is done
 LOOK_SECONDS = 0.1  # between two looks at the memory
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A configuration that was trained for a moment, or failed at it."""
+    """A configuration that was trained briefly, or failed."""
 
     config: dict[str, Any]
     cost: Cost | None
     every: float  # seconds from one report to the next
-    units: int | None  # at which it ended by itself, if it did
+    units: int | None  # the step at which its training ended by itself; None where it did not
     error: str | None = None
     first: int | None = None  # the step of its first report
-    last: int = 0  # and of its last one
+    last: int = 0  # the step of its last report
     grid: int = 1  # units from one report to the next
-    losses: Mapping[int, float] = field(default_factory=dict)  # that it reported, by step; lower is better
+    losses: Mapping[int, float] = field(default_factory=dict)  # reported, by step; lower is better
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a measurement told."""
+    """The result of a measurement."""
 
     baseline: Probe | None
     probes: list[Probe]  # of quasi-random configurations
-    units: int | None  # the resource of a whole training; None where only a training's end tells
+    units: int | None  # the resource of a whole training; None where only the end of a training shows it
     startup: float  # seconds until a worker trains
-    leaving: float  # seconds until all workers have left
-    memory: int | None  # bytes that a worker held at most; None where nobody could look
+    leaving: float  # seconds until all workers have ended
+    memory: int | None  # the most bytes that a worker held; None where they could not be read
     pack: int  # trials in each worker
-    share: Share
-    seconds: float  # that it took
+    share: WorkerShare
+    seconds: float  # that the measurement took
     driver: DryRun  # what the search itself costs
-    keeps: bool = True  # whether trials were seen to leave checkpoints with their reports
+    keeps: bool = True  # whether trials left checkpoints with their reports
 
     @property
     def slots(self) -> int:
@@ -87,61 +87,61 @@ class Measured:
 
     @property
     def ranked(self) -> list[Probe] | None:
-        """What the sampler may draw, the best first by the last loss that all have reported.
+        """Configurations that the sampler may draw, best first by the last loss that all have reported.
 
-        None where what they cost has nothing to do with it, as far as the measurement tells: Spearman's rank
-        correlation of the two is not significant.
+        None where cost does not depend on the loss, as far as was measured: Spearman's rank correlation of
+        the two is not significant.
         """
         from scipy.stats import spearmanr
 
         probes = [p for p in self.probes if p.cost is not None]
         step = max(set.intersection(*(set(p.losses) for p in probes)), default=None) if probes else None
-        if step is None or len(probes) < FEWEST:
+        if step is None or len(probes) < FEWEST_PROBES:
             return None
-        losses, costs = [p.losses[step] for p in probes], [self.whole(p) for p in probes]
-        if len(set(losses)) == 1 or len(set(costs)) == 1 or spearmanr(losses, costs).pvalue > SIGNIFICANT:
+        losses, costs = [p.losses[step] for p in probes], [self.training_seconds(p) for p in probes]
+        if len(set(losses)) == 1 or len(set(costs)) == 1 or spearmanr(losses, costs).pvalue > SIGNIFICANCE:
             return None
         return sorted(probes, key=lambda p: p.losses[step])
 
     @property
     def errors(self) -> list[str]:
-        """What configurations failed with."""
+        """The errors of the configurations that failed."""
         return [p.error for p in (self.baseline, *self.probes) if p is not None and p.error is not None]
 
-    def whole(self, probe: Probe) -> float:
-        """Seconds of a whole training."""
+    def training_seconds(self, probe: Probe) -> float:
+        """Seconds of a whole training of a configuration."""
         assert probe.cost is not None
         return probe.cost.seconds(self.length(probe))
 
     def length(self, probe: Probe) -> int:
-        """The resource of a whole training.
+        """The resource of a whole training of a configuration.
 
-        Where it ended by itself, or others did that came further; else what the space says.
+        It is where this training ended by itself, or others that got further; else what the space says.
         """
         return _length(probe, self.known, self.units)
 
     @property
     def lengths(self) -> list[int]:
-        """The resource of whole trainings; 0 where only a training's end tells."""
+        """The resource of each known configuration's training; 0 where only its end shows it."""
         return [self.length(probe) for probe in self.known]
 
     @property
-    def wholes(self) -> list[float]:
-        """Seconds of whole trainings of what the sampler may draw."""
-        return [self.whole(p) for p in self.probes if p.cost is not None] or [
-            self.whole(p) for p in self.known
+    def all_training_seconds(self) -> list[float]:
+        """Seconds of whole trainings of the configurations that the sampler may draw."""
+        return [self.training_seconds(p) for p in self.probes if p.cost is not None] or [
+            self.training_seconds(p) for p in self.known
         ]
 
 
-def _length(probe: Probe, others: Iterable[Probe], said: int | None) -> int:
+def _length(probe: Probe, others: Iterable[Probe], stated: int | None) -> int:
     if probe.units:
         return probe.units
     ends = max((other.units for other in others if other.units), default=0)
-    return ends if probe.last < ends else said or 0
+    return ends if probe.last < ends else stated or 0
 
 
-def units_of(spec: Spec) -> int | None:
-    """The resource of a training to its end, as the space says it."""
+def training_units(spec: Spec) -> int | None:
+    """The resource of a whole training, as far as the space states it."""
     if spec.early_stopping.max is not None:
         return spec.early_stopping.max
     for name in LENGTHS:
@@ -155,24 +155,24 @@ def measure(
     spec: Spec,
     objective: Message,
     *,
-    seconds: float = SECONDS,
+    seconds: float = MEASURE_SECONDS,
     on_probe: Callable[[int], None] = lambda done: None,
     say: Callable[[str], None] = lambda message: None,
 ) -> Measured:
-    """Train the baseline and quasi-random configurations for a moment each; `on_probe` hears how many did.
+    """Train the baseline and quasi-random configurations briefly; `on_probe` gets the number measured so far.
 
-    Raises `SearchError` where none of them tells what a training costs.
+    Raises `SearchError` where none of them shows what a training costs.
     """
     check_pack(spec)
     began = time.monotonic()
     mine = share(spec.execution, [this_machine()], "this machine")
-    pack, told = pack_size(spec, mine, this_machine().memory)
-    if told is not None:
-        say(told)
-    with passing_folder("hpsearch-plan-") as folder:
-        bench = _Bench(spec, objective, mine, pack, folder, began + (1 - REHEARSAL) * seconds)
+    pack, notice = pack_size(spec, mine, this_machine().memory)
+    if notice is not None:
+        say(notice)
+    with scratch_folder("hpsearch-plan-") as folder:
+        bench = _Bench(spec, objective, mine, pack, folder, began + (1 - DRY_RUN_SHARE) * seconds)
         probes = bench.run(on_probe)
-    driver = dry_run(spec, mine.workers * pack, REHEARSAL * seconds)
+    driver = dry_run(spec, mine.workers * pack, DRY_RUN_SHARE * seconds)
     baseline = probes.pop(0) if spec.baseline is not None and probes else None
     found = Measured(
         baseline=baseline,
@@ -188,41 +188,41 @@ def measure(
         keeps=bench.keeps,
     )
     if not found.known:
-        raise SearchError(_nothing(spec, found, (1 - REHEARSAL) * seconds))
+        raise SearchError(_why_unmeasured(spec, found, (1 - DRY_RUN_SHARE) * seconds))
     return found
 
 
-def _nothing(spec: Spec, found: Measured, seconds: float) -> str:
-    if found.errors:
-        return f"every configuration that was tried failed: {found.errors[0]}"
-    if found.units is None:
+def _why_unmeasured(spec: Spec, measured: Measured, seconds: float) -> str:
+    if measured.errors:
+        return f"every configuration that was tried failed: {measured.errors[0]}"
+    if measured.units is None:
         return (
-            f"no training came to its end within {seconds:.0f} s, and the space does not say where that is: "
-            "give early_stopping.max, and let the objective report"
+            f"no training finished within {seconds:.0f} s, and the space does not say where a training ends: "
+            "set early_stopping.max, and let the objective report"
         )
-    tried = [probe for probe in (found.baseline, *found.probes) if probe is not None]
+    tried = [probe for probe in (measured.baseline, *measured.probes) if probe is not None]
     twice = "twice " if any(probe.every for probe in tried) else ""
     return (
-        f"no training reported {twice}within {seconds:.0f} s, so nobody knows how long one takes: let the "
-        "objective report more often, or give more --measure"
+        f"could not estimate the time of a training: none reported {twice}within {seconds:.0f} s. "
+        "Report more often, or raise --measure"
     )
 
 
 @dataclass
-class _Running:
+class _RunningProbe:
     index: int
     given: float  # when, by the monotonic clock
     attempt: Attempt
-    first: bool  # of its worker
+    first: bool  # the first that its worker trains
     heard_at: float = 0.0  # its last report, by the monotonic clock
     losses: dict[int, float] = field(default_factory=dict)
 
 
 class _Bench:
-    """Workers, and the configurations that they train for a moment."""
+    """The workers, and the configurations that they train briefly."""
 
     def __init__(
-        self, spec: Spec, objective: Message, mine: Share, pack: int, folder: Path, until: float
+        self, spec: Spec, objective: Message, mine: WorkerShare, pack: int, folder: Path, until: float
     ) -> None:
         self._spec = spec
         self._setup = setup_of(spec, objective) | {"pack": pack}
@@ -231,10 +231,10 @@ class _Bench:
         self._folder = folder
         self._began = time.monotonic()
         self._until = until
-        self.units = units_of(spec)
+        self.units = training_units(spec)
         self._configs = _configs(spec)
         self._probes: dict[int, Probe] = {}
-        self._running: dict[int, _Running] = {}
+        self._running: dict[int, _RunningProbe] = {}
         self._given = 0
         self.startups: list[float] = []
         self.leaving = 0.0
@@ -271,19 +271,19 @@ class _Bench:
             selector.close()
             self.leaving = time.monotonic() - began
         for number, running in self._running.items():  # the time is over
-            self._conclude(number, running, silent=began - running.heard_at)
+            self._conclude(number, running, silent_seconds=began - running.heard_at)
         return [self._probes[index] for index in sorted(self._probes)]
 
     def _start(self, slot: int) -> Worker:
         surroundings = environment(self._share.threads) | devices_of(slot, self._share.gpus, visible_gpus())
-        return Worker(self._setup, Limits.of(self._spec.execution), surroundings, os.getcwd())
+        return Worker(self._setup, TrialLimits.of(self._spec.execution), surroundings, os.getcwd())
 
     def _give(self, worker: Worker, first: bool = False) -> bool:
         if self._enough() or (config := next(self._configs, None)) is None:
             return False
         number = self._given
         self._given += 1
-        self._running[number] = _Running(number, time.monotonic(), Attempt(), first)
+        self._running[number] = _RunningProbe(number, time.monotonic(), Attempt(), first)
         self._probes[number] = Probe(config, None, 0.0, None)
         worker.give(
             {
@@ -297,14 +297,14 @@ class _Bench:
         return True
 
     def _enough(self) -> bool:
-        """Whether more configurations would tell little more."""
+        """Whether more configurations would add little."""
         if time.monotonic() > self._until:
             return True
         known = [p for p in self._probes.values() if p.cost is not None]
         costs = [p.cost.seconds(_length(p, known, self.units)) for p in known if p.cost is not None]
-        if len(costs) < FEWEST:
+        if len(costs) < FEWEST_PROBES:
             return False
-        return bool(statistics.stdev(costs) <= PRECISE * statistics.fmean(costs) * len(costs) ** 0.5)
+        return bool(statistics.stdev(costs) <= PRECISE_ERROR * statistics.fmean(costs) * len(costs) ** 0.5)
 
     def _hear(self, worker: Worker, message: Message) -> None:
         number = message["number"]
@@ -325,8 +325,8 @@ class _Bench:
             running.losses[message["step"]] = sign * message["value"]
             self.keeps = self.keeps or has_checkpoint(self._folder / str(number))
             running.heard_at = time.monotonic()
-            if not self._seen(running):
-                worker.go_on(message)
+            if not self._is_measured(running):
+                worker.let_continue(message)
                 return
             worker.stop(message)
             self._conclude(number, running)
@@ -338,10 +338,10 @@ class _Bench:
         elif message["kind"] == "failed":
             config = self._probes[number].config
             self._probes[number] = Probe(config, None, 0.0, None, error=message["failure"]["message"])
-        # One that is to have a worker with fewer beside it, or before it, told nothing.
+        # Packed trials that are handed back to train in smaller packs, or in another order, measured nothing.
         del self._running[number]
 
-    def _seen(self, running: _Running) -> bool:
+    def _is_measured(self, running: _RunningProbe) -> bool:
         """Whether a trial has shown what it costs."""
         if self.units is None:
             return False
@@ -351,15 +351,15 @@ class _Bench:
             last >= TRIAL_SECONDS or now > (self._began + self._until) / 2
         )
 
-    def _conclude(self, number: int, running: _Running, silent: float = 0.0) -> None:
-        """What a configuration told, which was `silent` for so many seconds when the time was over."""
+    def _conclude(self, number: int, running: _RunningProbe, silent_seconds: float = 0.0) -> None:
+        """Store what a configuration cost; `silent_seconds`: since its last report when the time was over."""
         attempt, config = running.attempt, self._probes[number].config
         units = None
         if attempt.ended is not None:
             units = attempt.reports[-1][0] if attempt.reports else 0
         cost = attempt.cost if self.units is not None or units is not None else None
-        if cost is not None and cost.seen is not None and silent > cost.per_unit * cost.seen:
-            cost = None  # its first report came sooner than others do: it told no more than its start
+        if cost is not None and cost.seen is not None and silent_seconds > cost.per_unit * cost.seen:
+            cost = None  # its first report came sooner than others would: it measured the start alone
         first, last = (attempt.reports[0][0], attempt.reports[-1][0]) if attempt.reports else (None, 0)
         every, grid = attempt.seconds_per_report or 0.0, attempt.grid
         self._probes[number] = Probe(
@@ -376,10 +376,10 @@ def _configs(spec: Spec) -> Iterator[dict[str, Any]]:
         yield baseline
     cube = UnitCube(spec.space)
     if not cube.dimensions:
-        yield from [spec.space.resolve(cube.suggester(np.empty(0)))] * FEWEST
+        yield from [spec.space.resolve(cube.suggester(np.empty(0)))] * FEWEST_PROBES
         return
     rng = np.random.default_rng(derived_seed(spec.search.seed, "plan"))
-    for point in qmc.Sobol(cube.dimensions, scramble=True, rng=rng).random_base2(MOST):
+    for point in qmc.Sobol(cube.dimensions, scramble=True, rng=rng).random_base2(LOG2_MOST_PROBES):
         config, refused = spec.space.proposed(cube.suggester(point))
         if refused is None:
             yield config

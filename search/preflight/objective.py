@@ -1,4 +1,4 @@
-"""A space's objective: the file that it is in, the texts that it reads, whose code it runs."""
+"""A space's objective: its file, the texts that it trains on, and whose code it runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ...spaces import Choice, Constant, SpaceError, Spec, load
 
 
 def load_space(source: str | Path) -> Spec:
-    """The spec of a space file, or of one that ships, with its preset's values; raises `SpaceError`."""
+    """Load a space file, or a space that ships, with the values of its preset. Raises `SpaceError`."""
     return load(source, preset_values)
 
 
 def texts_of(spec: Spec) -> dict[str, str]:
-    """The SHA-256 of each text that trials train on, by its path, as far as it is known."""
+    """The SHA-256 of each text that trials train on, by path, as far as the texts are known."""
     values: dict[str, list[Any]] = {}
     for name, parameter in spec.passed.items():
         if isinstance(parameter, Constant):
@@ -33,7 +33,7 @@ def texts_of(spec: Spec) -> dict[str, str]:
 
 
 def own_code(spec: Spec) -> str | None:
-    """Which code of the user's a search runs, where and as whom, in a sentence; None where it runs none."""
+    """A sentence about the user's own code that a search runs, where and as which user; None without any."""
     folder, user = Path.cwd(), psutil.Process().username()
     if not isinstance(spec.objective, str):
         return f"each trial runs {shlex.join(spec.objective.command)} in {folder}, as {user}"
@@ -46,7 +46,7 @@ def own_code(spec: Spec) -> str | None:
 
 
 def import_objective(spec: Spec) -> None:
-    """Import what the space names, as a worker would; this runs the user's code.
+    """Import the objective as a worker would; this runs the user's code.
 
     Raises `SpaceError` where that fails.
     """

@@ -1,4 +1,4 @@
-"""Shows that trials which train together compute what each computes alone: here, with this space."""
+"""Shows that trials compute the same together as alone: here, with this space."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ LENGTH = (
     *("eval_every", "eval_samples", "early_stopping_patience"),
 )
 SCHEDULE = ("lr_scheduler", "warmup_ratio", "warmup_steps")
-WILD = {"learning_rate": 1e30, "max_grad_norm": 0.0, "lr_scheduler": "constant"}  # is no number after a step
-WILD_PLACE = 1  # after the first, which is there when it diverges, and before the others, which come to it
+DIVERGING = {"learning_rate": 1e30, "max_grad_norm": 0.0, "lr_scheduler": "constant"}  # NaN after a step
+DIVERGING_PLACE = 1  # the first trial trains with it as it diverges, the others join afterwards
 
-Watch = Callable[[str, int, int | None], None]  # what is done, how far it is, of how much where that is known
+Watch = Callable[[str, int, int | None], None]  # what is being done, how far, and the total where known
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A configuration, and what its two runs came to; as `objectives.gpt.pack_test` says it."""
+class ComparedTrial:
+    """A configuration, and its runs alone and together, as `objectives.gpt.pack_test` compares them."""
 
     params: dict[str, Any]
-    wild: bool  # made to diverge
-    others: int  # that trained with it at most
+    wild: bool  # chosen to diverge
+    others: int  # the most trials that trained with it
     value: float | None  # the last loss; None where it diverged
-    difference: dict[str, float] | None  # of `reports` and `adapter`; None where the two ended differently
+    difference: dict[str, float] | None  # of `reports` and `adapter`; None where the runs ended differently
     identical: bool  # bit for bit
-    sensitivity: dict[str, float] | None  # what a start 1e-7 away changes, where somebody had to know
+    sensitivity: dict[str, float] | None  # the effect of a start 1e-7 away, where the verdict needs it
     allowed: dict[str, float]  # differences
     passed: bool
 
 
 @dataclass(frozen=True)
 class PackTestResult(Value):
-    """What the test found."""
+    """The result of the test."""
 
     computed = ("passed", "identical")
     seed: int
     threads: int
-    trials: list[Trained]
+    trials: list[ComparedTrial]
 
     @property
     def passed(self) -> bool:
-        """Whether all are the same, and it means something: trials met, and the wild one diverged."""
+        """Whether all agree and the test means something: trials met, and the diverging one diverged."""
         met = any(each.others for each in self.trials)
         diverged = all(each.value is None for each in self.trials if each.wild)
         return met and diverged and all(each.passed for each in self.trials)
 
     @property
     def identical(self) -> bool:
-        """Whether no bit differs anywhere."""
+        """Whether every bit agrees."""
         return all(each.identical for each in self.trials)
 
 
 def configurations(spec: Spec, trials: int, seed: int) -> list[dict[str, Any]]:
-    """Random ones of the space, shortened, and one that diverges."""
+    """Random configurations of the space, shortened, and one that diverges."""
     found = []
     rng = random.Random(seed)
     for number in range(trials):
@@ -78,12 +78,12 @@ def configurations(spec: Spec, trials: int, seed: int) -> list[dict[str, Any]]:
         kept = {name: value for name, value in drawn.items() if name not in LENGTH}
         found.append(kept | warmup | {"max_steps": STEPS, "eval_every": STEPS // 4, "eval_samples": 8})
     like = {name: value for name, value in found[0].items() if name not in SCHEDULE}
-    found.insert(WILD_PLACE, like | WILD)
+    found.insert(DIVERGING_PLACE, like | DIVERGING)
     return found
 
 
 def pack_test(spec: Spec, *, trials: int, seed: int, watch: Watch) -> PackTestResult:
-    """Train so many configurations of a space, and one that diverges, alone and together.
+    """Train random configurations of a space, and one that diverges, alone and together.
 
     Raises `SpaceError` where the trials of the space cannot be packed, `SearchError` where one cannot train.
     """
@@ -95,13 +95,13 @@ def pack_test(spec: Spec, *, trials: int, seed: int, watch: Watch) -> PackTestRe
         )
     asked = configurations(spec, trials, seed)
     threads = share(spec.execution, [this_machine()], "this machine").threads
-    found = _compared(asked, threads, watch)
-    made = enumerate(zip(asked, found, strict=True))
-    return PackTestResult(seed, threads, [Trained(each, n == WILD_PLACE, **its) for n, (each, its) in made])
+    compared = enumerate(zip(asked, _compared(asked, threads, watch), strict=True))
+    trials_seen = [ComparedTrial(each, n == DIVERGING_PLACE, **runs) for n, (each, runs) in compared]
+    return PackTestResult(seed, threads, trials_seen)
 
 
 def _compared(asked: list[dict[str, Any]], threads: int, watch: Watch) -> list[dict[str, Any]]:
-    """What `objectives.gpt.pack_test` prints."""
+    """Run `objectives.gpt.pack_test` and return the comparisons that it prints."""
     watch("each trial alone", 0, len(asked))
     found: list[dict[str, Any]] = []
     with subprocess.Popen(
@@ -117,9 +117,9 @@ def _compared(asked: list[dict[str, Any]], threads: int, watch: Watch) -> list[d
             process.stdin.write(json.dumps(asked))
             process.stdin.close()
             for line in process.stdout:
-                told = json.loads(line)
-                found = told.get("compared", [])
-                if (done := told.get("alone")) is not None:
+                message = json.loads(line)
+                found = message.get("compared", [])
+                if (done := message.get("alone")) is not None:
                     what = "each trial alone" if done < len(asked) else "all of them together"
                     watch(what, done, len(asked))
         except BaseException:

@@ -1,4 +1,4 @@
-"""What a simulated search costs, and what becomes of it."""
+"""The costs of a simulated search, and its result."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """What a training of a configuration takes, in seconds: to begin, for each unit; and its units."""
+    """The cost of training a configuration: seconds to start, seconds for each unit, and its units."""
 
     setup: float
     per_unit: float
     units: int
-    every: float = math.inf  # from one report to the next
+    every: float = math.inf  # seconds from one report to the next
     grid: int = 1  # units from one report to the next
 
     @property
     def seconds(self) -> float:
-        """To its end."""
+        """Seconds of the whole training."""
         return self.setup + self.per_unit * self.units
 
 
 @dataclass(frozen=True)
 class SearchCosts:
-    """What a search costs here."""
+    """The costs of a search on this machine."""
 
     trainings: Sequence[TrainingCost]  # of random configurations
     baseline: TrainingCost | None
-    slots: int  # trials at a time
+    slots: int  # trials that train at the same time
     startup: float  # seconds until the first worker trains
     leaving: float = 0.0  # seconds from the last training to the end of the command
-    keeps: bool = True  # whether trials leave checkpoints, from which those that paused go on
-    ranked: bool = False  # whether the best trainings come first, for what they cost has to do with it
-    ask: Callable[[int], float] = lambda number: 0.0  # seconds that the proposal of a trial takes
+    keeps: bool = True  # whether trials leave checkpoints, so that paused trials can resume
+    ranked: bool = False  # whether `trainings` are sorted by loss, best first, because cost depends on it
+    ask: Callable[[int], float] = lambda number: 0.0  # seconds to propose a trial
 
 
 @dataclass
 class Reached:
-    """Trials that came to a step."""
+    """The trials that reach a step."""
 
     step: int
     trials: int = 0
@@ -47,7 +47,7 @@ class Reached:
     last: float | None = None
 
     def add(self, now: float, trials: int = 1) -> None:
-        """One more, or several, which come there now."""
+        """Count trials that reach the step now."""
         self.trials += trials
         self.first = now if self.first is None else min(self.first, now)
         self.last = now if self.last is None else max(self.last, now)
@@ -55,34 +55,34 @@ class Reached:
 
 @dataclass(frozen=True)
 class SimulatedSearch:
-    """What becomes of a search, in seconds after its start."""
+    """The predicted course of a search, in seconds after its start."""
 
-    trials: int  # that begin
-    reached: list[Reached]  # the rungs, and the end of a training
-    search: float  # its end
+    trials: int  # that start
+    reached: list[Reached]  # at each rung, and at the end of a training
+    search: float  # the end of the search itself
     by: str  # what ends it: trials, time or samples
-    audited: int  # trials that go on to their end though they would have stopped
-    auditing: float  # seconds of that after the search; 0 where they go on during it
-    confirms: int  # trainings that confirm the best
-    seeds: int  # with which each of them trains
-    confirmation: float  # seconds of it
-    end: float  # of all
+    audited: int  # trials that continue to their end although early stopping would have ended them
+    auditing: float  # seconds of the audit after the search; 0 where it takes place during the search
+    confirms: int  # trainings that confirm the best trials
+    seeds: int  # of each confirmed trial
+    confirmation: float  # seconds
+    end: float  # of everything
     ends: tuple[float, float]  # the earliest and the latest of the searches that were simulated
 
     @property
     def complete(self) -> int:
-        """Trials that come to their end."""
+        """Trials that finish."""
         return self.reached[-1].trials
 
 
 def reported_at(training: TrainingCost, step: int) -> int:
-    """When a training tells that it has come to a step: at its next report, or at its end."""
+    """The step of the report that shows a training has reached `step`: its next report, or its end."""
     return min(math.ceil(step / training.grid) * training.grid, training.units)
 
 
 @dataclass(order=True)
 class Move:
-    """A trial on its way from one step to another, where it is at a time."""
+    """A trial on its way to the step at which it arrives, at a time."""
 
     at: float
     number: int
@@ -91,6 +91,6 @@ class Move:
     training: TrainingCost = field(compare=False)
 
     def done(self, now: float) -> float:
-        """The units that it has done by then."""
+        """The units that it has trained by then."""
         whole = self.step - self.begun
         return min(max(0.0, whole - (self.at - now) / self.training.per_unit), whole)

@@ -1,11 +1,11 @@
-"""What will become of a search: a simulation of its rules with what trials cost.
+"""Predicts a search by simulating its rules with what trials cost.
 
-The clock is simulated; the brackets, rungs and promotions are the search's own, and so are the trials of its
-audit and what it keeps back for its end. Nobody knows the losses, so they are drawn, and a trial has the same
-at all rungs; where better configurations cost more than others, or less, they do so here. Models propose
-better trials as they learn, which pass rungs that others would not: a proposal of a model counts as the
-better of two random ones. Of `RUNS` such searches the one in the middle is shown, from those that come least
-far to those that are over first, and when the first and the last of them end: so much is luck.
+The clock is simulated; the brackets, rungs and promotions are those of the search, and so are the trials of
+its audit and the time reserved for its end. Losses are unknown, so each trial draws one and keeps it at all
+rungs; where better configurations cost more or less than others, they do so here. Models propose better
+trials as they learn, which pass more rungs: a proposal of a model counts as the better of two random ones.
+Of `MOST_RUNS` simulated searches the median is shown, ordered from few trials to many and then from late ends
+to early ones, together with the earliest and the latest end, for the spread is luck.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from ..scheduling import (
 from ..scheduling.audit import AuditSample
 from .simulated import Move, Reached, SearchCosts, SimulatedSearch, TrainingCost, reported_at
 
-RUNS = 15
-LONGEST = 3.0  # seconds that all of them may take, after the first
-MOST_TRIALS = 1000  # that are simulated; of a longer search the rest goes on alike
+MOST_RUNS = 15  # simulated searches
+RUN_SECONDS = 3.0  # for all of them, after which no further one begins
+MOST_TRIALS = 1000  # that are simulated; the rest of a longer search is extrapolated
 
 
-def forecast(spec: Spec, costs: SearchCosts, seed: int = 0) -> SimulatedSearch:
-    """The search in the middle of several."""
+def simulate(spec: Spec, costs: SearchCosts, seed: int = 0) -> SimulatedSearch:
+    """The median of several simulated searches."""
     began, found = time.monotonic(), []
-    for run in range(RUNS):
+    for run in range(MOST_RUNS):
         found.append(_Simulation(spec, costs, random.Random(f"{seed}:{run}")).run())
-        if time.monotonic() - began > LONGEST:
+        if time.monotonic() - began > RUN_SECONDS:
             break
     middle = sorted(found, key=lambda each: (each.trials, -each.end))[len(found) // 2]
-    longer = max(1.0, middle.trials / MOST_TRIALS)  # than was simulated: luck evens out
+    longer = max(1.0, middle.trials / MOST_TRIALS)  # in a longer search luck evens out
     ends = [middle.end + (each.end - middle.end) / math.sqrt(longer) for each in found]
     return replace(middle, ends=(min(ends), max(ends)))
 
 
 class _Simulation:
-    """A search as it may go."""
+    """One search as it may go."""
 
     def __init__(self, spec: Spec, costs: SearchCosts, rng: random.Random) -> None:
         self._spec = spec
@@ -78,22 +78,22 @@ class _Simulation:
         steps = sorted(rung for rung in rungs if rung < self._units)
         first = min([*steps, self._units])
         to_first = (each.setup + each.per_unit * reported_at(each, first) for each in costs.trainings)
-        self._first = statistics.fmean(to_first)  # seconds until a new trial is at its first rung
+        self._first = statistics.fmean(to_first)  # seconds from the start of a new trial to its first rung
         self._reached = {step: Reached(step) for step in (*steps, self._units)}
         self._of: dict[int, TrainingCost] = {}
-        self._at: dict[int, int] = {}  # the units that a trial had when it was last compared
+        self._at: dict[int, int] = {}  # the step at which a trial was last compared
         self._losses: dict[int, float] = {}
         self._audit = AuditSample.of(spec).within(self._trainings_in_time)
-        self._audited: set[int] = set()  # who was to stop and went on
-        self._paused: set[int] = set()  # who is in the audit and waits for the end of the search
+        self._audited: set[int] = set()  # trials that continued although early stopping would have ended them
+        self._paused: set[int] = set()  # trials of the audit that wait for the end of the search
         alike = (spec.parameters[name] for name in alike_of(spec))
         self._choices = [each.choices for each in alike if isinstance(each, Choice)]
         self._kinds: dict[int, tuple[Any, ...]] = {}
-        self._complete: list[tuple[float, int]] = []  # losses and numbers
+        self._complete: list[tuple[float, int]] = []  # loss and number, best first
         self._consumed = 0
         self._heap: list[Move] = []
         self._now = 0.0
-        self._times = 1.0  # as many trials as are simulated
+        self._times = 1.0  # how many times as many trials as were simulated
         most = most_trials(spec)
         self._asked = math.inf if most is None else most
         self._most = min(self._asked, MOST_TRIALS)
@@ -104,7 +104,7 @@ class _Simulation:
             self._samples -= self._wish.trainings(spec) * self._units
 
     def run(self) -> SimulatedSearch:
-        """From its start to its end."""
+        """Simulate it from its start to its end."""
         now, by = self._costs.startup, "trials"
         while True:
             self._now = now
@@ -119,7 +119,7 @@ class _Simulation:
                 break
             over = self._over(self._now)
             while over < self._heap[0].at and (later := self._over(over)) > over:
-                over = later  # less fits by then, so less is kept back
+                over = later  # less fits by then, so less is reserved
             if self._heap[0].at > over:
                 now, by = max(now, over), "time"
                 break
@@ -140,19 +140,19 @@ class _Simulation:
         return self._concluded(now, by, auditing)
 
     def _with_a_winner(self, now: float) -> float:
-        """When the baseline has come to its end, which it does in any case where nobody else has."""
-        while not self._complete and (its := [move for move in self._heap if self._is_baseline(move.number)]):
-            self._heap.remove(its[0])
-            now = max(now, its[0].at)
-            self._arrive(its[0], now)
+        """When the baseline has finished: it always does where no other trial has."""
+        while not self._complete and (left := [m for m in self._heap if self._is_baseline(m.number)]):
+            self._heap.remove(left[0])
+            now = max(now, left[0].at)
+            self._arrive(left[0], now)
         return now
 
     def _over(self, now: float) -> float:
-        """When the trials of the search are to have ended; what the audit takes then is kept back."""
+        """When the trials of the search must have ended, to leave time for audit and confirmation."""
         return self._limit - self._kept(now) - self._audit_paused() - self._closing
 
     def _kept(self, now: float) -> float:
-        """Seconds that are kept back for the confirmation, as far as it fits."""
+        """Seconds reserved for the confirmation, as much of it as fits."""
         if self._limit == math.inf:
             return 0.0
         left = self._limit - self._audit_paused() - self._closing - now
@@ -161,20 +161,20 @@ class _Simulation:
         return self._confirmation(self._fitting(room))
 
     def _fitting(self, seconds: float) -> ConfirmationSize:
-        """As much of the confirmation as takes so long at most."""
+        """As much of the confirmation as takes at most so many seconds."""
         for wish in self._wish.shrinking:
             if self._confirmation(wish) <= seconds:
                 break
         return wish
 
     def _confirmation(self, wish: ConfirmationSize) -> float:
-        """Seconds that it takes to confirm so many, so often."""
-        return makespan(self._again(wish) * wish.seeds, self._costs.slots)
+        """Seconds that a confirmation of this size takes."""
+        return makespan(self._confirmed_seconds(wish) * wish.seeds, self._costs.slots)
 
-    def _again(self, wish: ConfirmationSize) -> list[float]:
-        """Seconds of a training of each that is confirmed, the longest first.
+    def _confirmed_seconds(self, wish: ConfirmationSize) -> list[float]:
+        """Seconds of one training of each confirmed trial, the longest first.
 
-        One is meant of whom nothing is known where none has come to its end yet.
+        Where no trial has finished yet, one of average cost is assumed.
         """
         if not wish.top:
             return []
@@ -183,11 +183,11 @@ class _Simulation:
         return sorted([*found, *(baseline if self._spec.baseline is not None else [])], reverse=True)
 
     def _best(self, count: int) -> list[int]:
-        """So many of the best that came to their end, without the baseline."""
+        """The best trials that have finished, without the baseline."""
         return list(islice((n for _, n in self._complete if not self._is_baseline(n)), count))
 
     def _until_confirming(self, now: float) -> float:
-        """Seconds until there is somebody to be confirmed, and the baseline to compare it with."""
+        """Seconds until there is a trial to confirm, and the baseline to compare it with."""
         ends = [
             move.at + move.training.per_unit * (move.training.units - move.step) - now
             for move in self._heap
@@ -196,7 +196,7 @@ class _Simulation:
         return max([*ends, 0.0 if self._best(1) else self._whole])
 
     def _extended(self, now: float) -> tuple[float, str, float]:
-        """The end of a search that goes on as it began, what ends it, and how much longer it is."""
+        """Extrapolate the search: its end, what ends it, and how many times longer it is."""
         limits = {"trials": self._asked / self._most}
         took, ending = now - self._costs.startup, self._audit_paused() + self._closing  # both grow with it
         if self._limit < math.inf:
@@ -212,7 +212,7 @@ class _Simulation:
         return self._costs.startup + took * times, by, times
 
     def _begin(self, now: float) -> bool:
-        """Give a free slot something to do; whether there was something."""
+        """Let a free slot train a trial; whether there was one."""
         if self._samples is not None and self._consumed >= self._samples:
             return False
         promoted = self._promoted(now)
@@ -231,19 +231,19 @@ class _Simulation:
             loss, training = min((loss, training), self._drawn(), key=lambda drawn: drawn[0])
         self._losses[number], self._of[number] = loss, own or training
         if number in self._audit:
-            self._consumed += self._of[number].units  # which are kept back for it
+            self._consumed += self._of[number].units  # which are reserved for it
         self._wait(self._costs.ask(number))
         self._go(number, 0, self._now + self._of[number].setup)
         return True
 
     def _drawn(self) -> tuple[float, TrainingCost]:
-        """A loss, from 0 to 1, and a training of such a configuration."""
+        """A random loss, from 0 to 1, and the training of such a configuration."""
         trainings, loss = self._costs.trainings, self._rng.random()
         index = int(loss * len(trainings)) if self._costs.ranked else self._rng.randrange(len(trainings))
         return loss, trainings[index]
 
     def _spent_at(self, now: float) -> float:
-        """When all samples are used up, if those that train go on as they do."""
+        """When all samples are used up, if the running trials continue."""
         if self._samples is None:
             return math.inf
         spending = [move for move in self._heap if move.number not in self._audit]
@@ -255,7 +255,7 @@ class _Simulation:
         return now + left / rate if rate else math.inf
 
     def _promoted(self, now: float) -> int | None:
-        """The trial that waits at a rung and goes on now, as the driver decides it."""
+        """The paused trial to promote now, as the driver decides."""
         if self._promotion is None:
             return None
         found = self._promotion.next()
@@ -271,7 +271,7 @@ class _Simulation:
         return found if comes <= self._over(now) else None
 
     def _is_last_chance(self, number: int, other: int | None, now: float) -> bool:
-        """Whether a trial that waits comes to its end, but not if another, or a new one, goes first."""
+        """Whether a paused trial can finish, but could not if another, or a new one, went first."""
         if self._has_no_time_to_wait(number, other, now, begins=True):
             return True
         if self._samples is None:
@@ -284,9 +284,9 @@ class _Simulation:
     def _has_no_time_to_wait(
         self, number: int, other: int | None, now: float, *, begins: bool = False
     ) -> bool:
-        """Whether the time lets a trial come to its end, but not after another has come to its rung.
+        """Whether there is time for a trial to finish now, but not after another has reached its next rung.
 
-        `begins`: whether it waits; one that trains would have to begin once more.
+        `begins`: whether it is paused; a running trial that pauses would have to start up again.
         """
         left, again = self._over(now) - now, self._seconds_until(number, self._of[number].units)
         rest = again if begins else again - self._of[number].setup
@@ -296,12 +296,12 @@ class _Simulation:
         return rest <= left and after < LAST_CHANCE_MARGIN * again
 
     def _seconds_until(self, number: int, step: int) -> float:
-        """What a trial that waits takes until it is at a later step."""
+        """Seconds for a trial to start up and train to a later step."""
         training = self._of[number]
         return training.setup + training.per_unit * (step - self._at[number])
 
     def _wait(self, seconds: float) -> None:
-        """Let the driver think, and those that report meanwhile wait for it."""
+        """Let the driver propose for so long; trials that report meanwhile wait for it."""
         self._now += seconds
         for move in self._heap:
             every = move.training.every
@@ -316,7 +316,7 @@ class _Simulation:
         return bracket_of_trial(self._brackets, self._spec.name, number)
 
     def _stops(self, number: int) -> Sequence[int]:
-        """Where a trial is compared."""
+        """The steps at which a trial is compared."""
         stopping, end = self._spec.early_stopping, self._of[number].units
         if self._brackets:
             return self._brackets[self._bracket(number)].rungs
@@ -349,11 +349,11 @@ class _Simulation:
         if ended:
             self._reached[self._units].add(now)
             insort(self._complete, (self._losses[move.number], move.number))
-        elif self._goes_on(move, now):
+        elif self._continues(move, now):
             self._go(move.number, move.step, now)
 
-    def _goes_on(self, move: Move, now: float) -> bool:
-        """Whether a trial passes where it is compared; in a search by promotion others may go first."""
+    def _continues(self, move: Move, now: float) -> bool:
+        """Whether a trial continues where it is compared; in a search by promotion others may go first."""
         number, loss = move.number, self._losses[move.number]
         if number in self._audited:
             return True
@@ -381,14 +381,14 @@ class _Simulation:
         return self._is_baseline(number) or self._passes(loss, ranked) or self._is_audited(number)
 
     def _is_audited(self, number: int) -> bool:
-        """Whether a trial that is to stop goes on in the audit."""
+        """Whether the audit lets a trial continue that is to stop."""
         if number in self._audit:
             self._audited.add(number)
         return number in self._audit
 
     def _passes(self, loss: float, ranked: Sequence[float]) -> bool:
-        """Whether a trial is good enough among those that were compared where it is."""
-        if self._brackets:  # as Optuna decides: the first few have to be the best so far
+        """Whether a trial is good enough among those compared at the same step."""
+        if self._brackets:  # like Optuna: each of the first few must be the best so far
             return loss <= ranked[max(0, len(ranked) // self._eta - 1)]
         stopping = self._spec.early_stopping
         assert isinstance(stopping, Median | Percentile)
@@ -397,7 +397,7 @@ class _Simulation:
         return len(self._complete) < startup or loss <= ranked[max(0, int(len(ranked) * kept) - 1)]
 
     def _in_time(self, now: float) -> set[int]:
-        """Those who wait for it in the audit and come to their end in time, should it begin now."""
+        """The paused trials of the audit that can finish in time, should the audit begin now."""
         left = self._limit - self._kept(now) - self._closing - now
         free = [0.0] * self._costs.slots
         found = set()
@@ -409,23 +409,23 @@ class _Simulation:
         return found
 
     def _audit_paused(self) -> float:
-        """Seconds until those have come to their end who wait for it, in the audit."""
+        """Seconds until all paused trials of the audit have finished."""
         rests = [self._seconds_until(number, self._of[number].units) for number in self._paused]
         return makespan(rests, self._costs.slots)
 
     @property
     def _closing(self) -> float:
-        """Seconds that it takes to end those that wait at rungs."""
+        """Seconds that it takes to end the trials that are paused at rungs."""
         return 0.0 if self._promotion is None else SECONDS_TO_END_PAUSED * self._promotion.paused
 
     @property
     def _trainings_in_time(self) -> float | None:
-        """How many whole ones there is time for; None of a search without a limit."""
+        """How many whole trainings there is time for; None for a search without a time limit."""
         seconds = self._spec.budget.time
         return None if seconds is None else self._costs.slots * seconds / self._whole
 
     def _confirmed(self, ended: float, *, more: bool) -> ConfirmationSize:
-        """Who trains again, and how often, in a search that has ended; `more` where its time is used up."""
+        """The size of the confirmation after the search; `more`: whether it may use all the time left."""
         wish = self._fitting(MAX_OVERRUN * self._limit - self._closing * self._times - ended)
         if not self._best(1):
             return ConfirmationSize(0, 0)
@@ -438,7 +438,7 @@ class _Simulation:
     def _concluded(self, now: float, by: str, auditing: float) -> SimulatedSearch:
         ended = now + auditing
         wish = self._confirmed(ended, more=by == "time")
-        again, confirmation = self._again(wish), self._confirmation(wish)
+        again, confirmation = self._confirmed_seconds(wish), self._confirmation(wish)
         reached = [self._reached[step] for step in sorted(self._reached)]
         trials, audited = (
             round(count * self._times) for count in (len(self._of), len(self._audited | self._paused))

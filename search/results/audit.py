@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...spaces.stopping import Rungs
-from ...storage.states import AUDITED, audited_at
+from ...storage.trial_attrs import AUDITED, audited_at
 from ..scheduling import MIN_AUDITED, places_of
 from ..scheduling.observed import value_at
 from ..trials.selection import search_trials

@@ -10,7 +10,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from ...objectives.catalog import interval_of
-from ...spaces import Choice, End, Limits, Range, Spec, describe, is_ordered, line, widened
+from ...spaces import Choice, End, Interval, Range, Spec, describe, is_ordered, line, widened
 from ..sampling.unit_cube import UnitAxis, UnitCube
 from ..scheduling.observed import compared
 from ..trials.configuration import config_of, has_config
@@ -84,7 +84,7 @@ def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial)
     if end is None or (few and not _is_better([_end(parameter, t.params[name]) == end for t in having])):
         return None
     interval = interval_of(spec.objective_words, name)
-    wider = widened(parameter, end, Limits(interval) if interval else None)
+    wider = widened(parameter, end, Interval(interval) if interval else None)
     if wider is None or not _is_allowed(spec, name, wider, best):
         return None
     return NarrowRange(

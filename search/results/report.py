@@ -9,8 +9,8 @@ from typing import Any
 
 from ...spaces import Choice, Derived, Parameter, Range, describe
 from ...storage.locks import driver_running
-from ...storage.states import EVENTS, state_of
 from ...storage.studies import PAUSED, trial_of
+from ...storage.trial_attrs import EVENTS, state_of
 from ..scheduling import brackets_of
 from ..scheduling.standings import bracket_of, rung_results, stopping_in_words
 from ..trials.advice import advice_after

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ...storage.states import confirms
+from ...storage.trial_attrs import confirms
 from ..trials.selection import failed_confirmations, search_trials
 from .audit import Audited
 from .confirmation import Confirmed

@@ -11,7 +11,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.states import confirms, seconds_of, state_of, trained_to
+from ...storage.trial_attrs import confirms, seconds_of, state_of, trained_to
 from ..engine.lifecycle import RESERVED_ATTRS
 from ..scheduling import brackets_of
 from ..trials.configuration import config_of

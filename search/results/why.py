@@ -13,8 +13,8 @@ from ...spaces import Choice, Range, Spec
 from ...spaces.samplers import GP, TPE
 from ...spaces.stopping import Rungs
 from ...storage.locks import driver_running
-from ...storage.states import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
 from ...storage.studies import trial_of
+from ...storage.trial_attrs import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
 from ..formatting import counted
 from ..sampling.optuna_samplers import make_sampler
 from ..scheduling import QueuePosition, promotes

@@ -9,7 +9,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from ...spaces import Choice, Range, Space, Spec
-from ...spaces.model import show
+from ...spaces.fields import show
 from ...spaces.relations import given_problems
 
 MAX_VALUES = 1 << 20  # of a range: with more it is as good as continuous, and some samplers list them

@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import ThreadpoolController
 
 from ...spaces import Choice, Spec
-from ...storage.states import unusable
+from ...storage.trial_attrs import unusable
 from ..scheduling import places_of
 from ..scheduling.observed import value_at, without_audit
 from ..scheduling.standings import SUGGESTED_BY

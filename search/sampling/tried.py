@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
 from ...storage.in_memory import changed_since
-from ...storage.states import confirms
+from ...storage.trial_attrs import confirms
 
 Key = frozenset[tuple[str, Any]]
 

@@ -19,7 +19,7 @@ from optuna.pruners import HyperbandPruner
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.states import unusable
+from ...storage.trial_attrs import unusable
 from ..scheduling import places_of, promotes
 from ..scheduling.observed import completed_at, value_at, without_audit
 

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
 from ...storage.live import LiveStorage
-from ...storage.states import AUDITED, at_rung
+from ...storage.trial_attrs import AUDITED, at_rung
 from ..trials.seeds import derived_seed
 from . import MIN_AUDITED, audited_one_in, expected_cost, expected_saving
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.states import audited_at, unusable
+from ...storage.trial_attrs import audited_at, unusable
 from ..trials.selection import search_trials
 from . import places_of
 

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
 from ...spaces.stopping import Rungs
-from ...storage.states import unusable
+from ...storage.trial_attrs import unusable
 from ..formatting import counted
 from . import alike_of, bracket_of_trial, brackets_of, promotes
 from .observed import as_decided

@@ -16,7 +16,7 @@ from ...spaces import Choice, Spec
 from ...spaces.ranges import brief
 from ...spaces.stopping import Rungs
 from ...storage.live import LiveStorage
-from ...storage.states import AT_RUNG, at_rung, audited_at, confirms, unusable
+from ...storage.trial_attrs import AT_RUNG, at_rung, audited_at, confirms, unusable
 from ..formatting import counted
 from . import PromotionRule, alike_of, bracket_of_trial, brackets_of, promotes
 from .observed import as_decided

@@ -1,4 +1,4 @@
-"""Whether a configuration can be trained here."""
+"""Checks whether a configuration can be trained here."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from ..trials.document import Document
 def check(document: Document) -> None:
     """Raise `SpaceError` where the objective does not exist or, built in, refuses parameters.
 
-    So it does where its processes cannot share them, a file that they name is nowhere, or a tracker is not
-    installed.
+    Also where its processes cannot divide the training, a file that it names does not exist, or a tracker's
+    package is missing.
     """
-    if lacking := missing_trackers(document.report_to):
-        raise SpaceError(document.places.issue("report_to", told) for told in lacking)
-    if document.processes > 1 and (told := missing_strategy(document.sharing.get("strategy"))):
-        raise SpaceError([document.places.issue("provenance.strategy", told)])
+    if missing := missing_trackers(document.report_to):
+        raise SpaceError(document.places.issue("report_to", problem) for problem in missing)
+    if document.processes > 1 and (problem := missing_strategy(document.sharing.get("strategy"))):
+        raise SpaceError([document.places.issue("provenance.strategy", problem)])
     if isinstance(document.objective, list):
         return
     try:
         check_name(document.objective)
     except ObjectiveError as error:
         raise SpaceError([document.places.issue("objective", str(error))]) from error
-    if told := metric_problem(document.objective, document.metric):
-        raise SpaceError([document.places.issue("metric", told)])
+    if problem := metric_problem(document.objective, document.metric):
+        raise SpaceError([document.places.issue("metric", problem)])
     values = {"seed": document.seed} | document.parameters
     problems = parameter_problems(document.objective, values)
     if document.processes > 1:
         how = document.sharing.get("strategy", "ddp")
         problems += sharing_problems(document.objective, values, how)
     for name, value in document.parameters.items():
-        if told := missing_file(document.objective, name, value):
-            problems.append((name, told))
+        if problem := missing_file(document.objective, name, value):
+            problems.append((name, problem))
     if problems:
         raise SpaceError(document.issue(name, message) for name, message in problems)

@@ -1,4 +1,4 @@
-"""Finds the file of a trained model: of a training, of a study's trial, or named itself."""
+"""Finds the file of a trained model: of a training, of a study's trial, or the file itself."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 def find_model(
     workspace: Workspace, run: str, *, trial: int | None = None, checkpoints: bool = False
 ) -> Path:
-    """The file that holds the model of `run`; with `checkpoints` the folder of its checkpoints.
+    """The file with the model of `run`; with `checkpoints` the folder of its checkpoints.
 
-    That is a file, a folder that `hpsearch train` wrote, or a study: its best trial, or the one of a number.
-    Raises `UsageError` where it has no model (yet), and `StorageError` where it is nothing of these.
+    `run` is a file, a folder of `hpsearch train`, or a study: its best trial, or that of a number. Raises
+    `UsageError` where it has no model (yet), and `StorageError` where it is none of these.
     """
     path = Path(run)
     if trial is None and path.is_file():
         if checkpoints:
-            raise UsageError(f"{run}: --checkpoint is for a run's folder or a study; this file is one model")
+            raise UsageError(f"{run}: --checkpoint needs a run's folder or a study; this is one model")
         return path
     if trial is None and path.is_dir() and (path / CONFIG).is_file():
         return _checkpoints_of_training(path) if checkpoints else _of_training(path)
@@ -38,14 +38,14 @@ def find_model(
     except StorageError as error:
         if trial is not None:
             raise
-        what = "is no run of hpsearch train" if path.is_dir() else "no such file or folder"
-        raise UsageError(f"{run}: {what}, and no study either: {error}") from error
+        what = "not a run of hpsearch train" if path.is_dir() else "no such file or folder"
+        raise UsageError(f"{run}: {what}, and not a study: {error}") from error
     found = _of_trial(study, trial)
     return found.parent if checkpoints else found
 
 
 def _checkpoints_of_training(folder: Path) -> Path:
-    """Of a training that may still be under way."""
+    """The checkpoints of a training, which may still be running."""
     from ...storage.files import CHECKPOINT
 
     _check(str(folder), load_document(folder / CONFIG).objective)
@@ -58,12 +58,12 @@ def _of_training(folder: Path) -> Path:
     _check(str(folder), load_document(folder / CONFIG).objective)
     if not (folder / SUMMARY).is_file():
         raise UsageError(
-            f"{folder}: this training is not finished; go on with: hpsearch train {folder / CONFIG} "
-            f"-o {folder}, or look at what it is so far with --checkpoint PLACE"
+            f"{folder}: this training is not finished; continue with: hpsearch train {folder / CONFIG} "
+            f"-o {folder}, or use its model so far with --checkpoint PLACE"
         )
     found = model_file(folder)
     if found is None:
-        raise UsageError(f"{folder}: the model of this training is gone from its folder")
+        raise UsageError(f"{folder}: the model of this training is no longer in its folder")
     return found
 
 
@@ -80,7 +80,7 @@ def _of_trial(study: StudyResult, number: int | None) -> Path:
     if found is None:
         raise UsageError(
             f"{name}: trial {number} has no checkpoint here "
-            f"(those of the best {spec.execution.keep} are kept); to have its model: "
+            f"(the best {spec.execution.keep} keep theirs); to get its model: "
             f"hpsearch export {study.name} --trial {number} -o FILE, hpsearch train FILE"
         )
     return found
@@ -88,8 +88,8 @@ def _of_trial(study: StudyResult, number: int | None) -> Path:
 
 def _check(name: str, objective: str | list[str]) -> None:
     if trainer_config(objective) is None:
-        told = objective if isinstance(objective, str) else " ".join(objective)
+        words = objective if isinstance(objective, str) else " ".join(objective)
         raise UsageError(
-            f"{name}: trained by {told}; "
-            f"text comes from models of hpsearch's trainer ({', '.join(trainers())})"
+            f"{name}: trained by {words}; "
+            f"only models of hpsearch's trainer ({', '.join(trainers())}) generate text"
         )

@@ -1,4 +1,4 @@
-"""Trains one configuration in several processes, outside a search: in a worker, which is its rank 0."""
+"""Trains one configuration in several processes, outside a search: a worker is rank 0."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...objectives.resolve import describe
 from ...spaces.settings import Execution
 from ..backends.resources import this_machine, threads_on
 from ..backends.worker.channel import Message
-from ..backends.worker.process import TICK_SECONDS, Limits, Worker, environment
+from ..backends.worker.process import TICK_SECONDS, TrialLimits, Worker, environment
 from ..trials.reports import Report
 from ..trials.trial import LocalTrial
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RanksFailedError(Exception):
-    """The processes of a run ended without a value; `failure` is what a study would keep of it."""
+    """The processes of a run ended without a value; `failure` is what a study would store."""
 
     def __init__(self, failure: dict[str, str]) -> None:
         super().__init__(failure["message"])
@@ -28,9 +28,9 @@ class RanksFailedError(Exception):
 
 
 def value_of_ranks(document: Document, trial: LocalTrial) -> float:
-    """The value of a run that several processes train; its reports are told to the trial.
+    """The value of a run that several processes train; the trial gets its reports.
 
-    Raises `TrialStopped` where a report ends it, and `RanksFailedError`.
+    Raises `TrialStopped` where a report ends the run, and `RanksFailedError`.
     """
     threads = document.provenance.get("threads")
     if not isinstance(threads, int):
@@ -42,7 +42,7 @@ def value_of_ranks(document: Document, trial: LocalTrial) -> float:
         "sharing": document.sharing,
         "pack": 1,
     }
-    worker = Worker(setup, Limits.of(Execution()), environment(threads), os.getcwd())
+    worker = Worker(setup, TrialLimits.of(Execution()), environment(threads), os.getcwd())
     worker.give(
         {
             "number": trial.number,
@@ -71,7 +71,7 @@ def _answer(worker: Worker, trial: LocalTrial, message: Message) -> None:
     if trial.deliver(report):
         worker.stop(message)
     else:
-        worker.go_on(message)
+        worker.let_continue(message)
 
 
 def _outcome(message: Message) -> float:

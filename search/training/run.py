@@ -3,8 +3,8 @@
     document = load_document("best.yaml")
     summary = train(override(document, {"max_samples": 20_000}), "trained/mine")
 
-The folder of a run holds its `config.yaml`, `metrics.jsonl` and checkpoint; when the run is finished, what it
-leaves to its user (an adapter, a model), and `summary.json`.
+The folder of a run holds its `config.yaml`, `metrics.jsonl` and checkpoint, and when the run is finished, its
+results (an adapter, a model) and `summary.json`.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ RUNS = Path("trained")
 
 @dataclass(frozen=True)
 class Summary:
-    """What a training came to."""
+    """The result of a training."""
 
     value: float
     metric: str
-    at: int  # the last report, in `unit`
+    at: int  # of the last report, in `unit`
     unit: str
     seconds: float  # of this attempt
-    resumed_at: int | None  # where this attempt took up an earlier one; None where it began at the start
+    resumed_at: int | None  # the step from which this attempt resumed; None where it did not
     parameters: dict[str, Any]
     seed: int
     versions: dict[str, str]
-    source: dict[str, Any]  # the file, and the trial it came from
+    source: dict[str, Any]  # the file, and the trial it comes from
     folder: Path
     files: tuple[str, ...]  # in the folder
     merged: bool
-    expected: float | None  # the value that the trial had; None where none is promised
-    advice: tuple[str, ...]  # the guides', where the run could have gone better
+    expected: float | None  # the trial's value; None where none can be expected
+    advice: tuple[str, ...]  # of the guides, where the run could have gone better
 
     @property
     def reproduced(self) -> bool | None:
-        """Whether it is the trial's value bit for bit; None where none is promised."""
+        """Whether the value equals the trial's bit for bit; None where that is not expected."""
         return None if self.expected is None else self.value == self.expected
 
     @property
@@ -97,13 +97,13 @@ def train(
 ) -> Summary:
     """Train a configuration to its end; an unfinished run in the folder is continued from its checkpoint.
 
-    `merge` leaves a whole model beside an adapter; `force` begins anew over an earlier run. Computes with as
-    many threads as the trial did that the document comes from, so that a CPU gives the same value again.
-    `on_begin` is told once the folder is ready, with the step that an earlier attempt got to, if any; `say`
-    gets what trackers have to tell.
+    `merge` leaves a whole model beside an adapter; `force` trains again over an earlier run. Computes with as
+    many threads as the trial that the document comes from, so that a CPU gives the same value again.
+    `on_begin` is called once the folder is ready, with the step that an earlier attempt reached, if any;
+    `say` gets messages of trackers.
 
     Raises `SpaceError` for what is wrong in the file, `UsageError` where the folder holds something else,
-    `SearchError` where the objective fails or diverges, and passes `KeyboardInterrupt` on.
+    `SearchError` where the objective fails or diverges, and lets `KeyboardInterrupt` pass.
     """
     check(document)
     if merge and training_config(document.objective) is None:
@@ -111,10 +111,10 @@ def train(
     where = Path(folder) if folder is not None else default_folder(document)
     with _threads(document.provenance.get("threads")), _room(), _held(where):
         _prepare(where, document, merge=merge, force=force)
-        for told in _other_files(document):
-            say(told)
+        for notice in _changed_files(document):
+            say(notice)
         from ..exchange.trackers.training import RunTracking
-        from ..trials.trial import LocalTrial  # not before the threads are set: it loads numpy
+        from ..trials.trial import LocalTrial  # not before the threads are set: it imports numpy
 
         with RunTracking(document, where, say) as tracked:
 
@@ -140,21 +140,18 @@ def train(
         return summary
 
 
-def _other_files(document: Document) -> Iterator[str]:
-    """The configuration files that tell a script something else now than they told the trial."""
+def _changed_files(document: Document) -> Iterator[str]:
+    """Notices of configuration files that have changed since the trial."""
     folder = document.provenance.get("folder")
     if isinstance(document.objective, str) or not isinstance(folder, str):
         return
     for file in changed_files(document.objective, document.parameters, Path(folder), document.overridden):
         copy = Path(folder) / copies(document.objective)[file]
-        yield (
-            f"{file} says something else than it told the trial, which is in {copy}; "
-            "this trains what it says now"
-        )
+        yield (f"{file} has changed since the trial, whose copy is {copy}; this trains with the present file")
 
 
 def _value(document: Document, trial: LocalTrial) -> float:
-    """Run the objective; its failures in words."""
+    """Run the objective, and turn its failures into messages."""
     from ..trials.failures import failure_of
     from ..trials.trial import as_number
     from .ranks import RanksFailedError, value_of_ranks
@@ -172,8 +169,8 @@ def _value(document: Document, trial: LocalTrial) -> float:
     except (Exception, SystemExit) as error:
         failure = error.failure if isinstance(error, RanksFailedError) else failure_of(error)
         if failure["kind"] == "memory":
-            told = (f"out of memory: {failure['message']}", *_advice(document, trial, "out_of_memory"))
-            raise SearchError("\n  ".join(told)) from error
+            lines = (f"out of memory: {failure['message']}", *_advice(document, trial, "out_of_memory"))
+            raise SearchError("\n  ".join(lines)) from error
         if failure["kind"] == "disk":
             raise _full(failure["message"]) from error
         raise SearchError("\n".join(filter(None, (failure["message"], failure["traceback"])))) from error
@@ -189,22 +186,22 @@ def _value(document: Document, trial: LocalTrial) -> float:
 
 @contextmanager
 def _room() -> Iterator[None]:
-    """Say of files that cannot be written that it is so, and of a full disk that it is one."""
+    """Turn errors of writing files into messages, above all that of a full disk."""
     from ..trials.failures import is_full
 
     try:
         yield
     except OSError as error:
-        found = _full(str(error)) if is_full(error) else SearchError(f"the files of the run: {error}")
+        found = _full(str(error)) if is_full(error) else SearchError(f"the run's files: {error}")
         raise found from error
 
 
 def _full(what: str) -> SearchError:
-    return SearchError(f"the disk is full: {what}; make room, and the same command goes on")
+    return SearchError(f"the disk is full: {what}; free some space, and the same command continues")
 
 
 def _divergence(document: Document, trial: LocalTrial, what: str) -> SearchError:
-    """What happened, and a line for each thing that would help."""
+    """The error of a divergence, with a line for each remedy."""
     advice = _advice(document, trial, "diverged")
     if not advice:  # an objective of the user's, with parameters of other names
         return SearchError(f"diverged: {what}; try a lower learning rate, or a longer warm-up")
@@ -234,7 +231,7 @@ def _advice(document: Document, trial: LocalTrial, ended: RunEnd) -> tuple[str, 
 def _conclude(
     document: Document, trial: LocalTrial, value: float, seconds: float, left: list[Path], merged: bool
 ) -> Summary:
-    """Write the summary; the run is finished when it stands there."""
+    """Write the summary, which marks the run as finished."""
     from ...storage.files import METRICS, write
     from ...storage.provenance import versions
 
@@ -266,7 +263,7 @@ def _conclude(
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Hold the folder of a run for one process. Raises `UsageError` where it is used, or is none of ours."""
+    """Lock the folder of a run. Raises `UsageError` where it is in use, or not a run's folder."""
     import filelock
 
     try:
@@ -282,13 +279,13 @@ def _held(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()  # the empty file stays, and marks the folder as ours
+        lock.release()  # the empty file stays, and marks the folder as a run's
 
 
 def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> None:
-    """Make the folder ready to begin or to continue; raises `UsageError` where it holds another run.
+    """Prepare the folder to start or continue; raises `UsageError` where it holds another run.
 
-    A finished run is continued only to merge what was not merged: there is nothing left to train.
+    A finished run is continued only to merge its adapter: there is nothing left to train.
     """
     from ...storage.files import write
     from ..trials.yaml_text import block_of
@@ -304,13 +301,13 @@ def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> N
         if _identity(there) != _identity(document):
             raise UsageError(
                 f"{folder} holds a run of another configuration ({path}); "
-                "--force begins anew, -o takes another folder"
+                "--force starts over, -o takes another folder"
             )
     write(path, block_of(document.content()))
 
 
 def _identity(document: Document) -> tuple[object, ...]:
-    """What makes a run this run, and no other."""
+    """What distinguishes this run from others."""
     parameters = identifying(document.objective, document.parameters)
     return document.objective, document.metric, parameters, document.seed
 
@@ -318,17 +315,17 @@ def _identity(document: Document) -> tuple[object, ...]:
 def _clear(folder: Path) -> None:
     """Delete what an earlier run left, and nothing else."""
     from ...storage.files import METRICS, OUTPUT, drop_checkpoint
-    from ..exchange.trackers.training import BEGAN
+    from ..exchange.trackers.training import START_FILE
 
     finished = _finished(folder) or {"files": []}
-    names = {METRICS, OUTPUT, CONFIG, SUMMARY, BEGAN, *finished["files"]}
+    names = {METRICS, OUTPUT, CONFIG, SUMMARY, START_FILE, *finished["files"]}
     drop_checkpoint(folder)
     for name in map(Path, names):
         if name.is_absolute() or ".." in name.parts:
-            continue  # somebody has edited the summary
+            continue  # the summary was edited
         (folder / name).unlink(missing_ok=True)
         if name.parent != Path():
-            with suppress(OSError):  # until it is empty, or where it is gone
+            with suppress(OSError):  # not empty, or gone
                 (folder / name.parent).rmdir()
 
 
@@ -343,11 +340,11 @@ def _finished(folder: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
-    """Compute with so many threads meanwhile: with other numbers, sums are taken in another order."""
+    """Compute with so many threads meanwhile: other numbers of threads add up sums in another order."""
     if not isinstance(count, int):
         yield
         return
-    torch = sys.modules.get("torch")  # not loaded yet, it takes the number from the environment
+    torch = sys.modules.get("torch")  # where it is not imported yet, it reads the number from the environment
     before = torch.get_num_threads() if torch is not None else None
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     environment = {name: os.environ.get(name) for name in names}

@@ -16,7 +16,7 @@ from ...objectives.user.shell import without_absent
 from ...spaces import Choice, Derived, Range, Spec
 from ...spaces.document import written
 from ...spaces.relations import reads
-from ...storage.states import CONFIRMS_SEED
+from ...storage.trial_attrs import CONFIRMS_SEED
 from .configuration import config_of
 from .seeds import derived_seed
 from .yaml_text import block_of

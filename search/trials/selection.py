@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.states import CONFIRMS_SEED, confirms
+from ...storage.trial_attrs import CONFIRMS_SEED, confirms
 from .configuration import has_config
 
 

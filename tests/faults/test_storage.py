@@ -80,7 +80,7 @@ def test_a_database_that_another_program_locks_is_waited_for(bench: Any, recorde
         with closing(sqlite3.connect(file_of(bench), isolation_level=None, timeout=30)) as other:
             other.execute("BEGIN EXCLUSIVE")
             holding.set()
-            time.sleep(4 * connection.BUSY_SECONDS)
+            time.sleep(4 * connection.WRITE_WAIT_SECONDS)
             other.execute("ROLLBACK")
 
     holder = threading.Thread(target=hold)
@@ -110,7 +110,7 @@ def test_a_database_file_that_goes_is_saved_under_another_name(bench: Any, recor
         # Long enough that none comes to its end before the driver looks.
         bench.search(space(bench, pause=0.6), watcher=recorder(at_tick=once(halfway, go)))
     rescued = file_of(bench).with_name("studies.db.rescued")
-    assert f"all of it is in {rescued}" in str(raised.value)
+    assert f"everything is in {rescued}" in str(raised.value)
     for left in file_of(bench).parent.glob("studies.db-*"):
         left.unlink()
     os.replace(rescued, file_of(bench))
@@ -236,7 +236,7 @@ def test_a_damaged_page_is_said_by_every_command_with_how_to_save_the_rest(bench
     bench.search(space(bench))
     damage(file_of(bench), table)
     with pytest.raises(
-        StorageError, match=r"is damaged: .*malformed.* To save what can be read of it"
+        StorageError, match=r"is damaged: .*malformed.* To save what can still be read"
     ) as raised:
         bench.search(space(bench, budget={"trials": 5}))
     for words in (
@@ -356,7 +356,7 @@ def test_a_study_that_is_renamed_goes_on_under_its_new_name(bench: Any, recorder
     )
     result = bench.search(space(bench, **fields), watcher=watcher)
     assert result.name == "new"
-    assert 'the study is now called "new", and goes on under that name' in watcher.said
+    assert 'the study was renamed to "new", and continues under that name' in watcher.said
     assert optuna.get_all_study_names(bench.url) == ["new"]
     trials = bench.trials("new")
     assert len(trials) == 8 and all(t.state.is_finished() for t in trials)

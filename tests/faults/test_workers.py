@@ -160,7 +160,7 @@ def test_a_trial_that_prints_without_end_does_not_fill_the_disk(bench: Any) -> N
     output = bench.folder / "runs" / "study" / "1" / "output.log"
     assert output.stat().st_size <= files.LONGEST_OUTPUT, "64 MiB were printed"
     text = output.read_bytes()
-    assert b"bytes are left out here" in text and text.endswith(b"the last words\n")
+    assert b"bytes are omitted here" in text and text.endswith(b"the last words\n")
 
 
 @pytest.mark.any_backend
@@ -281,7 +281,7 @@ def test_no_timer_handler_or_blocked_signal_outlives_its_trial(bench: Any) -> No
 
 TICKING = """\
 import os, signal, time
-from hpsearch.search.backends.worker.server import TIMERS, with_signals_of_its_own
+from hpsearch.search.backends.worker.server import TIMER_SIGNALS, with_own_signals
 
 def raises(number, frame):
     raise KeyboardInterrupt
@@ -297,13 +297,13 @@ def load():
     signal.signal(signal.SIGCHLD, raises)  # as a module may
     return objective
 
-run = with_signals_of_its_own(load)
+run = with_own_signals(load)
 for _ in range(100):
     try:
         run(None)
     except KeyboardInterrupt:
         pass
-    assert not any(any(signal.getitimer(timer)) for timer in TIMERS)
+    assert not any(any(signal.getitimer(timer)) for timer in TIMER_SIGNALS)
     assert [signal.getsignal(number) for number in signal.valid_signals()] == before
     os.kill(os.getpid(), signal.SIGCHLD)  # nobody hears it
 print("all is as before")

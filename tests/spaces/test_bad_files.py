@@ -36,13 +36,13 @@ PARAMETERS = {
     "x: {min: 9007199254740991, max: 9007199254741991}": "6:35 parameters.x.max: max 9007199254741991 is beyond 2^53",
     "x: {min: -9223372036854775807, max: 9223372036854775807}": "6:12 parameters.x.min: min -9223372036854775807 is",
     "x: {min: 9007199254740993, max: 9007199254741991, log: true}": "6:12 parameters.x.min: min 9007199254740993 is",
-    "x: {min: 5.0e-324, max: 1.0e-310}": "6:27 parameters.x.max: max 1e-310 minus min 5e-324 is too near to 0 for floats, in which samplers calculate; a log range may be, or scale it",
-    "x: {min: -1.7e308, max: 1.7e308}": "6:27 parameters.x.max: max 1.7e+308 minus min -1.7e+308 is beyond floats, in which samplers calculate",
-    "x: {min: 0.0, max: 1.0, step: 1e-300}": "6:33 parameters.x.step: step 1e-300 makes more values than floats tell apart here; leave step out",
-    "x: {min: 1e20, max: 1.00000000000001e20, step: 16384.0}": "parameters.x.step: step 16384.0 makes more values than floats",
-    "x: {min: 1.0, max: 1e9, factor: 1.0000000000000002}": "parameters.x.factor: factor 1.0000000000000002 makes more values",
-    "x: [.inf, ~]": "6:7 parameters.x[0]: .inf is no finite number",
-    "x: [.nan, .nan1, ~, 1e400x, null1]": "6:7 parameters.x[0]: .nan is no finite number",
+    "x: {min: 5.0e-324, max: 1.0e-310}": "6:27 parameters.x.max: max 1e-310 minus min 5e-324 is too close to 0 for the floats with which samplers compute; use a log range, or scale it",
+    "x: {min: -1.7e308, max: 1.7e308}": "6:27 parameters.x.max: max 1.7e+308 minus min -1.7e+308 exceeds the floats with which samplers compute",
+    "x: {min: 0.0, max: 1.0, step: 1e-300}": "6:33 parameters.x.step: step 1e-300 gives more values than floats can distinguish here; leave step out",
+    "x: {min: 1e20, max: 1.00000000000001e20, step: 16384.0}": "parameters.x.step: step 16384.0 gives more values than floats",
+    "x: {min: 1.0, max: 1e9, factor: 1.0000000000000002}": "parameters.x.factor: factor 1.0000000000000002 gives more values",
+    "x: [.inf, ~]": "6:7 parameters.x[0]: .inf is not a finite number",
+    "x: [.nan, .nan1, ~, 1e400x, null1]": "6:7 parameters.x[0]: .nan is not a finite number",
     "x: {min: 0, max: 1, log: true}": "6:12 parameters.x.min: log needs min above 0, not 0",
     "x: {min: -1, max: 1, factor: 2}": "6:12 parameters.x.min: factor needs min above 0, not -1",
     "x: {min: 0.0, max: 1.0, step: 0.3}": "6:22 parameters.x.max: max 1.0 is not reached from 0.0 by step 0.3; the nearest is 0.9 or 1.2",
@@ -51,12 +51,12 @@ PARAMETERS = {
     "x: {min: 0, max: 1, step: 0.25}": "6:29 parameters.x.step: two integer bounds make integers; write an integer step, or min: 0.0",
     "x: {min: 0.0, max: 1.0, step: 0}": "6:33 parameters.x.step: step must be above 0, not 0.0",
     "x: {min: 1, max: 8, factor: 1}": "6:31 parameters.x.factor: factor must be above 1, not 1",
-    "x: {min: 0.1, max: 0.3, log: true, step: 0.1}": "6:44 parameters.x.step: step does not go with log; use factor, which multiplies",
-    "x: {min: 1, max: 8, factor: 2, log: true}": "6:31 parameters.x.factor: factor does not go with log; it says all by itself",
-    "x: {min: .nan, max: 1}": "6:12 parameters.x.min: .nan is no finite number",
-    "x: {min: 1, max: +.inf}": "6:20 parameters.x.max: +.inf is no finite number",
+    "x: {min: 0.1, max: 0.3, log: true, step: 0.1}": "6:44 parameters.x.step: step cannot be combined with log; use factor, which multiplies",
+    "x: {min: 1, max: 8, factor: 2, log: true}": "6:31 parameters.x.factor: factor cannot be combined with log; leave that out",
+    "x: {min: .nan, max: 1}": "6:12 parameters.x.min: .nan is not a finite number",
+    "x: {min: 1, max: +.inf}": "6:20 parameters.x.max: +.inf is not a finite number",
     "x: {min: 1, max: 1e999}": "6:20 parameters.x.max: 1e999 is too large for a number",
-    "x: {min: 1, max: 99999999999999999999}": "6:20 parameters.x.max: an integer of more than 64 bits; larger numbers have an exponent, such as 1e20",
+    "x: {min: 1, max: 99999999999999999999}": "6:20 parameters.x.max: an integer of more than 64 bits; write such a number with an exponent: 1e20",
     'x: {min: "1e-4", max: 1e-2}': '6:12 parameters.x.min: must be a number, not "1e-4"; write it without quotes and without _',
     "x: {min: 1_000, max: 2000}": '6:12 parameters.x.min: must be a number, not "1_000"; write it without quotes and without _',
     "x: {min: 1:30, max: 200}": '6:12 parameters.x.min: must be a number, not "1:30"',
@@ -69,21 +69,21 @@ PARAMETERS = {
     "x: [1, true]": "6:10 parameters.x[1]: true equals 1 before it",
     "x: [1, 2, 1.0]": "6:13 parameters.x[2]: 1.0 equals 1 before it",
     "x: [a, a]": '6:10 parameters.x[1]: "a" is listed twice',
-    "x: {choices: [a, {b: c}]}": "6:20 parameters.x.choices[1]: a choice is a scalar or a list, no mapping",
+    "x: {choices: [a, {b: c}]}": "6:20 parameters.x.choices[1]: a choice is a scalar or a list, not a mapping",
     "x: {choices: 3}": "6:16 parameters.x.choices: must be a list, not 3",
-    "x: {choices: [1, 2], min: 3}": '6:24 parameters.x.min: does not go with "choices"',
+    "x: {choices: [1, 2], min: 3}": '6:24 parameters.x.min: cannot be combined with "choices"',
     "x: {choices: [a, b], prior: {at: c}}": '6:36 parameters.x.prior.at: "c" is none of "a", "b"',
     "x: {min: 1, max: 9, prior: {at: 12}}": "6:35 parameters.x.prior.at: 12 is outside int 1 .. 9",
-    "x: {min: 2, max: 8, factor: 2, prior: {at: 5}}": "6:46 parameters.x.prior.at: 5 is no value of int 2 4 8; the nearest is 4",
+    "x: {min: 2, max: 8, factor: 2, prior: {at: 5}}": "6:46 parameters.x.prior.at: 5 is not a value of int 2 4 8; the nearest is 4",
     "x: {min: 1, max: 9, prior: {at: 3, confidence: hihg}}": '6:50 parameters.x.prior.confidence: must be "low", "medium" or "high", not "hihg"',
-    "x: {min: 1, max: 9, when: {y: 1}}": '6:33 parameters.x.when.y: "y" is no parameter; there is "x"',
-    "x: {min: 1, max: 9, when: {x: 1}}": "6:6 parameters.x: needs itself: x -> x",
+    "x: {min: 1, max: 9, when: {y: 1}}": '6:33 parameters.x.when.y: "y" is not a parameter; there is "x"',
+    "x: {min: 1, max: 9, when: {x: 1}}": "6:6 parameters.x: depends on itself: x -> x",
     "x: {min: 1, max: 9, when: []}": "6:29 parameters.x.when: must be a mapping such as",
     "x: {min: 1, max: 9, when: x.__class__()}": "6:29 parameters.x.when: `x.__class__()` uses such a call",
-    "x-y: [1, 2]": '6:8 parameters.x-y: "x-y" is no name',
-    "null: [1, 2]": '6:9 parameters.null: "null" is a value, no name',
+    "x-y: [1, 2]": '6:8 parameters.x-y: "x-y" is not a name',
+    "null: [1, 2]": '6:9 parameters.null: "null" is a value, not a name',
     "x: {min: 1, max: 9, min: 2}": '6:23 parameters.x.min: duplicate key "min", first at 6:7',
-    "x: !!python/object:os.system 1": "6:6: YAML tags have no meaning here",
+    "x: !!python/object:os.system 1": "6:6: YAML tags are not allowed here",
     "x: *nowhere": '6:6: the alias "*nowhere" has no anchor before it',
     "x: 3": "6:3 parameters: nothing is searched; a parameter needs {min, max} or a list of choices",
     "x: tune.loguniform(1e-5, 1e-1)": "is Ray Tune's; here write {min: ..., max: ..., log: true}",
@@ -95,24 +95,24 @@ PARAMETERS = {
 
 # one more line, on line 7 -> the only issue
 SETTINGS = {
-    'constraints: ["x * y < 3"]': '7:15 constraints[0]: "y" is no parameter; there is "x"',
+    'constraints: ["x * y < 3"]': '7:15 constraints[0]: "y" is not a parameter; there is "x"',
     'constraints: ["x * 3"]': "7:15 constraints[0]: `x * 3` is neither true nor false but 0.0",
     "constraints: x < 3": '7:14 constraints: must be a list, not "x < 3"',
-    'constraints: ["1 < 0"]': "7:15 constraints[0]: `1 < 0` names no parameter, so it holds for all or for none",
-    'constraints: ["x < "]': "7:15 constraints[0]: `x < ` is no expression: invalid syntax",
+    'constraints: ["1 < 0"]': "7:15 constraints[0]: `1 < 0` names no parameter, so it is always true or never",
+    'constraints: ["x < "]': "7:15 constraints[0]: `x < ` is not an expression: invalid syntax",
     'constraints: ["1 / (x - x) > 0"]': "7:15 constraints[0]: `1 / (x - x) > 0` divides by zero where x: 0.0",
     'constraints: ["x + 1"]': "7:15 constraints[0]: `x + 1` is neither true nor false but 1.0",
-    "baseline: {y: 1}": '7:15 baseline.y: "y" is no parameter; there is "x"',
+    "baseline: {y: 1}": '7:15 baseline.y: "y" is not a parameter; there is "x"',
     "baseline: {x: 3}": "7:15 baseline.x: 3 is outside float 0 .. 1",
     "baseline: [1]": "7:11 baseline: must be a mapping such as {learning_rate: 1e-3}, not [1]",
     "search: tpe": '7:9 search: must be a mapping such as {sampler: tpe}, not "tpe"',
     "search: {sampler: tpee}": '7:19 search.sampler: there is no "tpee"; did you mean "tpe"?',
     "search: {sampler: [tpe]}": '7:19 search.sampler: there is no ["tpe"]; ',
-    "search: {sampler: grid}": "6:6 parameters.x: a grid needs values that can be listed; give a step or a factor",
+    "search: {sampler: grid}": "6:6 parameters.x: a grid needs values that can be listed; add a step or a factor",
     "search: {n_startup: 3}": '7:10 search.n_startup: unknown key, did you mean "n_startup_trials"?',
     "search: {seed: 1.5}": "7:16 search.seed: must be an integer, not 1.5",
     "search: {seed: -1}": "7:16 search.seed: must be at least 0, not -1",
-    "search: {sampler: cmaes, lr_adapt: true, with_margin: true}": "7:36 search.lr_adapt: does not go with with_margin",
+    "search: {sampler: cmaes, lr_adapt: true, with_margin: true}": "7:36 search.lr_adapt: cannot be combined with with_margin",
     "search: {group: true, multivariate: false}": "7:17 search.group: needs multivariate: true",
     "early_stopping: none": '7:17 early_stopping: must be a mapping such as {method: hyperband}, not "none"',
     "early_stopping: {}": '7:17 early_stopping: needs a method: one of "hyperband", ',
@@ -132,12 +132,12 @@ SETTINGS = {
     "budget: {trials: 0}": "7:18 budget.trials: must be at least 1, not 0",
     "budget: {trails: 4}": '7:10 budget.trails: unknown key, did you mean "trials"?',
     "budget: {time: 30m1h}": '7:16 budget.time: must be a time such as "90s", "30m", "1.5h" or "2d", not "30m1h"',
-    "budget: {time: 0h0m}": "7:16 budget.time: must be more than no time",
+    "budget: {time: 0h0m}": "7:16 budget.time: must be above 0",
     "budget: {time: 30 min}": '7:16 budget.time: must be a time such as "90s", "30m", "1.5h" or "2d", not "30 min"',
-    "budget: {time: 0s}": "7:16 budget.time: must be more than no time",
+    "budget: {time: 0s}": "7:16 budget.time: must be above 0",
     "budget: {time: 1e300}": "7:16 budget.time: must be at most a hundred years, not 1e+300 seconds",
-    "early_stopping: {method: pbt, min: 1, max: 3}": '7:26 early_stopping.method: "pbt" changes parameters in the middle of a trial, and a trial of a study has one set of them; take hyperband, or search the schedule itself: lr_scheduler, warmup_ratio',
-    "search: {sampler: PB2}": '7:19 search.sampler: "PB2" changes parameters in the middle of a trial, and a trial of a study has one set of them; take hyperband, or search the schedule itself: lr_scheduler, warmup_ratio',
+    "early_stopping: {method: pbt, min: 1, max: 3}": '7:26 early_stopping.method: "pbt" changes parameters in the middle of a trial, but here a trial keeps one set of them; use hyperband, or search the schedule itself: lr_scheduler, warmup_ratio',
+    "search: {sampler: PB2}": '7:19 search.sampler: "PB2" changes parameters in the middle of a trial, but here a trial keeps one set of them; use hyperband, or search the schedule itself: lr_scheduler, warmup_ratio',
     "early_stopping: {method: successive_halving, min: 1, max: 3}": '7:26 early_stopping.method: there is no "successive_halving"; did you mean "asha"?',
     "early_stopping: {method: AsyncHyperBand, min: 1, max: 3}": '7:26 early_stopping.method: there is no "AsyncHyperBand"; did you mean "hyperband"?',
     "report_to: tensorbord": '7:12 report_to: there is no tracker "tensorbord"; did you mean "tensorboard"?',
@@ -147,25 +147,25 @@ SETTINGS = {
     "execution: {workers: true}": '7:22 execution.workers: must be "auto" or a number of processes, not true',
     "execution: {cpus_per_trial: 0.00001}": "7:29 execution.cpus_per_trial: must be at least 0.0001, not 1e-05",
     "execution: {gpus_per_trial: 0.00009}": "7:29 execution.gpus_per_trial: must be at least 0.0001, not 9e-05",
-    "execution: {cpus_per_trial: 0}": "7:29 execution.cpus_per_trial: must be more than none",
-    "execution: {cpus_per_trial: 0.0}": "7:29 execution.cpus_per_trial: must be more than none",
-    "execution: {cpus_per_trial: -1}": "7:29 execution.cpus_per_trial: must be a whole number or a share between 0 and 1, not -1",
-    "execution: {cpus_per_trial: 1.5}": "7:29 execution.cpus_per_trial: must be a whole number or a share between 0 and 1, not 1.5",
+    "execution: {cpus_per_trial: 0}": "7:29 execution.cpus_per_trial: must be above 0",
+    "execution: {cpus_per_trial: 0.0}": "7:29 execution.cpus_per_trial: must be above 0",
+    "execution: {cpus_per_trial: -1}": "7:29 execution.cpus_per_trial: must be a whole number or a fraction between 0 and 1, not -1",
+    "execution: {cpus_per_trial: 1.5}": "7:29 execution.cpus_per_trial: must be a whole number or a fraction between 0 and 1, not 1.5",
     "execution: {cpus_per_trial: true}": "7:29 execution.cpus_per_trial: must be a number, not true",
     'execution: {cpus_per_trial: "2"}': '7:29 execution.cpus_per_trial: must be a number, not "2"; write it without quotes',
     "execution: {cpus_per_trial: auto}": '7:29 execution.cpus_per_trial: must be a number, not "auto"',
-    "execution: {gpus_per_trial: -0.5}": "7:29 execution.gpus_per_trial: must be a whole number or a share between 0 and 1, not -0.5",
-    "execution: {gpus_per_trial: 2.5}": "7:29 execution.gpus_per_trial: must be a whole number or a share between 0 and 1, not 2.5",
+    "execution: {gpus_per_trial: -0.5}": "7:29 execution.gpus_per_trial: must be a whole number or a fraction between 0 and 1, not -0.5",
+    "execution: {gpus_per_trial: 2.5}": "7:29 execution.gpus_per_trial: must be a whole number or a fraction between 0 and 1, not 2.5",
     "execution: {gpus_per_trial: [1]}": "7:29 execution.gpus_per_trial: must be a number, not [1]",
-    "execution: {gpus_per_trial: .inf}": "7:29 execution.gpus_per_trial: .inf is no finite number",
+    "execution: {gpus_per_trial: .inf}": "7:29 execution.gpus_per_trial: .inf is not a finite number",
     "execution: {gpu_per_trial: 1}": '7:13 execution.gpu_per_trial: unknown key, did you mean "gpus_per_trial"?',
-    "execution: {max_memory: 0}": "7:25 execution.max_memory: must be more than no memory",
-    "execution: {max_memory: 0.5}": "7:25 execution.max_memory: must be more than no memory",
-    "execution: {max_memory: 0GiB}": "7:25 execution.max_memory: must be more than no memory",
+    "execution: {max_memory: 0}": "7:25 execution.max_memory: must be above 0",
+    "execution: {max_memory: 0.5}": "7:25 execution.max_memory: must be above 0",
+    "execution: {max_memory: 0GiB}": "7:25 execution.max_memory: must be above 0",
     "execution: {max_memory: 5}": '7:25 execution.max_memory: must be at least 1MiB, not 5 bytes; did you mean "5GiB"?',
     "execution: {max_memory: '500'}": '7:25 execution.max_memory: must be at least 1MiB, not 500 bytes; did you mean "500MiB"?',
     "execution: {max_memory: 8K}": "7:25 execution.max_memory: must be at least 1MiB, not 8,192 bytes",
-    "execution: {max_memory: -4}": "7:25 execution.max_memory: must be more than no memory",
+    "execution: {max_memory: -4}": "7:25 execution.max_memory: must be above 0",
     "execution: {max_memory: -4GiB}": '7:25 execution.max_memory: must be an amount of memory such as "4GiB" or "500MiB", not "-4GiB"',
     "execution: {max_memory: 4 gigabytes}": '7:25 execution.max_memory: must be an amount of memory such as "4GiB" or "500MiB", not "4 gigabytes"',
     "execution: {max_memory: 4i}": '7:25 execution.max_memory: must be an amount of memory such as "4GiB" or "500MiB", not "4i"',
@@ -175,12 +175,12 @@ SETTINGS = {
     "execution: {max_memory: true}": "7:25 execution.max_memory: must be a number, not true",
     "execution: {processes_per_trial: 0}": "7:34 execution.processes_per_trial: must be at least 1, not 0",
     "execution: {processes_per_trial: auto}": '7:34 execution.processes_per_trial: must be an integer, not "auto"',
-    "execution: {processes_per_trial: 2, pack: 4}": "7:43 execution.pack: must be 1 beside processes_per_trial: 2; such a trial trains alone",
+    "execution: {processes_per_trial: 2, pack: 4}": "7:43 execution.pack: must be 1 beside processes_per_trial: 2; such trials are not packed",
     "execution: {processes_per_trial: 2, gpus_per_trial: 0.5}": "7:53 execution.gpus_per_trial: must be a multiple of processes_per_trial (2), or 0",
-    "execution: {strategy: ddp}": "7:23 execution.strategy: shares a trial among several processes: give processes_per_trial",
+    "execution: {strategy: ddp}": "7:23 execution.strategy: divides a trial among several processes: set processes_per_trial",
     "execution: {processes_per_trial: 2, strategy: dp}": '7:47 execution.strategy: must be "ddp", "fsdp" or "deepspeed", not "dp"',
-    "execution: {processes_per_trial: 2, strategy: horovod}": "; start it in a script of yours, by horovodrun",
-    "execution: {processes_per_trial: 2, zero_stage: 2}": "7:49 execution.zero_stage: is one of deepspeed: give strategy: deepspeed",
+    "execution: {processes_per_trial: 2, strategy: horovod}": "; start it from a script of your own with horovodrun",
+    "execution: {processes_per_trial: 2, zero_stage: 2}": "7:49 execution.zero_stage: is an option of deepspeed: set strategy: deepspeed",
     "execution: {processes_per_trial: 2, strategy: deepspeed, zero_stage: 4}": "7:70 execution.zero_stage: must be at most 3",
     "execution: {pack: many}": '7:19 execution.pack: must be "auto" or a number of trials, not "many"',
     "execution: {pack: 0}": '7:19 execution.pack: must be "auto" or a number of trials, not 0',
@@ -193,15 +193,15 @@ SETTINGS = {
     "goal: min": '7:7 goal: must be "minimize" or "maximize", not "min"',
     "metirc: a": '7:1 metirc: unknown key, did you mean "metric"?',
     "version: 1": '7:1 version: duplicate key "version", first at 1:1',
-    "<<: {goal: minimize}": '7:1: merge keys ("<<") are no YAML 1.2; write the keys out',
-    "? [a]\n: 1": "7:3: a key is a name, no list and no mapping",
+    "<<: {goal: minimize}": '7:1: merge keys ("<<") are not part of YAML 1.2; write the keys out',
+    "? [a]\n: 1": "7:3: a key must be a name, not a list or a mapping",
     "--- \na: 1": "7:1: a second document starts here; a space file holds one",
-    "goal: minimize: x": "7:15: no YAML: mapping values are not allowed here",
-    "budget:\n\ttrials: 3": "8:1: no YAML: YAML is indented with spaces; this is a tab",
-    "budget: {trials: 3": "no YAML: ",
-    'metric2: "\\ud83e"': "7:10: holds half a character: a surrogate such as \\ud83e stands for nothing",
+    "goal: minimize: x": "7:15: not YAML: mapping values are not allowed here",
+    "budget:\n\ttrials: 3": "8:1: not YAML: YAML is indented with spaces, not with this tab",
+    "budget: {trials: 3": "not YAML: ",
+    'metric2: "\\ud83e"': "7:10: holds half a character: a surrogate such as \\ud83e means nothing",
     '"\\udd86\\ud83e": 1': "7:1: holds half a character",
-    "name2: \x07": "7:8: no YAML: special characters are not allowed",
+    "name2: \x07": "7:8: not YAML: special characters are not allowed",
 }
 
 # a whole file -> the first issue
@@ -212,7 +212,7 @@ FILES = {
     "lora": '1:1: a space file is a mapping (version: 1, name: ...), not "lora"',
     "{}": "1:1 version: is missing",
     OPTIONS.replace("version: 1", "version: 2"): "1:10 version: must be 1, not 2",
-    OPTIONS.replace("name: t", "name: a/b"): '2:7 name: "a/b" holds a slash, a line break or',
+    OPTIONS.replace("name: t", "name: a/b"): '2:7 name: "a/b" has a slash, a line break or',
     OPTIONS.replace("name: t", "name: ' '"): '2:7 name: must be a text of 1 to 200 characters, not " "',
     OPTIONS.replace(
         "objective: lora", "objective: {command: python a.py}"
@@ -227,13 +227,13 @@ FILES = {
     HEAD + "parameters: []": "5:13 parameters: must be a mapping, not []",
     HEAD + "parameters: {}": "5:13 parameters: must hold at least 1",
     HEAD
-    + "parameters: {m: 3, m.w: [1, 2]}": '5:25 parameters.m.w: "m" is a parameter itself, so nothing can stand inside it',
+    + "parameters: {m: 3, m.w: [1, 2]}": '5:25 parameters.m.w: "m" is a parameter itself, so it cannot contain another',
     HEAD
-    + "parameters: {a: [1, 2], c: {expr: d}, d: {expr: c}}": "5:28 parameters.c: needs itself: c -> d -> c",
+    + "parameters: {a: [1, 2], c: {expr: d}, d: {expr: c}}": "5:28 parameters.c: depends on itself: c -> d -> c",
     HEAD
     + "parameters: {a: [1, 2], b: {expr: log(a - 2)}}": "5:35 parameters.b.expr: `log(a - 2)` fails: math domain error where a: 1",
     HEAD
-    + "parameters: {a: [1, x], b: {expr: a / 2}}": "5:35 parameters.b.expr: `a / 2` does arithmetic with 'x', no number where a: \"x\"",
+    + "parameters: {a: [1, x], b: {expr: a / 2}}": "5:35 parameters.b.expr: `a / 2` does arithmetic with 'x', not a number where a: \"x\"",
     HEAD
     + "parameters: {a: {min: 0, max: 8}, b: {expr: 1 / (a - 4)}}\nbaseline: {a: 4}": "6:11 baseline: `1 / (a - 4)` divides by zero where a: 4",
     HEAD
@@ -241,7 +241,7 @@ FILES = {
     HEAD
     + "parameters: {a: [lin, cos], b: {min: 0, max: 9, when: {a: [lni]}}}": '5:59 parameters.b.when.a: "a" can never be this: "lni" is none of "lin", "cos"; did you mean "lin"?',
     HEAD
-    + "parameters: {a: {min: 0.0, max: 1.0}, b: {min: 0, max: 9, when: {a: 0.5}}}": '5:69 parameters.b.when.a: "a" is continuous and never exactly 0.5',
+    + "parameters: {a: {min: 0.0, max: 1.0}, b: {min: 0, max: 9, when: {a: 0.5}}}": '5:69 parameters.b.when.a: "a" is continuous, so it is never exactly 0.5',
     HEAD
     + "parameters: {a: 3, b: {min: 0, max: 9, when: {a: 4}}}": '5:50 parameters.b.when.a: "a" can never be this: it is 3',
     HEAD + "parameters: {a: 3, b: [1, 2]}\nbaseline: {a: 3}": '6:15 baseline.a: "a" is a constant',
@@ -250,7 +250,7 @@ FILES = {
     HEAD
     + "parameters: {a: [1, 2]}\nconstraints: [a > 1]\nbaseline: {a: 1}": "7:11 baseline: breaks the constraint `a > 1` (a: 1)",
     HEAD
-    + "parameters: {a: [1, 2]}\nearly_stopping: {method: median, type: promotion}": '6:34 early_stopping.type: does not go with "median"; it is for "hyperband", "asha"',
+    + "parameters: {a: [1, 2]}\nearly_stopping: {method: median, type: promotion}": '6:34 early_stopping.type: is not an option of "median", but of "hyperband", "asha"',
     HEAD
     + "parameters: {a: [1, 2]}\nsearch: {sampler: hyperopt-tpe, n_startup_trials: 3}": '6:33 search.n_startup_trials: unknown key, did you mean "n_startup_jobs"?',
     HEAD
@@ -267,7 +267,7 @@ OTHERS = {  # another tool's words -> the only issue
     HEAD + ALONE + "seed: 3": "6:1 seed: unknown key; here write search: {seed: ...}",
     HEAD + ALONE + "search: {sampler: bayes}": 'there is no "bayes", did you mean "tpe" or "gp"?',
     HEAD + ALONE + "search: {sampler: TPESampler}": 'there is no "TPESampler"; did you mean "tpe"?',
-    HEAD.replace("val_loss", "step") + ALONE: '4:9 metric: must be another than "step"',
+    HEAD.replace("val_loss", "step") + ALONE: '4:9 metric: must not be "step"',
     HEAD.replace("val_loss", "{name: loss, goal: maximize}")
     + ALONE: "; here write metric: loss and goal: maximize",
     HEAD.replace("val_loss", "{name: loss}") + ALONE: "; here write metric: loss",
@@ -279,15 +279,15 @@ NNI_SPACE = """\
 """
 
 
-def test_a_search_space_of_another_tool_is_told_as_one() -> None:
+def test_a_search_space_of_another_tool_is_reported_as_one() -> None:
     whole, rate, units = issues(NNI_SPACE)
-    assert whole.startswith("f.yaml:1:1: this looks like a search space of NNI's; ")
+    assert whole.startswith("f.yaml:1:1: this looks like a search space for NNI; ")
     assert rate.endswith('lr._type: "_type" is NNI\'s; here write {min: ..., max: ..., log: true}')
     assert units.endswith("here write a list of choices, [a, b, c]")
 
 
 @pytest.mark.parametrize("text", OTHERS)
-def test_another_tools_word_is_told_once(text: str) -> None:
+def test_another_tools_word_is_reported_once(text: str) -> None:
     (said,) = issues(text)
     assert OTHERS[text] in said
 
@@ -307,25 +307,25 @@ DIALECTS = {
 
 
 @pytest.mark.parametrize("line", PARAMETERS)
-def test_a_bad_parameter_is_said_once_and_in_place(line: str) -> None:
+def test_a_bad_parameter_is_reported_once_and_in_place(line: str) -> None:
     (said,) = issues(f"{HEAD}parameters:\n  {line}\n")
     assert said.startswith("f.yaml:6:") and PARAMETERS[line] in said
 
 
 @pytest.mark.parametrize("line", SETTINGS)
-def test_a_bad_setting_is_said_once_and_in_place(line: str) -> None:
+def test_a_bad_setting_is_reported_once_and_in_place(line: str) -> None:
     (said,) = issues(f"{OPTIONS}{line}\n")
     assert SETTINGS[line] in said
 
 
 @pytest.mark.parametrize("text", FILES)
-def test_a_bad_file_is_said_in_place(text: str) -> None:
+def test_a_bad_file_is_reported_in_place(text: str) -> None:
     assert FILES[text] in issues(text)[0]
 
 
 @pytest.mark.parametrize("text", DIALECTS)
 def test_another_tools_file_is_recognised(text: str) -> None:
-    message = f"this looks like {DIALECTS[text]}; hpsearch has a language of its own"
+    message = f"this looks like {DIALECTS[text]}; hpsearch has its own language"
     assert issues(text)[0] == f"f.yaml:1:1: {message}"
 
 
@@ -365,7 +365,7 @@ def test_a_value_that_cannot_be_read_is_not_said_to_be_missing(value: str) -> No
     assert len(said) == 1 and "6:16 budget.time: " in said[0]
 
 
-def test_every_issue_is_said_at_once_in_the_order_of_the_file() -> None:
+def test_all_issues_are_reported_at_once_in_the_order_of_the_file() -> None:
     text = """version: 1
 name: t
 objective: lora
@@ -470,18 +470,18 @@ TEN = "parameters: {" + ", ".join(f"{name}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]" for 
         ),
         (
             f"{TEN}constraints: [{', '.join([LONG] * 80)}]",
-            "6:14 constraints: the expressions of a space have at most 20,000 characters together, not ",
+            "6:14 constraints: the expressions of a space have at most 20,000 characters in total, not ",
         ),
         (
             "parameters:\n  a: [1, 2]\n"
             + "".join(f"  y{i}: {{value: 1, when: {LONG}}}\n" for i in range(70)),
-            "6:3 parameters: the expressions of a space have at most 20,000 characters together, not 21,630",
+            "6:3 parameters: the expressions of a space have at most 20,000 characters in total, not 21,630",
         ),
         (
             "parameters: {a: {min: 1, max: 5000}, b: {min: 1, max: 5000}}\nsearch: {sampler: grid}\n"
             "constraints: [a + b < 3]",
-            "6:19 search.sampler: the grid has 25,000,000 points before the expressions leave some out, and at "
-            "most 100,000 can be gone through",
+            "6:19 search.sampler: the grid has 25,000,000 points before the expressions leave some out, but at "
+            "most 100,000 can be tried",
         ),
     ],
 )
@@ -541,7 +541,7 @@ def test_a_misspelt_shipped_space_is_named(name: str) -> None:
         load(name + "x")
 
 
-def test_of_very_many_issues_the_first_are_told() -> None:
+def test_of_very_many_issues_the_first_are_shown() -> None:
     keys = "".join(f"k{number}: 1\n" for number in range(10_000))
     with pytest.raises(SpaceError) as caught:
         loads(OPTIONS + keys, "f.yaml")

@@ -10,14 +10,14 @@ HEAD = "version: 1\nname: t\nobjective: lora\nmetric: val_loss\n"
 HYPERBAND = "early_stopping: {method: hyperband, min: 1, max: 9}\n"
 
 WARNED = {
-    "parameters: {lr: {min: 1000, max: 1e4}}\n": "5:18 parameters.lr: has one integer bound and one real one, so it is "
-    "searched in real numbers; for integers write min: 1000, max: 10000, else min: 1000.0",
+    "parameters: {lr: {min: 1000, max: 1e4}}\n": "5:18 parameters.lr: has one integer and one real bound, so it is "
+    "searched as real numbers; for integers write min: 1000, max: 10000, else min: 1000.0",
     "parameters: {x: {min: -1, max: 1}, y: {min: 0, max: 99}}\n": "5:17 parameters.x: has two integer bounds, so it is -1, 0, 1 and nothing "
     "between; for real numbers write min: -1.0, max: 1.0",
     "parameters:\n  lr: {min: 1e-5, max: 1e-2}\n": "6:7 parameters.lr: max is 1000 times min; add log: true to search orders of magnitude evenly",
     "parameters:\n  n: {min: 1, max: 100}\n": "6:6 parameters.n: max is 100 times min; add log: true to search orders of magnitude evenly",
     "parameters:\n  batch_size: {min: 1, max: 64}\n"
-    + HYPERBAND: "7:17 early_stopping.resource: steps of trials that differ in batch_size are no equal work; "
+    + HYPERBAND: "7:17 early_stopping.resource: steps of trials that differ in batch_size are not equal work; "
     "count samples instead",
     "parameters: {train.gradient_accumulation_steps: {min: 1, max: 64}}\n"
     "early_stopping: {method: median, resource: steps}\n": "6:44 early_stopping.resource: steps of trials that differ in train.gradient_accumulation_steps",
@@ -26,7 +26,7 @@ WARNED = {
     "parameters: {a: [1, 2, 3], b: [1, 2]}\nbudget: {trials: 5}\nsearch: {sampler: grid}\n": "6:18 budget.trials: the grid has 6 configurations; 5 trials leave some out",
     "parameters: {a: {min: 0.0, max: 1.0}}\nconstraints: [a < 0.02]\n": "6:14 constraints: only 2.2% of random configurations satisfy them; narrow the ranges",
     "parameters: {a: {min: 0.0, max: 1.0}, b: [1, 2], c: {min: 1, max: 9, when: a > 0.5}}\n"
-    "search: {sampler: cmaes}\n": "6:19 search.sampler: cmaes moves numbers that are always there; b, c it draws at random",
+    "search: {sampler: cmaes}\n": "6:19 search.sampler: cmaes models only numbers that always exist; it draws b, c at random",
 }
 
 WARNED["parameters:\n  a: {min: 0.0, max: 1.0}\nconstraints: [1 / a > 2]\n"] = (

@@ -46,7 +46,7 @@ def test_our_own_sampler_has_no_options() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - OURS))
-def test_every_sampler_option_is_its_librarys(name: str) -> None:
+def test_every_sampler_option_exists_in_its_library(name: str) -> None:
     options = SAMPLERS[name].model_fields.keys() - {"sampler"}
     theirs: Any = (SAMPLER_CLASSES | HYPEROPT)[name]
     assert options <= inspect.signature(theirs).parameters.keys()

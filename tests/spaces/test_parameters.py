@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from hpsearch.spaces import Choice, Constant, Derived, Range, describe
 from hpsearch.spaces.document import written
-from hpsearch.spaces.ranges import LARGEST_INTEGER, Prior
+from hpsearch.spaces.ranges import LARGEST_EXACT_INTEGER, Prior
 
 FINITE = st.floats(-1e12, 1e12, allow_subnormal=False)
 POSITIVE = st.floats(1e-12, 1e12)
@@ -39,7 +39,7 @@ def ranges(draw: st.DrawFn) -> Range:
         return Range(min=low, max=low + count * step, **fields)
     elif kind == "int factor":
         low, factor = draw(st.integers(1, 1000)), draw(st.integers(2, 5))
-        assume(low * factor**count <= LARGEST_INTEGER)
+        assume(low * factor**count <= LARGEST_EXACT_INTEGER)
         return Range(min=low, max=low * factor**count, factor=factor)
     elif kind == "step":
         low, step = draw(st.integers(-1000, 1000)), draw(st.integers(1, 1000))

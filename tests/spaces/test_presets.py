@@ -61,7 +61,7 @@ def test_expressions_read_what_a_preset_gives() -> None:
         ("preset: fast\nbaseline: {y: 1}", ['f.yaml:8:15 baseline.y: "y" is a constant; a baseline gives']),
     ],
 )
-def test_what_is_wrong_is_told_at_its_place(line: str, told: list[str]) -> None:
+def test_a_wrong_preset_is_reported_at_its_place(line: str, told: list[str]) -> None:
     with pytest.raises(SpaceError) as error:
         loads(SMALL + line, "f.yaml", presets)
     for found, wanted in zip(map(str, error.value.issues), told, strict=True):
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_told_at_its_place(line: str, told: list[str]) -> None:
 
 
 def test_without_presets_none_is_passed_over() -> None:
-    with pytest.raises(SpaceError, match="preset: presets are written out where a search begins"):
+    with pytest.raises(SpaceError, match="preset: presets are resolved when a search begins"):
         loads(SMALL + "preset: fast\n")
 
 

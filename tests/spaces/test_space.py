@@ -146,7 +146,7 @@ def test_constraints_that_nothing_satisfies_end_a_draw() -> None:
 
 def test_snap_is_for_ranges(spec: Spec) -> None:
     assert spec.space.snap("lora_r", 11) == 8 and spec.space.snap("lora_dropout", 0.07) == 0.05
-    with pytest.raises(TypeError, match="batch_size is no range"):
+    with pytest.raises(TypeError, match="batch_size is not a range"):
         spec.space.snap("batch_size", 5)
 
 
@@ -160,7 +160,7 @@ def test_an_expression_that_fails_in_use_is_a_space_error() -> None:
 WITHOUT_A_VALUE = {
     "y: {expr: 1 / (x - 10)}": "`1 / (x - 10)` divides by zero where x: 10",
     "y: {expr: log(abs(x - 10))}": "fails: ",
-    "y: {expr: 3 if x != 10 else 1e308 * 1e308}": "gives no finite number",
+    "y: {expr: 3 if x != 10 else 1e308 * 1e308}": "does not give a finite number",
     "y: {expr: 10 ** (9 + 90 * int(x == 10))}": "gives a number that is too large",
     "y: {expr: (x - 10.5) ** 0.5 if x == 10 else 1}": "has no real value",
     "y: {value: 3, when: 1 / (x - 10) < 5}": "divides by zero",
@@ -183,10 +183,10 @@ def test_a_configuration_without_a_value_is_one_that_constraints_refuse(lines: s
     assert [config["x"] for config in one.corners()] == [0, 20]
 
 
-def test_a_mistake_that_shows_in_use_alone_refuses_its_configuration() -> None:
+def test_a_mistake_that_shows_only_in_use_refuses_the_configuration() -> None:
     one = space("x: {min: 0, max: 5000}\ny: {expr: 'x if x != 4321 else \"a\" + 1'}")
     assert one.proposed(lambda *_: 4321)[1] == (
-        "`x if x != 4321 else \"a\" + 1` does arithmetic with 'a', no number where x: 4321"
+        "`x if x != 4321 else \"a\" + 1` does arithmetic with 'a', not a number where x: 4321"
     )
     assert 4321 not in [config["x"] for config in one.grid()]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hpsearch.spaces import Choice, End, Limits, Range, is_ordered, line, loads, widened
+from hpsearch.spaces import Choice, End, Interval, Range, is_ordered, line, loads, widened
 
 ENDS = st.sampled_from(["lower", "upper"])
 LIMITS = st.sampled_from(["(-inf, inf)", "[0, inf)", "(0, inf)", "[0, 1)", "[0, 1]", "[1, inf)"])
@@ -51,7 +51,7 @@ def ranges(draw: st.DrawFn) -> Range:
 
 @given(ranges(), ENDS, LIMITS)
 def test_a_wider_range_holds_the_old_one_and_goes_beyond_its_end(old: Range, end: End, interval: str) -> None:
-    limits = Limits(interval)
+    limits = Interval(interval)
     assume(limits.allow(old.min) and limits.allow(old.max))
     wider = widened(old, end, limits)
     if wider is None:
@@ -126,7 +126,7 @@ def test_longer_choices_hold_the_old_ones_and_one_beyond(numbers: list[float], f
 def test_what_is_added(old: str, end: End, interval: str | None, wanted: str | None) -> None:
     parameter = loads(f"{SPACE}x: {old}").parameters["x"]
     assert isinstance(parameter, Range | Choice)
-    wider = widened(parameter, end, Limits(interval) if interval else None)
+    wider = widened(parameter, end, Interval(interval) if interval else None)
     assert (None if wider is None else line("x", wider)) == (None if wanted is None else f"x: {wanted}")
 
 

@@ -69,7 +69,7 @@ def test_a_backup_is_one_file_that_has_what_stood_in_the_log(live: Path, tmp_pat
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",), "the original stays as it was"
 
 
-def test_a_backup_goes_on_as_a_database(live: Path, tmp_path: Path) -> None:
+def test_a_backup_can_be_searched_as_a_database(live: Path, tmp_path: Path) -> None:
     backup(live, tmp_path / "copy.db")
     storage = open_storage(f"sqlite:///{tmp_path / 'copy.db'}")
     study = optuna.load_study(study_name="lora", storage=storage)
@@ -148,7 +148,7 @@ def test_a_database_in_use_is_not_written_over(live: Path, tmp_path: Path) -> No
         assert database.execute("SELECT study_name FROM studies").fetchall() == [("theirs",)]
 
 
-def test_a_damaged_database_is_said_to_be_one(live: Path, tmp_path: Path) -> None:
+def test_a_damaged_database_is_reported_as_such(live: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.db"
     backup(live, damaged)
     with closing(sqlite3.connect(damaged)) as database:
@@ -195,7 +195,7 @@ def test_a_full_disk_leaves_nothing_and_the_older_backup_stands(live: Path, tmp_
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, which only root may")
-def test_a_folder_that_may_not_be_written_is_said_so(live: Path) -> None:
+def test_a_folder_without_write_permission_is_reported(live: Path) -> None:
     import tempfile
 
     folder = Path(tempfile.mkdtemp())  # pytest's own are closed to other users

@@ -92,13 +92,13 @@ def test_a_claim_that_is_let_go_while_another_waits_for_it_is_made_anew(
             assert third.kept == "s-2", "the lock is one of the file that others find"
 
 
-def test_a_study_goes_on_in_its_folder_and_keeps_out_another_database(tmp_path: Path) -> None:
+def test_a_study_keeps_its_folder_and_keeps_out_another_database(tmp_path: Path) -> None:
     assert search(tmp_path / "a.db") == search(tmp_path / "a.db") == "lora"
     assert search(tmp_path / "b.db") == search(tmp_path / "b.db") == "lora-2"
     assert of(tmp_path / "runs", "lora") == "a.db"
 
 
-def test_a_database_that_is_moved_with_its_files_or_alone_goes_on_in_its_folder(tmp_path: Path) -> None:
+def test_a_moved_database_keeps_its_folder_with_or_without_its_files(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     search(here / "a.db")
@@ -201,7 +201,7 @@ def test_a_claim_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "precious"
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     with pytest.raises(StorageError, match=r"cannot write .*/runs/s/\.study: Not a directory"):

@@ -82,7 +82,7 @@ def test_a_database_in_memory_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["://", "nothing at all://x y", "postgresql://u:p@h:port/d", "postgresql://u:p"]
 )
-def test_what_is_no_url_is_said_to_be_none_and_not_quoted(url: str) -> None:
+def test_an_invalid_url_is_refused_and_not_quoted(url: str) -> None:
     with pytest.raises(
         StorageError, match=r'://\.\.\." is not a database URL; write sqlite:///FILE'
     ) as caught:
@@ -91,7 +91,7 @@ def test_what_is_no_url_is_said_to_be_none_and_not_quoted(url: str) -> None:
 
 
 @pytest.mark.parametrize("password", ["se@cret", "@secret", "se/c@ret", "se?cr@et@"])
-def test_an_at_sign_in_a_password_is_said_to_be_written_otherwise(password: str) -> None:
+def test_an_at_sign_in_a_password_must_be_escaped(password: str) -> None:
     with pytest.raises(StorageError, match=r"^postgresql://u:\*\*\*@h/d: an \"@\" .* written %40$"):
         open_storage(f"postgresql://u:{password}@h/d")
 
@@ -108,7 +108,7 @@ def test_the_url_is_the_given_one_then_the_environments_then_the_default(
 
 
 def test_a_missing_database_says_what_makes_it(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"there is no database .*; a search makes it"):
+    with pytest.raises(StorageError, match=r"there is no database .*; a search creates it"):
         open_storage(f"sqlite:///{tmp_path / 'none.db'}")
     assert list(tmp_path.iterdir()) == [], "asking made nothing"
 
@@ -208,12 +208,14 @@ def test_a_server_without_its_driver_says_what_installs_it(
 
 
 def test_other_databases_are_refused() -> None:
-    with pytest.raises(StorageError, match='u:\\*\\*\\*@h/d: studies are not kept in "oracle"; write sqlite'):
+    with pytest.raises(
+        StorageError, match='u:\\*\\*\\*@h/d: studies cannot be stored in "oracle"; write sqlite'
+    ):
         open_storage("oracle+oracledb://u:secret@h/d")
 
 
 @pytest.mark.parametrize("kind", [pytest.param("postgres", marks=pytest.mark.postgres), "mariadb"])
-def test_what_keeps_a_server_from_being_used_is_said_in_a_sentence_without_the_password(
+def test_a_server_that_cannot_be_used_is_reported_without_the_password(
     kind: str, request: pytest.FixtureRequest, opened: Any
 ) -> None:
     server = request.getfixturevalue(kind)
@@ -232,7 +234,7 @@ def test_what_keeps_a_server_from_being_used_is_said_in_a_sentence_without_the_p
         while chain is not None:
             assert not re.search("s3cr3t|p@ss|p%40ss|50%", str(chain))
             chain = chain.__cause__ or chain.__context__
-    assert "makes the tables in it, not the database" in _refusal(server.url("none_such"))
+    assert "creates the tables in it, but not the database" in _refusal(server.url("none_such"))
 
 
 def _refusal(url: str) -> str:
@@ -322,7 +324,7 @@ def test_what_may_not_be_written_is_refused_before_anything_happens(opened: Any)
     try:
         folder.chmod(0o755)
         said = _as_nobody(f"sqlite:///{folder / 'new.db'}")
-        assert said[0] == f"the folder {folder} cannot be written; the database new.db goes there"
+        assert said[0] == f"the folder {folder} cannot be written, but the database new.db belongs there"
         assert said[1].startswith("there is no database")
         opened(f"sqlite:///{folder / 'old.db'}", create=True).engine.dispose()
         said = _as_nobody(f"sqlite:///{folder / 'old.db'}")

@@ -25,8 +25,8 @@ from hpsearch.storage.files import (
     drop_checkpoint,
     has_checkpoint,
     is_of_a_checkpoint,
-    passing_folder,
     remove_folder,
+    scratch_folder,
     study_folder,
     trial_folder,
 )
@@ -71,7 +71,7 @@ def test_every_study_has_a_folder_of_its_own_right_inside_runs(one: str, other: 
         (("tmpab12cd34",), False),
     ],
 )
-def test_what_is_not_whole_by_its_name_is_no_checkpoint(
+def test_a_file_named_as_incomplete_is_no_checkpoint(
     tmp_path: Path, files: tuple[str, ...], whole: bool
 ) -> None:
     for file in files:
@@ -250,12 +250,12 @@ def test_an_interrupt_that_comes_while_a_folder_is_made_leaves_none(
         make(path, *args, **options)
         raise KeyboardInterrupt
 
-    with passing_folder("a-") as folder:
+    with scratch_folder("a-") as folder:
         (folder / "file").touch()
         assert folder.parent == tmp_path and folder.stat().st_mode & 0o777 == 0o700
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(Path, "mkdir", interrupted)
-        with passing_folder("a-"):
+        with scratch_folder("a-"):
             pass
     assert not any(tmp_path.iterdir())
 

@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.storage import DatabaseUnavailable, StorageError, database
 from hpsearch.storage.database import open_storage
-from hpsearch.storage.live import Command, LiveStorage
+from hpsearch.storage.live import LiveStorage, StudyCommand
 
 TABLES = {
     "studies": "study_name",
@@ -181,7 +181,7 @@ def test_a_reader_is_never_in_the_way(tmp_path: Path, opened: Any, impatient: No
     assert len(rows(tmp_path / "a.db")["trials"]) == 1
 
 
-def test_a_suspended_trial_is_taken_up_with_all_it_has(opened: Any) -> None:
+def test_a_suspended_trial_resumes_with_everything_it_has(opened: Any) -> None:
     live = LiveStorage(opened(), "s")
     study = optuna.load_study(study_name="s", storage=live)
     for _ in range(3):
@@ -230,7 +230,7 @@ def test_nothing_is_written_for_a_deleted_study(tmp_path: Path, opened: Any, wha
     assert all(not found for found in rows(tmp_path / "a.db").values())
 
 
-def test_attributes_of_others_are_seen_and_kept(opened: Any) -> None:
+def test_attributes_of_other_programs_are_seen_and_kept(opened: Any) -> None:
     live = LiveStorage(opened(), "s")
     study = optuna.load_study(study_name="s", storage=live)
     other = optuna.load_study(study_name="s", storage=opened())
@@ -252,7 +252,7 @@ def test_commands_are_for_the_driver_they_name(opened: Any) -> None:
     assert other.user_attrs == {}
     other.set_user_attr("hpsearch:command:4", {"do": ["stop"]})
     early, odd = live.take_commands()
-    assert early == Command("kill", 3, os.getpid()), "asked while this one began"
+    assert early == StudyCommand("kill", 3, os.getpid()), "asked while this one began"
     assert odd.do == '{"do": ["stop"]}'
     assert live.take_commands() == []
 
@@ -399,7 +399,7 @@ def test_a_flush_looks_at_what_changed_however_many_trials_are_open(opened: Any)
     assert set(live.looked) == {3, 8}
 
 
-def test_a_trial_suspended_and_taken_up_between_two_flushes_is_written(opened: Any) -> None:
+def test_a_trial_suspended_and_resumed_between_two_flushes_is_written(opened: Any) -> None:
     live = LiveStorage(opened(), "s")
     study = optuna.load_study(study_name="s", storage=live)
     study.ask()
@@ -444,7 +444,7 @@ def test_distributions_survive(opened: Any) -> None:
     assert read.params == study.get_trials()[0].params
 
 
-def test_a_study_that_is_made_anew_under_its_name_is_another(opened: Any) -> None:
+def test_a_study_recreated_under_the_same_name_is_another(opened: Any) -> None:
     """SQLite gives it the same key as well, and it has as many trials."""
     database = opened()
     database.set_study_user_attr(1, "identity", "mine")

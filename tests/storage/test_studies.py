@@ -15,7 +15,6 @@ from hpsearch.storage import StorageError
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import study_folder
 from hpsearch.storage.provenance import git_commit, versions
-from hpsearch.storage.states import AT_RUNG, CONFIRMS, CONFIRMS_SEED
 from hpsearch.storage.studies import (
     SPEC,
     claim_on,
@@ -25,6 +24,7 @@ from hpsearch.storage.studies import (
     sharing_folder,
     summaries,
 )
+from hpsearch.storage.trial_attrs import AT_RUNG, CONFIRMS, CONFIRMS_SEED
 from hpsearch.storage.workspace import Workspace
 
 SPEC_OF = {"name": "lora", "metric": "val_loss", "budget": {"trials": 40}}
@@ -47,7 +47,7 @@ def test_a_study_is_made_once_and_found_again(storage: optuna.storages.RDBStorag
     assert (study.direction.name, study.metric_names, len(study.trials)) == ("MAXIMIZE", ["val_loss"], 1)
 
 
-def test_a_study_half_made_is_made_whole(storage: optuna.storages.RDBStorage) -> None:
+def test_a_half_created_study_is_completed(storage: optuna.storages.RDBStorage) -> None:
     optuna.create_study(study_name="lora", storage=storage).set_user_attr("a", 0)
     live = open_live(storage, "lora", goal="minimize", attrs={"a": 1, SPEC: SPEC_OF})
     assert live.attrs == {"a": 1, SPEC: SPEC_OF}
@@ -75,7 +75,7 @@ def test_a_missing_study_is_answered_with_the_nearest_or_with_all(
     assert load_study(storage, "lora").study_name == "lora"
 
 
-def test_all_studies_are_listed_whoever_made_them(storage: optuna.storages.RDBStorage) -> None:
+def test_all_studies_are_listed_whatever_program_made_them(storage: optuna.storages.RDBStorage) -> None:
     ours = optuna.create_study(study_name="ours", storage=storage, direction="maximize")
     ours.set_user_attr(SPEC, SPEC_OF)
     for value in (1.0, 3.0, 2.0):

@@ -1,13 +1,13 @@
-"""What Tune runs: an actor that keeps a worker process, on whichever node, and passes on what its trials say.
+"""What Tune runs: an actor on some node that keeps a worker process and passes on its messages.
 
-A trial of Tune's is one of the study's (`TrialActor`), or where trials train several at once a *slot* of the
-cluster, in which they come and go (`PackActor`).
+A trial of Tune's is one of the study's (`TrialActor`), or where trials are packed a *slot* of the cluster, in
+which trials come and go (`PackActor`).
 
-The objective runs in a process of its own, the same as on the other backend, and not in a thread of the
-actor: it has a main thread and its own output, and may take its time to leave, or be killed, while the
-actor stays. A trial's end is a result here, not an error of the actor's, so that actors are used again.
+The objective runs in a process of its own, as on the other backend, and not in a thread of the actor: it has
+a main thread and its own output, and may take its time to return, or be killed, while the actor stays. The
+end of a trial is a result here, not an error of the actor, so that actors are reused.
 
-No Tune is loaded here, which would take an actor longer than all else that it does to begin (`actors`).
+Nothing here imports Tune, which would take longer than the rest of an actor's start (`actors`).
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from typing import Any
 import psutil
 
 from ..worker.channel import Message
-from ..worker.process import TICK_SECONDS, Limits, Worker, environment
-from .files import Home, NodeFolder
+from ..worker.process import TICK_SECONDS, TrialLimits, Worker, environment
+from .files import DriverNode, NodeFolder
 
-MESSAGES = "messages"  # where a result holds what the worker said
-ASSIGNMENT = "assignment"  # where a config holds a trial, as JSON: Tune would look into a mapping
+MESSAGES_KEY = "messages"  # the key of a worker's messages in a result
+ASSIGNMENT_KEY = "assignment"  # the key of a trial in a config, as JSON: Tune would look into a mapping
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What is the same for all trials of a search."""
+class ActorSettings:
+    """What all trials of a search have in common."""
 
     setup: Message  # of a worker
-    limits: Limits
+    limits: TrialLimits
     threads: int
     gpus: float  # of each trial
-    home: Home  # the driver's machine
+    driver: DriverNode
 
 
 class WorkerActor:
-    """Keeps a worker process for the trials that come here.
+    """Keeps a worker process for the trials that Tune sends here.
 
-    What Tune asks of its `Trainable`: `train`, again and again, `reset` for another trial, `stop`.
+    Tune calls its methods like those of a `Trainable`: `train` repeatedly, `reset` for another trial, `stop`.
     """
 
-    def __init__(self, setting: Setting, assignment: str) -> None:
-        self._setting = setting
-        if setting.home.is_here():
-            _end_with(setting.home.pid)
-        self._checked = 0.0  # when the worker's limits were looked at, by the monotonic clock
+    def __init__(self, settings: ActorSettings, assignment: str) -> None:
+        self._settings = settings
+        if settings.driver.is_here():
+            _end_with(settings.driver.pid)
+        self._checked = 0.0  # when the worker's limits were last checked, by the monotonic clock
         self._events = selectors.DefaultSelector()
         self._worker = self._started()
         self._take(json.loads(assignment))
@@ -69,26 +69,26 @@ class WorkerActor:
         self._events.close()
 
     def train(self) -> dict[str, Any]:
-        """What trials say within a moment, under `MESSAGES`: their reports, and their ends. Often nothing."""
+        """The messages of trials within a moment, under `MESSAGES_KEY`: reports and ends. Often none."""
         raise NotImplementedError
 
     def get_auto_filled_metrics(self, **options: Any) -> dict[str, Any]:
-        """What Tune would show of a trial that has said nothing: it shows nothing here."""
+        """What Tune would show of a silent trial: nothing."""
         return {}
 
     def _take(self, assignment: Message) -> None:
-        """Remember the trial to begin with.
+        """Remember the first trial.
 
-        Not before Tune says `train`: it may start a second actor for a trial, and drop one of the two.
+        It starts only when Tune calls `train`: Tune may start two actors for a trial, and drop one of them.
         """
         raise NotImplementedError
 
     def forget(self) -> None:
-        """Do not begin with the trial: it was over before this actor was there."""
+        """Do not start the trial: it ended before this actor was ready."""
         raise NotImplementedError
 
     def _leave(self) -> None:
-        """Let what runs here return; what it leaves behind goes home too."""
+        """Let running trials return, and send home what they leave behind."""
         raise NotImplementedError
 
     def _end_worker(self) -> None:
@@ -97,25 +97,25 @@ class WorkerActor:
             self._worker.end()
 
     def _begin(self, assignment: Message) -> NodeFolder:
-        """Give the worker a trial; its folder on this node."""
+        """Give the worker a trial; return its folder on this node."""
         if not self._worker.alive:
             self._worker = self._started()
-        folder = self._setting.home.folder_here(Path(assignment["folder"]))
+        folder = self._settings.driver.folder_here(Path(assignment["folder"]))
         self._worker.give({**assignment, "folder": str(folder.path)})
         return folder
 
     def _started(self) -> Worker:
-        setting, home = self._setting, self._setting.home
-        where = home.folder if home.is_here() else os.getcwd()
-        surroundings = environment(setting.threads)
-        if not setting.gpus:
-            surroundings["CUDA_VISIBLE_DEVICES"] = ""  # else Ray has said which are this actor's
-        worker = Worker(setting.setup, setting.limits, surroundings, where)
+        settings, driver = self._settings, self._settings.driver
+        where = driver.folder if driver.is_here() else os.getcwd()
+        surroundings = environment(settings.threads)
+        if not settings.gpus:
+            surroundings["CUDA_VISIBLE_DEVICES"] = ""  # otherwise Ray has set this actor's devices
+        worker = Worker(settings.setup, settings.limits, surroundings, where)
         self._events.register(worker, selectors.EVENT_READ)
         return worker
 
     def _news(self) -> list[Message]:
-        """Wait for a moment; what the worker said by then that the search is to know."""
+        """Wait for a moment; the worker's messages that concern the search."""
         if time.monotonic() - self._checked >= TICK_SECONDS:
             self._checked = time.monotonic()
             return self._hear(self._worker.check())
@@ -124,7 +124,7 @@ class WorkerActor:
         return []
 
     def _hear(self, messages: list[Message]) -> list[Message]:
-        """What the worker said; there is no more to hear of it where these were its last words."""
+        """The worker's messages; stops listening where they were its last."""
         if not self._worker.alive:
             self._events.unregister(self._worker)
         return messages
@@ -134,43 +134,43 @@ class TrialActor(WorkerActor):
     """Runs one trial after another."""
 
     def _take(self, assignment: Message) -> None:
-        self._next: Message | None = assignment  # the trial that `train` is to begin
-        self._folder: NodeFolder | None = None  # of the trial that has begun
-        self._unanswered: Message | None = None  # its report, which waits for the driver's word
+        self._next: Message | None = assignment  # the trial that `train` starts
+        self._folder: NodeFolder | None = None  # of the trial that has started
+        self._unanswered: Message | None = None  # its report, which waits for the driver's answer
 
     def forget(self) -> None:
         self._next = None
 
     def train(self) -> dict[str, Any]:
-        """What the trial says within a moment: a report, or its end, or nothing.
+        """A report of the trial within a moment, or its end, or nothing.
 
-        Asked again after a report, the trial has gone on.
+        Being called again after a report means that the trial may continue.
         """
         if self._next is not None:
-            while self._events.select(0):  # an idle worker's last words are about another trial
+            while self._events.select(0):  # the last messages of an idle worker are about another trial
                 self._hear(self._worker.receive())
             self._folder = self._begin(self._next)
             self._next = None
         if self._folder is None:
-            return {MESSAGES: []}
+            return {MESSAGES_KEY: []}
         if self._unanswered is not None:
-            self._worker.go_on(self._unanswered)
+            self._worker.let_continue(self._unanswered)
             self._unanswered = None
         messages = self._news()
         if not messages:
-            return {MESSAGES: []}
+            return {MESSAGES_KEY: []}
         self._folder.send_home()
         *earlier, last = messages
         for report in earlier:  # of a thread, while its objective returned
-            self._worker.go_on(report)
+            self._worker.let_continue(report)
         self._unanswered = last if last["kind"] == "report" else None
-        return {MESSAGES: messages}
+        return {MESSAGES_KEY: messages}
 
     def release(self, *, pause: bool = False) -> None:
-        """Tell the trial that it is over. Tune has no use for it any more, and says so only when it likes.
+        """Tell the trial that it is over, since Tune may tell the actor much later.
 
-        One that waits for no answer hears nothing: its worker ends with it. For a `pause` the worker leaves,
-        and with it what it holds of the machine.
+        A trial that waits for no answer hears nothing: its worker is ended with it. For a `pause` the worker
+        is ended too, which frees its part of the machine.
         """
         if self._unanswered is not None:
             self._worker.stop(self._unanswered)
@@ -197,7 +197,7 @@ class TrialActor(WorkerActor):
 class PackActor(WorkerActor):
     """Runs several trials at once, which come and go as the driver orders.
 
-    Orders come while a `train` runs, and are carried out when the next one begins: so each is short.
+    Orders arrive while `train` runs, and are carried out when the next call begins, so each call is short.
     """
 
     def _take(self, assignment: Message) -> None:
@@ -208,11 +208,11 @@ class PackActor(WorkerActor):
         self._orders.clear()
 
     def order(self, orders: list[Message]) -> None:
-        """Carry these out before anything else, in this order; what goes wrong is the next error."""
+        """Add orders, which the next `train` carries out first, in this sequence; it fails where they do."""
         self._orders += orders
 
     def train(self) -> dict[str, Any]:
-        """What the trials say within a moment: reports, which wait for an answer, and ends. Often nothing."""
+        """The messages of trials within a moment: reports, which wait for an answer, and ends. Often none."""
         orders, self._orders = self._orders, []
         for order in orders:
             self._obey(order)
@@ -223,10 +223,10 @@ class PackActor(WorkerActor):
         for message in messages:
             self._folders[message["number"]].send_home()
         self._tidy()
-        return {MESSAGES: messages}
+        return {MESSAGES_KEY: messages}
 
     def release(self, *, pause: bool = False) -> None:
-        """The slot is over. For a `pause` the worker leaves, and with it what it holds of the machine."""
+        """End the slot. For a `pause` the worker is ended too, which frees its part of the machine."""
         if pause:
             self._leave()
             self._end_worker()
@@ -236,8 +236,8 @@ class PackActor(WorkerActor):
             case "trial":
                 assignment: Message = order["trial"]
                 self._folders[assignment["number"]] = self._begin(assignment)
-            case "go on":
-                self._worker.go_on(order["report"])
+            case "continue":
+                self._worker.let_continue(order["report"])
             case "stop":
                 self._worker.stop(order["report"])
             case "drop" if order["number"] in self._worker.numbers:
@@ -255,7 +255,7 @@ class PackActor(WorkerActor):
         self._tidy()
 
     def _tidy(self) -> None:
-        """Be done with the folders of trials that have left."""
+        """Send home and remove the folders of trials that have left."""
         for number in set(self._folders) - set(self._worker.numbers):
             folder = self._folders.pop(number)
             folder.send_home()
@@ -263,13 +263,13 @@ class PackActor(WorkerActor):
 
 
 def _end_with(pid: int) -> None:
-    """End this process as soon as the driver's does.
+    """End this process as soon as the driver's ends.
 
-    Ray takes seconds to notice, and a search that goes on at once would share its trials with this one.
+    Ray takes seconds to notice, in which a continued search would share its trials with this process.
     """
 
     def watch() -> None:
-        with suppress(psutil.NoSuchProcess):  # it is gone already
+        with suppress(psutil.NoSuchProcess):  # already gone
             psutil.Process(pid).wait()
         os._exit(1)
 

@@ -1,7 +1,7 @@
-"""Actors of ours where Tune would start its own: theirs load all of Tune, a second and a half for each.
+"""Starts our actors where Tune would start its own, which load all of Tune, in 1.5 s for each.
 
-`RayActorManager` is private to Ray 2.60: a Ray that has moved it fails on import here, and the tests kill
-actors in every way that Ray tells apart.
+`RayActorManager` is private to Ray 2.60: if a newer Ray moves it, the import here fails, and the tests kill
+actors in every way that Ray distinguishes.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from ray.air.execution._internal import RayActorManager, TrackedActor
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.tune.execution import tune_controller
 
-from .actor import ASSIGNMENT, Setting, WorkerActor
+from .actor import ASSIGNMENT_KEY, ActorSettings, WorkerActor
 from .cluster import replaced
 
 
-class Stand(tune.Trainable):
-    """What Tune takes for the class that it starts; it never does."""
+class PlaceholderTrainable(tune.Trainable):
+    """The class that Tune believes it starts; it never does."""
 
 
 @contextmanager
-def actors_of(kind: type[WorkerActor], setting: Setting) -> Iterator[None]:
-    """Let Tune start actors of this class, and let every way in which Ray loses one end its trial alone."""
+def actors_of(kind: type[WorkerActor], settings: ActorSettings) -> Iterator[None]:
+    """Let Tune start actors of this class, and let the loss of an actor end its own trial only."""
     remote = ray.remote(kind)
-    common = ray.put(setting)  # once: a notebook's function, which travels in it, may be large
+    common = ray.put(settings)  # once: a notebook's function in it may be large
 
     class Manager(RayActorManager):
-        """Tune's keeper of actors."""
+        """Tune's manager of actors."""
 
         def add_actor(self, cls: Any, kwargs: dict[str, Any], *more: Any, **options: Any) -> TrackedActor:
-            given = {"setting": common, "assignment": kwargs["config"][ASSIGNMENT]}
+            given = {"settings": common, "assignment": kwargs["config"][ASSIGNMENT_KEY]}
             return super().add_actor(remote, given, *more, **options)
 
         def schedule_actor_task(
@@ -47,12 +47,12 @@ def actors_of(kind: type[WorkerActor], setting: Setting) -> Iterator[None]:
         ) -> Any:
             if method_name == "reset" and args:
                 (config,) = args
-                args, options["kwargs"] = (config[ASSIGNMENT],), {}
+                args, options["kwargs"] = (config[ASSIGNMENT_KEY],), {}
             return super().schedule_actor_task(tracked_actor, method_name, args, *more, **options)
 
         def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
-            # Tune knows two kinds. Any other, such as the one of an actor that Ray killed because its node
-            # ran out of memory, would end the whole run.
+            # Tune knows two kinds of error. Any other, such as that of an actor that Ray killed because its
+            # node ran out of memory, would end the whole run.
             known = (RayActorError, RayTaskError)
             if isinstance(exception, RayError) and not isinstance(exception, known):
                 exception = RayActorError(error_msg=f"{type(exception).__name__}: {exception}")

@@ -1,8 +1,8 @@
-"""The Ray backend: Ray Tune starts, places and stops trials; the driver's study says which, and remembers.
+"""The Ray backend: Ray Tune starts, places and stops trials; the driver and its study decide which.
 
-Three hooks stand between the two. Tune's searcher asks the driver for a trial. Its scheduler is the first to
-hear of a report, brings it to the driver and obeys the answer, in which Tune's own ASHA has its say
-(`stopping`): a callback would hear of it too late to stop there. A callback settles what ends without a word.
+Three hooks connect the two. Tune's searcher asks the driver for a trial. Its scheduler is the first to get a
+report, passes it to the driver and obeys the answer, in which Tune's own ASHA may take part (`stopping`): a
+callback would get the report too late to stop there. A callback handles trials that end without a message.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from ...engine.driver import Driver
 from ...errors import SearchError
 from ..base import as_message, deliver, setup_of
 from ..packing import check_pack, pack_size
-from ..resources import Share, memory_for, room_for, share, this_machine, threads_on
+from ..resources import WorkerShare, memory_for, room_for, share, this_machine, threads_on
 from ..worker.channel import Message
-from ..worker.process import TICK_SECONDS, Limits
-from .actor import ASSIGNMENT, MESSAGES, PackActor, Setting, TrialActor
-from .actors import Stand, actors_of
-from .cluster import check_importable, connected, dead_processes, found, nodes, replaced, scratch
-from .failures import how_it_ended
-from .files import Home
-from .hooks import Hooks, InVain, RayGone
+from ..worker.process import TICK_SECONDS, TrialLimits
+from .actor import ASSIGNMENT_KEY, MESSAGES_KEY, ActorSettings, PackActor, TrialActor
+from .actors import PlaceholderTrainable, actors_of
+from .cluster import answering_address, check_importable, connected, dead_processes, nodes, replaced, scratch
+from .failures import failure_of
+from .files import DriverNode
+from .hooks import Hooks, NothingToWaitFor, RayDied
 from .pack_scheduler import PackScheduler
-from .placement import places_are_kept
+from .placement import pending_places_kept
 from .schedulers import KeepingScheduler
 from .stopping import tune_pruner
 
-WAIT_SECONDS = 30.0  # for a trial to find its place, before the user hears that it waits
+PLACE_WAIT_SECONDS = 30.0  # for a trial to find its place, before the user is told that it waits
 
 
 class RayBackend:
-    """Runs trials through `ray.tune.Tuner`: on a Ray of its own, or on the cluster at `address`."""
+    """Runs trials through `ray.tune.Tuner`: on a Ray that it starts, or on the cluster at `address`."""
 
-    leaving = 2.5  # Ray too has to end, and its reports come later
+    leaving = 2.5  # Ray has to shut down too, and reports arrive later
 
     def __init__(self, spec: Spec, objective: Message, address: str | None = None) -> None:
         self.pruner = tune_pruner(spec)
         execution = spec.execution
-        self._address = None if address is None else found(address)
-        if address is not None and execution.cpus_per_trial is None:  # threads are known before it is joined
+        self._address = None if address is None else answering_address(address)
+        if address is not None and execution.cpus_per_trial is None:  # threads are known before joining
             one_each = {"cpus_per_trial": float(execution.processes_per_trial)}
             execution = execution.model_copy(update=one_each)
         self._execution = execution
         check_pack(spec)
         self._spec = spec
         self._setup = setup_of(spec, objective)
-        self._limits = Limits.of(execution)
+        self._limits = TrialLimits.of(execution)
         self._machine = this_machine()
-        self._share: Share | None = None  # a cluster says what it has when it is joined
+        self._share: WorkerShare | None = None  # a cluster's resources are known when it is joined
         if ray.is_initialized():
             self._share = share(execution, nodes(), "the cluster")
         elif address is None:
@@ -74,86 +74,85 @@ class RayBackend:
         self.room = room_for(execution, self._share) if here and self._share else None
 
     def run(self, driver: Driver) -> None:
-        # Tune counts its callbacks for the usage report, which is off, and loads wandb and mlflow to do so.
+        # Tune counts its callbacks for a usage report, which is off, and loads wandb and mlflow for that.
         uncounted = replaced(usage, "tag_callbacks", lambda callbacks: False)
-        kept = places_are_kept()
+        kept = pending_places_kept()
         with connected(self._address, self._machine) as own, scratch() as folder, kept, uncounted:
             mine = self._share or share(self._execution, nodes(), "the cluster")
             if not own:
                 check_importable()
             pack = self._pack(driver, mine)
-            mine = replace(mine, memory=memory_for(self._execution, pack))  # now that `auto` is a number
-            setting = Setting({**self._setup, "pack": pack}, self._limits, self.threads, mine.gpus, _home())
+            mine = replace(mine, memory=memory_for(self._execution, pack))  # `auto` is a number by now
+            setup = {**self._setup, "pack": pack}
+            settings = ActorSettings(setup, self._limits, self.threads, mine.gpus, _driver_node())
             hooks = Hooks(driver, mine.workers, pack, alone=own)
             try:
-                with actors_of(PackActor if hooks.packed else TrialActor, setting):
+                with actors_of(PackActor if hooks.packed else TrialActor, settings):
                     _tuner(mine, hooks, folder).fit()
-            except InVain:
-                pass  # who still runs is put back without another report
-            except RayGone as error:
-                raise SearchError(f"{error}; the same command goes on where the search stood") from error
+            except NothingToWaitFor:
+                pass  # running trials are requeued without another report
+            except RayDied as error:
+                raise SearchError(f"{error}; run the same command again to continue the search") from error
             except Exception as error:
                 raise hooks.error or SearchError(f"Ray Tune ended the search: {error}") from error
             finally:
-                hooks.settle()
+                hooks.requeue_running()
 
-    def _pack(self, driver: Driver, mine: Share) -> int:
-        """How many trials each worker trains at once; the driver's machine is not measured for others."""
+    def _pack(self, driver: Driver, mine: WorkerShare) -> int:
+        """The trials that each worker trains at once; other nodes are not judged by the driver's machine."""
         if self._execution.pack == "auto" and len(nodes()) > 1:
             driver.say(
                 "each worker trains one trial at a time: `pack: auto` cannot measure a cluster's nodes"
             )
             return 1
-        pack, told = pack_size(self._spec, mine, nodes()[0].memory)
-        if told is not None:
-            driver.say(told)
+        pack, notice = pack_size(self._spec, mine, nodes()[0].memory)
+        if notice is not None:
+            driver.say(notice)
         return pack
 
 
 class StudySearcher(Searcher):
-    """Tune's searcher: asks the driver."""
+    """Tune's searcher: asks the driver for trials."""
 
     def __init__(self, hooks: Hooks) -> None:
         super().__init__()
         self._hooks = hooks
 
     def suggest(self, trial_id: str) -> Any:
-        """A trial for Tune, as its config; None when there is none now, FINISHED when there is none ever."""
+        """A trial for Tune, as its config; None while there is none, FINISHED when there will be none."""
         hooks = self._hooks
         if not hooks.has_room or (hooks.packed and len(hooks.numbers) == hooks.workers):
             return None
-        with hooks.kept():
-            if (
-                hooks.driver.paused
-            ):  # without trials Tune only asks for one, every second, and does nothing else
+        with hooks.errors_kept():
+            if hooks.driver.paused:  # without trials Tune does nothing but ask for one, every second
                 hooks.driver.tick()
             assignment = hooks.driver.ask()
         if assignment is None:
             hooks.over = not (hooks.driver.running or hooks.driver.paused)
             return Searcher.FINISHED if hooks.over else None
         hooks.numbers[trial_id] = {assignment.number}
-        return {ASSIGNMENT: json.dumps(as_message(assignment))}
+        return {ASSIGNMENT_KEY: json.dumps(as_message(assignment))}
 
     def on_trial_complete(self, *args: Any, **options: Any) -> None:
-        """The driver hears of it elsewhere."""
+        """The driver learns of it elsewhere."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Leave the file that Tune looks for; the study holds all there is."""
+        """Create the file that Tune looks for; the study holds everything."""
         Path(checkpoint_path).touch()
 
     def restore(self, checkpoint_path: str) -> None:
-        raise NotImplementedError("a search goes on from its study")
+        raise NotImplementedError("a search resumes from its study")
 
 
 class StudyScheduler(KeepingScheduler):
-    """Tune's scheduler: brings every report to the driver, and obeys."""
+    """Tune's scheduler: passes every report to the driver, and obeys."""
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         if not self._hooks.numbers[trial.trial_id]:
             return TrialScheduler.STOP
         stop = False
-        with self._hooks.kept():
-            for message in result[MESSAGES]:
+        with self._hooks.errors_kept():
+            for message in result[MESSAGES_KEY]:
                 stop = deliver(self._hooks.driver, message) is not None or message["kind"] != "report"
                 if stop:
                     break
@@ -161,12 +160,12 @@ class StudyScheduler(KeepingScheduler):
 
 
 class StudyCallback(tune.Callback):
-    """Tune's callback: lets the driver see the clock, and settles trials that ended without a word."""
+    """Tune's callback: lets the driver tick, and handles trials that ended without a message."""
 
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
         self._ticked = 0.0
-        self._waiting_since: float | None = None  # a trial has no place to run, and none runs
+        self._waiting_since: float | None = None  # since when a trial has no place to run, while none runs
         self._said = False
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
@@ -174,17 +173,17 @@ class StudyCallback(tune.Callback):
             return
         self._ticked = time.monotonic()
         if dead := dead_processes():
-            raise RayGone(f"Ray's {dead[0]} ended in the middle of the search")
-        with self._hooks.kept():
+            raise RayDied(f"Ray's {dead[0]} ended in the middle of the search")
+        with self._hooks.errors_kept():
             self._hooks.driver.tick()
             self._drop()
-            self._say_what_waits(trials)
-            for trial in trials:  # Tune ends some without a hook
+            self._say_if_waiting(trials)
+            for trial in trials:  # Tune ends some trials without calling a hook
                 if trial.trial_id in self._hooks.numbers and ended(trial):
                     self._over(trial)
         without_trial = self._hooks.numbers and not any(self._hooks.numbers.values())
         if self._hooks.driver.grace_is_over or (self._hooks.over and without_trial):
-            raise InVain
+            raise NothingToWaitFor
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         actor: Any = trial.temporary_state.ray_actor
@@ -196,15 +195,15 @@ class StudyCallback(tune.Callback):
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         actor: Any = trial.temporary_state.ray_actor
         actor.release.remote(pause=self._hooks.driver.paused)
-        with self._hooks.kept():
+        with self._hooks.errors_kept():
             self._over(trial)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        with self._hooks.kept():
+        with self._hooks.errors_kept():
             self._over(trial)
 
     def _drop(self) -> None:
-        """Take trials out of Tune's that the driver has ended: those are stopped when they have none left."""
+        """Remove trials that the driver has ended from Tune's trials, which stop when they have none left."""
         hooks = self._hooks
         dropped = set(hooks.driver.pop_cancelled())
         for trial_id, numbers in hooks.numbers.items():
@@ -214,15 +213,15 @@ class StudyCallback(tune.Callback):
                 actor.order.remote([{"kind": "drop", "number": number} for number in here])
 
     def _over(self, trial: Trial) -> None:
-        """A trial of Tune's is over. What runs in it by the study has lost its worker without a word."""
+        """End a trial of Tune's. A trial of the study that still runs in it has lost its worker."""
         hooks = self._hooks
         hooks.actors.pop(trial.trial_id, None)
         for number in sorted(hooks.numbers.pop(trial.trial_id, ())):
             if number in hooks.driver.running:
-                hooks.driver.fail(number, how_it_ended(trial))
+                hooks.driver.fail(number, failure_of(trial))
 
-    def _say_what_waits(self, trials: list[Trial]) -> None:
-        """Tell the user when trials wait for a place on the cluster that others have taken."""
+    def _say_if_waiting(self, trials: list[Trial]) -> None:
+        """Tell the user when trials wait for resources that others on the cluster use."""
         if self._hooks.alone:
             return
         statuses = {trial.status for trial in trials if not ended(trial)}
@@ -230,28 +229,28 @@ class StudyCallback(tune.Callback):
             self._waiting_since = None
             return
         self._waiting_since = self._waiting_since or time.monotonic()
-        if not self._said and time.monotonic() - self._waiting_since > WAIT_SECONDS:
+        if not self._said and time.monotonic() - self._waiting_since > PLACE_WAIT_SECONDS:
             self._said = True
-            self._hooks.driver.say("waiting for a place on the cluster; others use it")
+            self._hooks.driver.say("waiting for resources on the cluster, which others use")
 
 
 def ended(trial: Trial) -> bool:
-    """Whether Tune is done with a trial of its own."""
+    """Whether Tune is done with one of its trials."""
     return trial.status in (Trial.TERMINATED, Trial.ERROR)
 
 
-def _tuner(mine: Share, hooks: Hooks, folder: Path) -> tune.Tuner:
+def _tuner(mine: WorkerShare, hooks: Hooks, folder: Path) -> tune.Tuner:
     resources: dict[str, float] = {"CPU": mine.cpus}
     if mine.gpus:
         resources["GPU"] = mine.gpus
     if mine.memory is not None:
         resources["memory"] = mine.memory
     return tune.Tuner(
-        tune.with_resources(Stand, tune.PlacementGroupFactory([resources])),
+        tune.with_resources(PlaceholderTrainable, tune.PlacementGroupFactory([resources])),
         tune_config=tune.TuneConfig(
             search_alg=StudySearcher(hooks),
             scheduler=PackScheduler(hooks) if hooks.packed else StudyScheduler(hooks),
-            num_samples=-1,  # the driver says when it is enough
+            num_samples=-1,  # the driver decides when there are enough
             reuse_actors=True,
             trial_dirname_creator=lambda trial: trial.trial_id,
         ),
@@ -260,10 +259,10 @@ def _tuner(mine: Share, hooks: Hooks, folder: Path) -> tune.Tuner:
             storage_path=str(folder),
             verbose=0,
             callbacks=[StudyCallback(hooks)],
-            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # trials have their own
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # trials write their own
         ),
     )
 
 
-def _home() -> Home:
-    return Home(ray.get_runtime_context().get_node_id(), os.getpid(), os.getcwd())
+def _driver_node() -> DriverNode:
+    return DriverNode(ray.get_runtime_context().get_node_id(), os.getpid(), os.getcwd())

@@ -1,4 +1,4 @@
-"""A Ray of our own on this machine, or somebody's cluster: joined quietly, checked, and left as it was."""
+"""The Ray of a search: one that it starts on this machine, or a cluster that it joins quietly and checks."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from ..resources import Node
 from . import probe
 from .files import run_on, temporary_folder
 
-OBJECT_STORE = 256 << 20  # bytes; reports and small files pass through it
+OBJECT_STORE = 256 << 20  # bytes, for reports and small files
 CONNECT_SECONDS = 5.0  # for a cluster to answer
 JOIN_SECONDS = 60.0  # for each of its nodes
 
 LOOPBACK = "127.0.0.1"
-# What trials on other nodes have of the driver's environment, as by Tune's own actors.
+# Parts of the driver's environment that trials on other nodes get, like Tune's own actors.
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN")
 
-_raylet: Any = ray._raylet  # whose types leave out what is its agents'
+_raylet: Any = ray._raylet  # its type stubs lack the names for agents
 AGENT = re.compile(r"^(--\w+_agent_command=).*", re.DOTALL)
 PORTS = (
     _raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
@@ -47,17 +47,17 @@ PORTS = (
     _raylet.RUNTIME_ENV_AGENT_PORT_NAME,
 )
 
-_importing: set[str] = set()  # nodes that have shown that they can import hpsearch
-START_ONE = "start one with `ray start --head`, or leave --ray-address out for a Ray of the search's own"
-QUIET = {
+_importing: set[str] = set()  # nodes that can import hpsearch
+START_ONE = "start one with `ray start --head`, or omit --ray-address to start a Ray for this search"
+QUIET_ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",  # Tune prints a table even where it is told not to
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # five files a trial
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # signals are the driver's
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # five files for each trial
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # signals belong to the driver
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-    "TUNE_WARN_THRESHOLD_S": "3600",  # what takes long is the driver waiting for a database, which says so
-    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # nobody goes on from Tune's own files
-    "TUNE_MAX_PENDING_TRIALS_PG": "1000",  # start actors side by side; the searcher asks for no more than run
+    "TUNE_WARN_THRESHOLD_S": "3600",  # a slow driver waits for its database, and says so
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # nobody resumes from Tune's own files
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000",  # start actors side by side; the searcher limits them
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
     "RAY_prestart_worker_first_driver": "0",  # workers for tasks: ours are actors, which get their own
@@ -66,16 +66,16 @@ QUIET = {
 
 @contextmanager
 def connected(address: str | None, machine: Node) -> Iterator[bool]:
-    """Be connected to Ray: the one this process is in already, one at `address`, or one of our own.
+    """Be connected to Ray: to the one of this process, to the one at `address`, or to one started here.
 
-    `address` is one that `found` gave. Yields whether the Ray is our own.
+    `address` comes from `answering_address`. Yields whether the Ray was started here.
     """
     with ExitStack() as stack:
-        stack.enter_context(_environment(QUIET))
-        if ray.is_initialized():  # a notebook's, or a test's
+        stack.enter_context(_environment(QUIET_ENVIRONMENT))
+        if ray.is_initialized():  # by a notebook, or a test
             yield False
             return
-        # Ray prints the logs of dying nodes, whatever it is told.
+        # Ray prints the logs of dying nodes whatever its settings.
         stack.enter_context(replaced(worker, "print_to_stdstream", lambda data, ignore_prefix: None))
         if address is None:
             _start(stack, machine)
@@ -87,7 +87,7 @@ def connected(address: str | None, machine: Node) -> Iterator[bool]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for what Ray writes and nobody reads again."""
+    """A folder for files that Ray writes and nobody reads again."""
     folder = temporary_folder()
     try:
         yield folder
@@ -96,21 +96,21 @@ def scratch() -> Iterator[Path]:
 
 
 def dead_processes() -> list[str]:
-    """Processes of the Ray that this process started which are gone: `raylet`, `gcs_server`."""
+    """Processes of the Ray started here that have ended: `raylet`, `gcs_server`."""
     here = worker._global_node
     if here is None:
         return []
     return [kind for kind, _ in here.dead_processes() if kind in ("raylet", "gcs_server")]
 
 
-def heard_outside() -> list[str]:
-    """The doors that this process and those it started have open for other machines: `raylet *:34567`."""
+def open_ports() -> list[str]:
+    """The ports that this process and its children open for other machines: `raylet *:34567`."""
     here = psutil.Process()
     return [
-        f"{process.name()} {ip_address(door.laddr.ip)}:{door.laddr.port}"
+        f"{process.name()} {ip_address(connection.laddr.ip)}:{connection.laddr.port}"
         for process in (here, *here.children(recursive=True))
-        for door in process.net_connections("inet")
-        if door.status == psutil.CONN_LISTEN and not _is_loopback(door.laddr.ip)
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN and not _is_loopback(connection.laddr.ip)
     ]
 
 
@@ -120,7 +120,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def nodes() -> list[Node]:
-    """What the nodes of the connected Ray have."""
+    """The resources of the nodes of the connected Ray."""
     resources = [node["Resources"] for node in _alive()]
     return [Node(has.get("CPU", 0.0), has.get("GPU", 0.0), int(has.get("memory", 0))) for has in resources]
 
@@ -143,7 +143,7 @@ def check_importable() -> None:
             ) from error
         if version != own:
             raise UsageError(
-                f"the node {name} of the cluster has hpsearch {version}, this is {own}; make them the same"
+                f"the node {name} of the cluster has hpsearch {version}, but this is {own}: install the same"
             )
         _importing.add(node["NodeID"])
 
@@ -153,21 +153,23 @@ def _alive() -> list[dict[str, Any]]:
 
 
 def _start(stack: ExitStack, machine: Node) -> None:
-    """Start a Ray of our own, which nobody else's processes can join. Raises `SearchError`."""
+    """Start a Ray that other users' processes cannot join. Raises `SearchError`."""
     # Ray would write a token into the user's home. It reads one once per process, so this one stays.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    # Three Python processes fewer to start: what scales clusters, what shows us its workers' logs, and what
-    # is left of the dashboard. None would be True for the second.
+    # Start three Python processes fewer: the autoscaler, the log monitor, and what is left of the dashboard.
+    # None would mean True for the log monitor.
     fewer: Any = partial(parameter.RayParams, include_log_monitor=False, no_monitor=True)  # type: ignore[arg-type]
     stack.enter_context(replaced(parameter, "RayParams", fewer))
     stack.enter_context(replaced(services, "start_api_server", lambda *args, **options: (None, None)))
-    # Ray would put the current folder on its processes' path, before what they need themselves: a user's
-    # numpy.py, or hpsearch.py. Objectives run in processes of our own, and are found from there.
+    # Ray would put the current folder first on its processes' path, where a user's numpy.py, or hpsearch.py,
+    # would hide theirs. Objectives run in processes of our own, and are found from there.
     stack.enter_context(replaced(JobConfig, "_runtime_env_has_working_dir", lambda config: True))
     stack.enter_context(replaced(services, "start_ray_process", _without_agents(services.start_ray_process)))
-    # Ray takes the machine's outer address for it, and then listens on all addresses.
+    # Ray takes the machine's outer address for the local one, and then listens on all addresses.
     stack.enter_context(replaced(services, "resolve_ip_for_localhost", lambda host: host))
-    logging.getLogger("ray._private.authentication").setLevel(logging.CRITICAL)  # says that there is a token
+    logging.getLogger("ray._private.authentication").setLevel(
+        logging.CRITICAL
+    )  # reports that there is a token
     try:
         _init(
             address="local",
@@ -177,7 +179,7 @@ def _start(stack: ExitStack, machine: Node) -> None:
             _memory=machine.memory,
             object_store_memory=OBJECT_STORE,
             include_dashboard=False,
-            # Ray lets everybody write into its folder; the one around it keeps other users out.
+            # Ray's folder is writable for all users; the folder around it keeps them out.
             _temp_dir=str(stack.enter_context(scratch()) / "r"),
         )
     except Exception as error:  # Ray raises anything
@@ -185,16 +187,16 @@ def _start(stack: ExitStack, machine: Node) -> None:
 
 
 def _without_agents(start: Callable[..., Any]) -> Callable[..., Any]:
-    """Start Ray's processes as `start` does, but a raylet without its two agents, each a Python.
+    """Start Ray's processes as `start` does, but a raylet without its two agents, each a Python process.
 
-    One tells a dashboard what there is none to hear, the other makes environments, which none of our actors
-    has. A raylet ends when they do, so in their place something waits for its end.
+    One serves a dashboard that does not exist, the other creates environments that none of our actors needs.
+    A raylet ends when its agents do, so a process that waits for the raylet's end takes their place.
     """
 
     def begin(command: list[str], process_type: str, **options: Any) -> Any:
         if process_type == PROCESS_TYPE_RAYLET:
             words = dict(word.removeprefix("--").partition("=")[::2] for word in command)
-            for port in PORTS:  # where Ray itself notes that nobody listens
+            for port in PORTS:  # as Ray itself notes that nobody listens
                 _raylet.persist_port(words["session_dir"], words["node_id"], port, -1)
             command = [AGENT.sub(r"\1cat", word) for word in command]
         return start(command, process_type, **options)
@@ -205,14 +207,13 @@ def _without_agents(start: Callable[..., Any]) -> Callable[..., Any]:
 def _join(address: str) -> None:
     """Connect to the cluster at an address.
 
-    Raises `SearchError` where there is none, or it keeps us out, and `UsageError` where no process of its
-    could begin in a copy of this folder.
+    Raises `SearchError` where there is none, or where it refuses us, and `UsageError` where its processes
+    could not start in a copy of this folder.
     """
-    if names := in_the_place_of_others(Path.cwd()):
+    if names := shadowing_names(Path.cwd()):
         raise UsageError(
-            f"{', '.join(names)} in {Path.cwd()}: Ray's processes on the cluster get this folder first, and "
-            "would load that in the place of what they need themselves; give it another name, or start in "
-            "another folder"
+            f"{', '.join(names)} in {Path.cwd()}: Ray's processes on the cluster search this folder first "
+            "and would load that instead of their own modules; rename it, or run in another folder"
         )
     try:
         _init(
@@ -227,10 +228,10 @@ def _join(address: str) -> None:
         raise SearchError(f"cannot join the Ray cluster at {address}: {_last_line(error)}") from error
 
 
-def in_the_place_of_others(folder: Path) -> list[str]:
-    """What of a folder has the name of a module that this process has loaded from elsewhere.
+def shadowing_names(folder: Path) -> list[str]:
+    """Files of a folder with the name of a module that this process has loaded from elsewhere.
 
-    What Python has built in, or frozen, nothing takes the place of.
+    Modules that are built into Python, or frozen, cannot be shadowed.
     """
     names = []
     for entry in sorted(folder.iterdir()):
@@ -244,13 +245,13 @@ def in_the_place_of_others(folder: Path) -> list[str]:
     return names
 
 
-def found(address: str) -> str:
-    """The host and port of a cluster that answers. Ray itself would try one that does not for ever.
+def answering_address(address: str) -> str:
+    """The host and port of a cluster that answers. Ray itself would retry one that does not for ever.
 
-    Raises `UsageError` for what is no address, `SearchError` where nothing answers.
+    Raises `UsageError` for an invalid address, `SearchError` where nothing answers.
     """
     if ray.is_initialized():
-        raise UsageError("this process is in a Ray cluster already; leave --ray-address out")
+        raise UsageError("this process is connected to a Ray cluster already; omit --ray-address")
     if address.startswith("ray://"):
         raise UsageError(
             f"--ray-address {address}: Ray's client would run the search, and write its database, on the "
@@ -260,7 +261,7 @@ def found(address: str) -> str:
         where = services.canonicalize_bootstrap_address(address) if address == "auto" else address
     except ConnectionError as error:
         raise SearchError(f"no Ray cluster runs on this machine; {START_ONE}") from error
-    except (ValueError, OSError) as error:  # what the environment says in place of auto
+    except (ValueError, OSError) as error:  # from the environment, in place of auto
         raise UsageError(f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS')}: {_last_line(error)}") from error
     host, _, port = str(where).rpartition(":")
     if where is None or not host or not port.isdecimal():
@@ -273,13 +274,13 @@ def found(address: str) -> str:
 
 
 def _last_line(error: BaseException) -> str:
-    """What an error of Ray's says in the end, its advice left out."""
+    """The last line of an error of Ray's, without its advice."""
     return str(error).strip().splitlines()[-1].partition(" Note: ")[0]
 
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Environment variables that Ray and Tune read, for as long as they run."""
+    """Environment variables for Ray and Tune, as long as they run."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -293,20 +294,20 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def _init(**options: Any) -> None:
-    """`ray.init`, which would take SIGTERM for itself: signals stay with whoever has them."""
+    """`ray.init`, which would set its own SIGTERM handler: signals keep the handlers that they have."""
     with ExitStack() as stack:
         aside = stack.enter_context(_stderr_aside())
         stack.enter_context(replaced(utils, "set_sigterm_handler", lambda handler: None))
-        # Ray would tell the whole cluster our command line, where a database's password may stand.
+        # Ray would send the whole cluster our command line, which may hold a database's password.
         stack.enter_context(replaced(utils, "get_entrypoint_name", lambda: "hpsearch"))
         try:
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
         except Exception as error:
             aside.seek(0)
-            if b"InvalidAuthToken" in aside.read():  # the exception itself knows nothing of it
+            if b"InvalidAuthToken" in aside.read():  # the exception itself does not say so
                 raise ConnectionError("it has another token than RAY_AUTH_TOKEN, or none is set") from error
             raise
-        # Ray's C++ has put a handler before ours, which aborts the process three seconds after the signal.
+        # Ray's C++ has set a handler before ours, which aborts the process three seconds after the signal.
         if threading.current_thread() is threading.main_thread() and callable(
             ours := signal.getsignal(signal.SIGTERM)
         ):
@@ -315,7 +316,7 @@ def _init(**options: Any) -> None:
 
 @contextmanager
 def replaced(module: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Have a private function of Ray's do otherwise."""
+    """Replace a private function of Ray's for a while."""
     original = getattr(module, name)
     setattr(module, name, function)
     try:
@@ -326,7 +327,7 @@ def replaced(module: Any, name: str, function: Callable[..., Any]) -> Iterator[N
 
 @contextmanager
 def _stderr_aside() -> Iterator[IO[bytes]]:
-    """Keep what Ray's C++ writes while it connects off the terminal: it goes to the file this yields."""
+    """Keep what Ray's C++ prints while it connects off the terminal: it goes to the file that this yields."""
     sys.stderr.flush()
     saved = os.dup(2)
     try:

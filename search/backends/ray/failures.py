@@ -1,4 +1,4 @@
-"""Trials whose actor is gone: how the study tells it."""
+"""Why trials end whose actor is gone, for the study."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from ...engine.running import Failure
 from ...trials.failures import MAX_CHARS, TRACEBACK_LINES
 
 
-def how_it_ended(trial: Trial) -> Failure:
-    """Why a trial of Tune's ended without a word of its worker."""
+def failure_of(trial: Trial) -> Failure:
+    """Why a trial of Tune's ended without a message of its worker."""
     path = trial.error_file
     text = Path(path).read_text(errors="replace") if path and Path(path).exists() else ""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # Ray colours what it raises
-    lines = [line.strip() for line in text.splitlines()[1:] if line.strip()]  # the first counts failures
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # Ray colours its errors
+    lines = [line.strip() for line in text.splitlines()[1:] if line.strip()]  # the first line counts failures
     if not lines:
         return Failure("lost", f"Ray Tune ended the trial ({trial.status.lower()})")
-    if (
-        "Traceback" in text or "creation task" in lines[0]
-    ):  # an error of our own in the actor, or of its start
+    if "Traceback" in text or "creation task" in lines[0]:  # an error of ours in the actor, or in its start
         return Failure("error", lines[-1][:MAX_CHARS], "\n".join(text.splitlines()[-TRACEBACK_LINES:]))
     if "OutOfMemoryError" in text:
         return Failure("lost", "Ray killed the trial: its node ran out of memory")

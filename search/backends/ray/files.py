@@ -1,8 +1,8 @@
-"""A trial's folder on other nodes: fetched when the trial begins there, sent home with every report.
+"""A trial's folder on other nodes: fetched when the trial starts there, sent home with every report.
 
-On the driver's own node a trial works in `runs/` itself. Elsewhere it works in a temporary folder, and what
-changed is written to `runs/` by Ray tasks on the driver's node. What the study says of a
-trial is at home by the time the study says it.
+On the driver's own node a trial works in `runs/` itself. Elsewhere it works in a temporary folder, and Ray
+tasks on the driver's node write what has changed to `runs/`. Files are home before the study holds the report
+that they belong to.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ....storage.files import METRICS, OUTPUT, opened
 from ...engine.guardian import TEMPORARY_PREFIX
 
-GROWING = (METRICS, OUTPUT)  # are only ever added to
-LONGEST_ROOT = 14  # letters
-Stamp = tuple[int, int, int]  # of a file: time of change, size, inode
+APPEND_ONLY = (METRICS, OUTPUT)  # files that only grow
+LONGEST_ROOT = 14  # characters of a temporary folder's path
+FileStamp = tuple[int, int, int]  # time of change, size, inode
 
 
 @dataclass(frozen=True)
-class Home:
-    """The driver's machine."""
+class DriverNode:
+    """The driver's process and its node."""
 
     node: str
     pid: int  # the driver's
@@ -41,7 +41,7 @@ class Home:
         return ray.get_runtime_context().get_node_id() == self.node
 
     def folder_here(self, folder: Path) -> NodeFolder:
-        """A trial's folder as this node has it."""
+        """A trial's folder on this node."""
         return NodeFolder(folder) if self.is_here() else RemoteFolder.fetch(folder, self.node)
 
 
@@ -52,10 +52,10 @@ class NodeFolder:
     path: Path
 
     def send_home(self) -> None:
-        """Bring home what changed since the last time."""
+        """Send home what has changed since the last time."""
 
     def remove(self) -> None:
-        """Remove what this node alone had of it."""
+        """Remove what only this node has of the folder."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class RemoteFolder(NodeFolder):
 
     home: Path
     node: str  # the driver's
-    known: dict[str, Stamp] = field(default_factory=dict)  # files as they are at home
+    known: dict[str, FileStamp] = field(default_factory=dict)  # files as they are at home
 
     @classmethod
     def fetch(cls, home: Path, node: str) -> RemoteFolder:
@@ -82,7 +82,7 @@ class RemoteFolder(NodeFolder):
         changed: dict[str, tuple[int, bytes]] = {}
         for name, stamp in there.items():
             if stamp != self.known.get(name):
-                with suppress(FileNotFoundError):  # a thread of the objective's has just removed it
+                with suppress(FileNotFoundError):  # a thread of the objective has just removed it
                     changed[name] = self._news(name, stamp)
         gone = [name for name in self.known if name not in there]
         if changed or gone:
@@ -92,23 +92,23 @@ class RemoteFolder(NodeFolder):
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def _files(self) -> Iterator[tuple[str, Stamp]]:
+    def _files(self) -> Iterator[tuple[str, FileStamp]]:
         for path in files_in(self.path):
             with suppress(FileNotFoundError):
                 stat = path.stat()
                 yield str(path.relative_to(self.path)), (stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
-    def _news(self, name: str, stamp: Stamp) -> tuple[int, bytes]:
-        """From which byte on a file is to be written, and what."""
+    def _news(self, name: str, stamp: FileStamp) -> tuple[int, bytes]:
+        """The offset from which a file has changed, and its content from there."""
         known = self.known.get(name)
-        offset = known[1] if name in GROWING and known and known[1] <= stamp[1] else 0
+        offset = known[1] if name in APPEND_ONLY and known and known[1] <= stamp[1] else 0
         with (self.path / name).open("rb") as stream:
             stream.seek(offset)
             return offset, stream.read(stamp[1] - offset)
 
 
 def run_on(node: str, function: Callable[..., Any], *arguments: Any) -> ray.ObjectRef[Any]:
-    """Run a function on a node, where it takes nothing from the trials; the reference to its result."""
+    """Run a function on a node, at no cost to its trials; the reference to its result."""
     there = NodeAffinitySchedulingStrategy(node, soft=False)
     task: Any = ray.remote(num_cpus=0)(function)
     result: ray.ObjectRef[Any] = task.options(scheduling_strategy=there).remote(*arguments)
@@ -116,14 +116,14 @@ def run_on(node: str, function: Callable[..., Any], *arguments: Any) -> ray.Obje
 
 
 def read(folder: str) -> dict[str, bytes]:
-    """A trial's files by name; run on the driver's node."""
+    """A trial's files by name; runs on the driver's node."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in files_in(Path(folder))}
 
 
 def write(folder: str, changed: dict[str, tuple[int, bytes]], gone: list[str]) -> None:
-    """Write what changed, whole files beside the old ones first; run on the driver's node.
+    """Write what has changed, whole files next to the old ones first; runs on the driver's node.
 
-    May be run twice: Ray tries again where it does not hear.
+    It may run twice, since Ray retries where it gets no answer.
     """
     ready = []
     for name, (offset, content) in changed.items():
@@ -135,7 +135,7 @@ def write(folder: str, changed: dict[str, tuple[int, bytes]], gone: list[str]) -
                 stream.write(content)
             continue
         part = path.with_name(path.name + ".part")
-        part.unlink(missing_ok=True)  # of one that was killed; or a link, which may lead anywhere
+        part.unlink(missing_ok=True)  # from a killed attempt; or a link, which may lead anywhere
         with part.open("xb") as stream:
             stream.write(content)
         ready.append((part, path))
@@ -146,9 +146,9 @@ def write(folder: str, changed: dict[str, tuple[int, bytes]], gone: list[str]) -
 
 
 def temporary_folder() -> Path:
-    """A folder of this process's own; those of processes that are gone are removed first.
+    """A folder for this process alone; those of processes that have ended are removed first.
 
-    Its path is short, whatever TMPDIR says: what Ray has there adds up to 92 letters, which take 107.
+    Its path is short, whatever TMPDIR is: Ray adds up to 92 characters, and a socket's path has at most 107.
     """
     root = tempfile.gettempdir()
     if len(root) > LONGEST_ROOT and os.access("/tmp", os.W_OK):

@@ -1,4 +1,4 @@
-"""What Tune's parts share of one search."""
+"""What Tune's hooks share in one search."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import ray
 from ...engine.driver import Driver
 
 
-class InVain(Exception):
-    """What Tune still waits for is of no use: trials that had their time to report, or actors without one."""
+class NothingToWaitFor(Exception):
+    """Tune waits in vain: for trials whose time to report is over, or for actors without a trial."""
 
 
-class RayGone(BaseException):
-    """A process of our own Ray is gone. No `Exception`: Tune would tidy up, and wait for what is gone."""
+class RayDied(BaseException):
+    """A process of the Ray started here has ended. Tune would handle an `Exception`, and wait for it."""
 
 
 class Hooks:
-    """What the hooks share: the driver, and which of Tune's trials runs which of the study's.
+    """What the hooks share: the driver, and which of Tune's trials runs which trials of the study.
 
-    Tune pickles its hooks for a restore that never happens; none of this goes along.
+    Tune pickles its hooks for a restore that never happens; nothing here is pickled.
     """
 
     def __init__(self, driver: Driver, workers: int, pack: int, *, alone: bool) -> None:
         self.driver = driver
-        self.alone = alone  # whether nobody else uses this Ray
+        self.alone = alone  # whether only this search uses this Ray
         self.workers = workers
-        self.packed = pack > 1  # whether a trial of Tune's is a slot for several of the study's
-        self.pack = pack  # so many; they may become fewer
-        self.numbers: dict[str, set[int]] = {}  # Tune's trial -> the study's; none where they were dropped
-        self.actors: dict[str, Any] = {}  # Tune's running trial -> its actor
-        self.over = False  # whether there is no trial any more
-        self.error: Exception | None = None  # what a hook raised: Tune passes on its text alone
+        self.packed = pack > 1  # whether a trial of Tune's is a slot for several trials of the study
+        self.pack = pack  # trials in a slot; it may shrink
+        self.numbers: dict[str, set[int]] = {}  # by Tune's trial, the study's; empty where they were dropped
+        self.actors: dict[str, Any] = {}  # by Tune's running trial
+        self.over = False  # whether there are no more trials
+        self.error: Exception | None = None  # raised by a hook: Tune passes on its text only
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -45,16 +45,16 @@ class Hooks:
         return len(self.driver.running) < self.workers * self.pack
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Keep what is raised here, for whoever called Tune."""
+    def errors_kept(self) -> Iterator[None]:
+        """Keep an exception for the caller of Tune."""
         try:
             yield
         except Exception as error:
             self.error = self.error or error
             raise
 
-    def settle(self) -> None:
-        """Put back what still runs when Tune is done: the search was stopped, or broke."""
+    def requeue_running(self) -> None:
+        """Requeue trials that still run when Tune ends, because the search was stopped or failed."""
         for number in list(self.driver.running):
             self.driver.suspend(number)
         for actor in self.actors.values():

@@ -1,4 +1,4 @@
-"""Places on a node that are given up before they are there."""
+"""Keeps Ray from losing resources where Tune cancels a place that is about to be reserved."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ray.util.placement_group import PlacementGroup
 
 from .cluster import replaced
 
-SETTLE_SECONDS = 5.0  # for Ray to reserve a place, or to find that it has none
-LOOK_SECONDS = 0.01  # Ray tells when a place is there, but not when it finds that it has none
-UNSETTLED = {"QUEUED", "SCHEDULING_STARTED", "FAILED_TO_COMMIT_RESOURCES"}  # who waits for room is settled
+RESERVE_SECONDS = 5.0  # for Ray to reserve a place, or to find that there is none
+POLL_SECONDS = 0.01  # Ray announces that a place is reserved, but not that there is none
+UNSETTLED = {"QUEUED", "SCHEDULING_STARTED", "FAILED_TO_COMMIT_RESOURCES"}  # not while waiting for room
 
 
 @contextmanager
-def places_are_kept() -> Iterator[None]:
-    """Give no place up while Ray is about to reserve it.
+def pending_places_kept() -> Iterator[None]:
+    """Cancel no place while Ray is about to reserve it.
 
-    Ray 2.60 may lose its cores for good then (one in some thousand times): no trial that asks for them starts
-    any more, also in the next search on that cluster. Tune gives places up where a search ends, or a trial
-    finds an actor, before the one that starts for it.
+    Ray 2.60 may then lose its cores for good (once in about a thousand times): no trial that needs them
+    starts any more, even in the next search on that cluster. Tune cancels places where a search ends, and
+    where a trial finds an actor before its own has started.
     """
     original = PlacementGroupResourceManager.cancel_resource_request
 
@@ -38,8 +38,8 @@ def places_are_kept() -> Iterator[None]:
 
 
 def _settle(group: PlacementGroup) -> None:
-    deadline = time.monotonic() + SETTLE_SECONDS
+    deadline = time.monotonic() + RESERVE_SECONDS
     while placement_group_table(group)["stats"]["scheduling_state"] in UNSETTLED:
         if time.monotonic() > deadline:
             return
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)

@@ -1,6 +1,6 @@
-"""What is run on every node of a cluster before a search begins there.
+"""Runs on every node of a cluster before a search starts there.
 
-A module of ours: where hpsearch is missing, Ray cannot even load the function.
+A module of its own: where hpsearch is missing, Ray cannot even load the function.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Actors that have no trial for a while, and those that start.
+"""Keeps actors without a trial, and those that start.
 
-Tune ends all of the idle but one, as it knows of no trial that could be next, and a search that is over would
-train its best again in actors that have to start first: on a machine with few cores one after the other.
+Tune ends all idle actors but one, since it knows of no next trial. A search that ends would then confirm its
+best trials in actors that have to start first: on a machine with few cores one after the other.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .hooks import Hooks
 
 
-START_SECONDS = 30.0  # for an actor to start, before a trial takes one that others have left
+ACTOR_START_SECONDS = 30.0  # for an actor to start, before a trial takes another that is free
 
 
 class KeepingScheduler(FIFOScheduler):
-    """Lets as many actors start and wait for a trial as there may be at a time."""
+    """Lets as many actors start and wait for a trial as there are workers."""
 
     def __init__(self, hooks: Hooks) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Tune's has no annotations
@@ -28,19 +28,19 @@ class KeepingScheduler(FIFOScheduler):
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         tune_controller._actor_cache.increase_max(trial.placement_group_factory, by=self._to_keep)
-        self._to_keep = 0  # all trials ask for the same
+        self._to_keep = 0  # all trials request the same
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """Let a trial have the actor that starts for it, and a new one the actor that is free.
+        """Let a trial wait for the actor that starts for it, and a new trial take the free actor.
 
-        Tune gives that to the first that waits and gives up the one that starts: as long as trials take less
-        than actors to start, the first few train all of them. On a cluster a place may never come free, so
-        who has waited for long takes what is.
+        Tune would give the free actor to the first waiting trial, and cancel the one that starts: as long as
+        trials take less time than actors to start, the first few actors would train all of them. On a cluster
+        a place may never come free, so a trial that has waited for long takes what is free.
         """
-        found: Trial | None = super().choose_trial_to_run(tune_controller)
-        if found is None:
+        trial: Trial | None = super().choose_trial_to_run(tune_controller)
+        if trial is None:
             return None
         running = self._hooks.driver.running
-        waiting = running.keys() & self._hooks.numbers[found.trial_id]
-        asked = max((running[number].seconds for number in waiting), default=0.0)
-        return found if asked > START_SECONDS else None
+        waiting = running.keys() & self._hooks.numbers[trial.trial_id]
+        seconds = max((running[number].seconds for number in waiting), default=0.0)
+        return trial if seconds > ACTOR_START_SECONDS else None

@@ -1,11 +1,11 @@
-"""Tune's own schedulers as what decides on early stopping: the driver asks as it asks a pruner of Optuna's.
+"""Tune's own schedulers as pruners: the driver asks them like a pruner of Optuna's.
 
-Tune never saves a scheduler. Here it hears every report that the study holds, those of earlier searches and
-of the other backend too, so a study that goes on finds its rungs as it left them.
+Tune never saves a scheduler. Here it gets every report in the study, also those of earlier searches and of
+the other backend, so a resumed study finds its rungs as they were.
 
-Tune's ASHA stops: a trial that is worse than the best 1/eta of those that were at the rung before it ends
-there, and none is paused or promoted (Li et al., 2020, "A System for Massively Parallel Hyperparameter
-Tuning"; stopping variant).
+Tune's ASHA stops: a trial that is worse than the best 1/eta of those at the rung before it ends there, and
+none is paused or promoted (Li et al., 2020, "A System for Massively Parallel Hyperparameter Tuning"; stopping
+variant).
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from ...scheduling.observed import as_decided
 from ...scheduling.pruners import hyperband_options, make_pruner
 from ...scheduling.standings import RUNG_PREFIX, hyperband_bracket
 
-STEP, VALUE = "step", "value"  # what our results call the resource and the metric
-NEVER = math.inf  # steps after which Tune's median rule would yield to other trials: it cannot, here
+STEP_KEY, VALUE_KEY = "step", "value"  # the keys of the resource and the metric in our results
+NEVER_STEPS = math.inf  # steps after which Tune's median rule would yield to other trials
 
 
 @dataclass(frozen=True)
 class StudyTrial:
-    """What a scheduler of Tune's knows a trial by: the study's number, the same in every search."""
+    """A trial as Tune's schedulers know it: by the study's number, which is the same in every search."""
 
     trial_id: str
 
 
 class TunePruner(BasePruner):
-    """Asks one scheduler of Tune's; `rungs` are its rungs, where it has any."""
+    """A pruner that asks one of Tune's schedulers; `rungs` are its rungs, if any."""
 
     def __init__(
         self, scheduler: TrialScheduler, rungs: tuple[int, ...] = (), last: int | None = None
     ) -> None:
-        self._scheduler: Any = scheduler  # is given no controller, and a trial's name for a trial
+        self._scheduler: Any = scheduler  # gets None for a controller, and a `StudyTrial` for a trial
         self._rungs = rungs
-        self._last = last  # step of a trial's end, where no scheduler is asked
-        self._heard: dict[int, int] = {}  # trial number -> the last step that the scheduler knows
-        self._ended: set[int] = set()  # trials of which there is nothing more to hear
+        self._last = last  # the last step of a trial, at which no scheduler is asked
+        self._heard: dict[int, int] = {}  # by trial number, the last step that the scheduler knows
+        self._ended: set[int] = set()  # trials without further reports
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         for other in map(as_decided, study.get_trials(deepcopy=False)):
@@ -66,7 +66,7 @@ class TunePruner(BasePruner):
         return bool(self._scheduler.on_trial_result(None, known, _result(trial, last)) == TrialScheduler.STOP)
 
     def _tell(self, study: optuna.Study, trial: FrozenTrial, steps: Iterable[int]) -> None:
-        """Let the scheduler know of reports that it is not asked about."""
+        """Give the scheduler reports about which it is not asked."""
         heard = self._heard.get(trial.number, 0)
         for step in sorted(
             step for step in steps if step > heard and (self._last is None or step < self._last)
@@ -82,21 +82,21 @@ class TunePruner(BasePruner):
         return known
 
     def _note_rungs(self, study: optuna.Study, trial: FrozenTrial, step: int) -> None:
-        """Note what the trial had at its rungs where Optuna's own pruner notes and looks for it."""
+        """Record the trial's values at its rungs where Optuna's own pruner records and reads them."""
         for index, rung in enumerate(self._rungs):
             key = f"{RUNG_PREFIX}{index}"
             if step >= rung and key not in trial.system_attrs and not trial.state.is_finished():
-                # The trial at hand may be older than the note: what is noted twice must be the same.
+                # `trial` may be older than the record, so recording twice must give the same value.
                 first = min(s for s in trial.intermediate_values if s >= rung)
                 study._storage.set_trial_system_attr(trial._trial_id, key, trial.intermediate_values[first])
 
 
 def _result(trial: FrozenTrial, step: int) -> dict[str, Any]:
-    return {STEP: step, VALUE: trial.intermediate_values[step]}
+    return {STEP_KEY: step, VALUE_KEY: trial.intermediate_values[step]}
 
 
 class TuneMedian(MedianStoppingRule):
-    """Tune's median rule, which forgets whom it stopped: the baseline goes on, and is judged again."""
+    """Tune's median rule without a memory of stopped trials: the baseline continues and is compared again."""
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         decision: str = super().on_trial_result(tune_controller, trial, result)
@@ -107,8 +107,8 @@ class TuneMedian(MedianStoppingRule):
 class TuneHyperband(HyperbandPruner):
     """Hyperband as asynchronous successive halving in several brackets: one ASHA scheduler for each.
 
-    Which bracket a trial is in, Optuna's class decides, from the study and the trial's number: Tune draws it
-    from numpy's global generator, and a trial would change brackets in a search that goes on.
+    Optuna's class decides which bracket a trial is in, from the study and the trial's number: Tune draws it
+    from numpy's global generator, so a trial would change brackets in a resumed search.
     """
 
     def __init__(self, spec: Spec, stopping: Hyperband) -> None:
@@ -122,7 +122,7 @@ class TuneHyperband(HyperbandPruner):
 
 
 def tune_pruner(spec: Spec) -> BasePruner:
-    """What decides on early stopping: Tune's scheduler of that name; Optuna's pruner where Tune has none."""
+    """The pruner of a spec: Tune's scheduler of that name, or Optuna's pruner where Tune has none."""
     stopping = spec.early_stopping
     if promotes(spec):
         return make_pruner(spec)
@@ -141,14 +141,14 @@ def _asha(spec: Spec, bracket: Bracket) -> BasePruner:
     if not bracket.rungs:
         return optuna.pruners.NopPruner()
     scheduler = ASHAScheduler(
-        time_attr=STEP,
-        metric=VALUE,
+        time_attr=STEP_KEY,
+        metric=VALUE_KEY,
         mode=_mode(spec),
         max_t=stopping.max,
         grace_period=bracket.rungs[0],
         reduction_factor=stopping.eta,
-        # A trial ends by itself: stopped in its last report, its final lines would not run. And only so does
-        # a rung that a sparse grid of reports skipped stay empty.
+        # Trials end by themselves: if one were stopped at its last report, its final lines would not run.
+        # Only so does a rung stay empty that a sparse grid of reports skips.
         stop_last_trials=False,
     )
     return TunePruner(scheduler, bracket.rungs, stopping.max)
@@ -162,14 +162,14 @@ def _median(spec: Spec, stopping: Median) -> TuneMedian:
                 "remove it, or run with --backend optuna"
             )
     startup = stopping.n_startup_trials
-    # There is no median of no trials: Tune would stop the first trial for it.
+    # There is no median of no trials: Tune would stop the first trial.
     options: dict[str, Any] = {} if startup is None else {"min_samples_required": max(1, startup)}
     return TuneMedian(
-        time_attr=STEP,
-        metric=VALUE,
+        time_attr=STEP_KEY,
+        metric=VALUE_KEY,
         mode=_mode(spec),
         grace_period=stopping.n_warmup_steps or 0,
-        min_time_slice=NEVER,  # type: ignore[arg-type]
+        min_time_slice=NEVER_STEPS,  # type: ignore[arg-type]
         **options,
     )
 

@@ -1,8 +1,8 @@
 """A worker process: runs trials for the driver at the other end of its socket.
 
-Started as `python -m hpsearch.search.backends.worker FD`. It never opens the database. It ends when the
-driver does: a thread reads the socket, and takes the process and its children down at the end of file.
-Where a trial has several processes, the others are started like this by the worker, which is their driver.
+Started as `python -m hpsearch.search.backends.worker FD`. It never opens the database. It ends with the
+driver: a thread reads the socket, and at its end of file ends the process and its children. Where a trial has
+several processes, this worker starts the others in the same way and acts as their driver.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ def _listen(channel: Channel, server: Server) -> None:
     while (messages := channel.receive()) is not None:
         for message in messages:
             server.hear(message)
-    leave(1)  # the driver is gone; nothing this process could still say would be heard
+    leave(1)  # the driver is gone, and nothing this process sends would arrive
 
 
 def _beat(channel: Channel) -> None:
-    """Show the driver that this process is not frozen."""
+    """Show the driver that this process is alive."""
     while True:
         time.sleep(BEAT_SECONDS)
         try:
             channel.send({"kind": "alive"})
         except OSError:
-            return  # the driver is gone, which `_listen` deals with
+            return  # the driver is gone, which `_listen` handles
 
 
 def _server(channel: Channel, setup: Message) -> Server:
-    """What runs the trials of this process."""
+    """The server for the trials of this process."""
     if setup["pack"] > 1:
         return PackServer(channel, setup)
     if setup.get("rank"):
         return SiblingServer(channel, setup)
-    if setup["processes"] > 1 and "command" not in setup["objective"]:  # which starts them itself
+    if setup["processes"] > 1 and "command" not in setup["objective"]:  # it starts its own
         return RankedServer(channel, setup)
     return Server(channel, setup)
 
 
 def main(descriptor: int) -> None:
-    """Serve the driver until it says `exit` or goes."""
+    """Serve the driver until it sends `exit` or ends."""
     open_closed()
     for stream in (sys.stdout, sys.stderr):
         never_refusing(stream)
     channel = Channel(socket.socket(fileno=descriptor))
     messages: list[Message] = []
-    while not messages:  # a function that travels by value comes in several pieces
+    while not messages:  # a function that travels by value arrives in several pieces
         messages = received if (received := channel.receive()) is not None else leave(1)
     setup, *early = messages
     server = _server(channel, setup)

@@ -1,4 +1,4 @@
-"""Messages between the driver's process and a worker: JSON lines over a socket, and nothing executable."""
+"""Messages between the driver and a worker: JSON lines over a socket, and nothing executable."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ Message = dict[str, Any]
 
 
 class Channel:
-    """One end of the line between driver and worker."""
+    """One end of the connection between driver and worker."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._unread = b""
-        self._sending = threading.Lock()  # a worker's threads send too
+        self._sending = threading.Lock()  # a worker sends from several threads
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def send(self, message: Message) -> None:
-        """Send a message. Raises `OSError` where the other side is gone."""
+        """Send a message. Raises `OSError` where the other end is gone."""
         with self._sending:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> list[Message] | None:
-        """Wait for something to arrive; the whole messages of it, or None where the other side is gone."""
+        """Wait for data; the complete messages in it, or None where the other end is gone."""
         try:
             data = self._socket.recv(1 << 16)
         except ConnectionError:
@@ -47,7 +47,7 @@ class Channel:
         return [json.loads(line) for line in lines]
 
     def has_news(self) -> bool:
-        """Whether something has arrived that was not received yet."""
+        """Whether data has arrived that was not received yet."""
         try:
             self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -59,9 +59,9 @@ class Channel:
 
 
 def end_session(leader: int) -> None:
-    """Kill every other process of a worker's session: the scripts it started, and theirs.
+    """Kill every other process of a worker's session: the scripts it started, and their descendants.
 
-    What they were in the middle of writing into their checkpoints is set aside.
+    Files that they were writing into checkpoints are set aside.
     """
     with SIGNALLING:
         others = [process for process in psutil.process_iter() if _is_other(process.pid, leader)]
@@ -76,10 +76,10 @@ def _is_other(pid: int, leader: int) -> bool:
     try:
         return pid != os.getpid() and os.getsid(pid) == leader
     except (ProcessLookupError, PermissionError):
-        return False  # ended meanwhile, or not ours
+        return False  # ended meanwhile, or another user's
 
 
 def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
-        with suppress(ProcessLookupError, PermissionError, psutil.Error):  # ended meanwhile, or not ours
+        with suppress(ProcessLookupError, PermissionError, psutil.Error):  # ended, or another user's
             process.send_signal(number)

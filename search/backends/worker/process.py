@@ -1,7 +1,7 @@
-"""A worker process, as whoever started it sees it: a trial goes in, its messages come out.
+"""A worker process, seen from its parent: trials go in, and their messages come out.
 
-What ends a trial without a word of its own (a killed process, too much time or memory) comes out as a message
-like any other.
+A trial that ends without a message of its own, because its process is killed or it takes too much time or
+memory, produces one like any other.
 """
 
 from __future__ import annotations
@@ -29,42 +29,44 @@ from .channel import Channel, Message, end_session
 if TYPE_CHECKING:
     from ....spaces.settings import Execution
 
-TICK_SECONDS = 0.25  # between two looks at the clock
-EXIT_SECONDS = 5.0  # for an idle worker to leave by itself
+TICK_SECONDS = 0.25  # between two checks of time and memory
+EXIT_SECONDS = 5.0  # for an idle worker to exit by itself
 SILENCE_SECONDS = 120.0  # without a sign of life, after which a worker counts as frozen
-STOP_SECONDS = 30.0  # for an objective to return once its trial is stopped; a command takes up to ten
+STOP_SECONDS = 30.0  # for an objective to return after its trial is stopped; a command takes up to ten
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a trial may take before its worker is killed; None: as much as it likes."""
+class TrialLimits:
+    """What a trial may take before its worker is killed; None: no limit."""
 
     seconds: float | None
     memory: int | None  # bytes
-    leaving: float  # seconds that an objective has to return once its trial is stopped
-    silence: float  # seconds that its process may give no sign of life
+    leaving: float  # seconds for an objective to return after its trial is stopped
+    silence: float  # seconds without a sign of life
 
     @classmethod
-    def of(cls, execution: Execution) -> Limits:
+    def of(cls, execution: Execution) -> TrialLimits:
         return cls(execution.trial_timeout, execution.max_memory, STOP_SECONDS, SILENCE_SECONDS)
 
 
 @dataclass
-class Running:
+class HostedTrial:
     """A trial in a worker."""
 
     number: int
-    output: Path  # where it prints
+    output: Path  # its output file
     since: float  # when it was given, or stopped, by the monotonic clock
-    stopping: bool = False  # the search has ended it; it is on its way out
-    again: Message | None = None  # and is to be run again as soon as it is out: its assignment
+    stopping: bool = False  # whether the search has ended it, and it has not left yet
+    next_assignment: Message | None = None  # with which it runs again as soon as it has left
 
 
 class Worker:
     """A process that runs up to `capacity` trials at once; started here, in a session of its own."""
 
-    def __init__(self, setup: Message, limits: Limits, environment: Mapping[str, str], folder: str) -> None:
-        """Raises `SearchError` where the system starts no process."""
+    def __init__(
+        self, setup: Message, limits: TrialLimits, environment: Mapping[str, str], folder: str
+    ) -> None:
+        """Raises `SearchError` where the system cannot start a process."""
         try:
             ours, self._process = _started(environment, folder)
         except OSError as error:
@@ -72,16 +74,16 @@ class Worker:
         self._channel = Channel(ours)
         self._limits = limits
         self._heard = 0.0  # when it last gave a sign of life
-        self._trials: dict[int, Running] = {}
+        self._trials: dict[int, HostedTrial] = {}
         self.capacity: int = setup["pack"]
-        self._given = 0  # trials so far
-        self._most = 0  # trials that it had at once; it keeps the memory that they took
+        self._given = 0  # trials in total
+        self._most = 0  # the most trials at once, whose memory the process keeps
         self.alive = True
         self._send({"kind": "setup", **setup})
 
     @property
     def numbers(self) -> list[int]:
-        """The trials in it, those on their way out too."""
+        """The trials of this worker, including those that are leaving."""
         return list(self._trials)
 
     def fileno(self) -> int:
@@ -91,46 +93,46 @@ class Worker:
         """Let the worker run a trial: an `Assignment` as a message."""
         number = assignment["number"]
         if number in self._trials:
-            self._trials[number].again = assignment
+            self._trials[number].next_assignment = assignment
             return
         self._heard = time.monotonic()
-        self._trials[number] = Running(number, Path(assignment["folder"]) / OUTPUT, self._heard)
+        self._trials[number] = HostedTrial(number, Path(assignment["folder"]) / OUTPUT, self._heard)
         self._given += 1
         self._most = max(self._most, len(self._trials))
         self._send({"kind": "trial", **assignment})
 
-    def go_on(self, report: Message) -> None:
-        """Answer the trial's report: it goes on."""
+    def let_continue(self, report: Message) -> None:
+        """Answer a report: the trial continues."""
         self._answer(report, stop=False)
 
     def stop(self, report: Message) -> None:
-        """Answer the trial's report: it ends here. Its objective has a while to leave."""
+        """Answer a report: the trial ends here. Its objective has `STOP_SECONDS` to return."""
         if (trial := self._trials.get(report["number"])) is not None:
             trial.stopping, trial.since = True, time.monotonic()
         self._answer(report, stop=True)
 
     def receive(self) -> list[Message]:
-        """Wait for something to arrive; what of it the search is to know.
+        """Wait for data; the messages in it that concern the search.
 
-        That is a `report`, which waits for an answer, or the end of the trial: `done`, `failed`, `crowded`
-        where it shared too little memory with others, or `worn` where others had left too little; each with
-        the trial's `number`.
+        Each is a `report`, which waits for an answer, or the end of a trial: `done`, `failed`, `crowded`
+        where trials in one process took too much memory, or `worn` where earlier trials had left too little.
+        Each has the trial's `number`.
         """
         messages = self._channel.receive()
         self._heard = time.monotonic()
         if messages is None:
             return self._lost()
-        return [told for message in messages for told in self._told(message)]
+        return [relevant for message in messages for relevant in self._relevant(message)]
 
     def check(self) -> list[Message]:
-        """End what takes too long or too much; the failures, where there are some."""
+        """End trials that take too much time or memory; their failures, if any."""
         if not self._trials:
             return []
         for trial in self._trials.values():
             shorten(trial.output)
         limits, now = self._limits, time.monotonic()
         if self._process.poll() is not None and not self._channel.has_news():
-            return self._lost()  # what it forked keeps its socket open
+            return self._lost()  # processes it forked may keep its socket open
         if now - self._heard > limits.silence and not self._channel.has_news():
             return self._kill("lost", f"the worker process gave no sign of life for {limits.silence:g} s")
         if limits.memory is not None and (taken := self.memory()) > limits.memory * self._most:
@@ -138,17 +140,17 @@ class Worker:
         for trial in list(self._trials.values()):
             if trial.stopping and now - trial.since > limits.leaving:
                 return self._kill(
-                    "lost", f"trial {trial.number} did not leave their worker when it was told to"
+                    "lost", f"trial {trial.number} did not leave its worker after it was stopped"
                 )
             if not trial.stopping and limits.seconds is not None and now - trial.since > limits.seconds:
                 return self._overdue(trial, f"the trial ran longer than {limits.seconds:g} s")
         return []
 
     def drop(self, number: int) -> None:
-        """Take a trial out: it has ended, and its worker does not know."""
+        """Remove a trial that has ended without its worker knowing."""
         trial = self._trials[number]
         if trial.stopping:
-            trial.again = None
+            trial.next_assignment = None
         elif self.capacity == 1:
             self._trials.clear()
             self._leave(0)
@@ -156,80 +158,80 @@ class Worker:
             self._ask_to_leave(trial)
 
     def end(self) -> None:
-        """Take the worker out of service. An idle one leaves by itself; a busy one is killed."""
+        """End the worker. An idle one exits by itself; a busy one is killed."""
         if not self._trials:
             self._send({"kind": "exit"})
         self._leave(0 if self._trials else EXIT_SECONDS)
 
-    def _overdue(self, trial: Running, what: str) -> list[Message]:
+    def _overdue(self, trial: HostedTrial, what: str) -> list[Message]:
         if self.capacity == 1:
             return self._kill("timeout", what)
         self._ask_to_leave(trial)
         return [{**_failure("timeout", what), "number": trial.number}]
 
     def _too_much(self, what: str) -> list[Message]:
-        """End a worker that holds too much memory. Of several trials nobody knows which it was.
+        """End a worker that holds too much memory. Which of several trials took it is unknown.
 
-        A worker that had others before keeps of what they took what does not fit the next: it is worn, and
-        its trial goes on in a new one, which tells whose memory it is.
+        A worker keeps some of the memory of its earlier trials, so the next one may not fit: it is worn, and
+        its trial resumes in a new worker, which shows whose memory it is.
         """
         if self._given == 1:
             return self._kill("memory", f"the trial {what}")
         self._leave(0)
         if self._most == 1:
             return self._all({"kind": "worn"})
-        told = f"{self._most} trials in one worker {what} for each"
-        return self._all({"kind": "crowded", "together": self._most, "message": told})
+        message = f"{self._most} trials in one worker {what} for each"
+        return self._all({"kind": "crowded", "together": self._most, "message": message})
 
-    def _ask_to_leave(self, trial: Running) -> None:
-        """Others go on in the process, so the trial leaves it at its next step."""
+    def _ask_to_leave(self, trial: HostedTrial) -> None:
+        """Let the trial leave at its next step, since the process has other trials."""
         trial.stopping, trial.since = True, time.monotonic()
         self._send({"kind": "drop", "number": trial.number})
 
-    def _told(self, message: Message) -> list[Message]:
+    def _relevant(self, message: Message) -> list[Message]:
         if message["kind"] == "alive":
             return []
-        if message["kind"] == "lost":  # another rank of the trial, and all of them with it
+        if message["kind"] == "lost":  # another rank of the trial failed, which ended all of them
             self._leave(0)
             return self._all({"kind": "failed", "failure": message["failure"]})
         trial = self._trials.get(message["number"])
         if message["kind"] == "report":
-            if trial is None or trial.stopping:  # of a thread that outlived its objective
+            if trial is None or trial.stopping:  # a thread outlived its objective
                 self._answer(message, stop=True)
                 return []
             return [message]
         if message["kind"] == "stopped":
-            what = "the objective raised TrialStopped, which is the search's"
+            what = "the objective raised TrialStopped, which only report() may raise"
             message = {**_failure("error", what), "number": message["number"]}
         return self._ended(message)
 
     def _lost(self) -> list[Message]:
         """The process ended by itself, or was killed."""
         self._leave(EXIT_SECONDS)
-        return self._all(_failure("lost", how_it_ended("the worker process", self._process.returncode)))
+        return self._all(_failure("lost", exit_message("the worker process", self._process.returncode)))
 
     def _kill(self, kind: str, what: str) -> list[Message]:
         self._leave(0)
         return self._all(_failure(kind, what))
 
     def _all(self, end: Message) -> list[Message]:
-        """This is the end of every trial in it."""
-        return [told for number in self.numbers for told in self._ended({**end, "number": number})]
+        """End every trial of this worker alike."""
+        return [message for number in self.numbers for message in self._ended({**end, "number": number})]
 
     def _ended(self, message: Message) -> list[Message]:
-        """A trial is over; after its stop, or without one, the search hears no more of it."""
+        """A trial has left; the search gets no message of one that it had stopped."""
         trial = self._trials.pop(message["number"], None)
         if trial is None:
             return []
         shorten(trial.output)
-        if trial.again is not None and not self.alive:
-            return [message]  # its worker is gone before it began
-        if trial.again is not None:
-            self.give(trial.again)
+        if trial.next_assignment is not None and not self.alive:
+            return [message]  # its worker was gone before it started again
+        if trial.next_assignment is not None:
+            self.give(trial.next_assignment)
         return [] if trial.stopping else [message]
 
     def _leave(self, seconds: float) -> None:
-        """Let the process end within so many seconds, then kill it and what it started."""
+        """Let the process exit within so many seconds, then kill it and its session."""
         self.alive = False
         try:
             self._process.wait(seconds)
@@ -251,18 +253,18 @@ class Worker:
         return total
 
     def _answer(self, report: Message, *, stop: bool) -> None:
-        """Answer a report by its trial and step: a stray one's answer is nobody else's."""
+        """Answer a report by its trial and step, so that no other report takes the answer."""
         self._send({"kind": "answer", "number": report["number"], "step": report["step"], "stop": stop})
 
     def _send(self, message: Message) -> None:
         try:
             self._channel.send(message)
         except OSError:
-            return  # the worker is gone; its end of file comes next and is dealt with there
+            return  # the worker is gone, which `receive` handles at the end of file
 
 
 def _started(environment: Mapping[str, str], folder: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """A worker's process, and our end of the line to it. Raises `OSError`."""
+    """Start a worker's process; our end of the connection to it. Raises `OSError`."""
     ours, theirs = socket.socketpair()
     with ExitStack() as failed, theirs:
         failed.callback(ours.close)
@@ -280,25 +282,25 @@ def _started(environment: Mapping[str, str], folder: str) -> tuple[socket.socket
 
 def environment(threads: int) -> dict[str, str]:
     """A worker's environment: its share of the cores, and an allocator that keeps its pages."""
-    found = dict(os.environ)
-    found.pop("HPSEARCH_STORAGE", None)  # no worker opens the database, and its URL may hold a password
-    found.pop(STRATEGY, None)  # of a trial that searches itself
+    variables = dict(os.environ)
+    variables.pop("HPSEARCH_STORAGE", None)  # workers do not open the database, whose URL may hold a password
+    variables.pop(STRATEGY, None)  # where this search runs inside a trial
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        found[name] = str(threads)
-    found.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # or torch compiles in a process for each core
-    # glibc gives big buffers back to the kernel after every training step and faults them in at the next.
-    found.setdefault("MALLOC_MMAP_MAX_", "0")
-    found.setdefault("MALLOC_TRIM_THRESHOLD_", "100000000000")
-    found.setdefault("MALLOC_TOP_PAD_", str(64 << 20))
-    return found
+        variables[name] = str(threads)
+    variables.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # or torch compiles in a process for each core
+    # glibc returns big buffers to the kernel after every training step, and page-faults on them in the next.
+    variables.setdefault("MALLOC_MMAP_MAX_", "0")
+    variables.setdefault("MALLOC_TRIM_THRESHOLD_", "100000000000")
+    variables.setdefault("MALLOC_TOP_PAD_", str(64 << 20))
+    return variables
 
 
 def _failure(kind: str, what: str) -> Message:
     return {"kind": "failed", "failure": {"kind": kind, "message": what}}
 
 
-def how_it_ended(what: str, code: int) -> str:
-    """How a process ended in the middle of a trial, by its exit code."""
+def exit_message(what: str, code: int) -> str:
+    """How a process ended in the middle of a trial, from its exit code."""
     if code < 0:
         name = signal_name(-code)
         hint = "; the machine may have run out of memory" if name == "SIGKILL" else ""

@@ -1,17 +1,17 @@
-"""Trials of several processes: each runs the objective, as if torchrun had started it.
+"""Trials of several processes, each of which runs the objective as if torchrun had started it.
 
     driver <--- socket ---> worker: rank 0 <--- sockets ---> siblings: ranks 1, 2, ...
 
-Rank 0 is the worker itself. It alone talks to the driver, and its siblings live as long as it does: a trial
-does not pay for their start.
+Rank 0 is the worker itself. It alone talks to the driver. Its siblings live as long as it does, so that a
+trial does not wait for them to start.
 
 | what happens | what follows |
 |---|---|
-| a report of rank 0 ends the trial | all ranks hear it at this report, and leave |
-| a rank raises, dies or freezes | the worker says so and ends, and all ranks with it |
+| a report of rank 0 ends the trial | all ranks get the same answer at this report, and return |
+| a rank raises, dies or freezes | the worker reports it and ends, and all ranks with it |
 | the worker dies | its siblings see the end of their sockets, and end |
 
-A rank that waits for another one in a collective hears nothing, so there is no milder end for a failure.
+A rank that waits for another in a collective cannot be interrupted, so a failure has to end all of them.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from ....objectives.catalog import is_built_in
 from ....objectives.processes import rendezvous, strategy_variables
 from ...trials.failures import failure_of
 from .channel import Channel, Message
-from .process import SILENCE_SECONDS, how_it_ended
+from .process import SILENCE_SECONDS, exit_message
 from .server import Server, WorkerTrial, blamed, leave, printing_to
 
-LOOK_SECONDS = 1.0  # between two looks at who is silent
-SETTLE_SECONDS = 1.0  # after a failure, in which others may tell its cause
-LEAVE_SECONDS = 20.0  # for siblings to return once their trial is stopped; less than a worker has
+SILENCE_CHECK_SECONDS = 1.0  # between two checks for silent ranks
+CAUSE_SECONDS = 1.0  # after a failure, for other ranks to report its cause
+SIBLING_EXIT_SECONDS = 20.0  # for siblings to return after their trial is stopped; less than a worker has
 
 
-Failed = tuple[bool, int, dict[str, str]]  # whether the rank lives, how many failed before it, what to say
+RankFailure = tuple[bool, int, dict[str, str]]  # whether the rank lives, failures before it, and the failure
 
 
 class RankedServer(Server):
-    """Runs trials of several processes, of which it is rank 0."""
+    """Runs trials of several processes, as their rank 0."""
 
     def __init__(self, channel: Channel, setup: Message) -> None:
         super().__init__(channel, setup)
-        self._ranks = Ranks(channel, setup)
+        self._ranks = RankGroup(channel, setup)
 
     def _load(self) -> Objective:
         objective = super()._load()
@@ -58,15 +58,15 @@ class RankedServer(Server):
     def _tell(self, message: Message) -> None:
         if message["kind"] == "failed":
             self._ranks.fail(message["failure"])
-            threading.Event().wait()  # for the end of this process
+            threading.Event().wait()  # until this process ends
         super()._tell(message)
 
 
 class SiblingServer(Server):
-    """Runs trials as another rank than 0; the worker is its driver."""
+    """Runs trials as a rank other than 0; the worker is its driver."""
 
     def _run(self, message: Message) -> Message:
-        _leave_group()  # where the last trial failed
+        _leave_group()  # in case the last trial failed
         os.environ.update(message["environment"])
         trial = SiblingTrial(message, self._answers)
         with printing_to(trial.checkpoint.parent):
@@ -80,7 +80,7 @@ class SiblingServer(Server):
 
 
 class SiblingTrial:
-    """A trial as other ranks than 0 see it: a report waits for the answer to that of rank 0."""
+    """A trial as seen by ranks other than 0: a report waits for the answer to that of rank 0."""
 
     def __init__(self, message: Message, answers: queue.Queue[Message]) -> None:
         self.number: int = message["number"]
@@ -95,15 +95,15 @@ class SiblingTrial:
         self._answers = answers
 
     def report(self, value: float, step: int, **metrics: float) -> None:
-        """Go on, or end, as rank 0 does at its report of this step; the value is rank 0's to tell."""
+        """Continue or end as rank 0 does at its report of this step; only rank 0 reports a value."""
         if not self.stopped and step == self._last_step:
-            return  # rank 0 leaves it out
+            return  # rank 0 skips it too
         self._last_step = step
         if not self.stopped:
             answer = self._answer()
             self.stopped = answer["stop"]
             if not self.stopped and answer["step"] != step:
-                there = "has returned" if answer["step"] is None else f"is at its report of {answer['step']}"
+                there = "has returned" if answer["step"] is None else f"reports step {answer['step']}"
                 raise RuntimeError(
                     f"report() was given step={step}, but rank 0 {there}: reports are made by all"
                 )
@@ -111,16 +111,16 @@ class SiblingTrial:
             raise TrialStopped
 
     def remark(self, kind: str, text: str) -> None:
-        """Rank 0 makes the same one."""
+        """Rank 0 makes the same remark."""
 
     def _answer(self) -> Message:
         while (answer := self._answers.get())["attempt"] != self._attempt:
-            pass  # to a rank that did not report
+            pass  # to an attempt in which this rank did not report
         return answer
 
 
 class Sibling:
-    """A process of the worker's session."""
+    """Another process of the worker's session, with a rank of its own."""
 
     def __init__(self, rank: int, setup: Message) -> None:
         ours, theirs = socket.socketpair()
@@ -133,19 +133,19 @@ class Sibling:
         self.rank = rank
         self.channel = Channel(ours)
         self.heard = time.monotonic()  # when it last gave a sign of life
-        self.busy = False  # with a trial
+        self.busy = False  # whether it runs a trial
         self.send({**setup, "rank": rank})
 
     def fileno(self) -> int:
         return self.channel.fileno()
 
     def send(self, message: Message) -> None:
-        """Tell it something; of its death the listening thread hears."""
+        """Send a message; the listening thread notices where the sibling is dead."""
         with suppress(OSError):
             self.channel.send(message)
 
 
-class Ranks:
+class RankGroup:
     """The siblings of a worker, and the trial that they run together."""
 
     def __init__(self, channel: Channel, setup: Message) -> None:
@@ -155,13 +155,13 @@ class Ranks:
         self._sharing = strategy_variables(**setup["sharing"]) if built_in else {}
         self._attempt = 0
         self._trial: WorkerTrial | None = None
-        self._failures: list[Failed] = []
+        self._failures: list[RankFailure] = []
         self._changed = threading.Condition()
         self._siblings = [Sibling(rank, setup) for rank in range(1, self._count)]
         threading.Thread(target=self._listen, daemon=True).start()
 
     def run(self, objective: Objective, trial: Trial) -> float:
-        """Run a trial in all ranks; what rank 0 returns."""
+        """Run a trial in all ranks, and return the value of rank 0."""
         assert isinstance(trial, WorkerTrial)
         with rendezvous(self._count) as variables:
             self._begin(trial, variables)
@@ -173,7 +173,7 @@ class Ranks:
                     raise
                 self._answer(None, True)
                 _leave_group()
-                if not self._all_left(LEAVE_SECONDS):
+                if not self._all_left(SIBLING_EXIT_SECONDS):
                     leave(1)
                 raise
             self._answer(None, False)
@@ -182,14 +182,14 @@ class Ranks:
         return value
 
     def fail(self, failure: dict[str, str], *, died: bool = False) -> None:
-        """End the trial with the failure of a rank, or with what others tell of in a moment, and all ranks.
+        """End the trial and all ranks, with the failure of one rank: of those in a moment, the likely cause.
 
-        One that died is the cause: the others fail by waiting for it.
+        A rank that died is the cause: the others fail because they wait for it.
         """
         with self._changed:
             self._failures.append((not died, len(self._failures), failure))
             if len(self._failures) == 1:
-                threading.Timer(SETTLE_SECONDS, self._give_up).start()
+                threading.Timer(CAUSE_SECONDS, self._give_up).start()
 
     def _give_up(self) -> NoReturn:
         with self._changed:
@@ -216,7 +216,7 @@ class Ranks:
             sibling.send({**message, "environment": variables[sibling.rank] | self._sharing})
 
     def _answer(self, step: int | None, stop: bool) -> None:
-        """Let all ranks hear what rank 0 heard at a report; no step: there is no further one."""
+        """Pass rank 0's answer to a report on to all ranks; `step` is None where no more reports follow."""
         for sibling in self._siblings:
             sibling.send({"kind": "answer", "attempt": self._attempt, "step": step, "stop": stop})
 
@@ -230,18 +230,18 @@ class Ranks:
             for sibling in self._siblings:
                 selector.register(sibling, selectors.EVENT_READ, sibling)
             while True:
-                for key, _ in selector.select(LOOK_SECONDS):
+                for key, _ in selector.select(SILENCE_CHECK_SECONDS):
                     if not self._hear(key.data):
                         selector.unregister(key.data)
                 for sibling in self._siblings:
                     if sibling.process.poll() is not None and not sibling.channel.has_news():
-                        self._lost(sibling)  # what it forked keeps its socket open
+                        self._lost(sibling)  # processes it forked may keep its socket open
                     if time.monotonic() - sibling.heard > SILENCE_SECONDS:
                         what = f"rank {sibling.rank} gave no sign of life for {SILENCE_SECONDS:g} s"
                         self.fail({"kind": "lost", "message": what}, died=True)
 
     def _hear(self, sibling: Sibling) -> bool:
-        """Take in what a sibling says; False where these were its last words."""
+        """Handle the messages of a sibling; False where there will be no more."""
         messages = sibling.channel.receive()
         sibling.heard = time.monotonic()
         if messages is None:
@@ -252,21 +252,21 @@ class Ranks:
             if message["kind"] == "failed" and trial is not None and not trial.stopped:
                 failure = blamed(message["failure"], trial)
                 self.fail(failure | {"message": f"rank {sibling.rank}: {failure['message']}"})
-            elif message["kind"] != "alive":  # a rank that fails because rank 0 was stopped has ended too
+            elif message["kind"] != "alive":  # a rank may also fail because rank 0 was stopped
                 with self._changed:
                     sibling.busy = False
                     self._changed.notify_all()
         return True
 
     def _lost(self, sibling: Sibling) -> None:
-        what = how_it_ended(f"rank {sibling.rank}", sibling.process.wait())
+        what = exit_message(f"rank {sibling.rank}", sibling.process.wait())
         self.fail({"kind": "lost", "message": what}, died=True)
 
 
 def _leave_group() -> None:
-    """Leave torch's process group where the objective has not: the next trial meets at another place.
+    """Leave torch's process group if the objective has not: the next trial meets at another address.
 
-    DeepSpeed and Accelerate remember for as long as a process lives that it is in one; they are told.
+    DeepSpeed and Accelerate keep the group as long as a process lives, so their state is reset too.
     """
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_initialized():

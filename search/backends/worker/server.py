@@ -1,4 +1,4 @@
-"""What a worker process does with the trials that the driver gives it: one at a time, or several at once."""
+"""Runs the trials that the driver gives a worker process: one at a time, or several at once."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from ...trials.reports import Report
 from ...trials.trial import FolderTrial, as_number
 from .channel import Channel, Message, end_session
 
-RAYS = {"ray.tune", "ray.train", "ray.air"}  # modules by which a function of Ray Tune's reports
-_saved: set[int] = set()  # the driver's output, which no process that a trial forks is to keep open
-EVERY = signal.valid_signals()  # at hand: to ask takes longer than a fast timer leaves
-TIMERS = {  # and the signals that they send
+RAY_REPORTERS = {"ray.tune", "ray.train", "ray.air"}  # modules through which functions report to Ray Tune
+_saved: set[int] = set()  # descriptors of the driver's output, which forked processes must not keep open
+ALL_SIGNALS = signal.valid_signals()  # computed once: asking takes longer than a fast timer's interval
+TIMER_SIGNALS = {
     signal.ITIMER_REAL: signal.SIGALRM,
     signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
     signal.ITIMER_PROF: signal.SIGPROF,
 }
-ROUNDS = 1000  # of putting signals back, each of which a handler may have broken off
-LEFT_SECONDS = 60.0  # for an attempt that was told to end to do so: a script has 10 s to save, and 10 more
+RESTORE_ATTEMPTS = 1000  # to restore signal handlers, each of which a handler may interrupt
+EARLIER_ATTEMPT_SECONDS = 60.0  # for an earlier attempt to end: a script has 10 s to save, and 10 more
 
 
 class WorkerTrial(FolderTrial):
-    """The trial an objective sees; its reports go to the driver, and wait for the answer."""
+    """The trial that an objective sees; its reports go to the driver and wait for the answer."""
 
     def __init__(
         self, message: Message, channel: Channel, answers: queue.Queue[Message], *, sealed: bool
@@ -54,61 +54,61 @@ class WorkerTrial(FolderTrial):
         self._channel = channel
         self._answers = answers
         self._begun = time.monotonic()
-        self._remarks: list[tuple[str, str]] = []  # which go with the next message
-        self.on_answer: Callable[[int, bool], None] = lambda step, stop: None  # is told of the answers
+        self._remarks: list[tuple[str, str]] = []  # sent with the next message
+        self.on_answer: Callable[[int, bool], None] = lambda step, stop: None  # called with each answer
 
     @property
     def seconds(self) -> float:
-        """Since it began here: its worker was ready, and the objective loaded."""
+        """Seconds since it started here, with its worker ready and the objective loaded."""
         return time.monotonic() - self._begun
 
     def _remark(self, kind: str, text: str) -> None:
         self._remarks.append((kind, text))
 
     def take_remarks(self) -> list[tuple[str, str]]:
-        """Those that the driver has not been told."""
+        """Remarks that were not sent yet."""
         remarks, self._remarks = self._remarks, []
         return remarks
 
     def _ends(self, report: Report) -> bool:
-        told = {"kind": "report", "number": self.number, "seconds": self.seconds, "trained": self.trained}
-        self._channel.send(told | asdict(report) | {"remarks": self.take_remarks()})
+        message = {"kind": "report", "number": self.number, "seconds": self.seconds, "trained": self.trained}
+        self._channel.send(message | asdict(report) | {"remarks": self.take_remarks()})
         while True:
             answer = self._answers.get()
-            if (answer["number"], answer["step"]) == (self.number, report.step):  # to no other's report
+            if (answer["number"], answer["step"]) == (self.number, report.step):  # not to another report
                 self.on_answer(report.step, answer["stop"])
                 return bool(answer["stop"])
 
 
 def run_trial(objective: Objective, trial: WorkerTrial, reported: int) -> Message:
-    """Run the objective; what became of it, as a message. `reported` is the last step the study has."""
+    """Run the objective; the end of the trial as a message. `reported` is the last step in the study."""
     try:
         trial.catch_up(reported)
         value = objective(trial)
-        if value is None and not RAYS.isdisjoint(sys.modules):
+        if value is None and not RAY_REPORTERS.isdisjoint(sys.modules):
             raise TypeError(
-                "the objective returned None, and hpsearch does not hear tune.report() of Ray Tune: "
-                "trial.report(value, step=...) reports, and the last value is returned"
+                "the objective returned None; hpsearch does not receive Ray Tune's tune.report(): "
+                "call trial.report(value, step=...), and return the last value"
             )
-        return how_it_ended(trial, as_number(value, "the objective returned"))
+        return end_message(trial, as_number(value, "the objective returned"))
     except BaseException as error:
-        return how_it_ended(trial, error)
+        return end_message(trial, error)
 
 
-def how_it_ended(trial: WorkerTrial, outcome: float | BaseException) -> Message:
-    """The end of a trial, by its value or what it raised, as a message."""
+def end_message(trial: WorkerTrial, outcome: float | BaseException) -> Message:
+    """The end of a trial as a message, from its value or the exception that it raised."""
     stopped = trial.stopped or isinstance(outcome, TrialStopped)
-    trial.stopped = True  # a thread of the objective's that goes on reports to nobody
-    if stopped:  # an objective's own trouble on its way out changes nothing
+    trial.stopped = True  # a thread that outlives the objective reports to nobody
+    if stopped:  # errors of an objective that was stopped do not matter
         return {"kind": "stopped", "number": trial.number}
-    told = {"number": trial.number, "remarks": trial.take_remarks()}
+    end = {"number": trial.number, "remarks": trial.take_remarks()}
     if not isinstance(outcome, BaseException):
-        return {"kind": "done", **told, "value": outcome, "seconds": trial.seconds}
-    return {"kind": "failed", **told, "failure": blamed(failure_of(outcome), trial)}
+        return {"kind": "done", **end, "value": outcome, "seconds": trial.seconds}
+    return {"kind": "failed", **end, "failure": blamed(failure_of(outcome), trial)}
 
 
 def blamed(failure: dict[str, str], trial: WorkerTrial) -> dict[str, str]:
-    """The failure of a trial, with its checkpoint to blame where the trial did not go on from it."""
+    """The failure of a trial, blamed on its checkpoint where the trial could not resume from it."""
     return failure | (
         {"kind": "checkpoint"} if failure["kind"] in ("error", "silent") and trial.stuck else {}
     )
@@ -118,7 +118,7 @@ def blamed(failure: dict[str, str], trial: WorkerTrial) -> dict[str, str]:
 def printing_to(folder: Path) -> Iterator[None]:
     """Send what a trial prints, from Python or below, to the log file in its folder.
 
-    Whatever the trial makes of its streams, and if it closes them: the next one finds them as they were.
+    Whatever the trial does to its streams, even if it closes them, they are restored for the next trial.
     """
     make_folder(folder)
     ours = {"stdout": sys.stdout, "stderr": sys.stderr}
@@ -127,7 +127,7 @@ def printing_to(folder: Path) -> Iterator[None]:
         for descriptor, (name, stream) in enumerate(ours.items(), start=1):
             saved = os.dup(descriptor)
             _saved.add(saved)
-            stack.callback(_let_go, saved)
+            stack.callback(_close_saved, saved)
             stack.callback(_set_stream, name, stream, descriptor)
             stack.callback(os.dup2, saved, descriptor)
             os.dup2(log.fileno(), descriptor)
@@ -135,38 +135,38 @@ def printing_to(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            # What the trial may have put there, or taken away.
+            # Streams that the trial may have put there, or removed.
             _flush(getattr(sys, "stdout", None), getattr(sys, "stderr", None))
 
 
-def _let_go(saved: int) -> None:
+def _close_saved(saved: int) -> None:
     _saved.discard(saved)
     os.close(saved)
 
 
-def _let_all_go() -> None:
+def _close_all_saved() -> None:
     while _saved:
-        with suppress(OSError):  # closed by the trial
+        with suppress(OSError):  # the trial has closed it
             os.close(_saved.pop())
 
 
-os.register_at_fork(after_in_child=_let_all_go)
+os.register_at_fork(after_in_child=_close_all_saved)
 
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Begin when an earlier attempt has left the folder, which it may still write its checkpoint into.
+    """Start when an earlier attempt, which may still write its checkpoint, has left the folder.
 
-    On Ray another worker goes on with a trial that has just paused. Who does not leave is not waited for.
+    On Ray another worker may resume a trial that has just paused. It waits for a minute at most.
     """
     with _output_of(folder) as held:
-        until = time.monotonic() + LEFT_SECONDS
+        until = time.monotonic() + EARLIER_ATTEMPT_SECONDS
         while not locked(held.fileno()) and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
         try:
             yield
         finally:
-            fcntl.flock(held.fileno(), fcntl.LOCK_UN)  # a process that the objective forked has it too
+            fcntl.flock(held.fileno(), fcntl.LOCK_UN)  # a forked process shares the lock
 
 
 def _output_of(folder: Path) -> BinaryIO:
@@ -174,17 +174,17 @@ def _output_of(folder: Path) -> BinaryIO:
 
 
 def _flush(*streams: Any) -> None:
-    """Write what streams still hold; a trial may have closed them, or have anything else in their place."""
+    """Flush streams; a trial may have closed them, or replaced them by anything."""
     for stream in streams:
-        with suppress(Exception):  # no room: that the next checkpoint says
+        with suppress(Exception):  # a full disk is reported by the next checkpoint
             stream.flush()
 
 
 def _set_stream(name: str, stream: Any, descriptor: int) -> None:
-    """Make a stream what it was before a trial; one that it closed, or took apart, is opened anew."""
+    """Restore a stream as it was before a trial; one that it closed or detached is opened again."""
     try:
         usable = not stream.closed
-    except ValueError:  # it is detached
+    except ValueError:  # detached
         usable = False
     if not usable:
         stream = open(descriptor, "w", closefd=False)  # noqa: SIM115 - it stays open
@@ -202,11 +202,11 @@ class Server:
         self._objective: Objective | None = None
 
     def hear(self, message: Message) -> None:
-        """Take in what the driver says; called from another thread."""
+        """Handle a message of the driver; called from another thread."""
         (self._answers if message["kind"] == "answer" else self._incoming).put(message)
 
     def serve(self) -> None:
-        """Run trials until the driver says `exit`."""
+        """Run trials until the driver sends `exit`."""
         self._load_early()
         while (message := self._incoming.get())["kind"] != "exit":
             if message["kind"] == "trial":
@@ -214,22 +214,22 @@ class Server:
 
     def _run(self, message: Message) -> Message:
         folder = Path(message["folder"])
-        try:  # whatever fails here, its output too, is the trial's failure
+        try:  # any failure here, also of the output, is the trial's failure
             with printing_to(folder), alone_in(folder):
                 return run_trial(self._load(), self._trial(message), message["reported"])
         except BaseException as error:
             return {"kind": "failed", "number": message["number"], "failure": failure_of(error)}
 
     def _load_early(self) -> None:
-        """Load what is hpsearch's own: torch takes seconds, and the first trial is not here yet."""
+        """Load a built-in objective before the first trial arrives: importing torch takes seconds."""
         if is_built_in(self._setup["objective"].get("name", [])):
-            with suppress(Exception):  # it will fail again in that trial, and count as its failure
+            with suppress(Exception):  # it fails again in the first trial, and counts as its failure
                 self._load()
 
     def _load(self) -> Objective:
         if self._objective is None:
             setup = self._setup
-            self._objective = with_signals_of_its_own(
+            self._objective = with_own_signals(
                 lambda: resolve(setup["objective"], metric=setup["metric"], processes=setup["processes"])
             )
         return self._objective
@@ -246,7 +246,7 @@ class Server:
 
 
 class PackServer(Server):
-    """Runs several trials at once, of an objective that can."""
+    """Runs several trials at once, for an objective that can train a pack."""
 
     def __init__(self, channel: Channel, setup: Message) -> None:
         super().__init__(channel, setup)
@@ -270,7 +270,7 @@ class PackServer(Server):
                         self._tell({"kind": "stopped", "number": trial.number})
             for ended, outcome in pack.advance():
                 trial = self._trials.pop(ended.number)
-                self._tell(how_it_ended(trial, outcome))
+                self._tell(end_message(trial, outcome))
 
     def _begin(self, pack: PackedObjective, message: Message) -> None:
         folder = Path(message["folder"])
@@ -287,37 +287,37 @@ class PackServer(Server):
             pack.join(trial)
         except BaseException as error:
             del self._trials[trial.number]
-            self._tell(how_it_ended(trial, error))
+            self._tell(end_message(trial, error))
 
 
-def with_signals_of_its_own(load: Callable[[], Objective]) -> Objective:
-    """The objective, which hears signals by the handlers that its import sets, and by those of its own.
+def with_own_signals(load: Callable[[], Objective]) -> Objective:
+    """Load an objective, which runs with the signal handlers that its import and its own calls set.
 
-    Between its calls there are none of them, no timer runs, and no signal is blocked: they could raise in the
-    middle of what the worker does.
+    Between its calls none of them is set, no timer runs, and no signal is blocked: a handler could raise in
+    the middle of the worker's own code.
     """
-    if threading.current_thread() is not threading.main_thread():  # where no handler runs, nor can be set
+    if threading.current_thread() is not threading.main_thread():  # where handlers neither run nor can be set
         return load()
 
     blocked, ours = signal.pthread_sigmask(signal.SIG_BLOCK, ()), _handlers()
     try:
         objective = load()
     finally:
-        its = _handlers()
-        _put_back(ours, blocked)
+        its_handlers = _handlers()
+        _restore(ours, blocked)
 
     def run(trial: Any) -> float:
         rounds = 0
         try:
-            _set_handlers(its)
+            _set_handlers(its_handlers)
             return objective(trial)
         finally:
-            while rounds < ROUNDS:  # no call stands before the `try`: a handler may raise at each
+            while rounds < RESTORE_ATTEMPTS:  # no call stands before the `try`: a handler may raise at each
                 try:
                     rounds += 1
-                    _put_back(ours, blocked)
+                    _restore(ours, blocked)
                     break
-                except BaseException:  # the objective's, which has ended
+                except BaseException:  # from a handler of the objective, which has returned
                     pass
             else:
                 leave(1)
@@ -326,8 +326,8 @@ def with_signals_of_its_own(load: Callable[[], Objective]) -> Objective:
 
 
 def _handlers() -> dict[int, Any]:
-    """Those of all signals; None: not Python's."""
-    return {number: signal.getsignal(number) for number in EVERY}
+    """The handlers of all signals; None: not set from Python."""
+    return {number: signal.getsignal(number) for number in ALL_SIGNALS}
 
 
 def _set_handlers(wanted: Mapping[int, Any]) -> None:
@@ -336,27 +336,27 @@ def _set_handlers(wanted: Mapping[int, Any]) -> None:
             signal.signal(number, handler)
 
 
-def _put_back(handlers: Mapping[int, Any], blocked: Iterable[int]) -> None:
-    """End all timers, drop what they sent, and hear signals by these handlers again."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, EVERY)
-    for timer, number in TIMERS.items():
+def _restore(handlers: Mapping[int, Any], blocked: Iterable[int]) -> None:
+    """End all timers, discard their signals, and set these handlers again."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
+    for timer, number in TIMER_SIGNALS.items():
         signal.setitimer(timer, 0)
-        signal.signal(number, signal.SIG_IGN)  # which drops what came meanwhile
+        signal.signal(number, signal.SIG_IGN)  # discards pending signals
     _set_handlers(handlers)
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def leave(code: int) -> NoReturn:
-    """End this process at once, whatever threads an objective left, and with it the worker's session."""
+    """End this process and the worker's session at once, whatever threads an objective left."""
     _drop_handlers()
     end_session(os.getsid(0))
     os._exit(code)
 
 
 def _drop_handlers() -> None:
-    """Hear no signal any more: an objective's handler would raise in the middle of our own last steps.
+    """Ignore all signals: an objective's handler could raise in the last steps of this process.
 
-    torch's does where a DataLoader's processes end. Handlers run in the main thread, and in no other.
+    torch's does where a DataLoader's processes end. Handlers run in the main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
         return

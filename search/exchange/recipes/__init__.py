@@ -1,8 +1,8 @@
-"""A trial as a configuration of the frameworks that people fine-tune with: TRL, PEFT, Axolotl, LLaMA-Factory.
+"""A trial as a configuration of fine-tuning frameworks: TRL, PEFT, Axolotl, LLaMA-Factory.
 
     written = for_framework("axolotl", document(spec, trial, provenance), Path("best.yaml"))
 
-What a trial trained with becomes a recipe in Hugging Face's names; a framework fills a sheet with its keys.
+A trial's training becomes a recipe in Hugging Face's names; each framework writes it with its own keys.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .names import OF_PEFT
 from .recipe import Recipe, recipe_of
 from .sheet import ConfigWriter
 
-__all__ = ["FRAMEWORKS", "PEFT", "Written", "for_framework"]
+__all__ = ["FRAMEWORKS", "PEFT", "ConfigFile", "for_framework"]
 
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework that trains what a file says."""
+    """A framework that trains from a file."""
 
     title: str
-    command: str  # that reads the file
+    command: str  # reads the file
     fill: Callable[
         [ConfigWriter, str], None
     ]  # writes the recipe into a sheet, with the folder of the results
@@ -45,20 +45,20 @@ PEFT_TASKS = {"seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_classification": "SEQ_CLS"
 
 
 @dataclass(frozen=True)
-class Written:
-    """A file's text, and what to tell the user of it."""
+class ConfigFile:
+    """A file's text, and what to tell the user about it."""
 
     text: str
-    lost: dict[str, str]  # what of the trial is not in it, and why
+    lost: dict[str, str]  # what of the trial is not in the file, and why
     to_fill: tuple[str, ...]  # keys that the user has to fill in
     values: dict[str, Any]
 
 
-def for_framework(name: str, content: dict[str, Any], file: Path | None, folder: Path = Path()) -> Written:
-    """A configuration to train, as `export.document` gives it, in the words of a framework.
+def for_framework(name: str, content: dict[str, Any], file: Path | None, folder: Path = Path()) -> ConfigFile:
+    """A training configuration, as `export.document` returns it, in the form of a framework.
 
-    `folder` is the trial's, with the copies of its configuration files.
-    Raises `UsageError` where the trial is no fine-tuning of a language model.
+    `folder` is the trial's, with the copies of its configuration files. Raises `UsageError` where the trial
+    does not fine-tune a language model.
     """
     objective = content["objective"]
     words = objective if isinstance(objective, str) else objective["command"]
@@ -80,18 +80,18 @@ def for_framework(name: str, content: dict[str, Any], file: Path | None, folder:
         f"# {framework.command.format(file=file or 'FILE')}",
     ]
     if recipe.lost:
-        head += ["#", "# Of the trial, this file does not have:"]
+        head += ["#", "# This file lacks these parts of the trial:"]
         head += [f"#   {what}: {one_line(why)}" for what, why in recipe.lost.items()]
     if sheet.to_fill:
         head += ["#", f"# To fill in: {', '.join(sheet.to_fill)}"]
     text = "\n".join([*head, *sheet.lines]) + "\n"
-    return Written(text, recipe.lost, tuple(sheet.to_fill), sheet.values())
+    return ConfigFile(text, recipe.lost, tuple(sheet.to_fill), sheet.values())
 
 
-def _for_peft(recipe: Recipe) -> Written:
+def _for_peft(recipe: Recipe) -> ConfigFile:
     """`adapter_config.json`, which `peft.LoraConfig.from_pretrained(FOLDER)` reads."""
     if not recipe.adapts:
-        raise UsageError("the trial trains no adapters: there is no configuration of PEFT for it")
+        raise UsageError("the trial trains no adapters: PEFT has no configuration for it")
     take = recipe.values.pop
     for name in ("finetuning_type", "last_answer"):
         take(name, None)
@@ -104,8 +104,8 @@ def _for_peft(recipe: Recipe) -> Written:
     for name in ("lora_dropout", "use_rslora", "use_dora", *OF_PEFT):
         renamed[name] = name
     values |= {key: take(name) for name, key in renamed.items() if name in recipe.values}
-    told = {what.partition(" ")[0].rpartition(".")[2] for what in recipe.lost}
-    others = told.union(renamed, ("model", "revision", "task", "alpha_over_r", "finetuning_type"))
+    lost = {what.partition(" ")[0].rpartition(".")[2] for what in recipe.lost}
+    others = lost.union(renamed, ("model", "revision", "task", "alpha_over_r", "finetuning_type"))
     if rest := [name for name in recipe.asked if name not in others or name in recipe.values]:
-        recipe.lost[one_line(", ".join(rest))] = "of the training, not of the adapters; other formats have it"
-    return Written(json.dumps(values, indent=2) + "\n", recipe.lost, (), values)
+        recipe.lost[one_line(", ".join(rest))] = "not part of the adapters; other formats have it"
+    return ConfigFile(json.dumps(values, indent=2) + "\n", recipe.lost, (), values)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ...trials.yaml_text import text_of
-from .keys import OPTIMIZER, adapters, keep_best, kind, model, tabs, warmup
+from .keys import OPTIMIZER_KEYS, adapters, keep_best, kind, model, tabs, warmup
 from .names import OF_ALL, OF_TRL_AND_AXOLOTL
 from .recipe import ALL_LINEAR, EVERY_ANSWER
 from .sheet import ConfigWriter
 
-KEYS = {
+AXOLOTL_KEYS = {
     "per_device_train_batch_size": "micro_batch_size",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
     "max_steps": "max_steps",
     "num_train_epochs": "num_epochs",
     "learning_rate": "learning_rate",
     "optim": "optimizer",
-    **{name: name for name in (*OPTIMIZER[2:], "max_grad_norm", "neftune_noise_alpha")},
+    **{name: name for name in (*OPTIMIZER_KEYS[2:], "max_grad_norm", "neftune_noise_alpha")},
     "lr_scheduler_type": "lr_scheduler",
     "lr_scheduler_kwargs": "lr_scheduler_kwargs",
     "warmup_steps": "warmup_steps",
@@ -57,8 +57,8 @@ def fill(sheet: ConfigWriter, output_dir: str) -> None:
         sheet.put("adapter", "qlora" if recipe.values.get("load_in_4bit") else "lora")
         sheet.carry(("load_in_4bit", "load_in_8bit", "lora_r"))
         if isinstance(alpha := recipe.values.get("lora_alpha"), float):
-            recipe.remarks["lora_alpha"] = f"{alpha:g} in the trial; whole numbers alone here"
-            sheet.lose("lora_alpha", f"Axolotl takes whole numbers alone: {round(alpha)} is written")
+            recipe.remarks["lora_alpha"] = f"{alpha:g} in the trial; only whole numbers here"
+            sheet.lose("lora_alpha", f"Axolotl accepts only whole numbers: {round(alpha)} is written")
             recipe.values["lora_alpha"] = round(alpha)
         sheet.carry(("lora_alpha", "lora_dropout"))
         if (targets := sheet.take("target_modules")) is not None:
@@ -69,14 +69,14 @@ def fill(sheet: ConfigWriter, output_dir: str) -> None:
         sheet.carry(("loraplus_lr_ratio",))
     sheet.section("The training")
     if "learning_rate" not in recipe.values:
-        sheet.place("learning_rate", "2.0e-4", "the trial says none, Axolotl needs one")
+        sheet.place("learning_rate", "2.0e-4", "the trial has none, but Axolotl needs one")
     if "eval_steps" in recipe.values:
-        sheet.take("eval_strategy")  # eval_steps says it
+        sheet.take("eval_strategy")  # eval_steps implies it
     elif recipe.values.get("early_stopping_patience"):
-        sheet.lose("early_stopping_patience", "Axolotl takes it beside eval_steps alone")
-    if recipe.values.get("warmup_ratio"):  # Axolotl takes a share of max_steps or one epoch, what is less
+        sheet.lose("early_stopping_patience", "Axolotl accepts it only with eval_steps")
+    if recipe.values.get("warmup_ratio"):  # Axolotl: of max_steps or one epoch, whichever is less
         warmup(sheet, share="warmup_ratio")
-    sheet.carry({**KEYS, "eval_strategy": "eval_strategy"})
+    sheet.carry({**AXOLOTL_KEYS, "eval_strategy": "eval_strategy"})
     if patience := sheet.take("early_stopping_patience"):
         sheet.put("early_stopping_patience", patience)
     keep_best(sheet, asked=bool(patience))
@@ -84,7 +84,7 @@ def fill(sheet: ConfigWriter, output_dir: str) -> None:
 
 
 def _type_of_records(sheet: ConfigWriter) -> dict[str, Any]:
-    """How Axolotl reads a record of these fields; empty where the trial names none."""
+    """How Axolotl reads a record with these fields; empty where the trial names none."""
     if sheet.take("last_answer"):
         sheet.recipe.lose("messages", "the last answer", EVERY_ANSWER)
         return {"type": "chat_template", "field_messages": "messages", "roles_to_train": ["assistant"]}

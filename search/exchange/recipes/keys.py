@@ -1,16 +1,16 @@
-"""What the frameworks' files share: keys of `transformers.TrainingArguments`, and rules of several."""
+"""Keys of `transformers.TrainingArguments` and rules that several frameworks' files share."""
 
 from __future__ import annotations
 
 import math
 from pathlib import PurePath
 
-from .names import SAME
+from .names import SAME_NAMES
 from .recipe import Recipe
 from .sheet import ConfigWriter
 
-MODEL = "a model's folder, or its name on the Hub"
-OPTIMIZER = (
+MODEL_HINT = "a model's folder, or its name on the Hub"
+OPTIMIZER_KEYS = (
     "learning_rate",
     "optim",
     "optim_args",
@@ -19,29 +19,29 @@ OPTIMIZER = (
     "adam_beta2",
     "adam_epsilon",
 )
-OF_THE_TRAINER = (  # what transformers.TrainingArguments calls as a recipe does
+TRAINER_KEYS = (  # with the same name in transformers.TrainingArguments and in a recipe
     *("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "num_train_epochs"),
-    *OPTIMIZER,
+    *OPTIMIZER_KEYS,
     *("max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha", "lr_scheduler_type"),
     *("lr_scheduler_kwargs", "warmup_steps", "fp16", "bf16", "tf32", "torch_compile", "full_determinism"),
     *("seed", "per_device_eval_batch_size", "eval_strategy", "eval_steps", "save_total_limit"),
-    *SAME,
+    *SAME_NAMES,
 )
 
 
 def model(sheet: ConfigWriter, key: str, revision: str) -> None:
-    """The base model, or the place for it."""
+    """Write the base model, or leave a place for it."""
     if sheet.recipe.values.get("task") == "causal_lm":
         sheet.take("task")
     sheet.lose("task", f"{sheet.title}'s file is for causal_lm")
     if "model" in sheet.recipe.values:
         sheet.carry({"model": key, "revision": revision})
     else:
-        sheet.place(key, "MODEL", MODEL)
+        sheet.place(key, "MODEL", MODEL_HINT)
 
 
 def adapters(sheet: ConfigWriter) -> bool:
-    """Whether there are adapters; then their section begins."""
+    """Whether the trial trains adapters; if so, starts their section."""
     adapts = sheet.recipe.adapts
     kind = sheet.take("finetuning_type")
     if kind not in (None, "lora", "full"):
@@ -52,15 +52,15 @@ def adapters(sheet: ConfigWriter) -> bool:
 
 
 def warmup_steps(recipe: Recipe) -> int:
-    """The steps of the warm-up, in a training whose steps are known."""
+    """The steps of the warm-up, in a training of known length."""
     ratio = recipe.values.get("warmup_ratio") or 0
     return int(recipe.values.get("warmup_steps") or math.ceil(ratio * (recipe.steps or 0)))
 
 
 def warmup(sheet: ConfigWriter, *, share: str) -> None:
-    """In steps, where these are known; a share of the training else, by the name that `share` says.
+    """Write the warm-up in steps where the training's are known, else as a share, under the name in `share`.
 
-    The newest transformers have no `warmup_ratio`: a `warmup_steps` below 1 is one there.
+    The newest transformers have no `warmup_ratio`: there a `warmup_steps` below 1 is a share.
     """
     recipe = sheet.recipe
     if not (ratio := sheet.take("warmup_ratio")) or recipe.values.get("warmup_steps"):
@@ -75,20 +75,20 @@ def warmup(sheet: ConfigWriter, *, share: str) -> None:
 
 
 def known_optimizer(sheet: ConfigWriter) -> None:
-    """Leave out an optimizer that Hugging Face's Trainer does not have."""
+    """Leave out an optimizer that Hugging Face's Trainer lacks."""
     if sheet.recipe.values.get("optim") == "muon":
-        sheet.lose("optim", f"{sheet.title} has none of this name; it trains with AdamW")
+        sheet.lose("optim", f"{sheet.title} has no optimizer of this name; it trains with AdamW")
 
 
 def known_schedule(sheet: ConfigWriter) -> None:
-    """Leave out a schedule that Hugging Face's Trainer does not have."""
+    """Leave out a schedule that Hugging Face's Trainer lacks."""
     if sheet.recipe.values.get("lr_scheduler_type") == "one_cycle":
         for name in ("lr_scheduler_type", "lr_scheduler_kwargs"):
-            sheet.lose(name, "Hugging Face's Trainer has none like it")
+            sheet.lose(name, "Hugging Face's Trainer has no equivalent")
 
 
 def keep_best(sheet: ConfigWriter, asked: bool = False) -> None:
-    """The best model at the end needs checkpoints where it is validated."""
+    """Write what keeping the best model needs: checkpoints at each validation."""
     best = sheet.take("load_best_model_at_end")
     if not best and not asked:
         if best is not None:
@@ -96,7 +96,7 @@ def keep_best(sheet: ConfigWriter, asked: bool = False) -> None:
         return
     sheet.put("load_best_model_at_end", True)
     written = sheet.values()
-    if "save_steps" in written or "save_strategy" in written:  # as the trial itself says
+    if "save_steps" in written or "save_strategy" in written:  # the trial itself says when
         return
     if (steps := written.get("eval_steps")) is not None:
         if sheet.title != "Axolotl":
@@ -108,10 +108,10 @@ def keep_best(sheet: ConfigWriter, asked: bool = False) -> None:
 
 def tabs(file: str) -> str | None:
     """What to do with a file that `datasets` would read as one column."""
-    return "its columns are parted by tabs: make them commas" if ".tsv" in PurePath(file).suffixes else None
+    return "its columns are separated by tabs: use commas" if ".tsv" in PurePath(file).suffixes else None
 
 
 def kind(file: str) -> str:
-    """What the library `datasets` calls a file like this one."""
+    """The library `datasets`'s name for the format of a file."""
     suffix = PurePath(file.removesuffix(".gz")).suffix.lower()
     return {".txt": "text", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}.get(suffix, "json")

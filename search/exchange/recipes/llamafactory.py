@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .keys import OF_THE_TRAINER, adapters, keep_best, known_schedule, model, warmup, warmup_steps
+from .keys import TRAINER_KEYS, adapters, keep_best, known_schedule, model, warmup, warmup_steps
 from .recipe import ALL_LINEAR, Recipe
 from .sheet import ConfigWriter
 
@@ -16,10 +16,9 @@ def fill(sheet: ConfigWriter, output_dir: str) -> None:
     for name, key in (("train_file", "dataset"), ("validation_file", "eval_dataset")):
         file = sheet.take(name)
         if file is not None or name == "train_file":
-            told = f"the name of {file or 'a data set'} in data/dataset_info.json"
-            sheet.place(key, "NAME", told)
+            sheet.place(key, "NAME", f"the name of {file or 'a data set'} in data/dataset_info.json")
     for name in ("text_field", "prompt_field", "completion_field"):
-        sheet.lose(name, "data/dataset_info.json says it, under columns")
+        sheet.lose(name, "it belongs in data/dataset_info.json, under columns")
     if split := sheet.take("validation_split"):
         sheet.put("val_size", split)
     sheet.carry({"max_length": "cutoff_len", "packing": "packing"})
@@ -33,7 +32,7 @@ def fill(sheet: ConfigWriter, output_dir: str) -> None:
         sheet.carry({"lora_r": "lora_rank", "lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout"})
         if (targets := sheet.take("target_modules")) is not None:
             if isinstance(targets, str) and targets != ALL_LINEAR:
-                recipe.lose("target_modules", targets, "LLaMA-Factory takes names, and no pattern")
+                recipe.lose("target_modules", targets, "LLaMA-Factory accepts names only, not a pattern")
             else:
                 sheet.put("lora_target", "all" if targets == ALL_LINEAR else ",".join(targets))
         if modules := sheet.take("modules_to_save"):
@@ -45,7 +44,7 @@ def fill(sheet: ConfigWriter, output_dir: str) -> None:
     sheet.section("The training")
     if recipe.values.get("bf16") == "auto":
         recipe.values["bf16"] = True
-        recipe.remarks["bf16"] = "where the device has it"
+        recipe.remarks["bf16"] = "where the device supports it"
     if (checkpointing := sheet.take("gradient_checkpointing")) is not None:
         sheet.put("disable_gradient_checkpointing", not checkpointing)
     if recipe.values.get("optim") == "muon":
@@ -54,7 +53,7 @@ def fill(sheet: ConfigWriter, output_dir: str) -> None:
     _hold_the_rate(recipe)
     known_schedule(sheet)
     warmup(sheet, share="warmup_ratio")
-    sheet.carry((*OF_THE_TRAINER, "warmup_ratio"))
+    sheet.carry((*TRAINER_KEYS, "warmup_ratio"))
     if patience := sheet.take("early_stopping_patience"):
         sheet.put("early_stopping_steps", patience)
     keep_best(sheet, asked=bool(patience))
@@ -62,7 +61,7 @@ def fill(sheet: ConfigWriter, output_dir: str) -> None:
 
 
 def _hold_the_rate(recipe: Recipe) -> None:
-    """Say how long warmup_stable_decay is stable: LLaMA-Factory takes a third of the training otherwise."""
+    """Write how long warmup_stable_decay is stable: LLaMA-Factory's default is a third of the training."""
     kwargs = recipe.values.get("lr_scheduler_kwargs")
     if recipe.values.get("lr_scheduler_type") != "warmup_stable_decay" or not recipe.steps:
         return

@@ -1,4 +1,4 @@
-"""The names that a recipe has for what a training is told, what people call the same, and what it may be."""
+"""The names of a training's settings in a recipe, their synonyms, and the kinds of their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRAINING = (
     *("gradient_checkpointing", "torch_compile", "full_determinism", "seed", "eval_steps", "eval_strategy"),
     *("early_stopping_patience", "load_best_model_at_end", "save_total_limit"),
 )
-# Of TrainingArguments, what all the frameworks call the same, and what Axolotl alone does not have.
+# Of TrainingArguments, the names that all frameworks share, and those that only Axolotl lacks.
 OF_ALL = (
     *("accelerator_config", "auto_find_batch_size", "dataloader_drop_last", "dataloader_num_workers"),
     *("dataloader_pin_memory", "dataloader_prefetch_factor", "ddp_broadcast_buffers", "ddp_bucket_cap_mb"),
@@ -26,7 +26,7 @@ OF_ALL = (
     *("optim_target_modules", "remove_unused_columns", "save_only_model", "save_steps", "save_strategy"),
     *("torch_compile_backend", "torch_compile_mode", "torch_empty_cache_steps", "trust_remote_code"),
 )
-SAME = (
+SAME_NAMES = (
     *OF_ALL,
     *("average_tokens_across_devices", "batch_eval_metrics", "bf16_full_eval", "data_seed", "ddp_backend"),
     *("ddp_static_graph", "dataloader_persistent_workers", "disable_tqdm", "do_eval"),
@@ -37,7 +37,7 @@ SAME = (
     *("report_to", "run_name", "save_on_each_node", "train_sampling_strategy", "use_cpu"),
     "use_liger_kernel",
 )
-OF_TRL = (  # what TRL's file has besides; of these, Axolotl calls the first ones the same
+OF_TRL = (  # other keys of TRL's file; Axolotl shares the first ones
     *("attn_implementation", "dataset_num_proc", "activation_offloading", "pad_to_multiple_of"),
     *(
         "assistant_only_loss",
@@ -52,7 +52,7 @@ OF_TRL = (  # what TRL's file has besides; of these, Axolotl calls the first one
     *("dataset_kwargs", "model_init_kwargs", "activation_checkpointing", "activation_checkpointing_kwargs"),
 )
 OF_TRL_AND_AXOLOTL = OF_TRL[:4]
-OF_PEFT = (  # of peft.LoraConfig, what it alone has, but for modules_to_save
+OF_PEFT = (  # keys that only peft.LoraConfig has, except modules_to_save
     *("modules_to_save", "alpha_pattern", "bias", "exclude_modules", "fan_in_fan_out", "init_lora_weights"),
     *("layer_replication", "layers_pattern", "layers_to_transform", "loftq_config", "lora_bias"),
     *("rank_pattern", "target_parameters", "trainable_token_indices"),
@@ -62,28 +62,28 @@ DATA = (
     *("text_field", "prompt_field", "completion_field"),
 )
 
-KNOWN = frozenset((*TRAINING, *SAME, *OF_TRL, *OF_PEFT, *LORA, *DATA))
-MAPPINGS = frozenset(  # whose value may be a mapping; of the others, one is a group that has the same name
+KNOWN = frozenset((*TRAINING, *SAME_NAMES, *OF_TRL, *OF_PEFT, *LORA, *DATA))
+MAPPINGS = frozenset(  # values that may be mappings; any other mapping is a group of settings
     name
     for name in KNOWN
     if name.endswith(("_args", "_config", "_kwargs", "_pattern"))
     or name in ("deepspeed", "fsdp", "trainable_token_indices")
 )
 
-WHOLE = (  # numbers from 1 on
+WHOLE_NUMBERS = (  # from 1 on
     *("lora_r", "per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "max_samples"),
     *("samples_per_epoch", "eval_every", "eval_steps", "max_length"),
 )
-REAL = (
+REAL_NUMBERS = (
     *("learning_rate", "lora_alpha", "alpha_over_r", "num_train_epochs", "warmup_steps", "warmup_ratio"),
     *("early_stopping_patience", "validation_split"),
 )
-TEXTS = (
+TEXT_NAMES = (
     *(name for name in DATA if name != "validation_split"),
     *("optim", "precision", "lr_scheduler_type", "finetuning_type"),
 )
 
-# What people call the same.
+# Synonyms.
 ALIASES = {
     **dict.fromkeys(("lr", "peak_lr"), "learning_rate"),
     **dict.fromkeys(("batch_size", "train_batch_size", "micro_batch_size"), "per_device_train_batch_size"),
@@ -106,7 +106,7 @@ ALIASES = {
     "lora_modules_to_save": "modules_to_save",
     "lora_target_parameters": "target_parameters",
 }
-# Values that change nothing: where a framework has no name for one, nothing is lost.
+# Values without an effect: where a framework has no key for them, nothing is lost.
 NEUTRAL = {
     **dict.fromkeys(("use_rslora", "use_dora", "load_in_4bit", "load_in_8bit", "packing"), False),
     **dict.fromkeys(
@@ -124,16 +124,16 @@ NEUTRAL = {
 
 
 def misfit(name: str, value: Any) -> str | None:
-    """What a value of this name has to be, where it is something else; a user's own may be anything."""
+    """The kind that a value of this name must have, where it has another; None for a user's own names."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if name in WHOLE:
+    if name in WHOLE_NUMBERS:
         return None if number and value >= 1 and value == int(value) else "whole number above 0"
-    if name in REAL:
+    if name in REAL_NUMBERS:
         return None if number else "number"
     if name == "bias":
         return None if value in ("none", "all", "lora_only") else "none, all or lora_only"
     if name in ("target_modules", "modules_to_save") and isinstance(value, list | tuple):
         return None if value and all(isinstance(each, str) for each in value) else "list of names"
-    if name in (*TEXTS, "target_modules", "modules_to_save"):
+    if name in (*TEXT_NAMES, "target_modules", "modules_to_save"):
         return None if isinstance(value, str) and value else "text"
     return None

@@ -2,8 +2,8 @@
 
     recipe_of("lora", {"lora_r": 8, "alpha_over_r": 2, "max_samples": 1600, "learning_rate": 1e-3}, seed=0)
 
-The names are those of `transformers.TrainingArguments` and `peft.LoraConfig`, with `lora_r` for a rank; what
-is none of theirs (the model, the data, the kind of fine-tuning) has the name that hpsearch gives it.
+The names are those of `transformers.TrainingArguments` and `peft.LoraConfig`, with `lora_r` for a rank; other
+settings (the model, the data, the kind of fine-tuning) have hpsearch's names.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ from .names import (
     NEUTRAL,
     OF_PEFT,
     OF_TRL,
-    SAME,
+    SAME_NAMES,
     TRAINING,
-    WHOLE,
+    WHOLE_NUMBERS,
     misfit,
 )
-from .schedules import OPTIONS, translated
+from .schedules import SCHEDULE_OPTIONS, translated
 
-WHY = {
-    "device": "whoever starts the training says where",
+LOSS_REASONS = {
+    "device": "chosen where the training is started",
     "base": "a model of hpsearch's own trainer",
-    "eval_samples": "all of the validation set is looked at",
-    "split_seed": "the framework splits by a seed of its own",
+    "eval_samples": "the whole validation set is used",
+    "split_seed": "the framework splits with a seed of its own",
     "task": "the framework's trainer is for causal_lm",
-    "early_stopping_min_delta": "the callback EarlyStoppingCallback takes it, no file does",
-    "max_samples": "a length in samples; max_steps or num_train_epochs say it there",
+    "early_stopping_min_delta": "only the callback EarlyStoppingCallback accepts it, no file does",
+    "max_samples": "a length in samples, for which there are max_steps and num_train_epochs",
     "momentum": "the optimizer has its own there",
     "output_dir": "the file has a folder of its own for the results",
 }
-OPTIMIZERS = {"adamw": "adamw_torch", "lion": "lion_32bit"}
-OUR_TARGETS = frozenset(("qkv", "out", "up", "down"))  # the linears of our GPT
+OPTIMIZER_NAMES = {"adamw": "adamw_torch", "lion": "lion_32bit"}
+OUR_TARGETS = frozenset(("qkv", "out", "up", "down"))  # the linear layers of our GPT
 ALL_LINEAR = "all-linear"
-EVERY_ANSWER = "of a row with several answers all are learned here, of which the trial learned the last"
+EVERY_ANSWER = "here all answers of a row are learned, in the trial only the last"
 
 
 @dataclass
 class Recipe:
-    """What a trial trained with: values by Hugging Face's names, and what these names cannot say."""
+    """A trial's training: values by Hugging Face's names, and what these names cannot express."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    lost: dict[str, str] = field(default_factory=dict)  # "name value" to the reason
-    remarks: dict[str, str] = field(default_factory=dict)  # what to know of a value
-    asked: tuple[str, ...] = ()  # what the trial says itself, and no default of an objective
+    lost: dict[str, str] = field(default_factory=dict)  # from "name value" to the reason
+    remarks: dict[str, str] = field(default_factory=dict)  # comments on values
+    asked: tuple[str, ...] = ()  # names that the trial itself sets, not an objective's defaults
 
     @property
     def adapts(self) -> bool:
-        """Whether it trains adapters, and not the whole model."""
+        """Whether it trains adapters instead of the whole model."""
         kind = self.values.get("finetuning_type")
         return kind == "lora" if kind else any(name in self.values for name in LORA)
 
@@ -74,7 +74,7 @@ class Recipe:
         return self.values.get("max_steps")
 
     def lose(self, name: str, value: Any, why: str = "it has no counterpart") -> None:
-        """Note what cannot be said, unless it changes nothing."""
+        """Note what cannot be expressed, unless it has no effect."""
         if value is not None and not (name in NEUTRAL and NEUTRAL[name] == value):
             self.lost[one_line(f"{name} {_brief(value)}")] = why
 
@@ -84,15 +84,15 @@ def recipe_of(
 ) -> Recipe:
     """The recipe of a trial. `parameters` may be nested; the last part of a dotted name counts.
 
-    `told` is what its script was told beside them. Raises `UsageError` where it is no fine-tuning of a
-    language model, as far as its names tell.
+    `told` holds the other arguments of its script. Raises `UsageError` where, judging by names, it does not
+    fine-tune a language model.
     """
     told = told or ScriptSettings()
     own = _flat(nested(parameters))
     given = _merged(own, *map(_flat, reversed(told.layers)))
     known = known_parameters(objective)
     if known is not None and "lora_r" not in known:
-        raise UsageError(f"{objective} fine-tunes no language model: there is no file of a framework for it")
+        raise UsageError(f"{objective} does not fine-tune a language model: no framework has a file for it")
     idle = idle_parameters(objective, given) if isinstance(objective, str) else {}
     recipe = Recipe()
     left: dict[str, tuple[str, Any]] = {}
@@ -103,26 +103,26 @@ def recipe_of(
             recipe.remarks["seed"] = "HPSEARCH_SEED of the trial, if its script asked for it"
     for what, why in told.unread.items():
         recipe.lost[one_line(what)] = why
-    # The trial's own go before what else its script was told, and the framework's names before others.
+    # The trial's own parameters precede its script's other arguments; Hugging Face's names precede others.
     for path in sorted(everything, key=lambda path: (path not in own, path.rpartition(".")[2] in ALIASES)):
         value, name = everything[path], _name(path)
         if path in idle:
             continue
         if is_bundled(objective, path, value):
             if path in given:
-                recipe.lose(path, value, "a text that ships, and is no file of yours")
+                recipe.lose(path, value, "a text that ships with hpsearch, not a file of yours")
             continue
         if value is not None and (wanted := misfit(name, value)) is not None:
-            recipe.lose(path, value, f"it is no {wanted}")
+            recipe.lose(path, value, f"it must be: {wanted}")
             continue
         if name in left and left[name][1] != value:
-            recipe.lose(path, value, f"{left[name][0]} is taken for it")
-        left.setdefault(name, (path, int(value) if name in WHOLE and value is not None else value))
+            recipe.lose(path, value, f"{left[name][0]} is used instead")
+        left.setdefault(name, (path, int(value) if name in WHOLE_NUMBERS and value is not None else value))
     recipe.asked = tuple(name for name, (path, _) in left.items() if path in given)
     if not {*recipe.asked} & {*LORA, *TRAINING, *DATA, "precision", "alpha_over_r", "max_samples"}:
         raise UsageError(
-            f"none of the trial's parameters ({', '.join(given) or 'there are none'}) has a name that "
-            "Hugging Face knows, such as learning_rate, per_device_train_batch_size or lora_r"
+            f"none of the trial's parameters ({', '.join(given) or 'there are none'}) has a name of "
+            "Hugging Face's, such as learning_rate, per_device_train_batch_size or lora_r"
         )
     _fill(recipe, _Remaining(recipe, left), ours=known is not None)
     file = recipe.values.get("train_file", "")
@@ -135,29 +135,29 @@ def recipe_of(
 
 
 def _messages(recipe: Recipe, file: str) -> None:
-    """Of rows with messages, `hf_lora` learns the last answer alone."""
+    """Note that `hf_lora` learns only the last answer of rows with messages."""
     from ....objectives.hf_lora.rows import first_fields
 
     fields = first_fields(file)
     if fields is None:
-        why = "it cannot be read now; of rows with messages the trial learned the last answer alone"
-        recipe.lost[one_line(f"what is learned of {file}")] = why
+        why = "it cannot be read now; of rows with messages the trial learned only the last answer"
+        recipe.lost[one_line(f"the learned part of {file}")] = why
     elif "messages" in fields:
         recipe.values["last_answer"] = True
 
 
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the layers have, the first counting most; mappings that are values are one."""
-    found: dict[str, Any] = {}
+    """The values of all layers, of which the first counts most; values that are mappings are merged."""
+    merged: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.items():
-            both = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
-            found[name] = {**value, **found[name]} if both else found.get(name, value)
-    return found
+            both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+            merged[name] = {**value, **merged[name]} if both else merged.get(name, value)
+    return merged
 
 
 def _name(path: str) -> str:
-    """What Hugging Face calls a parameter, as far as it knows one of that name.
+    """Hugging Face's name for a parameter, or its own name where there is none.
 
     The last part of a dotted name counts, or the last two: `lora.alpha` is `lora_alpha`.
     """
@@ -169,7 +169,7 @@ def _name(path: str) -> str:
 
 
 def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested parameters under their dotted names; a mapping that is a value itself stays one."""
+    """Nested parameters by dotted names; a mapping that is itself a value stays one."""
     found: dict[str, Any] = {}
     for name, value in parameters.items():
         inner = isinstance(value, Mapping) and name not in MAPPINGS
@@ -178,18 +178,18 @@ def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class _Remaining:
-    """The trial's parameters that nobody has taken yet, by their names in a recipe."""
+    """The trial's parameters that are not in the recipe yet, by their names in it."""
 
     def __init__(self, recipe: Recipe, entries: dict[str, tuple[str, Any]]) -> None:
         self._recipe = recipe
         self._entries = entries
 
     def take(self, name: str) -> Any:
-        """The value of a name, which then is taken; None where there is none."""
+        """Take the value of a name; None where there is none."""
         return self._entries.pop(name, (name, None))[1]
 
     def rest(self) -> Iterator[tuple[str, str, Any]]:
-        """Name, the trial's own name and value of what is left, as far as the trial itself says it."""
+        """Of the remaining parameters that the trial itself sets: name, the trial's own name, and value."""
         for name, (path, value) in self._entries.items():
             if name in self._recipe.asked:
                 yield name, path, value
@@ -211,19 +211,19 @@ def _fill(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
         values["lora_alpha"] = int(alpha)
     _targets(recipe, ours=ours)
     if ours and values["finetuning_type"] not in (None, "lora"):
-        for name in LORA:  # defaults of what the trial does not train
+        for name in LORA:  # defaults for adapters that the trial does not train
             values[name] = None
     _length(recipe, left, ours=ours)
     _precision(recipe, left.take("precision"))
     _optimizer(recipe, left, ours=ours)
     _schedule(recipe, left, ours=ours)
-    for name in (*TRAINING, *SAME, *OF_TRL, *OF_PEFT):
+    for name in (*TRAINING, *SAME_NAMES, *OF_TRL, *OF_PEFT):
         found = left.take(name)
         if name in values and name in recipe.asked and found not in (None, values[name]):
-            recipe.lose(name, found, f"{_brief(values[name])} is taken for it")
+            recipe.lose(name, found, f"{_brief(values[name])} is used instead")
         elif name not in values and (name in recipe.asked or name not in NEUTRAL):
             values[name] = found
-    if 0 < (values.get("warmup_steps") or 0) < 1:  # as newer transformers write a share
+    if 0 < (values.get("warmup_steps") or 0) < 1:  # a share, as newer transformers write it
         values["warmup_ratio"], values["warmup_steps"] = values["warmup_steps"], None
     elif not values.get("warmup_steps") and values.get("warmup_ratio"):
         values["warmup_steps"] = None
@@ -234,15 +234,15 @@ def _fill(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
         if "save_total_limit" not in recipe.asked:
             values["save_total_limit"] = None
     recipe.values = {name: value for name, value in values.items() if value is not None}
-    left.take("local_files_only")  # says where the model is, not what is trained
+    left.take("local_files_only")  # where the model is stored does not matter
     for name, path, value in left.rest():
-        recipe.lose(path, value, WHY.get(name, "it has no counterpart"))
+        recipe.lose(path, value, LOSS_REASONS.get(name, "it has no counterpart"))
 
 
 def _targets(recipe: Recipe, *, ours: bool) -> None:
-    """Names of our GPT's linears are nobody else's; all of them are all-linear.
+    """Only our GPT has its linear layers' names; all of them become all-linear.
 
-    A text is a pattern for peft, and stays one where it is not an objective of ours that takes it for a name.
+    A text is a pattern for peft and stays one, unless our objective takes it for a name.
     """
     found = recipe.values["target_modules"]
     names = [found] if isinstance(found, str) else found
@@ -251,7 +251,7 @@ def _targets(recipe: Recipe, *, ours: bool) -> None:
     elif ALL_LINEAR in names or (set(names) <= OUR_TARGETS and len(set(names)) == len(OUR_TARGETS)):
         recipe.values["target_modules"] = ALL_LINEAR
     elif set(names) <= OUR_TARGETS:
-        recipe.lose("target_modules", found, "names of hpsearch's own GPT; those of your model are others")
+        recipe.lose("target_modules", found, "names of hpsearch's own GPT; your model has other names")
         recipe.values["target_modules"] = None
     elif ours or not isinstance(found, str):
         recipe.values["target_modules"] = list(names)
@@ -273,7 +273,7 @@ def _length(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
         recipe.remarks["max_steps"] = f"{_brief(samples)} samples in the trial, {a_step} a step"
         every = None if every is None else max(1, every // a_step)
     elif samples is not None:
-        recipe.lose("max_samples", samples, WHY["max_samples"])
+        recipe.lose("max_samples", samples, LOSS_REASONS["max_samples"])
     values["max_steps"], values["num_train_epochs"] = steps, epochs
     if every is None and ours and (length := steps or epochs):
         every = max(1, length // 10)  # our trainer's default
@@ -284,7 +284,7 @@ def _length(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
         if every != 1:
             recipe.remarks["eval_strategy"] = f"every {every} epochs in the trial"
     elif every is not None:
-        recipe.lose("eval_every", every, "nobody says what it counts")
+        recipe.lose("eval_every", every, "its unit is unknown")
 
 
 def _precision(recipe: Recipe, precision: str | None) -> None:
@@ -301,7 +301,7 @@ def _precision(recipe: Recipe, precision: str | None) -> None:
 
 def _optimizer(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
     name = left.take("optim")
-    recipe.values["optim"] = OPTIMIZERS.get(name, name)
+    recipe.values["optim"] = OPTIMIZER_NAMES.get(name, name)
     if not ours:
         return
     if name == "lion":
@@ -311,18 +311,18 @@ def _optimizer(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
         recipe.remarks["optim"] = "needs bitsandbytes; adam_beta1 and adam_beta2 are its betas"
     elif name == "sgd":
         momentum, nesterov = left.take("momentum"), left.take("nesterov")
-        momentum = 0.9 if momentum is None else momentum  # the default of ours
+        momentum = 0.9 if momentum is None else momentum  # our default
         recipe.values["optim_args"] = f"momentum={momentum}" + (",nesterov=true" if nesterov else "")
         if momentum:
-            recipe.remarks["weight_decay"] = "goes through the momentum there, and counts for more"
+            recipe.remarks["weight_decay"] = "is applied through the momentum there, so its effect is larger"
     if name not in ("adamw", "muon"):
-        for default in ("adam_beta1", "adam_beta2", "adam_epsilon"):  # of an optimizer that it is not
+        for default in ("adam_beta1", "adam_beta2", "adam_epsilon"):  # defaults of another optimizer
             left.take(default)
             recipe.values.setdefault(default, None)
 
 
 def _schedule(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
-    """The schedule; a user's own means what its names say, one of ours what `schedules` makes of it."""
+    """The schedule: a user's own by its names, one of ours as `schedules` translates it."""
     values = recipe.values
     name = left.take("lr_scheduler_type")
     values["learning_rate"] = left.take("learning_rate")
@@ -330,10 +330,10 @@ def _schedule(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
         values["lr_scheduler_type"] = name
         return
     if values["optim"] == "adafactor":
-        why = "a share of each matrix's size in the trial, the size of a step there: search another"
+        why = "relative to each matrix's size in the trial, absolute there: search another"
         recipe.lose("learning_rate", values["learning_rate"], why)
         recipe.remarks["learning_rate"] = "means something else here: search another"
-    options = {option: left.take(option) for option in OPTIONS}
+    options = {option: left.take(option) for option in SCHEDULE_OPTIONS}
     found = translated(name, options | {"learning_rate": values["learning_rate"]}, recipe.steps)
     values["lr_scheduler_type"], values["lr_scheduler_kwargs"] = found.name, found.kwargs or None
     if found.name != "reduce_lr_on_plateau":
@@ -346,7 +346,7 @@ def _schedule(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
     if found.name is None:
         for option, value in options.items():
             if option in recipe.asked and option not in ("warmup_steps", "warmup_ratio"):
-                recipe.lose(option, value, "of that schedule")
+                recipe.lose(option, value, "an option of that schedule")
 
 
 def _brief(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Our schedules of the learning rate in Hugging Face's names and options, where they have the same curve.
+"""Our learning-rate schedules in Hugging Face's names and options, where the curve is the same.
 
     translated("cosine", {"learning_rate": 1e-3, "min_lr_ratio": 0.1, ...}, steps=400)
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Of the schedules in trainer/config/models.py.
-OPTIONS = (
+# The options of the schedules in trainer/config/models.py.
+SCHEDULE_OPTIONS = (
     *("warmup_ratio", "warmup_steps", "min_lr_ratio", "lr_cycles", "lr_power", "lr_step_every", "lr_gamma"),
     *("lr_timescale", "lr_decay_ratio", "lr_decay_type", "lr_rise_ratio", "lr_start_divisor"),
     *("lr_plateau_patience", "lr_plateau_factor", "lr_plateau_min_delta"),
@@ -20,16 +20,16 @@ OPTIONS = (
 
 
 @dataclass(frozen=True)
-class Translated:
-    """A schedule as `TrainingArguments` has it: `lr_scheduler_type` and `lr_scheduler_kwargs`."""
+class TranslatedSchedule:
+    """A schedule in `TrainingArguments`: `lr_scheduler_type` and `lr_scheduler_kwargs`."""
 
-    name: str | None  # None: it has none that is the same
+    name: str | None  # None: there is no schedule with the same curve
     kwargs: dict[str, Any] = field(default_factory=dict)
-    lost: Mapping[str, str] = field(default_factory=dict)  # options that it cannot have, and why
+    lost: Mapping[str, str] = field(default_factory=dict)  # options that it lacks, and why
 
 
-def translated(name: str, values: Mapping[str, Any], steps: int | None) -> Translated:
-    """The same schedule there. `values` holds the learning rate and all of `OPTIONS`.
+def translated(name: str, values: Mapping[str, Any], steps: int | None) -> TranslatedSchedule:
+    """Hugging Face's schedule with the same curve. `values`: the learning rate and all `SCHEDULE_OPTIONS`.
 
     `steps`: of the whole training, where they are known; some options are counted in steps there.
     """
@@ -38,30 +38,31 @@ def translated(name: str, values: Mapping[str, Any], steps: int | None) -> Trans
         None if steps is None and values["warmup_ratio"] else round(values["warmup_ratio"] * (steps or 0))
     )
     rest = None if steps is None or warmup is None else max(1, steps - warmup)
-    no_floor = {"min_lr_ratio": "this schedule goes down to 0 there"} if floor else {}
+    no_floor = {"min_lr_ratio": "this schedule decays to 0 there"} if floor else {}
     warm = bool(values["warmup_ratio"] or values["warmup_steps"])
-    constant = Translated("constant_with_warmup" if warm else "constant")
+    constant = TranslatedSchedule("constant_with_warmup" if warm else "constant")
     if name == "constant" or (floor == 1 and name in ("linear", "polynomial", "cosine")):
         return constant
     if name == "linear" and not floor:
-        return Translated("linear")
+        return TranslatedSchedule("linear")
     if name in ("linear", "polynomial"):
         power = values["lr_power"] if name == "polynomial" else 1.0
-        return Translated("polynomial", {"power": power, "lr_end": floor * peak})
+        return TranslatedSchedule("polynomial", {"power": power, "lr_end": floor * peak})
     if name == "cosine":
-        return Translated("cosine_with_min_lr", {"min_lr_rate": floor}) if floor else Translated("cosine")
+        name, kwargs = ("cosine_with_min_lr", {"min_lr_rate": floor}) if floor else ("cosine", {})
+        return TranslatedSchedule(name, kwargs)
     if name == "cosine_with_restarts":
-        return Translated(name, {"num_cycles": values["lr_cycles"]}, no_floor)
+        return TranslatedSchedule(name, {"num_cycles": values["lr_cycles"]}, no_floor)
     if name == "inverse_sqrt" and rest is not None:
         scale = values["lr_timescale"]
         scaled = (warmup or max(1, round(0.1 * rest))) if scale is None else max(1, round(scale * rest))
-        return Translated(name, {"timescale": scaled}, no_floor)
+        return TranslatedSchedule(name, {"timescale": scaled}, no_floor)
     if name == "inverse_sqrt" and values["lr_timescale"] is None and warm:
-        return Translated(name, {}, no_floor)  # as long as the warm-up, there too
+        return TranslatedSchedule(name, {}, no_floor)  # there, too, it is the length of the warm-up
     if name == "warmup_stable_decay" and rest is not None:
         falling = max(1, round(values["lr_decay_ratio"] * rest))
         kwargs = {"num_decay_steps": falling, "decay_type": values["lr_decay_type"], "min_lr_ratio": floor}
-        return Translated(name, kwargs)
+        return TranslatedSchedule(name, kwargs)
     if name == "reduce_on_plateau":
         kwargs = {
             "factor": values["lr_plateau_factor"],
@@ -70,18 +71,18 @@ def translated(name: str, values: Mapping[str, Any], steps: int | None) -> Trans
             "threshold_mode": "abs",
             "min_lr": floor * peak,
         }
-        why = "reduce_lr_on_plateau knows no warm-up"
+        why = "reduce_lr_on_plateau has no warm-up"
         lost = {option: why for option in ("warmup_ratio", "warmup_steps") if values[option]}
-        return Translated("reduce_lr_on_plateau", kwargs, lost)
+        return TranslatedSchedule("reduce_lr_on_plateau", kwargs, lost)
     if name == "one_cycle" and not warm:
         final = 1e9 if not floor else 1.0 / (values["lr_start_divisor"] * floor)
         kwargs = {
             "pct_start": values["lr_rise_ratio"],
             "div_factor": values["lr_start_divisor"],
-            "final_div_factor": final,  # of the rate it begins with
+            "final_div_factor": final,  # relative to the initial rate
             "cycle_momentum": False,
         }
-        return Translated(name, kwargs)  # PyTorch's OneCycleLR; Axolotl alone has it
+        return TranslatedSchedule(name, kwargs)  # PyTorch's OneCycleLR; only Axolotl has it
     if name in ("inverse_sqrt", "warmup_stable_decay"):
-        return Translated(None, lost={"lr_scheduler": "it is counted in steps there; give max_steps"})
-    return Translated(None, lost={"lr_scheduler": "Hugging Face's Trainer has none like it"})
+        return TranslatedSchedule(None, lost={"lr_scheduler": "it is counted in steps there; set max_steps"})
+    return TranslatedSchedule(None, lost={"lr_scheduler": "Hugging Face's Trainer has no equivalent"})

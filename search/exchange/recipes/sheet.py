@@ -1,4 +1,4 @@
-"""A file of a framework before it is text: keys by section, places to fill in, and what found no key."""
+"""Writes a framework's file: keys by section, places to fill in, and what has no key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .recipe import Recipe
 
 @dataclass
 class ConfigWriter:
-    """What stands in a file, in its order. Whatever of the recipe is not put into it counts as lost."""
+    """The content of a file, in its order. What of the recipe is not written counts as lost."""
 
     title: str  # of the framework
     recipe: Recipe
@@ -21,7 +21,7 @@ class ConfigWriter:
     to_fill: list[str] = field(default_factory=list)
 
     def section(self, name: str) -> None:
-        """Begin a section."""
+        """Start a section."""
         self.lines += ["", f"# {name}"]
 
     def put(self, key: str, value: Any, remark: str | None = None) -> None:
@@ -30,28 +30,28 @@ class ConfigWriter:
         self.lines.append(f"{key}: {text_of(value)}" + (f"  # {remark}" if remark else ""))
 
     def place(self, key: str, example: str, what: str) -> None:
-        """Leave a place to fill in: a line that is no comment once its `#` is gone."""
+        """Leave a place to fill in: a line that becomes a key when its `#` is removed."""
         self.to_fill.append(key)
         self.lines.append(f"# {key}: {example}  # to fill in: {one_line(what)}")
 
     def take(self, name: str) -> Any:
-        """A value of the recipe that then has its place; None where there is none."""
+        """Take a value out of the recipe; None where there is none."""
         return self.recipe.values.pop(name, None)
 
     def carry(self, names: Mapping[str, str] | Iterable[str]) -> None:
-        """Write those of the recipe's values by the framework's names for them."""
+        """Write these values of the recipe, under the framework's names for them."""
         for name in names:
             if name in self.recipe.values:
                 key = names[name] if isinstance(names, Mapping) else name
                 self.put(key, self.take(name), self.recipe.remarks.get(name))
 
     def lose(self, name: str, why: str) -> None:
-        """Note that a value of the recipe has no key here, where there is one."""
+        """Note that a value of the recipe, if there is one, has no key here."""
         if (value := self.take(name)) is not None:
             self.recipe.lose(name, value, why)
 
     def close(self) -> None:
-        """Note all that has found no key."""
+        """Note everything that has no key."""
         for name in list(self.recipe.values):
             self.lose(name, f"{self.title} has no such key")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .keys import (
-    OF_THE_TRAINER,
+    TRAINER_KEYS,
     adapters,
     keep_best,
     kind,
@@ -33,14 +33,14 @@ def fill(sheet: ConfigWriter, output_dir: str) -> None:
     if split := sheet.take("validation_split"):
         sheet.put("test_split_size", split)
     elif recipe.values.get("eval_strategy") not in (None, "no"):
-        sheet.place("test_split_size", "0.1", "eval_strategy needs a split, or has to be no")
+        sheet.place("test_split_size", "0.1", "eval_strategy needs a split, or must be no")
     for name, theirs in (("prompt_field", "prompt"), ("completion_field", "completion")):
         if recipe.values.get(name) == theirs:
             sheet.take(name)
-        sheet.lose(name, f'rename the column to "{theirs}": TRL knows it by that')
+        sheet.lose(name, f'rename the column to "{theirs}": that is its name in TRL')
     sheet.carry({"text_field": "dataset_text_field", "max_length": "max_length", "packing": "packing"})
     if "packing" in recipe.remarks:
-        sheet.put("packing_strategy", "wrapped", "a text goes on in the next row")
+        sheet.put("packing_strategy", "wrapped", "a text continues in the next row")
     if sheet.take("last_answer"):
         sheet.put("assistant_only_loss", True, "needs {% generation %} in the chat template")
         recipe.lose("messages", "the last answer", EVERY_ANSWER)
@@ -52,26 +52,26 @@ def fill(sheet: ConfigWriter, output_dir: str) -> None:
         sheet.carry({name: f"lora_{name}" for name in ("modules_to_save", "target_parameters")})
         sheet.carry(("load_in_4bit", "load_in_8bit"))
         sheet.lose(
-            "loraplus_lr_ratio", "a script of yours has it by peft.optimizers.create_loraplus_optimizer"
+            "loraplus_lr_ratio", "only a script can use it, with peft.optimizers.create_loraplus_optimizer"
         )
     sheet.section("The training")
     if recipe.values.get("bf16") == "auto":
-        sheet.take("bf16")  # what TRL does by itself
+        sheet.take("bf16")  # TRL does so by default
     warmup(sheet, share="warmup_steps")
     known_optimizer(sheet)
     known_schedule(sheet)
-    sheet.carry(("gradient_checkpointing", *OF_THE_TRAINER, *OF_TRL))
-    sheet.lose("early_stopping_patience", "the callback EarlyStoppingCallback takes it, in a script of yours")
+    sheet.carry(("gradient_checkpointing", *TRAINER_KEYS, *OF_TRL))
+    sheet.lose("early_stopping_patience", "only a script can use it, with the callback EarlyStoppingCallback")
     keep_best(sheet)
     sheet.put("output_dir", output_dir)
 
 
 def _targets(sheet: ConfigWriter, targets: str | list[str]) -> None:
-    """A list of one name is a pattern for TRL, which has to fit a layer's whole path."""
+    """Write the targets; to TRL a list of one name is a pattern, which must match a layer's whole path."""
     if isinstance(targets, str):
         sheet.put("lora_target_modules", [targets])
     elif len(targets) == 1:
         pattern = rf"(.*\.)?{re.escape(targets[0])}"
-        sheet.put("lora_target_modules", [pattern], "TRL takes a single name for a pattern")
+        sheet.put("lora_target_modules", [pattern], "TRL treats a single name as a pattern")
     else:
         sheet.put("lora_target_modules", targets)

@@ -1,8 +1,8 @@
-"""A space to start from, proposed from a script's options or from the numbers of its configuration file.
+"""Proposes a space to start from, from a script's options or the numbers in its configuration file.
 
     text = proposal(Path("train.py"))
 
-Ranges are those of `objectives.guides.first_range`; what they do not know stays a constant.
+Ranges come from `objectives.guides.first_range`; parameters that it does not know stay constants.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from ....objectives.guides import first_range
 from ....spaces import SpaceError, loads
-from ....spaces.checks import BATCH
-from ....spaces.model import TO_FILL
+from ....spaces.checks import BATCH_PARAMETERS
+from ....spaces.fields import TO_FILL
 from ....spaces.stopping import USUAL, Unit, is_length, snake
 from ...errors import UsageError
 from ...trials.yaml_text import one_line, text_of
@@ -28,24 +28,24 @@ from .shown import Shown
 
 __all__ = ["TO_FILL_IN", "proposal"]
 
-TRIALS = 30
-EPOCHS, EPOCHS_OF_A_TRAINER = 9, 3  # where nothing says how many
-EVERY = re.compile(r"(eval|val|valid|validation|test)_(steps|every|interval|freq|frequency|every_n_steps)")
-FIRST_OF = 9  # parts of a training, of which the first ends at the lowest rung: two of ASHA's by 3
-CONFIGS = (".yaml", ".yml", ".json")
-TO_FILL_IN = "# To fill in: "  # begins the line of a proposal that says what
-FOREIGN = re.compile(r"[(\[~<$]")  # of texts that a space would take for another tool's range
+PROPOSED_TRIALS = 30
+EPOCHS, EPOCHS_OF_A_TRAINER = 9, 3  # where the script does not say
+INTERVAL = re.compile(r"(eval|val|valid|validation|test)_(steps|every|interval|freq|frequency|every_n_steps)")
+LOWEST_RUNG_DIVISOR = 9  # the lowest rung is at this part of a training: with two of ASHA's rungs by 3
+CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+TO_FILL_IN = "# To fill in: "  # starts the line of a proposal that lists what the user must fill in
+FOREIGN_FORM = re.compile(r"[(\[~<$]")  # in texts that a space would take for another tool's range
 
 
 def proposal(source: Path) -> str:
-    """The text of a space file, which loads. The script is read and not run.
+    """The text of a space file that loads. The script is read, but not run.
 
     Raises `UsageError` or `SpaceError` where nothing can be proposed.
     """
-    if source.suffix.lower() not in (*CONFIGS, ".py"):
-        raise UsageError(f"{source}: a space is proposed from .py, {', '.join(CONFIGS)}")
+    if source.suffix.lower() not in (*CONFIG_SUFFIXES, ".py"):
+        raise UsageError(f"{source}: a space can be proposed from .py, {', '.join(CONFIG_SUFFIXES)}")
     if str(source).startswith("-") or "${" in str(source):
-        raise UsageError(f"{source}: a command cannot name this file: rename it, without ${{ and - in front")
+        raise UsageError(f"{source}: a command cannot name this file: rename it, without ${{ or a leading -")
     read = settings_of_script if source.suffix.lower() == ".py" else settings_of_config
     settings = read(source)
     found = [_Entry(setting) for setting in settings.found]
@@ -62,8 +62,8 @@ def proposal(source: Path) -> str:
     try:
         loads(text, str(source))
     except SpaceError as error:
-        told = "; ".join(f"{issue.path}: {issue.message}" for issue in error.issues[:5])
-        raise UsageError(f"{source}: there is no space of these names and values: {told}") from error
+        problems = "; ".join(f"{issue.path}: {issue.message}" for issue in error.issues[:5])
+        raise UsageError(f"{source}: its names and values do not form a space: {problems}") from error
     return text
 
 
@@ -89,18 +89,18 @@ class _Entry:
         self.searched, self.why = False, ""
         self.to_fill = setting.value is None
         value = TO_FILL if self.to_fill else setting.value
-        odd = value is None or (isinstance(value, str) and FOREIGN.search(value))
+        odd = value is None or (isinstance(value, str) and FOREIGN_FORM.search(value))
         self.text = text_of({"value": value} if odd else value)
 
     @property
     def line(self) -> str:
-        """How the space file says it."""
-        remark = "to fill in: the script needs it" if self.to_fill else self.why
+        """The parameter's line in the space file."""
+        remark = "to fill in: the script requires it" if self.to_fill else self.why
         return f"  {self.setting.parameter}: {self.text}" + (f"  # {remark}" if remark else "")
 
     @property
     def baseline(self) -> str | None:
-        """The present value, where it is searched and there is one."""
+        """The present value, where the parameter is searched and has one."""
         value = self.setting.value
         if not self.searched or value is None or (self.setting.choices and value not in self.setting.choices):
             return None
@@ -135,38 +135,38 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
         yield from (entry.line for entry in constants)
     if baseline := [entry.baseline for entry in entries if entry.baseline]:
         yield ""
-        yield f"# What {one_line(name)} says now: the first trial."
+        yield f"# The present values in {one_line(name)}: the first trial."
         yield "baseline:"
         yield from baseline
     yield ""
     yield "search: {sampler: tpe, seed: 0}"
-    yield f"budget: {{trials: {TRIALS}}}"
+    yield f"budget: {{trials: {PROPOSED_TRIALS}}}"
     unit, first, last = _length(settings)
     if unit == "steps" and any(
-        e.searched and e.setting.parameter.rpartition(".")[2] in BATCH for e in entries
+        e.searched and e.setting.parameter.rpartition(".")[2] in BATCH_PARAMETERS for e in entries
     ):
-        yield "# Steps of other batch sizes are no equal work: for early stopping it has to report samples."
+        yield "# Steps of other batch sizes are not equal work: for early stopping, report samples."
     elif last > 2 * first:
         every = "epoch" if unit == "epochs" else f"{first} steps"
-        yield f"# Where it reports after every {every}, bad trials can end early (max: its last step):"
+        yield f"# If it reports after every {every}, bad trials can stop early (max: its last step):"
         yield f"# early_stopping: {{method: asha, min: {first}, max: {last}, eta: 3, resource: {unit}}}"
 
 
 def _length(settings: Settings) -> tuple[Unit, int, int]:
-    """What a trial counts, its first report and its last; a limit of steps goes over one of epochs."""
+    """What a trial counts, its first report and its last; a limit in steps takes precedence over epochs."""
     first, steps, epochs = (
         next((int(each.value) for each in settings.found if _is_length(each, names)), None)
-        for names in (EVERY, USUAL["steps"], USUAL["epochs"])
+        for names in (INTERVAL, USUAL["steps"], USUAL["epochs"])
     )
     if steps is not None:
-        return "steps", first or max(1, steps // FIRST_OF), steps
+        return "steps", first or max(1, steps // LOWEST_RUNG_DIVISOR), steps
     return "epochs", 1, epochs or (EPOCHS_OF_A_TRAINER if settings.shown.by_trainer else EPOCHS)
 
 
 def _how_to_report(shown: Shown, script: str, unit: Unit) -> Iterator[str]:
-    """What the script has to do, for its author to paste: save first, for what is reported may end there."""
+    """How the script must report, for its author to paste. It saves first: the trial may end at a report."""
     name = shown.metric if shown.metric.isidentifier() else "value"
-    yield f"# {script} has to report its {one_line(shown.metric)}; its last report is the trial's value:"
+    yield f"# {script} must report its {one_line(shown.metric)}; its last report is the trial's value:"
     yield "#     from hpsearch.objectives import report"
     if shown.by_trainer:
         yield "#     class Report(TrainerCallback):  # Trainer(callbacks=[Report()]), and in its arguments"
@@ -180,9 +180,9 @@ def _how_to_report(shown: Shown, script: str, unit: Unit) -> Iterator[str]:
     else:
         yield f"#     report({name}, step=step)"
     yield f"# or a printed line {json.dumps({'step': 1, shown.metric: 0.5})}, from any language."
-    yield "# Save, then report: at a report a trial may pause or end, and it goes on from what it saved in"
-    yield "# its folder, ${checkpoint} or $HPSEARCH_CHECKPOINT; then ${resume_from} or $HPSEARCH_RESUME_FROM"
-    yield "# says where that is, else they are empty."
+    yield "# Save, then report: at a report a trial may pause or end. It resumes from what it saved in its"
+    yield "# folder, ${checkpoint} or $HPSEARCH_CHECKPOINT; then ${resume_from} or $HPSEARCH_RESUME_FROM is"
+    yield "# that folder, otherwise they are empty."
 
 
 def _is_whole(numbers: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The numbers of a YAML or JSON configuration file, by their dotted names."""
+"""The numbers in a YAML or JSON configuration file, by their dotted names."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .own import value_of_its_own
 from .scripts import tree_of
 from .shown import Shown, shown_by
 
-SCRIPT = "train.py"
+DEFAULT_SCRIPT = "train.py"
 
 
 def settings_of_config(path: Path) -> Settings:
-    """The numbers of a configuration file.
+    """The numbers in a configuration file.
 
-    Raises `SpaceError` with the places of what is wrong in it, and `UsageError` where it is no mapping.
+    Raises `SpaceError` with the places of what is wrong in it, and `UsageError` where it is not a mapping.
     """
     try:
         text = text_of(path)
@@ -32,8 +32,8 @@ def settings_of_config(path: Path) -> Settings:
     if faults:
         raise SpaceError(faults)
     if not isinstance(data, dict):
-        raise UsageError(f"{path} is no configuration: it holds no names with values")
-    beside = [path.with_suffix(".py"), path.with_name(SCRIPT)]
+        raise UsageError(f"{path} is not a configuration: it has no names with values")
+    beside = [path.with_suffix(".py"), path.with_name(DEFAULT_SCRIPT)]
     script = next((str(each) for each in beside if each.is_file()), None)
     settings = list(_settings(data, ""))
     of_trials = {
@@ -46,23 +46,23 @@ def settings_of_config(path: Path) -> Settings:
     return Settings(
         source=path,
         found=[setting for setting in numbers if setting.unfit is None],
-        command=["python", script or SCRIPT, "--config", f"${{config:{path}{into_file}}}"],
-        how=f"The script reads a copy of {path.name} with these values in it; the rest is as it is there.",
+        command=["python", script or DEFAULT_SCRIPT, "--config", f"${{config:{path}{into_file}}}"],
+        how=f"The script reads a copy of {path.name} with these values; the rest stays as it is.",
         left_out={setting.name: setting.unfit for setting in numbers if setting.unfit is not None},
-        to_fill=() if script else (SCRIPT,),
+        to_fill=() if script else (DEFAULT_SCRIPT,),
         own=of_trials,
         shown=_shown(script),
     )
 
 
 def _shown(script: str | None) -> Shown:
-    """What the script beside the file shows; nothing where there is none that can be read."""
+    """The metric of the script beside the file; the default where there is no readable script."""
     if script is None:
         return Shown()
     try:
         return shown_by(tree_of(Path(script)))
     except UsageError:
-        return Shown()  # the script is run by what it is, not read: another tool's words may be in it
+        return Shown()  # the script may be written in another language
 
 
 def _has_numbers(value: Any) -> bool:
@@ -72,7 +72,7 @@ def _has_numbers(value: Any) -> bool:
 
 
 def _settings(data: dict[str, Any], path: str, *, plain: bool = True) -> Iterator[Setting]:
-    """Every number and text in a mapping; `plain` where a dotted name leads there, by no other characters."""
+    """Every number and text in a mapping; `plain`: whether its dotted name has no other characters."""
     for key, value in data.items():
         name, is_plain = join(path, key), plain and key.isidentifier()
         parameter = name if is_plain else ""
@@ -81,5 +81,5 @@ def _settings(data: dict[str, Any], path: str, *, plain: bool = True) -> Iterato
         elif isinstance(value, str) or (isinstance(value, list) and _has_numbers(value)):
             yield Setting(name, parameter, value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            # Whole or not goes by its name: people write `dropout: 0` too.
+            # Its name decides whether it is whole: people write `dropout: 0` too.
             yield Setting(name, parameter, value, number=True)

@@ -1,4 +1,4 @@
-"""What can be set from outside: a number of a configuration file, or an option of a script."""
+"""Settings: numbers in a configuration file, or options of a script."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from ....spaces.relations import NAME
 from .shown import Shown
 from .syntax import Bounds
 
-LARGEST = 2**63
-OF_A_PROCESS = ("local_rank", "node_rank", "world_size")  # `rank` may be that of adapters
+INTEGER_BOUND = 2**63
+PROCESS_SETTINGS = ("local_rank", "node_rank", "world_size")  # `rank` may be that of adapters
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One value that a script can be given."""
+    """A value that can be passed to a script."""
 
-    name: str  # as the script or the file calls it: `--learning-rate`, `optimizer.lr`
-    parameter: str  # as a space does
-    value: Any = None  # what it is now; None where nobody says
+    name: str  # in the script or the file: `--learning-rate`, `optimizer.lr`
+    parameter: str  # its name in a space
+    value: Any = None  # the present value; None where it is unknown
     number: bool = False
-    whole: bool = False  # takes whole numbers alone
+    whole: bool = False  # accepts only whole numbers
     choices: tuple[Any, ...] = ()
     required: bool = False
-    bounds: Bounds = (None, None)  # that the script takes
-    variable: str = ""  # as the script's own code does, where that is another name: `dest=` of argparse
+    bounds: Bounds = (None, None)  # that the script accepts
+    variable: str = ""  # its name in the script's code where that differs: argparse's `dest=`
 
     @property
     def own_name(self) -> str:
-        """What the script's code calls it: `out` for `args.out`."""
+        """Its name in the script's code: `out` for `args.out`."""
         return self.variable or self.parameter
 
     def holds(self, numbers: Mapping[str, Any]) -> bool:
-        """Whether the script takes all numbers of a range."""
+        """Whether the script accepts all numbers of a range."""
         low, high = self.bounds
         return (low is None or low <= numbers["min"]) and (high is None or numbers["max"] <= high)
 
     @property
     def unfit(self) -> str | None:
-        """Why no space can have it; None where one can."""
+        """Why a space cannot hold it; None where it can."""
         if not NAME.fullmatch(self.parameter) or self.parameter in CONSTANTS or len(self.parameter) > 200:
-            return "a space has names of letters, digits and _ alone"
+            return "names in a space have only letters, digits and _"
         values = self.choices or (self.value,)
         if not all(isinstance(value, str | int | float | bool | None) for value in values):
-            return "it is no single value"
+            return "it is not a single value"
         numbers = [value for value in values if isinstance(value, int | float)]
         if not all(
-            abs(number) < (LARGEST if isinstance(number, int) else float("inf")) for number in numbers
+            abs(number) < (INTEGER_BOUND if isinstance(number, int) else float("inf")) for number in numbers
         ):
-            return "a space has finite numbers of 64 bits"
+            return "numbers in a space are finite and have 64 bits"
         texts = [value for value in values if isinstance(value, str)]
         if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
-            return "no file can hold this text"
-        if self.parameter in OF_A_PROCESS and not self.required:
-            return "whoever starts its processes says it"
+            return "this text cannot be stored in a file"
+        if self.parameter in PROCESS_SETTINGS and not self.required:
+            return "it is set where the processes are started"
         if self.value is None and not self.choices and not self.required:
             return "it has no default value that can be read"
         return None
@@ -65,13 +65,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Settings:
-    """All that is found in one file."""
+    """The settings found in one file."""
 
     source: Path
     found: Sequence[Setting]
-    command: Sequence[str]  # that runs the script, with what stands for its settings
+    command: Sequence[str]  # runs the script, with macros for its settings
     how: str  # the settings reach the script, in a sentence
-    left_out: Mapping[str, str]  # settings that the space does not have, and why
+    left_out: Mapping[str, str]  # settings that the space leaves out, and why
     to_fill: Sequence[str] = ()  # words of the command that the user has to write
-    own: Mapping[str, str] = field(default_factory=dict)  # settings that are each trial's own, as `$seed`
+    own: Mapping[str, str] = field(default_factory=dict)  # different in each trial, such as `$seed`
     shown: Shown = field(default_factory=Shown)

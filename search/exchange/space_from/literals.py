@@ -1,4 +1,4 @@
-"""Values and types as they stand in a script's source."""
+"""Values and types written in a script's source."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any
 from .fields import Setting
 from .syntax import Bounds, arithmetic, assignments, name_of
 
-NUMBERS = {"int": int, "float": float}
-ENUMS = {"Enum", "StrEnum"}
-RANGES = {"IntRange": "int", "FloatRange": "float"}  # click's
+NUMBER_TYPES = {"int": int, "float": float}
+ENUM_BASES = {"Enum", "StrEnum"}
+CLICK_RANGES = {"IntRange": "int", "FloatRange": "float"}  # of click
 
 
 class Literals:
-    """Reads them in a module, whose constants it knows."""
+    """Reads literals in a module, whose constants it knows."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.constants = dict(assignments(tree.body))
         classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
         self.enums = {
-            each.name: dict(_members(each)) for each in classes if set(map(name_of, each.bases)) & ENUMS
+            each.name: dict(_members(each)) for each in classes if set(map(name_of, each.bases)) & ENUM_BASES
         }
 
     def annotation(self, node: ast.expr | None) -> tuple[ast.expr | None, tuple[Any, ...]]:
-        """The type within `Optional[...]`, `... | None` and `Annotated[...]`, and a Literal's values."""
+        """The type inside `Optional[...]`, `... | None` and `Annotated[...]`, and a Literal's values."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):  # written as a text
             try:
                 node = ast.parse(node.value, mode="eval").body
@@ -48,12 +48,12 @@ class Literals:
         return self.annotation(inner) if outer == "Optional" else (node.value, ())
 
     def values_of(self, node: ast.expr | None) -> tuple[Any, ...]:
-        """The texts that stand for the members of an enumeration of this module; none where others do."""
+        """The texts of an enumeration's members, where it is in this module and has only texts."""
         values = tuple(self.enums.get(str(name_of(node)), {}).values()) if isinstance(node, ast.Name) else ()
         return values if all(isinstance(value, str) for value in values) else ()
 
     def is_member(self, node: ast.expr | None) -> bool:
-        """Whether it is `Sched.cosine` of an enumeration of this module."""
+        """Whether it is a member of an enumeration of this module, such as `Sched.cosine`."""
         return isinstance(node, ast.Attribute) and name_of(node.value) in self.enums
 
     def setting(
@@ -67,19 +67,19 @@ class Literals:
     ) -> Setting:
         value = self.literal(default)
         kind_name = str(name_of(kind))
-        wanted = NUMBERS.get(RANGES.get(kind_name, kind_name))
+        wanted = NUMBER_TYPES.get(CLICK_RANGES.get(kind_name, kind_name))
         if wanted is not None and isinstance(value, str | int | float) and not isinstance(value, bool):
             with suppress(ValueError, OverflowError):
                 value = wanted(value)  # as argparse does with a text
         number = isinstance(value, int | float) and not isinstance(value, bool)
         whole = wanted is int or (wanted is None and isinstance(value, int))
         number = number or (value is None and wanted is not None)
-        choices = tuple(choice for choice in choices if choice is not None)  # which no option can give
+        choices = tuple(choice for choice in choices if choice is not None)  # which no option can express
         return Setting(name, parameter_of(name), value, number, whole, choices, required, limits)
 
     def literal(self, node: ast.expr | None) -> Any:
-        """A value that stands in the source, or in a constant of the module; None for any other."""
-        for _ in self.constants:  # of which one may name another
+        """A value written in the source, directly or in a constant of the module; None for any other."""
+        for _ in self.constants:  # one constant may name another
             if isinstance(node, ast.Name):
                 node = self.constants.get(node.id)
         if isinstance(node, ast.Attribute) and node.attr == "value" and self.is_member(node.value):
@@ -93,7 +93,7 @@ class Literals:
 
 
 def _members(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
-    """An enumeration's names and values; of `auto()` in a StrEnum it is the name in lower case."""
+    """An enumeration's names and values; `auto()` in a StrEnum is the name in lower case."""
     of_texts = "StrEnum" in map(name_of, node.bases)
     for name, value in assignments(node.body):
         if of_texts and isinstance(value, ast.Call) and name_of(value) == "auto":
@@ -103,7 +103,7 @@ def _members(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
 
 
 def _path(node: ast.expr | None) -> str | None:
-    """`Path("out")`, `os.path.join("out", "model.pt")`, whose parts stand there."""
+    """The path in `Path("out")` or `os.path.join("out", "model.pt")`, where all parts are written out."""
     if not isinstance(node, ast.Call) or name_of(node) not in ("Path", "PurePath", "join") or not node.args:
         return None
     parts = [part.value for part in node.args if isinstance(part, ast.Constant)]
@@ -112,5 +112,5 @@ def _path(node: ast.expr | None) -> str | None:
 
 
 def parameter_of(name: str) -> str:
-    """What a space calls an option."""
+    """The name of an option in a space."""
     return name.lstrip("-").replace("-", "_")

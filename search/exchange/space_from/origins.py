@@ -1,7 +1,7 @@
-"""From which options a value of a script comes, as its source says: `--out` for `path = args.out + "/x"`.
+"""From which options a script's values come, by its source: `--out` for `path = args.out + "/x"`.
 
-An option is what the script reads it from: an attribute of what `parse_args` returned, or the parameter of a
-command of click or Typer. A local variable of the same name is none.
+An option is what the script reads it from: an attribute of what `parse_args` returned, or a parameter of a
+command of click or Typer. A local variable of the same name is not an option.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Literal
 
 from .syntax import called, constant, name_of, root_of
 
-PARSES = re.compile(r"parse_(known_)?(intermixed_)?args\w*|parse_(json|yaml)_file|parse_dict")
-OF_PARSED = {"vars", "copy", "deepcopy", "Namespace", "SimpleNamespace"}  # options, from those they are given
-PATHS = {"join", "Path", "PurePath", "PosixPath"}
-SAME = {"int", "str", "abspath", "realpath", "normpath", "expanduser", "expandvars", "fspath"}
-METHODS = {"resolve", "absolute", "expanduser", "strip", "rstrip", "as_posix", "replace", "format"}
-BESIDE = {"dirname", "splitext", "with_suffix", "with_name", "with_stem", "parent"}
-MOST = 200  # expressions that are looked at for one
+PARSE_CALLS = re.compile(r"parse_(known_)?(intermixed_)?args\w*|parse_(json|yaml)_file|parse_dict")
+COPY_CALLS = {"vars", "copy", "deepcopy", "Namespace", "SimpleNamespace"}  # return the options they are given
+PATH_CALLS = {"join", "Path", "PurePath", "PosixPath"}
+SAME_PATH_CALLS = {"int", "str", "abspath", "realpath", "normpath", "expanduser", "expandvars", "fspath"}
+SAME_PATH_METHODS = {"resolve", "absolute", "expanduser", "strip", "rstrip", "as_posix", "replace", "format"}
+SIBLING_PATH_CALLS = {"dirname", "splitext", "with_suffix", "with_name", "with_stem", "parent"}
+MOST_EXPRESSIONS = 200  # that are followed for one value
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Scope = Function | None  # None: the module
@@ -29,18 +29,18 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Origin:
-    """An option, and how a path begins with it."""
+    """An option, and how a path starts with it."""
 
     option: str
-    how: Literal["is", "within", "begins"]  # it is the path; the path is in this folder; its name goes on
-    filled: bool = False  # another value stands in where the option has none: `args.out or "runs"`
+    how: Literal["is", "within", "begins"]  # it is the path; the path is inside it; its name continues
+    filled: bool = False  # whether another value replaces a missing one: `args.out or "runs"`
 
 
 @dataclass(frozen=True)
 class _Bound:
     value: ast.expr
     scope: Scope  # of the value
-    since: Place | None = None  # where in the source an assignment ends
+    since: Place | None = None  # where in the source the assignment ends
 
 
 class Origins:
@@ -53,8 +53,8 @@ class Origins:
         self._options: set[tuple[Scope, str]] = set()
         self._functions: dict[str, list[Function]] = {}
         self._returns: dict[Scope, list[ast.expr]] = {}
-        self._parsed: set[str] = set()  # names of what holds options; of functions that return it, with ()
-        self.imported: dict[str, str] = {}  # names, and the package that each is from
+        self._parsed: set[str] = set()  # names that hold options, and functions that return them, with ()
+        self.imported: dict[str, str] = {}  # names, with the package that each comes from
         self.nodes = list(self._walk(tree))
         self._global = {
             (scope, name) for scope, node in self.nodes if isinstance(node, ast.Global) for name in node.names
@@ -84,7 +84,7 @@ class Origins:
         )
 
     def defined(self, call: ast.Call) -> list[Function]:
-        """The functions of the module that a call may be of."""
+        """The functions of this module that a call may refer to."""
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
         return [] if self.is_module(receiver) else self._functions.get(str(called(call)), [])
 
@@ -149,7 +149,7 @@ class Origins:
             self._bound.setdefault(self._attribute(target, scope), []).append(_Bound(value, scope))
 
     def _give(self, scope: Scope, call: ast.Call) -> None:
-        """Bind the parameters of functions to what a call gives them."""
+        """Bind the parameters of functions to the arguments of a call."""
         for function in self.defined(call):
             names = _parameters(function)
             if names[:1] in (["self"], ["cls"]):
@@ -168,7 +168,7 @@ class Origins:
         return (self._class.get(scope) if text.startswith("self.") else None), text
 
     def _find_parsed(self) -> bool:
-        """Whether one more name of what holds options is found."""
+        """Find more names that hold options; whether there were any."""
         found = {
             name.rpartition(".")[2]
             for (_, name), values in self._bound.items()
@@ -186,7 +186,7 @@ class Origins:
         return more
 
     def _is_parsed(self, node: ast.expr, depth: int = 0) -> bool:
-        """Whether it holds the options, as what `parse_args` returns does."""
+        """Whether an expression holds the options, like the result of `parse_args`."""
         if depth > 20:
             return False
         if isinstance(node, ast.Subscript) and isinstance(constant(node.slice), int):
@@ -198,14 +198,14 @@ class Origins:
             given = [*node.args, *(each.value for each in node.keywords if each.arg is None)]
             name = str(called(node))
             return (
-                PARSES.fullmatch(name) is not None
+                PARSE_CALLS.fullmatch(name) is not None
                 or (f"{name}()" in self._parsed and bool(self.defined(node)))
-                or (name in OF_PARSED and any(self._is_parsed(each, depth + 1) for each in given))
+                or (name in COPY_CALLS and any(self._is_parsed(each, depth + 1) for each in given))
             )
         return name_of(node) in self._parsed
 
     def _parts(self, node: ast.Subscript) -> list[ast.expr]:
-        """What may stand at this place of a tuple that is written out or returned."""
+        """The expressions at this index of a tuple that is written out or returned."""
         tuples = [node.value]
         if isinstance(node.value, ast.Call):
             tuples = [each for one in self.defined(node.value) for each in self._returns.get(one, ())]
@@ -219,7 +219,7 @@ class Origins:
         ]
 
     def _of(self, node: ast.expr | None, scope: Scope, seen: set[int]) -> Iterator[Origin]:
-        if node is None or id(node) in seen or len(seen) > MOST:
+        if node is None or id(node) in seen or len(seen) > MOST_EXPRESSIONS:
             return
         seen.add(id(node))
         if isinstance(node, ast.Name):
@@ -227,7 +227,7 @@ class Origins:
         elif isinstance(node, ast.Attribute):
             if self._is_parsed(node.value):
                 yield Origin(node.attr, "is")
-            if node.attr in BESIDE:
+            if node.attr in SIBLING_PATH_CALLS:
                 yield from self._on(node.value, scope, seen, "begins")
             for bound in self._bound.get(self._attribute(node, scope), ()):
                 yield from self._of(bound.value, bound.scope, seen)
@@ -253,7 +253,7 @@ class Origins:
             yield from self._of_text(node, scope, seen)
 
     def _of_name(self, node: ast.Name, scope: Scope, seen: set[int]) -> Iterator[Origin]:
-        """By the assignment that stands last before its use, else by what the function is given."""
+        """Follow the last assignment before the use, else the arguments of the function."""
         here, used = scope, (node.lineno, node.col_offset)
         while (scope, node.id) not in self._bound and scope is not None:
             scope = self._outer[scope]
@@ -277,35 +277,35 @@ class Origins:
             if begun := re.match(r"\{(\w*)[^}]*\}(/?)", text):
                 named = next((each.value for each in node.keywords if each.arg == begun[1]), first)
                 yield from self._on(named, scope, seen, "within" if begun[2] else "begins")
-        elif receiver is not None and name in METHODS:
+        elif receiver is not None and name in SAME_PATH_METHODS:
             yield from self._of(receiver, scope, seen)
         elif name == "joinpath":
             yield from self._on(receiver, scope, seen, "within")
-        elif name in BESIDE:
+        elif name in SIBLING_PATH_CALLS:
             yield from self._on(first if receiver is None else receiver, scope, seen, "begins")
-        elif name in PATHS and len(node.args) > 1:
+        elif name in PATH_CALLS and len(node.args) > 1:
             yield from self._on(first, scope, seen, "within")
-        elif name in PATHS or name in SAME:
+        elif name in PATH_CALLS or name in SAME_PATH_CALLS:
             yield from self._of(first, scope, seen)
         elif functions := self.defined(node):
             for function in functions:
                 for returned in self._returns.get(function, ()):
                     yield from self._of(returned, function, seen)
-        elif first is not None:  # what makes a path of a path: increment_path(Path(args.out) / args.name)
+        elif first is not None:  # a function that derives a path: increment_path(Path(args.out) / args.name)
             found = self._of(first, scope, seen)
-            is_path = isinstance(first, ast.Call) and called(first) in PATHS
+            is_path = isinstance(first, ast.Call) and called(first) in PATH_CALLS
             yield from (each for each in found if is_path or each.how == "within")
 
     def _of_text(self, node: ast.BinOp | ast.JoinedStr, scope: Scope, seen: set[int]) -> Iterator[Origin]:
-        """A path that is put together: `a / b`, `a + "/b"`, `"%s/b" % a`, `f"{a}/b"`."""
+        """A composed path: `a / b`, `a + "/b"`, `"%s/b" % a`, `f"{a}/b"`."""
         if isinstance(node, ast.JoinedStr):
             first, after = node.values[0] if node.values else None, node.values[1:2]
             if isinstance(first, ast.FormattedValue):
-                yield from self._on(first.value, scope, seen, _go_on(after))
+                yield from self._on(first.value, scope, seen, _continuation(after))
         elif isinstance(node.op, ast.Div):
             yield from self._on(node.left, scope, seen, "within")
         elif isinstance(node.op, ast.Add):
-            yield from self._on(node.left, scope, seen, _go_on([node.right]))
+            yield from self._on(node.left, scope, seen, _continuation([node.right]))
         elif isinstance(node.op, ast.Mod) and isinstance(text := constant(node.left), str):
             if text.startswith("%s"):
                 given = (
@@ -324,12 +324,12 @@ class Origins:
             yield replace(each, how=how) if each.how == "is" else each
 
 
-def _go_on(after: list[ast.expr]) -> Literal["is", "within", "begins"]:
-    """How a path begins with what stands before this."""
+def _continuation(after: list[ast.expr]) -> Literal["is", "within", "begins"]:
+    """How a path starts with the expression before these."""
     if not after:
         return "is"
     if isinstance(after[0], ast.JoinedStr):
-        return _go_on(after[0].values[:1])
+        return _continuation(after[0].values[:1])
     text = constant(after[0])
     starts = isinstance(text, str) and text.startswith("/")
     return "within" if starts or name_of(after[0]) == "sep" else "begins"

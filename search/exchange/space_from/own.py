@@ -1,7 +1,7 @@
-"""Which settings each trial has of its own: a seed, and where to write.
+"""Settings that differ in each trial: a seed, and where to write.
 
-The same for all trials, a seed would be that of the trainings that confirm too, and each trial would write
-over what the one before it left.
+If they were the same in all trials, confirmation runs would repeat the same seed, and each trial would
+overwrite the files of the one before.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from .origins import Origins, Scope
 from .syntax import called, name_of
 
 HIGHEST_SEED = 2**31 - 1
-TRIALS_OWN = {CHECKPOINT, CONFIG, METRICS, OUTPUT}  # names in a trial's folder
+TRIAL_FILES = {CHECKPOINT, CONFIG, METRICS, OUTPUT}  # names in a trial's folder
 KEPT = r"(save[ds]?|out|outputs?|checkpoints?|ckpts?|snapshots?|exports?|artifacts?|model_(out|output|save))"
 BESIDE = r"(logs?|logging|tb|tensorboard|results?|runs?|work|working|exp|experiments?|metrics|default_root)"
-# By its name, a setting says where a script writes: `output_dir`, `save_path`, `logdir`, `results_file`.
-PLACE = re.compile(
+# Settings whose names say where a script writes: `output_dir`, `save_path`, `logdir`, `results_file`.
+OUTPUT_PLACE = re.compile(
     rf"({KEPT}|{BESIDE})_?(dir|directory|folder)"
     r"|(save|out|outputs?|logs?|results?|exports?)_(to|path|file|filename|model|model_path|root|location)"
 )
-NAMED_ALONE = re.compile(r"save|out|outputs?|logs?|results?")  # it does where its value is a place
-# What all trials read, or fetch once for all, though a script may make the folder.
-GIVEN = re.compile(
+OUTPUT_IF_PLACE = re.compile(r"save|out|outputs?|logs?|results?")  # so do these, where the value is a place
+# Inputs that all trials share, or fetch once for all, even if a script creates the folder.
+SHARED_INPUT = re.compile(
     r"(.*_)?(data(sets?)?|caches?|cached|inputs?|downloads?|corpus|corpora|pretrained)"
     r"_?(root|dir|directory|folder|path|file|home)?(_.*)?"
 )
-LEFT = re.compile(r"(.*_)?(save[ds]?|out|outputs?|exports?|logs?|results?)_?(dir|path|file)?(_.*)?")
+WRITTEN_NAME = re.compile(r"(.*_)?(save[ds]?|out|outputs?|exports?|logs?|results?)_?(dir|path|file)?(_.*)?")
 LIKE_A_PLACE = re.compile(r".*[/.].*|out|outputs?|saved?|results?|runs?|models?|checkpoints?|ckpts?|logs?")
 OF_LOGS = re.compile(rf"{BESIDE}_?\w*")
 NAMES_A_FILE = re.compile(r"\w+_(path|file|filename|model_path)")
@@ -72,18 +72,18 @@ OF_A_SPLIT = re.compile(r".*(split|fold|data|val|test|cv).*")  # its seed is to 
 
 
 @dataclass(frozen=True)
-class Used:
-    """Options by what a script does with them, as its source says it; by the names that it has for them."""
+class OptionUse:
+    """The names of options by what a script does with them, judging by its source."""
 
     files: frozenset[str] = frozenset()  # that it writes
     folders: frozenset[str] = frozenset()  # that it writes into
-    read: frozenset[str] = frozenset()  # that it reads, and does not write
-    filled: frozenset[str] = frozenset()  # for which it has another place where they have no value
+    read: frozenset[str] = frozenset()  # that it reads and does not write
+    filled: frozenset[str] = frozenset()  # for which it uses another place where they have no value
     seeds: frozenset[str] = frozenset()  # that it seeds with
 
 
-def used(tree: ast.Module, commands: Collection[ast.AST] = ()) -> Used:
-    """What a script does: `save(model, args.save)`, `open(f"{args.out}/x", "w")`, `set_seed(args.s)`.
+def used(tree: ast.Module, commands: Collection[ast.AST] = ()) -> OptionUse:
+    """How a script uses options: `save(model, args.save)`, `open(f"{args.out}/x", "w")`, `set_seed(args.s)`.
 
     `commands` are the functions whose parameters are options.
     """
@@ -108,14 +108,14 @@ def used(tree: ast.Module, commands: Collection[ast.AST] = ()) -> Used:
             read |= {origin.option for origin in found if origin.how == "is"}
         if KEEPS.fullmatch(str(name)):
             kept |= {origin.option for place in _all(call) for origin in origins.of(place, scope)}
-    # A folder that is made may be for what is fetched: then it is read too.
+    # A folder that is created may hold what is downloaded: then it is read too.
     files |= beside - taken
     folders |= made - taken
-    return Used(*map(frozenset, (files, folders - files, read - files - folders - kept, filled, seeds)))
+    return OptionUse(*map(frozenset, (files, folders - files, read - files - folders - kept, filled, seeds)))
 
 
-def value_of_its_own(setting: Setting, found: Used = Used()) -> str | None:
-    """What a setting is in each trial, with a macro such as `$seed`; None: the same in all."""
+def value_of_its_own(setting: Setting, found: OptionUse = OptionUse()) -> str | None:
+    """A setting's value in each trial, with a macro such as `$seed`; None where all trials share it."""
     name, own = snake(setting.parameter), setting.own_name
     if setting.choices:
         return None
@@ -124,33 +124,33 @@ def value_of_its_own(setting: Setting, found: Used = Used()) -> str | None:
         return "$seed" if takes and (setting.number or setting.required) else None
     value = setting.value if isinstance(setting.value, str) else ""
     if name == "resume_from" and not (setting.number or value):
-        return "$resume_from"  # as a parameter of this name, it would hide the macro
+        return "$resume_from"  # a parameter of this name would hide the macro
     has_value = value.strip() or (setting.required and setting.value is None) or own in found.filled
     if setting.number or not has_value or "://" in value:
         return None
-    if own in found.read or (GIVEN.fullmatch(name) and not LEFT.fullmatch(name)):
+    if own in found.read or (SHARED_INPUT.fullmatch(name) and not WRITTEN_NAME.fullmatch(name)):
         return None
     file, folder = own in found.files, own in found.folders
-    known = PLACE.fullmatch(name) or (
-        NAMED_ALONE.fullmatch(name) and (not value or LIKE_A_PLACE.fullmatch(value.lower()))
+    known = OUTPUT_PLACE.fullmatch(name) or (
+        OUTPUT_IF_PLACE.fullmatch(name) and (not value or LIKE_A_PLACE.fullmatch(value.lower()))
     )
     if not (known or file or folder):
         return None
-    last = re.sub(r"[\s$]+", "_", PurePath(value).name)  # as a macro can have it
+    last = re.sub(r"[\s$]+", "_", PurePath(value).name)  # characters that a macro allows
     is_file = file or (not folder and (PurePath(last).suffix if value else NAMES_A_FILE.fullmatch(name)))
     if OF_LOGS.fullmatch(name):
         last = last or name
-        return f"$run/{'script_' if last in TRIALS_OWN else ''}{last}"
+        return f"$run/{'script_' if last in TRIAL_FILES else ''}{last}"
     return f"$checkpoint/{last or name}" if is_file else "$checkpoint"
 
 
 def in_a_command(value: str) -> str:
-    """The value as a command's word has it: `${seed}` for `$seed`."""
+    """The value as a word of the command: `${seed}` for `$seed`."""
     return re.sub(r"\$(\w+)", r"${\1}", value)
 
 
 def _seeds(call: ast.Call, scope: Scope, origins: Origins) -> set[str]:
-    """The option that a call seeds with, among those of `args.seed + args.rank`, `args.s or 0`."""
+    """The options that a call seeds with, among those of `args.seed + args.rank`, `args.s or 0`."""
     parts = [part for each in _all(call) for part in ast.walk(each) if isinstance(part, ast.expr)]
     found = {origin.option for part in parts for origin in origins.of(part, scope)}
     named = set(filter(is_seed, found))
@@ -167,13 +167,13 @@ def _written(call: ast.Call, origins: Origins) -> list[ast.expr]:
     place = 0 if name in FOLDERS else FILES.get(name)
     if receiver is None and name in FILES_OF_MODULES and _package(call, origins) not in PATH_FIRST:
         place = FILES_OF_MODULES[name]
-    if place is None or origins.defined(call):  # what a function of the script writes, is seen in it
+    if place is None or origins.defined(call):  # what a function of the script writes is found inside it
         return []
     return _given(call, place)
 
 
 def _made(call: ast.Call, origins: Origins) -> list[ast.expr]:
-    """The folder that a call makes."""
+    """The folder that a call creates."""
     receiver = _receiver(call, origins)
     if called(call) == "mkdir" and receiver is not None:
         return [receiver]
@@ -181,7 +181,7 @@ def _made(call: ast.Call, origins: Origins) -> list[ast.expr]:
 
 
 def _read(call: ast.Call, origins: Origins) -> list[ast.expr]:
-    """The paths that a call may read, or fetch what is read to."""
+    """The paths that a call may read, or download to."""
     receiver = _receiver(call, origins)
     if called(call) in OPENS:
         return [] if _writes(call, receiver) else _opened(call, receiver)
@@ -191,13 +191,13 @@ def _read(call: ast.Call, origins: Origins) -> list[ast.expr]:
 
 
 def _receiver(call: ast.Call, origins: Origins) -> ast.expr | None:
-    """What a method is called on; None for a function, also one of a module."""
+    """The object of a method call; None for a function, even one of a module."""
     receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
     return None if origins.is_module(receiver) else receiver
 
 
 def _package(call: ast.Call, origins: Origins) -> str | None:
-    """The package of the function that is called."""
+    """The package of the called function."""
     node = call.func
     while isinstance(node, ast.Attribute):
         node = node.value
@@ -217,7 +217,7 @@ def _opened(call: ast.Call, receiver: ast.expr | None) -> list[ast.expr]:
 
 
 def _writes(call: ast.Call, receiver: ast.expr | None) -> bool:
-    """Whether an `open` is to write."""
+    """Whether an `open` writes."""
     place = 1 if receiver is None else 0
     modes = [*call.args[place : place + 1], *(k.value for k in call.keywords if k.arg == "mode")]
     return any(isinstance(mode, ast.Constant) and set(str(mode.value)) & set("wax") for mode in modes)

@@ -1,7 +1,7 @@
 """The options of a Python script, read from its source: the script is never run.
 
-Understood are `add_argument` of argparse, the fields of dataclasses where `HfArgumentParser` parses them, and
-the options of click and Typer.
+Supported are `add_argument` of argparse, the fields of dataclasses that `HfArgumentParser` parses, and the
+options of click and Typer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import UsageError
 from .fields import Setting, Settings
-from .literals import NUMBERS, Literals, parameter_of
+from .literals import NUMBER_TYPES, Literals, parameter_of
 from .own import in_a_command, used, value_of_its_own
 from .shown import shown_by
 from .syntax import assignments, bounds, called, declaration, decorated, is_of, name_of
@@ -25,7 +25,7 @@ FLAG = "it is a flag, without a value"
 SEVERAL = "it takes several values"
 IMPORTED = "it is imported: add its options that are to be searched, such as learning_rate"
 PARSERS = {"HfArgumentParser", "TrlParser"}
-# Their options, which all of them have, are not in the script.
+# These have options of their own, which are not in the script.
 OF_A_TRAINER = re.compile(
     r"\w*TrainingArguments|(BCO|CPO|DPO|GKD|GRPO|KTO|NashMD|OnlineDPO|ORPO|PPO|PRM|Reward|RLOO|SFT|XPO)Config"
 )
@@ -33,31 +33,31 @@ NO_VALUE = ("store_true", "store_false", "store_const", "count", "help", "versio
 
 
 def tree_of(path: Path) -> ast.Module:
-    """A script as it is written. Raises `UsageError` where it is no Python."""
+    """The syntax tree of a script. Raises `UsageError` where it is not Python."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the script's own making, such as "\d"
+            warnings.simplefilter("ignore")  # about the script itself, such as "\d"
             return ast.parse(path.read_bytes())
     except SyntaxError as error:
         place = f"{path}:{error.lineno}" if error.lineno else str(path)
-        raise UsageError(f"{place}: no Python: {error.msg}") from error
+        raise UsageError(f"{place}: not Python: {error.msg}") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise UsageError(f"{path}: no Python that can be read: {error}") from error
+        raise UsageError(f"{path}: not Python that can be read: {error}") from error
 
 
 def settings_of_script(path: Path) -> Settings:
-    """The options of a script. Raises `UsageError` where it is no Python, or has options of no kind known."""
+    """The options of a script. Raises `UsageError` where it is not Python, or has no supported options."""
     tree = tree_of(path)
     reader = _Reader(tree)
     if reader.subcommands:
-        raise UsageError(f"{path}: its options belong to subcommands; propose a space of one by hand")
+        raise UsageError(f"{path}: its options belong to subcommands; write a space for one of them by hand")
     options = list(reader.options())
     if not options and not reader.left_out:
         raise UsageError(
             f"{path}: found no options of argparse, HfArgumentParser, click or Typer; "
-            "a space for it names the function that trains: objective: FILE.py:FUNCTION"
+            "write a space that names its training function: objective: FILE.py:FUNCTION"
         )
     seen = used(tree, reader.commands)
     of_trials = {
@@ -94,7 +94,7 @@ def _is_long(name: str) -> bool:
 
 
 def _word(option: Setting, own: str | None) -> str:
-    """The word of the command that gives an option its value; a positional argument is the value alone."""
+    """The word of the command that passes an option's value; a positional argument is the value alone."""
     value = f"${{{option.parameter}}}" if own is None else in_a_command(own)
     if not option.name.startswith("-"):
         return value
@@ -102,7 +102,7 @@ def _word(option: Setting, own: str | None) -> str:
 
 
 class _Reader(Literals):
-    """Collects options from a module's tree."""
+    """Collects options from a module's syntax tree."""
 
     def __init__(self, tree: ast.Module) -> None:
         super().__init__(tree)
@@ -155,7 +155,7 @@ class _Reader(Literals):
                 yield from self._typer(node)
 
     def _parsed(self, calls: list[ast.Call]) -> set[str] | None:
-        """The dataclasses that a parser is given, and those that they extend; None where that is not seen."""
+        """The dataclasses passed to a parser, and those that they extend; None where that cannot be seen."""
         classes = {node.name: node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)}
         imported = {
             name.asname or name.name
@@ -211,7 +211,7 @@ class _Reader(Literals):
         reason = FLAG if slash else self._unfit(given)
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if reason is None and name_of(owner) in self.excluding:
-            reason = "others exclude it"
+            reason = "other options exclude it"
         if reason is None and not of_click:
             reason = self._misread(given, choices)
         if reason is not None:
@@ -234,21 +234,21 @@ class _Reader(Literals):
         if several or self.literal(given.get("multiple")) is True:
             return SEVERAL
         if isinstance(kind := given.get("type"), ast.Name) and kind.id == "bool":
-            return "type=bool takes every text for true"
+            return "type=bool reads every text as true"
         return None
 
     def _misread(self, given: dict[str, ast.expr], choices: tuple[Any, ...]) -> str | None:
-        """Why argparse would make something else of a value's text; None where it would not."""
+        """Why argparse would turn a value's text into something else; None where it would not."""
         kind = given.get("type")
         if self.is_member(given.get("default")) and not self.values_of(kind):
-            return "only the script knows which texts stand for its enumeration"
+            return "only the script knows which texts name the members of its enumeration"
         values = [self.literal(given.get("default")), *choices]
         if not any(isinstance(value, int | float) for value in values):
             return None
         if kind is None:
-            return "it has no type=: the script would be given a text"
-        if any(isinstance(value, bool) for value in values) and name_of(kind) not in NUMBERS:
-            return "only the script knows which texts its type= takes for true"
+            return "it has no type=: the script would get a text"
+        if any(isinstance(value, bool) for value in values) and name_of(kind) not in NUMBER_TYPES:
+            return "only the script knows which texts its type= reads as true"
         return (
             "only the script knows what its type= makes of a number" if isinstance(kind, ast.Lambda) else None
         )

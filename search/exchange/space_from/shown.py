@@ -1,4 +1,4 @@
-"""Which metric a script shows: what it prints as JSON, logs, or watches; of a Trainer its eval_loss."""
+"""The metric of a script: what it prints as JSON, logs, or watches; for a Trainer its eval_loss."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SCORE = re.compile(
     re.IGNORECASE,
 )
 NEGATED = re.compile(r"(.*[_/])?neg_(?!log_likelihood)(?P<rest>.+)", re.IGNORECASE)  # scikit-learn's scorers
-LONGEST = 100  # of a name: what is longer is some text
-UNKNOWN = 9  # the rank of a metric that is watched
+LONGEST_METRIC_NAME = 100  # longer texts are not names
+WATCHED_RANK = 9  # of a metric that is watched
 Goal = Literal["minimize", "maximize"]
 DIRECTIONS: dict[object, Goal] = {"min": "minimize", "max": "maximize", False: "minimize", True: "maximize"}
 
@@ -44,7 +44,7 @@ class Shown:
 
 
 def shown_by(tree: ast.AST) -> Shown:
-    """The metric that a script shows; val_loss where it shows none."""
+    """The metric of a script; val_loss where none is found."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     if _has_trainer(tree):
         return _of_a_trainer(tree, calls)
@@ -54,7 +54,7 @@ def shown_by(tree: ast.AST) -> Shown:
     logged = [*_logged(calls), *(key for keys in kept.values() for key in keys), *_keys(ast.walk(tree), {})]
     found = min(filter(_rank, printed), key=_rank, default=None)
     if found is None:  # what is watched is a metric, whatever its name
-        found = min(watched, key=lambda name: _rank(name) or UNKNOWN, default=None)
+        found = min(watched, key=lambda name: _rank(name) or WATCHED_RANK, default=None)
     if found is None:
         validation = (name for name in logged if VALIDATION.fullmatch(name) and _rank(name))
         found = min(validation, key=_rank, default=None)
@@ -69,8 +69,8 @@ def goal_of(metric: str) -> Goal:
 
 
 def _rank(name: str) -> int:
-    """How likely a name is that of the metric to search by, 1 most; 0 where it is that of none."""
-    if len(name) > LONGEST:
+    """How likely a name is the metric to search by: 1 is most likely, 0 is none."""
+    if len(name) > LONGEST_METRIC_NAME:
         return 0
     kind = 1 if LOSS.fullmatch(name) else 2 if SCORE.fullmatch(name) else 0
     if name.lower().startswith("train"):
@@ -91,7 +91,7 @@ def _has_trainer(tree: ast.AST) -> bool:
 
 
 def _of_a_trainer(tree: ast.AST, calls: Iterable[ast.Call]) -> Shown:
-    """By its arguments, also those that are set later: `args.greater_is_better = False`."""
+    """From the trainer's arguments, even if they are set later: `args.greater_is_better = False`."""
     given = [each for call in calls for each in call.keywords]
     said = [(each.arg, each.value) for each in given] + [
         (target.attr, node.value)
@@ -112,7 +112,7 @@ def _of_a_trainer(tree: ast.AST, calls: Iterable[ast.Call]) -> Shown:
 
 
 def _watched(calls: Iterable[ast.Call]) -> dict[str, Goal | None]:
-    """The metrics, and which way each is said to be better: `EarlyStopping(monitor="val_f1", mode="max")`."""
+    """The watched metrics, and which way each is better: `EarlyStopping(monitor="val_f1", mode="max")`."""
     watched: dict[str, Goal | None] = {}
     for call in calls:
         given = {each.arg: each.value for each in call.keywords}
@@ -139,7 +139,7 @@ def _kept(tree: ast.AST) -> dict[str, list[str]]:
 
 
 def _keys(nodes: Iterable[ast.AST], kept: Mapping[str, list[str]]) -> Iterator[str]:
-    """Those of mappings that are written out, `{"loss": 1, **stats}`, `dict(loss=1)`, or `kept` by a name."""
+    """The keys of mappings written out, `{"loss": 1, **stats}`, `dict(loss=1)`, or `kept` by name."""
     for node in nodes:
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):

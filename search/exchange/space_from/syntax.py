@@ -1,4 +1,4 @@
-"""What a Python script's syntax tree says, without running it."""
+"""What a Python script's syntax tree shows, without running the script."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-Bounds = tuple[float | None, float | None]  # the least and the largest value; None: there is none
+Bounds = tuple[float | None, float | None]  # the least and the largest value; None: no limit
 
 
 def arithmetic(node: ast.expr | None) -> Any:
-    """`2 ** 16`, `1024 * 8`, `10 ** -4`: numbers as people write them."""
+    """A number written as arithmetic: `2 ** 16`, `1024 * 8`, `10 ** -4`."""
     if not isinstance(node, ast.BinOp):
         return None
     try:
@@ -27,13 +27,13 @@ def arithmetic(node: ast.expr | None) -> Any:
 
 
 def is_of(function: ast.expr, module: str) -> bool:
-    """Whether a function is called by its module's name: `click.option`."""
+    """Whether a function is called through its module's name: `click.option`."""
     owner = function.value if isinstance(function, ast.Attribute) else None
     return isinstance(owner, ast.Name) and owner.id == module
 
 
 def name_of(node: ast.AST | None) -> str | None:
-    """The last part of a name: `float`, `typer.Context`; of a call the function's."""
+    """The last part of a name: `float`, `typer.Context`; for a call, of the function's name."""
     if isinstance(node, ast.Call):
         return name_of(node.func)
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
@@ -47,17 +47,17 @@ def root_of(node: ast.expr) -> str | None:
 
 
 def constant(node: ast.AST | None) -> object:
-    """What is written out there; None for anything else."""
+    """A constant written there; None for anything else."""
     return node.value if isinstance(node, ast.Constant) else None
 
 
 def called(call: ast.Call | None) -> str | None:
-    """The name of the function that is called."""
+    """The name of the called function."""
     return name_of(call)
 
 
 def assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
-    """Names with what they are set to: `LR = 1e-3`, `LR: float = 1e-3`."""
+    """Names with their assigned values: `LR = 1e-3`, `LR: float = 1e-3`."""
     for node in nodes:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
@@ -80,7 +80,7 @@ def bounds(call: ast.expr | None) -> Bounds:
 
 
 def declaration(annotation: ast.expr | None) -> ast.Call | None:
-    """The `typer.Option(...)` within `Annotated[...]`."""
+    """The `typer.Option(...)` inside `Annotated[...]`."""
     if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
         calls = [node for node in annotation.slice.elts if isinstance(node, ast.Call)]
         return next((call for call in calls if called(call) in ("Option", "Argument")), None)
@@ -88,5 +88,5 @@ def declaration(annotation: ast.expr | None) -> ast.Call | None:
 
 
 def decorated(node: ast.ClassDef | ast.FunctionDef, name: str) -> bool:
-    """Whether a decorator of this name stands above it."""
+    """Whether it has a decorator of this name."""
     return name in map(name_of, node.decorator_list)

@@ -1,4 +1,4 @@
-"""Keeps trackers like what they copy, in a thread of its own: a search waits for none of them."""
+"""Keeps trackers up to date in a thread of their own, so that a search never waits for them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .base import Run, Tracker
+from .base import TrackedRun, Tracker
 
-PATIENCE = 60.0  # seconds for a tracker to write anything at all, once there is nothing else to do
-SAY_AFTER = 2.0
-REST = 4.0  # times what a write took: a search gives trackers a fifth of a core at most
+STALL_SECONDS = 60.0  # for a tracker to write anything at all, after the search has ended
+NOTICE_SECONDS = 2.0  # of waiting at the end, before the user is told
+REST_FACTOR = 4.0  # rest per write, in times its duration: trackers take at most a fifth of a core
 
 
 def make(name: str, root: Path, group: str) -> Tracker:
-    """The tracker of a name. Loads its library, and raises whatever that raises."""
+    """The tracker of this name. Imports its library, and raises whatever that raises."""
     match name:
         case "tensorboard":
             from .tensorboard import TensorBoard
@@ -30,19 +30,19 @@ def make(name: str, root: Path, group: str) -> Tracker:
             from .mlflow import MLflow
 
             return MLflow(root, group)
-    raise AssertionError(f"the loader let the tracker {name!r} pass")
+    raise AssertionError(f"the loader accepted the tracker {name!r}")
 
 
 class TrackerThread:
     """Shows runs to trackers.
 
-    Whatever a tracker raises, it alone is left, and that is said once. `close` waits until all is written.
+    A tracker that raises anything is dropped, which is reported once. `close` waits until all is written.
     """
 
     def __init__(self, names: Sequence[str], root: Path, group: str, say: Callable[[str], None]) -> None:
-        self._say = say  # in the caller's thread
+        self._say = say  # called in the caller's thread
         self._news: deque[str] = deque()
-        self._pending: dict[str, Callable[[], Run]] = {}
+        self._pending: dict[str, Callable[[], TrackedRun]] = {}
         self._changed = threading.Condition()
         self._closing = self._leaving = False
         self._written = 0
@@ -50,19 +50,19 @@ class TrackerThread:
         self._thread = threading.Thread(target=self._work, args=(names, root, group), daemon=True)
         self._thread.start()
 
-    def show(self, name: str, look: Callable[[], Run]) -> None:
-        """A run of this name has changed; `look` tells how it stands, and is called when there is time."""
+    def show(self, name: str, look: Callable[[], TrackedRun]) -> None:
+        """Note that a run has changed; `look` returns it as it stands, and is called when there is time."""
         with self._changed:
             self._pending[name] = look
             self._changed.notify()
 
-    def tell(self) -> None:
-        """Say what there is to say; to be called now and then."""
+    def report(self) -> None:
+        """Report pending news through `say`; to be called now and then."""
         while self._news:
             self._say(self._news.popleft())
 
     def close(self) -> None:
-        """Wait until all is written, and say how to see it. Ctrl-C leaves with what is written by then."""
+        """Wait until all is written, and say how to see it. Ctrl-C stops with what is written by then."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -70,24 +70,24 @@ class TrackerThread:
             self._wait()
         except KeyboardInterrupt:
             self._leaving = True
-            self._say("left before the trackers had everything; the same command writes the rest")
-        self.tell()
+            self._say("stopped before the trackers had everything; the same command writes the rest")
+        self.report()
         for view in self._views:
             self._say(f"to see it: {view}")
 
     def _wait(self) -> None:
-        self._thread.join(SAY_AFTER)
+        self._thread.join(NOTICE_SECONDS)
         if self._thread.is_alive():
-            self._say("writing what is left to the trackers; Ctrl-C leaves")
+            self._say("writing the rest to the trackers; Ctrl-C stops")
         before = -1
         while self._thread.is_alive() and self._written != before:
             before = self._written
-            self._thread.join(PATIENCE)
+            self._thread.join(STALL_SECONDS)
         if self._thread.is_alive():
             self._leaving = True
-            self._say(f"a tracker has written nothing for {PATIENCE:.0f} s and is left")
+            self._say(f"a tracker has written nothing for {STALL_SECONDS:.0f} s and is dropped")
 
-    # In the thread. What a library, its database or the disk raises is no reason to end a search.
+    # In the thread. An error of a library, its database or the disk must not end a search.
 
     def _work(self, names: Sequence[str], root: Path, group: str) -> None:
         trackers: dict[str, Tracker] = {}
@@ -95,32 +95,32 @@ class TrackerThread:
             try:
                 trackers[name] = make(name, root, group)
             except Exception as error:
-                self._leave(name, error)
+                self._drop(name, error)
         while (look := self._next()) is not None:
             began = time.monotonic()
-            run: Run | None = None
+            run: TrackedRun | None = None
             for name, tracker in list(trackers.items()):
                 try:
                     run = run or look()
                     tracker.write(run)
                 except Exception as error:
                     del trackers[name]
-                    self._leave(name, error)
+                    self._drop(name, error)
             self._written += 1
-            self._rest(REST * (time.monotonic() - began))
+            self._rest(REST_FACTOR * (time.monotonic() - began))
         for name, tracker in trackers.items():
             try:
                 tracker.close()
                 self._views.append(tracker.view)
             except Exception as error:
-                self._leave(name, error)
+                self._drop(name, error)
 
     def _rest(self, seconds: float) -> None:
-        """Leave the interpreter to the search for a while, as long as that goes on."""
+        """Leave the interpreter to the search for a while, unless it has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._closing, seconds)
 
-    def _next(self) -> Callable[[], Run] | None:
+    def _next(self) -> Callable[[], TrackedRun] | None:
         """The run that has waited longest; None at the end."""
         with self._changed:
             while not (self._pending or self._closing):
@@ -129,8 +129,8 @@ class TrackerThread:
                 return None
             return self._pending.pop(next(iter(self._pending)))
 
-    def _leave(self, name: str, error: Exception) -> None:
+    def _drop(self, name: str, error: Exception) -> None:
         first = (str(error) or "no message").splitlines()[0][:300]
         self._news.append(
-            f"report_to: {name} has failed and is left ({type(error).__name__}: {first}); the rest goes on"
+            f"report_to: {name} failed and is dropped ({type(error).__name__}: {first}); the rest continues"
         )

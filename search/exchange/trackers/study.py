@@ -12,22 +12,22 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ....spaces import Spec
 from ....storage.files import METRICS, file_name, trial_folder
-from ....storage.states import AUDITED, CONFIRMS, CONFIRMS_SEED, state_of
 from ....storage.studies import PROVENANCE, folder_in
+from ....storage.trial_attrs import AUDITED, CONFIRMS, CONFIRMS_SEED, state_of
 from ...engine.watcher import SearchView, Watcher
 from ...trials.configuration import config_of, has_config
 from ...trials.reports import Report, read_reports
-from .base import Run
+from .base import TrackedRun
 from .mirror import TrackerThread
 
-TOLD = ("reason", "error", "retries", "baseline", CONFIRMS, CONFIRMS_SEED, AUDITED)  # attributes of a trial
+SHOWN_ATTRS = ("reason", "error", "retries", "baseline", CONFIRMS, CONFIRMS_SEED, AUDITED)  # of a trial
 
 
 class StudyTracking:
     """A watcher that shows the trials to trackers, and passes everything on to another watcher.
 
-    It looks when the study has been written. What was written to a tracker is found there, so a search that
-    goes on begins by showing all trials.
+    It looks after the study has been written. A tracker finds what was written before, so a resumed search
+    starts by showing all trials.
     """
 
     def __init__(self, inner: Watcher, spec: Spec, attrs: Mapping[str, Any], runs: Path) -> None:
@@ -37,7 +37,7 @@ class StudyTracking:
         self._runs = runs
         self._folder = folder_in(attrs, spec.name)
         self._seen: dict[int, FrozenTrial] = {}
-        # Another study of the same name has another one.
+        # Another study of the same name gets another group.
         started = datetime.fromisoformat(attrs[PROVENANCE]["started"])
         self._group = f"{file_name(self._folder)}-{started:%Y%m%d-%H%M%S}"
 
@@ -46,20 +46,20 @@ class StudyTracking:
 
     def tick(self, search: SearchView) -> None:
         self._show(search.trials)
-        self._mirror.tell()
+        self._mirror.report()
         self._inner.tick(search)
 
     def say(self, message: str) -> None:
         self._inner.say(message)
 
     def close(self, trials: Sequence[FrozenTrial]) -> None:
-        """Show how the trials stand at the end, and wait until all is written."""
+        """Show the trials at the end, and wait until all is written."""
         self._show(trials)
         self._mirror.close()
 
     @cached_property
     def _mirror(self) -> TrackerThread:
-        """Made when there is something to show: a search that cannot begin starts no thread."""
+        """Created when there is something to show: a search that fails to start needs no thread."""
         return TrackerThread(self._spec.report_to, self._runs.parent, self._group, self._inner.say)
 
     def _show(self, trials: Sequence[FrozenTrial]) -> None:
@@ -70,15 +70,15 @@ class StudyTracking:
             if trial.datetime_start is not None and trial.params:
                 self._mirror.show(str(trial.number), partial(self._run, trial))
 
-    def _run(self, trial: FrozenTrial) -> Run:
+    def _run(self, trial: FrozenTrial) -> TrackedRun:
         assert trial.datetime_start is not None
         metrics = {
             r.step: r.metrics
             for r in read_reports(trial_folder(self._runs, self._folder, trial.number) / METRICS)
         }
         known = sorted(trial.intermediate_values.items())
-        about = {name: trial.user_attrs[name] for name in TOLD if name in trial.user_attrs}
-        return Run(
+        about = {name: trial.user_attrs[name] for name in SHOWN_ATTRS if name in trial.user_attrs}
+        return TrackedRun(
             name=_name(trial),
             metric=self._spec.metric,
             parameters=config_of(self._spec, trial) if has_config(self._spec, trial) else trial.params,
@@ -92,7 +92,7 @@ class StudyTracking:
 
 
 def _name(trial: FrozenTrial) -> str:
-    """`trial-0012`, and whether it is one that others are compared with."""
+    """`trial-0012`, with its role where it is a baseline or confirms another trial."""
     name = f"trial-{trial.number:04}"
     if "baseline" in trial.user_attrs:
         return f"{name}-baseline"

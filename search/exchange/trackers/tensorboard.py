@@ -1,4 +1,4 @@
-"""TensorBoard: a folder with event files for each run, written as it goes."""
+"""TensorBoard: a folder with event files for each run, written as it progresses."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
 
 from ....storage.files import write
-from .base import Run, Tracker, near
+from .base import TrackedRun, Tracker, near
 
-HPARAMS = "hparams"  # beside a run's event files, the folder of what its end told
-ENDED = "ended"
+HPARAMS_FOLDER = "hparams"  # beside a run's event files, for the row that its end writes
+END_FILE = "ended"
 
 
 class TensorBoard(Tracker):
@@ -33,14 +33,14 @@ class TensorBoard(Tracker):
 
     @property
     def folder(self) -> Path:
-        """That of the group."""
+        """The group's folder."""
         return self.root / "tensorboard" / self.group
 
     @property
     def view(self) -> str:
         return shlex.join(["tensorboard", "--logdir", near(self.folder)])
 
-    def write(self, run: Run) -> None:
+    def write(self, run: TrackedRun) -> None:
         if new := self._new(run):
             if run.name not in self._open:
                 self._open[run.name] = _writer(self.folder / run.name)
@@ -48,7 +48,7 @@ class TensorBoard(Tracker):
                 _write(self._open[run.name], run.values(report), report.step)
             self._open[run.name].flush()
             self._written[run.name] = new[-1].step
-        if run.state != "running" and run.name in self._open:  # hundreds may wait
+        if run.state != "running" and run.name in self._open:  # hundreds of runs may wait
             self._open.pop(run.name).close()
         if run.is_over:
             self._end(run)
@@ -59,12 +59,12 @@ class TensorBoard(Tracker):
         self._open.clear()
         super().close()
 
-    def _end(self, run: Run) -> None:
-        """Write the row of the table, in place of one of an earlier end."""
-        ended = self.folder / run.name / ENDED
+    def _end(self, run: TrackedRun) -> None:
+        """Write the row of the table, in place of that of an earlier end."""
+        ended = self.folder / run.name / END_FILE
         if ended.exists() and ended.read_text(encoding="utf-8") == run.mark:
             return
-        folder = ended.parent / HPARAMS
+        folder = ended.parent / HPARAMS_FOLDER
         shutil.rmtree(folder, ignore_errors=True)
         final = {} if run.value is None else {f"final/{run.metric}": run.value}
         row = {
@@ -79,13 +79,13 @@ class TensorBoard(Tracker):
         writer.close()
         write(ended, run.mark)
 
-    def _last_step(self, run: Run) -> int:
+    def _last_step(self, run: TrackedRun) -> int:
         files = sorted((self.folder / run.name).glob("events.out.tfevents.*"))
         return max((event.step for file in files for event in events(file)), default=0)
 
 
 def events(file: Path) -> Iterator[Any]:
-    """The events of a file, up to where a kill cut it off.
+    """The events of a file, up to where a kill truncated it.
 
     A record is its length, a checksum of that, the event, and a checksum of it.
     """
@@ -103,11 +103,11 @@ def events(file: Path) -> Iterator[Any]:
 
 def _writer(folder: Path) -> EventsWriter:
     folder.mkdir(parents=True, exist_ok=True)
-    # A name holds the second: two processes, or attempts, must not take the same.
+    # The name has only seconds: two processes, or attempts, must not take the same.
     return EventsWriter(str(folder / "events"), f".{os.getpid()}.{time.time_ns()}")
 
 
 def _write(writer: EventsWriter, values: Mapping[str, float], step: int) -> None:
-    """One event with all values, so that a kill leaves all of a report or none."""
+    """Write one event with all values, so that a kill leaves a whole report or none."""
     together = Summary(value=[Summary.Value(tag=name, simple_value=v) for name, v in values.items()])
     writer.write_event(Event(wall_time=time.time(), step=step, summary=together))

@@ -12,17 +12,17 @@ from ....objectives.user.command import flat
 from ....storage.files import METRICS, write
 from ...trials.document import Document
 from ...trials.reports import read_reports
-from .base import Run
+from .base import TrackedRun
 from .mirror import TrackerThread
 
-BEGAN = ".tracked"  # in the folder of a run: since when, by which it is known when it goes on
-GROUP = "trained"
+START_FILE = ".tracked"  # in a run's folder: when it started, which identifies it when it resumes
+TRAININGS_GROUP = "trained"
 
 
 class RunTracking:
-    """Shows a training while it goes on, where its document names trackers; as failed where it raises.
+    """Shows a training as it progresses, where its document names trackers; as failed where it raises.
 
-    One that is interrupted stays open in the trackers, and the same command goes on with it there.
+    An interrupted training stays open in the trackers, and the same command continues it there.
     """
 
     def __init__(self, document: Document, folder: Path, say: Callable[[str], None]) -> None:
@@ -33,8 +33,8 @@ class RunTracking:
         self._mirror: TrackerThread | None = None
         self._began = datetime.now(UTC)
         if document.report_to:
-            self._began = _began(folder / BEGAN)
-            self._mirror = TrackerThread(document.report_to, folder.absolute().parent, GROUP, say)
+            self._began = _began(folder / START_FILE)
+            self._mirror = TrackerThread(document.report_to, folder.absolute().parent, TRAININGS_GROUP, say)
 
     def __enter__(self) -> Self:
         self.show()
@@ -52,20 +52,20 @@ class RunTracking:
             self._mirror.close()
 
     def complete(self, value: float) -> None:
-        """It came to its end with this value."""
+        """The training finished with this value."""
         self._state, self._value = "complete", value
 
     def show(self) -> None:
-        """Show how it stands, and say what trackers have to say."""
+        """Show the training as it stands, and report news of trackers."""
         if self._mirror is None:
             return
         self._mirror.show(self._folder.name, self._run)
-        self._mirror.tell()
+        self._mirror.report()
 
-    def _run(self) -> Run:
+    def _run(self) -> TrackedRun:
         document = self._document
         origin = {name: known for name, known in document.provenance.items() if name in ("study", "trial")}
-        return Run(
+        return TrackedRun(
             name=f"{self._folder.name}-{self._began.strftime('%Y%m%d-%H%M%S.%f')[:-3]}",
             metric=document.metric,
             parameters=flat(document.parameters),
@@ -84,7 +84,7 @@ class RunTracking:
 
 
 def _began(path: Path) -> datetime:
-    """When the run in this folder began: now, where it has not yet."""
+    """When the run in this folder started: now, where it has not yet."""
     if path.exists():
         return datetime.fromisoformat(path.read_text(encoding="utf-8"))
     began = datetime.now(UTC)

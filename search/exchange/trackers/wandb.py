@@ -1,7 +1,7 @@
 """Weights & Biases, offline: each run is written whole when it ends, for `wandb sync` to upload.
 
-Nothing shows an offline run before it is uploaded, so nothing is lost by writing it late; and a run is never
-half there. No network is asked for anything, whether somebody is logged in or not.
+Nothing shows an offline run before it is uploaded, so nothing is lost by writing it late, and a run is never
+incomplete. No network is used, whether the user is logged in or not.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from ....storage.files import write
-from .base import Run, Tracker, near
+from .base import TrackedRun, Tracker, near
 
-os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read as it is imported, and by its service
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read on import, and by its service
 
 import wandb
 
 PROJECT = "hpsearch"
-LONGEST = 60  # letters of each half of an id, which has room for 128
-ENDED = "hpsearch-ended"  # in the folder of a run that is whole
+LONGEST_ID_PART = 60  # characters of each half of an id, which has room for 128
+END_FILE = "hpsearch-ended"  # in the folder of a complete run
 
 
 class WandB(Tracker):
@@ -31,14 +31,14 @@ class WandB(Tracker):
 
     @property
     def folder(self) -> Path:
-        """Where W&B puts its runs."""
+        """The folder in which W&B puts its runs."""
         return self.root / "wandb"
 
     @property
     def view(self) -> str:
         return f"wandb sync {shlex.quote(near(self.folder))}/offline-run-*-{_id(self.group)}-*"
 
-    def write(self, run: Run) -> None:
+    def write(self, run: TrackedRun) -> None:
         if not run.is_over:
             return
         name = f"{_id(self.group)}-{_id(run.name)}"
@@ -48,7 +48,7 @@ class WandB(Tracker):
         for folder in folders:  # of an earlier end, or cut off by a kill
             shutil.rmtree(folder)
         self.root.mkdir(parents=True, exist_ok=True)
-        if not os.access(self.root, os.R_OK | os.W_OK):  # W&B would write it somewhere else
+        if not os.access(self.root, os.R_OK | os.W_OK):  # W&B would silently write elsewhere
             raise PermissionError(f"cannot write into {self.root}")
         written = wandb.init(
             dir=self.root,
@@ -70,7 +70,7 @@ class WandB(Tracker):
             written.summary.update({f"final_{run.metric}": run.value})
         folder = Path(written.dir).parent
         written.finish(exit_code=1 if run.state == "fail" else 0)
-        write(folder / ENDED, run.mark)
+        write(folder / END_FILE, run.mark)
 
 
 def _settings() -> Any:
@@ -88,11 +88,13 @@ def _settings() -> Any:
 
 
 def _id(text: str) -> str:
-    """What may stand in an id, cut where it is long."""
+    """A text with characters allowed in an id, cut where it is long."""
     plain = re.sub(r"[^\w.-]", "_", text, flags=re.ASCII)
-    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 9]}-{zlib.crc32(text.encode()):08x}"
+    if len(plain) <= LONGEST_ID_PART:
+        return plain
+    return f"{plain[: LONGEST_ID_PART - 9]}-{zlib.crc32(text.encode()):08x}"
 
 
 def _mark(folder: Path) -> str | None:
-    path = folder / ENDED
+    path = folder / END_FILE
     return path.read_text(encoding="utf-8") if path.exists() else None

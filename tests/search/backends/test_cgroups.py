@@ -135,7 +135,7 @@ def test_a_machine_is_what_a_container_leaves_of_it(
     assert machine_memory() == (psutil.virtual_memory().total if cores is None else 4_000_000)
 
 
-def test_a_real_group_is_the_limit_of_who_is_in_it(make_group: Any) -> None:
+def test_a_real_group_limits_the_processes_in_it(make_group: Any) -> None:
     group = make_group(GIB)
     code = (
         f"import os; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"

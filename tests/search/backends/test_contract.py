@@ -74,7 +74,7 @@ def test_a_pruned_trial_says_at_which_rung_and_rank_of_which_bracket(bench: Any)
         assert 1 <= int(found[1]) <= int(found[2])
 
 
-def test_who_pauses_at_a_rung_goes_on_there_and_no_step_is_trained_twice(bench: Any) -> None:
+def test_a_trial_paused_at_a_rung_resumes_there_and_trains_no_step_twice(bench: Any) -> None:
     stopping = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
     bench.search("steady", budget={"trials": 12}, early_stopping=stopping, execution=TWO_WORKERS)
     trials = bench.trials()
@@ -99,7 +99,7 @@ def test_who_pauses_at_a_rung_goes_on_there_and_no_step_is_trained_twice(bench: 
 
 
 @pytest.mark.parametrize("kind", ["stopping", "promotion"])
-def test_who_is_in_the_audit_goes_on_to_its_end_and_no_step_is_trained_twice(bench: Any, kind: str) -> None:
+def test_an_audited_trial_trains_to_its_end_and_no_step_twice(bench: Any, kind: str) -> None:
     stopping = {"method": "asha", "type": kind, "min": 1, "max": 9, "eta": 3}
     spec = bench.spec("steady", budget={"trials": 9}, early_stopping=stopping, audit=1.0)
     result = bench.search(spec.override(execution=TWO_WORKERS))
@@ -150,7 +150,7 @@ def test_an_objective_that_raises_fails_alone(bench: Any) -> None:
     assert len(bench.notes(0)) == 1
 
 
-def test_a_retry_goes_on_from_the_checkpoint_of_the_same_trial(bench: Any) -> None:
+def test_a_retry_resumes_from_the_checkpoint_of_the_same_trial(bench: Any) -> None:
     bench.search("flaky", budget={"trials": 2}, execution={"workers": 1, "retries": 1})
     assert bench.states() == ["COMPLETE", "COMPLETE"]
     for trial in bench.trials():
@@ -395,7 +395,7 @@ def test_a_finished_study_returns_at_once_with_its_winner(bench: Any, recorder: 
     assert len(bench.trials()) == 3
 
 
-def test_a_larger_budget_goes_on_to_it(bench: Any) -> None:
+def test_a_search_continues_to_a_larger_budget(bench: Any) -> None:
     bench.search(budget={"trials": 2})
     bench.search(budget={"trials": 5})
     assert bench.states() == ["COMPLETE"] * 5
@@ -554,7 +554,7 @@ def test_a_study_of_another_program_is_refused(bench: Any, trials: int) -> None:
     assert len(bench.trials()) == trials
 
 
-def test_an_interrupted_search_goes_on_to_the_same_configurations(bench: Any, recorder: Any) -> None:
+def test_an_interrupted_search_continues_with_the_same_configurations(bench: Any, recorder: Any) -> None:
     fields: dict[str, Any] = {"budget": {"trials": 6}, "early_stopping": HYPERBAND}
     fields["search"] = {"sampler": "tpe", "seed": 3, "n_startup_trials": 2}
 

@@ -34,7 +34,7 @@ ON_TENSORFLOW = os.environ.get("KERAS_BACKEND") == "tensorflow"  # which not eve
         pytest.param("hf_lora", "adapter_model.safetensors", marks=pytest.mark.extras),
     ],
 )
-def test_its_space_prunes_and_its_winner_is_trained_again(
+def test_the_shipped_space_prunes_and_its_winner_can_be_trained(
     name: str, model: str, bench: Any, tmp_path: Path
 ) -> None:
     if missing := BUILT_IN[name].missing:

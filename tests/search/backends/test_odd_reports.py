@@ -53,7 +53,7 @@ def test_what_the_database_would_refuse_fails_its_own_trial_alone(bench: Any, ki
 
 
 @pytest.mark.postgres
-def test_a_length_in_larger_steps_than_the_database_holds_is_told_before_the_search(
+def test_more_steps_than_the_database_can_store_are_refused_before_the_search(
     postgres: Any, make_spec: Any
 ) -> None:
     stopping = {"method": "asha", "min": 10, "max": 2**31}
@@ -65,7 +65,7 @@ def test_a_length_in_larger_steps_than_the_database_holds_is_told_before_the_sea
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_a_database_refuses_after_all_fails_the_trial_that_told_it(
+def test_a_value_that_the_database_refuses_fails_the_trial_that_reported_it(
     postgres: Any, make_spec: Any, tmp_path: Path, recorder: Any, workers: int
 ) -> None:
     """One of another encoding has no duck, which is found as it is written."""

@@ -19,13 +19,13 @@ from filelock import FileLock
 from optuna.trial import FrozenTrial
 
 from hpsearch.search.backends.packing import pack_size
-from hpsearch.search.backends.resources import Share
+from hpsearch.search.backends.resources import WorkerShare
 from hpsearch.search.backends.worker import process
 from hpsearch.search.backends.worker.process import Worker
 from hpsearch.search.engine.commands import KILLED_ERROR
 from hpsearch.search.errors import UsageError
 from hpsearch.spaces import Spec
-from hpsearch.storage.live import COMMAND
+from hpsearch.storage.live import COMMAND_PREFIX
 
 pytestmark = [
     pytest.mark.slow,
@@ -134,7 +134,7 @@ def test_a_trial_that_is_killed_takes_no_other_along(bench: Any, recorder: Any, 
 
     def kill(driver: Any) -> None:
         if not asked and 1 in driver.running and driver.running[1].reported:
-            asked.append(f"{COMMAND}1")
+            asked.append(f"{COMMAND_PREFIX}1")
             study = optuna.load_study(study_name="study", storage=bench.url)
             study.set_user_attr(asked[0], {"do": "kill", "trial": 1})
         workers.update(workers_of(os.getpid()))
@@ -175,7 +175,7 @@ def test_a_trial_that_takes_too_long_leaves_its_pack(
 
 
 @pytest.mark.any_backend
-def test_what_is_wrong_with_a_trial_is_not_its_packs_trouble(bench: Any) -> None:
+def test_a_faulty_trial_does_not_harm_its_pack(bench: Any) -> None:
     """One diverges, one cannot begin, and the others do not notice."""
     parameters = SPACE["parameters"] | {
         "learning_rate": [1e-3, 1e30],
@@ -246,8 +246,8 @@ def test_auto_measures_and_says_what_it_took(bench: Any, recorder: Any) -> None:
 @pytest.mark.parametrize("alone", [{"finetuning_type": "full"}, {"torch_compile": True}])
 def test_auto_does_not_measure_what_trains_alone(bench: Any, alone: dict[str, Any]) -> None:
     spec: Spec = bench.make_spec(**packed("auto") | {"parameters": SPACE["parameters"] | alone})
-    told = "each worker trains one trial at a time: what they compute cannot be shared"
-    assert pack_size(spec, Share(1, 1.0, 0.0, None), 16 << 30) == (1, told)
+    told = "each worker trains one trial at a time: their computation cannot be shared"
+    assert pack_size(spec, WorkerShare(1, 1.0, 0.0, None), 16 << 30) == (1, told)
 
 
 @pytest.mark.any_backend
@@ -264,7 +264,7 @@ def test_a_pack_that_is_not_clearly_faster_is_not_taken(
 ) -> None:
     measured = {"seconds": {"1": 8.0} | seconds, "memory_mb": dict.fromkeys(["1", *seconds], 300.0)}
     monkeypatch.setattr("hpsearch.search.backends.packing._measured", lambda configs, sizes, share: measured)
-    size, told = pack_size(bench.make_spec(**packed("auto")), Share(1, 1.0, 0.0, None), 16 << 30)
+    size, told = pack_size(bench.make_spec(**packed("auto")), WorkerShare(1, 1.0, 0.0, None), 16 << 30)
     assert size == taken
     assert told is not None and ("measured no faster" in told) == (taken == 1)
 
@@ -280,7 +280,7 @@ def test_a_pack_that_does_not_fit_into_memory_is_not_taken(
 
     def size(workers: int, **execution: Any) -> int:
         spec: Spec = bench.make_spec(**packed("auto", **execution))
-        return pack_size(spec, Share(workers, 1.0, 0.0, None), 16 << 30)[0]
+        return pack_size(spec, WorkerShare(workers, 1.0, 0.0, None), 16 << 30)[0]
 
     assert (size(1), size(1, max_memory="4GiB"), size(2, max_memory="4GiB")) == (4, 4, 2)
     assert (size(40), size(1, max_memory="9GiB")) == (2, 1)
@@ -291,21 +291,21 @@ def test_a_gpu_has_room_for_larger_packs(bench: Any, monkeypatch: pytest.MonkeyP
     asked: list[Sequence[int]] = []
     seconds = {"1": 64.0, "2": 32.0, "4": 16.0, "8": 8.0, "16": 4.0, "32": 2.0}
 
-    def measured(configs: Sequence[Any], sizes: Sequence[int], share: Share) -> dict[str, Any]:
+    def measured(configs: Sequence[Any], sizes: Sequence[int], share: WorkerShare) -> dict[str, Any]:
         asked.append(sizes)
         assert len(configs) == sizes[-1]
         return {"seconds": seconds, "memory_mb": dict.fromkeys(seconds, 300.0)}
 
     monkeypatch.setattr("hpsearch.search.backends.packing._measured", measured)
     spec: Spec = bench.make_spec(**packed("auto"))
-    with_gpu = Share(1, 1.0, 1.0, None)
+    with_gpu = WorkerShare(1, 1.0, 1.0, None)
     assert pack_size(spec, with_gpu, 16 << 30)[0] == 32
-    assert pack_size(spec, Share(1, 1.0, 0.0, None), 16 << 30)[0] == 8
+    assert pack_size(spec, WorkerShare(1, 1.0, 0.0, None), 16 << 30)[0] == 8
     assert [list(sizes) for sizes in asked] == [[1, 2, 4, 8, 16, 32], [1, 2, 4, 8]]
     del seconds["16"], seconds["32"]  # it has too little memory for so many
     assert pack_size(spec, with_gpu, 16 << 30)[0] == 8
     seconds.clear()
-    assert "some of them need all the memory of a GPU" in (pack_size(spec, with_gpu, 16 << 30)[1] or "")
+    assert "some trials need all the memory of a GPU" in (pack_size(spec, with_gpu, 16 << 30)[1] or "")
 
 
 @pytest.fixture

@@ -172,7 +172,7 @@ def test_ranks_that_do_not_report_are_ended_with_the_trial(
 
 
 @pytest.mark.any_backend
-def test_a_script_runs_in_all_ranks_and_goes_on_after_one_is_killed(bench: Any) -> None:
+def test_a_script_runs_in_all_ranks_and_resumes_after_one_is_killed(bench: Any) -> None:
     spec = bench.make_spec(
         objective={"command": ["python", str(RANKED), "${x}"]},
         parameters={"x": [5.0, 0.6]},
@@ -201,7 +201,9 @@ def _runs(process: psutil.Process, path: str) -> bool:
 
 
 @pytest.mark.any_backend
-def test_interrupted_and_killed_it_leaves_nothing_and_goes_on_exactly(command: Any, bench: Any) -> None:
+def test_an_interrupted_or_killed_search_leaves_nothing_and_continues_exactly(
+    command: Any, bench: Any
+) -> None:
     fields = PRETRAIN | {"budget": {"trials": 1}, "execution": TWO | {"strategy": "fsdp"}}
     fields["parameters"] = PRETRAIN["parameters"] | {"learning_rate": [3e-3], "max_steps": 36}
     search = command(**fields)

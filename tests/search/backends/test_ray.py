@@ -24,8 +24,8 @@ from ray.util import placement_group_table
 
 from hpsearch.search import run
 from hpsearch.search.backends.ray import backend, cluster, failures
-from hpsearch.search.backends.ray.cluster import heard_outside
-from hpsearch.search.backends.ray.placement import places_are_kept
+from hpsearch.search.backends.ray.cluster import open_ports
+from hpsearch.search.backends.ray.placement import pending_places_kept
 from hpsearch.search.backends.resources import Node
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
@@ -113,7 +113,7 @@ def test_an_actor_that_is_killed_costs_its_trial_an_attempt(bench: Any, recorder
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gcs_server"])  # the raylet goes the same way
-def test_a_search_whose_ray_is_killed_says_so_and_goes_on_where_it_stood(
+def test_a_search_whose_ray_is_killed_says_so_and_can_be_continued(
     bench: Any, command: Any, name: str
 ) -> None:
     search = command("steady", budget={"trials": 3}, execution={"workers": 1, "retries": 0})
@@ -133,23 +133,23 @@ def test_a_search_whose_ray_is_killed_says_so_and_goes_on_where_it_stood(
     assert all(list(t.intermediate_values) == list(range(1, 10)) for t in bench.trials())
 
 
-def test_ray_is_not_told_the_command_line_where_a_password_may_stand(shared_ray: None) -> None:
+def test_ray_does_not_get_the_command_line_which_may_hold_a_password(shared_ray: None) -> None:
     (job,) = [job for job in jobs() if job["DriverPid"] == os.getpid()]  # type: ignore[no-untyped-call]
     assert job["Entrypoint"] == "hpsearch"
 
 
-def test_a_ray_of_our_own_is_heard_on_this_machine_alone(shared_ray: None) -> None:
+def test_a_ray_started_here_listens_on_this_machine_only(shared_ray: None) -> None:
     @ray.remote
     def listening() -> list[str]:
-        return heard_outside()
+        return open_ports()
 
     assert ray.get(listening.remote()) == []
-    assert heard_outside() == []
+    assert open_ports() == []
     (raylet,) = [each for each in psutil.Process().children() if each.name() == "raylet"]
     others = [each.name() for each in raylet.children() if not each.name().startswith("ray::IDLE")]
     assert others == ["cat", "cat"], "in place of Ray's agents"
     with socket.create_server(("", 0)) as door:
-        assert heard_outside() == [f"{psutil.Process().name()} 0.0.0.0:{door.getsockname()[1]}"]
+        assert open_ports() == [f"{psutil.Process().name()} 0.0.0.0:{door.getsockname()[1]}"]
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_sigterm_while_ray_starts_is_the_drivers(bench: Any, command: Any) -> No
 def test_a_search_that_finds_no_place_says_so_and_waits(
     bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(backend, "PLACE_WAIT_SECONDS", 0.5)
 
     class Somebody:  # it travels whole: Ray's processes do not have this folder on their path
         """Another user of the cluster."""
@@ -208,7 +208,7 @@ def test_a_search_that_finds_no_place_says_so_and_waits(
     watcher: Any = recorder()
     watcher.at_tick = lambda driver: ray.kill(somebody) if watcher.said else None
     bench.search(watcher=watcher, budget={"trials": 1})
-    assert watcher.said == ["waiting for a place on the cluster; others use it"]
+    assert watcher.said == ["waiting for resources on the cluster, which others use"]
     assert bench.states() == ["COMPLETE"]
 
 
@@ -231,7 +231,7 @@ def test_a_trial_that_ray_kills_for_memory_is_tried_again_and_takes_no_other_alo
 
 
 @pytest.mark.parametrize("backends", [("optuna", "ray"), ("ray", "optuna")], ids="-".join)
-def test_a_study_goes_on_with_the_other_backend_where_it_stood(
+def test_a_study_continues_with_the_other_backend(
     bench: Any, recorder: Any, backends: tuple[str, str]
 ) -> None:
     """Grid points in order: the first three are good, the others are worse at the first rung."""
@@ -294,7 +294,7 @@ def test_both_backends_record_the_same_values_step_by_step(bench: Any, recorder:
     assert found[0] == found[1], "bit for bit"
 
 
-def test_as_many_actors_start_as_may_train_and_the_search_hears_of_them(bench: Any, recorder: Any) -> None:
+def test_as_many_actors_start_as_may_train_and_the_driver_counts_them(bench: Any, recorder: Any) -> None:
     """Also where trials end before the next actor has started, which Tune would then give up."""
     seen: list[int] = []
 
@@ -320,7 +320,7 @@ def test_a_place_is_given_up_when_it_is_there_or_there_is_none(monkeypatch: pyte
 
     monkeypatch.setattr(ray.util, "remove_placement_group", look)
     manager, core = placement_group.PlacementGroupResourceManager(), ResourceRequest([{"CPU": 1}])
-    with places_are_kept():
+    with pending_places_kept():
         for places in (1, 1, 1, 3):  # there are two
             for _ in range(places):
                 manager.request_resources(core)
@@ -362,7 +362,7 @@ def ends_what_runs() -> Callable[[Driver], None]:
 def test_the_ray_that_a_process_is_in_serves_the_search_and_stays(bench: Any, recorder: Any) -> None:
     bench.search(budget={"trials": 1})
     assert ray.is_initialized()
-    with pytest.raises(UsageError, match="in a Ray cluster already"):
+    with pytest.raises(UsageError, match="connected to a Ray cluster already"):
         run(bench.spec(), backend="ray", storage=bench.url, watcher=recorder(), ray_address="127.0.0.1:1")
 
 
@@ -393,7 +393,7 @@ def test_an_address_in_the_environment_that_is_none_is_refused(
 
 
 def test_an_address_goes_with_ray_alone(bench: Any, recorder: Any) -> None:
-    with pytest.raises(UsageError, match="--ray-address goes with --backend ray"):
+    with pytest.raises(UsageError, match="--ray-address needs --backend ray"):
         run(bench.spec(), backend="optuna", storage=bench.url, watcher=recorder(), ray_address="auto")
 
 
@@ -454,7 +454,7 @@ def test_a_lost_trial_says_what_ray_said_in_a_sentence(
     tmp_path: Path, text: str, kind: str, message: str
 ) -> None:
     trial: Any = Ended(tmp_path / "error.txt", text)
-    failure = failures.how_it_ended(trial)
+    failure = failures.failure_of(trial)
     assert (failure.kind, failure.message) == (kind, message)
     assert "\x1b" not in failure.traceback
 
@@ -469,7 +469,7 @@ def test_a_folder_that_a_cluster_could_not_work_in_is_refused(
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "__init__.py").touch()
     monkeypatch.chdir(tmp_path)
-    assert cluster.in_the_place_of_others(tmp_path) == ["numpy.py", "ray"]
+    assert cluster.shadowing_names(tmp_path) == ["numpy.py", "ray"]
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # the other tests' is
     with (
         pytest.raises(UsageError, match=r"numpy\.py, ray in .*give it another name"),

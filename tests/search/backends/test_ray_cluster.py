@@ -188,7 +188,7 @@ def test_what_no_node_has_is_refused_with_what_there_is(search: Any, two_nodes: 
     assert "execution.cpus_per_trial: a trial asks for 7 CPUs; the cluster has 1 CPU" in output
 
 
-def test_a_wrong_token_is_said(search: Any, two_nodes: TwoNodes) -> None:
+def test_a_wrong_token_is_reported(search: Any, two_nodes: TwoNodes) -> None:
     wrong = two_nodes.environment | {"RAY_AUTH_TOKEN": "f" * 64}
     process = search.start("--ray-address", two_nodes.address, env=wrong)
     output, _ = process.communicate(timeout=200)

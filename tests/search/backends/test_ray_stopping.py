@@ -147,7 +147,7 @@ def test_between_the_rungs_nothing_stops() -> None:
     assert play.run(1, {1: 9.0, 2: 9.0, 3: 9.0, 4: 0.0, 5: 9.0, 11: 9.0, 12: 9.0}) == [False] * 6 + [True]
 
 
-def test_the_last_step_is_never_asked_nor_told() -> None:
+def test_the_scheduler_is_neither_asked_about_nor_given_the_last_step() -> None:
     """Tune has a rung at 27 here."""
     play = Play(spec_of(**HALVING))
     assert 27 in in_tune(play.study.pruner)
@@ -193,7 +193,7 @@ STOPPING: list[dict[str, Any]] = [
 @pytest.mark.parametrize("stopping", STOPPING)
 @given(reports=REPORTS)
 @settings(max_examples=30)
-def test_a_study_that_goes_on_decides_as_if_it_had_never_stopped(
+def test_a_resumed_study_decides_as_if_it_had_never_stopped(
     goal: str, stopping: dict[str, Any], reports: list[tuple[int, int, float]]
 ) -> None:
     """Whatever was reported before, a pruner that finds it in the study knows what one knows that heard it."""
@@ -229,7 +229,7 @@ def test_what_is_noted_at_the_rungs_is_what_optuna_notes(reports: list[tuple[int
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_reports_that_nobody_noted_are_noted_as_they_were(asked: bool) -> None:
+def test_missing_rung_values_are_recorded_as_they_were_reported(asked: bool) -> None:
     """Of the trial that is asked about, and of others; a note is the value at its rung, not a later one."""
     play = Play(spec_of(**HALVING))
     trial = play.study.ask()
@@ -240,7 +240,7 @@ def test_reports_that_nobody_noted_are_noted_as_they_were(asked: bool) -> None:
     assert in_tune(play.study.pruner)[3]["0"] == -3.0
 
 
-def test_optunas_own_pruner_goes_on_where_tune_left() -> None:
+def test_optunas_own_pruner_continues_after_tune() -> None:
     spec = spec_of(**HALVING)
     tune = Play(spec)
     tune.run(0, {1: 5.0, 2: 5.0, 3: 5.0})  # it still runs
@@ -254,7 +254,7 @@ def test_optunas_own_pruner_goes_on_where_tune_left() -> None:
     assert optunas.report(3, 3, 2.0) is True
 
 
-def test_tune_goes_on_where_optunas_own_pruner_left() -> None:
+def test_tune_continues_after_optunas_own_pruner() -> None:
     spec = spec_of(**HALVING)
     optunas = Play(spec, make_pruner(spec))
     optunas.run(0, {step: 5.0 for step in range(1, 28)})
@@ -363,7 +363,9 @@ def test_the_median_rule_is_not_asked_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("stopping", [HALVING, HYPERBAND, MEDIAN])
-def test_a_trial_that_was_to_stop_can_go_on_and_is_judged_again(stopping: dict[str, Any]) -> None:
+def test_a_trial_that_should_have_stopped_can_continue_and_is_compared_again(
+    stopping: dict[str, Any],
+) -> None:
     play = Play(spec_of(**stopping | {"max": 27}))
     for _ in range(40):
         play.study.ask()
@@ -448,7 +450,7 @@ def test_a_search_that_is_interrupted_stops_the_same_trials(
     assert whole[0][:2] == ("COMPLETE", 9), "the baseline runs to its end"
 
 
-def test_what_the_audit_lets_go_on_is_at_no_rung_beyond() -> None:
+def test_an_audited_trial_counts_at_no_later_rung() -> None:
     """Neither in a search that hears it end nor in one that begins afterwards."""
     play = Play(spec_of(**HALVING))
     for number, value in enumerate((1.0, 2.0, 3.0)):

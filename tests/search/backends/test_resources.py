@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from hpsearch.search.backends.local import devices_of
 from hpsearch.search.backends.resources import (
-    SLIVER,
+    LEAST_CORES,
     WORKER_MEMORY,
     Node,
-    Share,
+    WorkerShare,
     memory_for,
     share,
     this_machine,
@@ -115,7 +115,7 @@ def test_what_is_not_said_is_shared_evenly(
     found = share(Execution(**asked), nodes, "this machine")
     pack = asked.get("pack", 1)
     memory = asked["max_memory"] * (1 if pack == "auto" else pack) if "max_memory" in asked else None
-    assert found == Share(workers, cpus, gpus, memory, asked.get("processes_per_trial", 1))
+    assert found == WorkerShare(workers, cpus, gpus, memory, asked.get("processes_per_trial", 1))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_is_not_said_is_shared_evenly(
          "execution.workers: a trial asks for 0.0001 CPUs; the place has 0 CPUs, 64 GiB, but no node has all that a trial asks for"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_said_with_what_there_is(
+def test_a_request_that_does_not_fit_is_reported_with_what_there_is(
     nodes: list[Node], asked: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -187,7 +187,7 @@ EXECUTIONS = st.builds(
 )
 
 
-def shared(execution: Execution, nodes: list[Node]) -> Share | None:
+def shared(execution: Execution, nodes: list[Node]) -> WorkerShare | None:
     """The share; None where it is refused as it should be: in words, and with the field."""
     try:
         return share(execution, nodes, "the place")
@@ -223,7 +223,7 @@ def test_what_fits_is_not_refused(execution: Execution, nodes: list[Node]) -> No
         assert not fits(
             nodes,
             count,
-            execution.cpus_per_trial or SLIVER,
+            execution.cpus_per_trial or LEAST_CORES,
             gpus or 0.0,
             memory_for(execution, int(execution.pack)),
         )
@@ -233,7 +233,7 @@ def test_what_fits_is_not_refused(execution: Execution, nodes: list[Node]) -> No
 def test_auto_is_the_most_that_fit(execution: Execution, nodes: list[Node]) -> None:
     found = shared(execution.model_copy(update={"workers": "auto"}), nodes)
     if found is not None and found.workers > 1:
-        least = execution.cpus_per_trial or (SLIVER if found.gpus else 1.0)
+        least = execution.cpus_per_trial or (LEAST_CORES if found.gpus else 1.0)
         memory = found.memory or (None if found.gpus else WORKER_MEMORY)
         assert not fits(nodes, found.workers + 1, least, found.gpus, memory)
 
@@ -242,7 +242,7 @@ def test_auto_is_the_most_that_fit(execution: Execution, nodes: list[Node]) -> N
 def test_no_larger_share_of_the_cores_would_fit(execution: Execution, nodes: list[Node]) -> None:
     found = shared(execution.model_copy(update={"cpus_per_trial": None}), nodes)
     if found is not None:
-        more = found.cpus + 1 if found.cpus >= 1 else round(found.cpus + SLIVER, 4)
+        more = found.cpus + 1 if found.cpus >= 1 else round(found.cpus + LEAST_CORES, 4)
         assert not fits(nodes, found.workers, more, found.gpus, found.memory)
 
 

@@ -20,7 +20,7 @@ import pytest
 import sqlalchemy
 
 from hpsearch.search.cli.commands import command as typed
-from hpsearch.storage.live import COMMAND
+from hpsearch.storage.live import COMMAND_PREFIX
 
 AWAY = 8.0  # seconds that a server is gone: more than the first pauses between two tries
 SECRET = re.compile(rb"p@ss|p%40ss|w:rd|w%3Ard|50%&|50%25", re.IGNORECASE)  # of the servers' password
@@ -129,7 +129,7 @@ def test_a_search_in_mysql_is_stopped_from_outside_restarted_with_its_server_and
         with bench.engine().begin() as connection:
             columns: Any = [sqlalchemy.column(name) for name in ("study_id", "key", "value_json")]
             table = sqlalchemy.table("study_user_attributes", *columns)
-            key = f"{COMMAND}{driver.finished}"  # the second trial may end before the first word is taken
+            key = f"{COMMAND_PREFIX}{driver.finished}"  # the second trial may end before the first word is taken
             row = {"study_id": 1, "key": key, "value_json": '{"do": "stop"}'}
             connection.execute(table.insert().values(row))
 

@@ -88,7 +88,7 @@ def test_a_second_signal_ends_it_now(command: Any, bench: Any) -> None:
 
 
 @pytest.mark.any_backend
-def test_kill_takes_workers_and_scripts_along_and_the_same_command_goes_on(command: Any, bench: Any) -> None:
+def test_kill_ends_workers_and_scripts_too_and_the_same_command_continues(command: Any, bench: Any) -> None:
     """Scripts are their worker's affair; that none is left on Ray is among the faults of a driver."""
     (bench.folder / "script.py").write_text(SCRIPT)
     search = command(

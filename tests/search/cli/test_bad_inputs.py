@@ -55,7 +55,7 @@ FILES = [
     Case("no such file", "no such file", command=("run", "nowhere.yaml")),
     Case("no such shipped space", 'did you mean "lora"', command=("run", "loar")),
     Case("empty file", "s.yaml:1:1", space=""),
-    Case("not yaml", "s.yaml:3:1: no YAML", space="version: 1\nname: [\n"),
+    Case("not yaml", "s.yaml:3:1: not YAML", space="version: 1\nname: [\n"),
     Case("a list", "mapping", space="- a\n- b\n"),
     Case("tab", "s.yaml:2", space="version: 1\n\tname: s\n"),
     Case(
@@ -113,7 +113,7 @@ FLAGS = [
     Case("audit without rungs", "--audit: needs rungs", command=("run", "s.yaml", "--audit")),
     Case(
         "two flags",
-        "--time: must be more than no time\n--zero-stage: must be at most 3, not 7",
+        "--time: must be above 0\n--zero-stage: must be at most 3, not 7",
         command=("run", "s.yaml", "--zero-stage", "7", "--time", "0s"),
     ),
     Case(
@@ -140,7 +140,7 @@ FLAGS = [
     ),
     Case(
         "storage kind",
-        "u:***@h/d: studies are not kept in",
+        "u:***@h/d: studies cannot be stored in",
         command=("run", "s.yaml", "--storage", "oracle://u:pw@h/d"),
     ),
     Case("url for a study", "(mysql://u:***@h/d)", command=("list", "mysql://u:pw@h/d")),
@@ -171,7 +171,12 @@ OBJECTIVES = [
         objective=body("trial.number = 77\ntrial.report(1.0, step=1)\nreturn 1.0"),
         code=1,
     ),
-    Case("is Ray Tune's", "does not hear tune.report()", objective=body("import ray.tune"), code=1),
+    Case(
+        "is Ray Tune's",
+        "does not receive Ray Tune's tune.report()",
+        objective=body("import ray.tune"),
+        code=1,
+    ),
     Case("returns a list", "it must be a number", objective=body("return [1, 2]"), code=1),
     Case("returns nan", "no trial", objective=body("return float('nan')"), code=1),
     Case("returns inf", "no trial", objective=body("return float('inf')"), code=1),
@@ -203,7 +208,7 @@ OBJECTIVES = [
     ),
     Case(
         "lora misses a rung",
-        "none at the rung",
+        "none falls on the rung",
         lora(
             "  learning_rate: {min: 1e-4, max: 1e-3}\n  max_samples: 96\n  eval_every: 7",
             "early_stopping: {method: hyperband, min: 8, max: 96}\n",
@@ -272,7 +277,7 @@ OBJECTIVES = [
     ),
     Case(
         "an option hides a searched one",
-        'objective.command.2: "--x=3" hides the value of a trial, which "${args}" passes: leave one of them out',
+        'objective.command.2: "--x=3" overrides the value that "${args}" passes: remove one of them',
         changed('"obj.py:train"', '{command: [echo, "${args}", "--x=3"]}'),
         command=("validate", "s.yaml"),
     ),

@@ -143,7 +143,7 @@ def test_a_training_can_be_seen_before_it_is_finished(cli: Cli, here: Path, tmp_
     shutil.copytree(here / "trained" / "lora", tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     code, _, error = cli(str(tmp_path / "run"), "--prompt", "x")
-    assert code == 2 and "or look at what it is so far with --checkpoint PLACE" in error
+    assert code == 2 and "or use its model so far with --checkpoint PLACE" in error
     assert cli(str(tmp_path / "run"), "--prompt", "x", "--checkpoint", "4")[0] == 0
 
 
@@ -172,9 +172,9 @@ def test_the_prompt_comes_from_standard_input(text: Text) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["nowhere", "--prompt", "x"], "nowhere: no such file or folder, and no study either"),
+        (["nowhere", "--prompt", "x"], "nowhere: no such file or folder, and not a study"),
         (["smal", "--prompt", "x"], 'did you mean "small"?'),
-        (["trained", "--prompt", "x"], "trained: is no run of hpsearch train, and no study either"),
+        (["trained", "--prompt", "x"], "trained: not a run of hpsearch train, and not a study"),
         (["small", "--trial", "7", "--prompt", "x"], "the study has no trial 7"),
         (["trained/lora", "--prompt", ""], "the prompt is empty"),
         (["trained/lora", "--prompt", "x", "--device", "mps"], "torch sees no such device here"),
@@ -186,7 +186,7 @@ def test_the_prompt_comes_from_standard_input(text: Text) -> None:
         (["trained/lora"], "--prompt"),
         (
             ["trained/lora/adapter.safetensors", "--prompt", "x", "--checkpoint", "4"],
-            "this file is one model",
+            "this is one model",
         ),
         (["trained/lora", "--prompt", "x", "--top-k", "0"], "--top-k"),
         (["trained/lora", "--prompt", "x", "--temperature", "-1"], "--temperature"),
@@ -203,10 +203,10 @@ def test_a_training_that_is_not_finished_or_not_ours(cli: Cli, here: Path, tmp_p
     config = tmp_path / "config.yaml"
     config.write_text((here / "lora.yaml").read_text())
     code, _, error = cli(str(tmp_path), "--prompt", "x")
-    assert code == 2 and f"not finished; go on with: hpsearch train {config} -o {tmp_path}" in error
+    assert code == 2 and f"not finished; continue with: hpsearch train {config} -o {tmp_path}" in error
     config.write_text('{"objective": "mine.py:train", "parameters": {"x": 1}}')
     code, _, error = cli(str(tmp_path), "--prompt", "x")
-    assert code == 2 and "trained by mine.py:train; text comes from models of hpsearch" in error
+    assert code == 2 and "trained by mine.py:train; only models of hpsearch" in error
 
 
 def test_a_trial_without_its_checkpoint_says_how_to_have_it(cli: Cli, here: Path) -> None:

@@ -201,7 +201,7 @@ def test_what_cannot_be_is_one_message(
 
 def test_a_space_that_ships_is_not_written(cli: Cli) -> None:
     code, _, error = cli("pretrain", "--write")
-    assert code == 2 and "ships with hpsearch and stays as it is" in error
+    assert code == 2 and "ships with hpsearch and cannot be changed" in error
 
 
 def test_no_fall_is_a_failure_and_writes_nothing(cli: Cli) -> None:

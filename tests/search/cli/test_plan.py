@@ -126,15 +126,15 @@ def test_a_search_is_foreseen(tmp_path: Path) -> None:
     assert found["ends"][0] <= found["end"] <= found["ends"][1]
     assert found["measured"]["training"] > 0.18, "nine times 0.02 seconds of sleep"
     assert found["measured"]["memory"] > 10_000_000, "a process of Python"
-    assert any("no room to confirm" in remark for remark in found["remarks"])
+    assert any("too small to confirm" in remark for remark in found["remarks"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "message"),
     [("broken", "every configuration that was tried failed: ValueError: no such file"),
-     ("silent", "no training reported within 2 s"),
-     ("starts", "no training reported twice within 16 s"),
+     ("silent", "could not estimate the time of a training: none reported within 2 s"),
+     ("starts", "none reported twice within 16 s"),
      ("diverges", "every configuration that was tried failed: diverged: loss at 1 was nan")],
 )  # fmt: skip
 def test_what_cannot_be_measured_is_said(tmp_path: Path, function: str, message: str) -> None:
@@ -152,7 +152,7 @@ def test_early_stopping_of_what_reports_nothing_is_foreseen(tmp_path: Path, func
     found = json.loads(told.stdout)
     assert found["complete"] == found["trials"] == 30
     assert found["remarks"][0] == (
-        "the objective reports nothing before its end, so early stopping has nothing to judge by"
+        "the objective reports nothing before its end, so early stopping has nothing to go by"
     )
 
 
@@ -161,7 +161,7 @@ def test_trainings_that_end_sooner_than_their_space_says_are_foreseen_so(tmp_pat
     found = json.loads(told.stdout)
     assert [each["step"] for each in found["rungs"]] == [1, 3, 5]
     assert 0.25 < found["measured"]["training"] < 0.4, "five times 0.05 seconds, and not nine"
-    assert "trainings end at 5 steps: early_stopping.max is 9" in found["remarks"]
+    assert "trainings end at 5 steps, but early_stopping.max is 9" in found["remarks"]
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -177,16 +177,18 @@ def test_reports_sparser_than_rungs_and_trials_without_checkpoints_are_foreseen(
     )
     found = json.loads(told.stdout)
     assert [each["trials"] for each in found["rungs"][:2]] == [30, 30], "one report brings them to both"
-    once = "trials leave no checkpoint with their reports, so none can pause and go on: each is judged once, "
-    assert (once + "as by type: stopping" in found["remarks"]) is not keeps
+    once = (
+        "trials leave no checkpoint with their reports, so they cannot pause: each is stopped or kept once, "
+    )
+    assert (once + "as with type: stopping" in found["remarks"]) is not keeps
 
 
 def test_the_budget_that_binds_is_the_one_to_raise(tmp_path: Path) -> None:
     words = ("plan", "space.yaml", "--measure", "60", "--samples", "5", "--trials", "50", "--json")
     remarks = json.loads(command(tmp_path, *words).stdout)["remarks"]
-    assert "one trial comes to its end, and there is nothing to compare it with: --samples 90" in remarks
+    assert "only one trial finishes, so there is nothing to compare it with: --samples 90" in remarks
     remarks = json.loads(command(tmp_path, *words, "--confirm").stdout)["remarks"]
-    alone = next(remark for remark in remarks if "comes to its end" in remark)
+    alone = next(remark for remark in remarks if "only one trial finishes" in remark)
     assert alone.endswith("--samples 198"), "and twelve trainings that confirm"
 
 

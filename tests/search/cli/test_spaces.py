@@ -128,7 +128,9 @@ def test_a_value_of_a_preset_that_does_not_go_is_told_at_the_preset(cli: Cli) ->
     path = space("  max_samples: 900\n  eval_every: 100\n", "")
     Path(path).write_text(Path(path).read_text().replace("metric:", "preset: quick\nmetric:", 1))
     errors = cli("validate", path)[2]
-    assert "mine.yaml:4:9 parameters.eval_every: reports come every 260, so none at the rung 100" in errors
+    assert (
+        "mine.yaml:4:9 parameters.eval_every: reports come every 260, so none falls on the rung 100" in errors
+    )
 
 
 def test_validate_shows_five_samples_that_are_always_the_same(cli: Cli) -> None:

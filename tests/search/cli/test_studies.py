@@ -486,7 +486,7 @@ def test_delete_obeys_the_answer_on_a_terminal(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["list", "--storage", "absent.db"], 1, "a search makes it"),
+        (["list", "--storage", "absent.db"], 1, "a search creates it"),
         (["show", "curve"], 1, 'did you mean "curves"?'),
         (["show", "curves", "--trial", "12"], 1, "they go from 0 to 11"),
         (["show"], 2, "Missing argument"),

@@ -17,15 +17,15 @@ from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.preflight import simulation as forecast_module
 from hpsearch.search.preflight.simulated import SearchCosts, TrainingCost
-from hpsearch.search.preflight.simulation import forecast
+from hpsearch.search.preflight.simulation import simulate
 from hpsearch.search.results.confirmation import confirmation_outcome
 from hpsearch.search.scheduling.audit import AuditSample
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
-from hpsearch.storage.states import confirms
 from hpsearch.storage.studies import SPEC, open_live
+from hpsearch.storage.trial_attrs import confirms
 
 UNITS = 9
 TIME = 600.0
@@ -198,7 +198,7 @@ def test_a_search_ends_on_time_though_its_trials_start_slowly(
     assert len(own) >= 2, "the baseline and another trial"
     assert slots * seconds < 60 or confirmation_outcome(driver.spec, driver.trials) is not None
     whole = TrainingCost(1.5, 0.03, UNITS)
-    foreseen = forecast(driver.spec, SearchCosts([whole], whole, slots, 0.0))
+    foreseen = simulate(driver.spec, SearchCosts([whole], whole, slots, 0.0))
     assert foreseen.end == pytest.approx(table.now, rel=0.15)
     assert foreseen.trials == pytest.approx(len([t for t in driver.trials if confirms(t) is None]), rel=0.3)
 
@@ -230,7 +230,7 @@ def test_a_search_ends_on_time_though_many_paused_trials_end_slowly(
     assert 0.9 * TIME <= table.now <= 1.03 * TIME  # some end beside confirmation runs
     assert sum(t.user_attrs.get("reason", "").startswith("paused at") for t in driver.trials) > 80
     whole = TrainingCost(0.0, 4.0, UNITS)
-    foreseen = forecast(driver.spec, SearchCosts([whole], whole, 2, 0.0))
+    foreseen = simulate(driver.spec, SearchCosts([whole], whole, 2, 0.0))
     assert foreseen.end == pytest.approx(table.now, rel=0.1)
 
 
@@ -287,7 +287,7 @@ def test_a_confirmation_that_does_not_fit_is_a_smaller_one(
     assert found is not None and found.gain is not None, "the baseline is among them"
     assert 0.95 * seconds <= table.now <= 1.03 * seconds + TICK
     baseline, other = (TrainingCost(0.0, table.seconds(x), UNITS) for x in (0.5, 0.3))
-    foreseen = forecast(driver.spec, SearchCosts([other], baseline, 2, 0.0))
+    foreseen = simulate(driver.spec, SearchCosts([other], baseline, 2, 0.0))
     assert foreseen.end == pytest.approx(table.now, rel=0.05) and foreseen.seeds >= 2
 
 
@@ -308,7 +308,7 @@ def test_few_trials_are_confirmed_in_the_time_they_leave(
     asked = {"early_stopping": {"method": "none", "max": UNITS}, "budget": {"trials": trials, "time": TIME}}
     driver = table.search(make_spec(**SPACE | asked))
     found, whole = confirmation_outcome(driver.spec, driver.trials), TrainingCost(0.0, 4.0, UNITS)
-    foreseen = forecast(driver.spec, SearchCosts([whole], whole, 2, 0.0))
+    foreseen = simulate(driver.spec, SearchCosts([whole], whole, 2, 0.0))
     assert found is not None and found.seeds == foreseen.seeds == 2
     assert foreseen.end == pytest.approx(table.now, rel=0.1) and table.now <= 1.03 * TIME + TICK
     assert driver.stop_reason is None, "all trials have run"
@@ -399,6 +399,6 @@ def test_a_search_with_an_audit_goes_as_predicted(
         make_spec(**SPACE | asked | {"confirm": {"top": 0}, "search": {"sampler": "random"}})
     )
     whole = TrainingCost(0.0, 4.0, UNITS)
-    found = forecast(driver.spec, SearchCosts([whole], whole, 2, 0.0))
+    found = simulate(driver.spec, SearchCosts([whole], whole, 2, 0.0))
     assert found.end == pytest.approx(table.now, rel=0.1)
     assert found.complete == pytest.approx(sum(t.state.name == "COMPLETE" for t in driver.trials), rel=0.25)

@@ -46,9 +46,9 @@ from hpsearch.spaces.document import read
 from hpsearch.storage import connection, database
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT, CONFIG, METRICS, trial_folder
-from hpsearch.storage.live import COMMAND
-from hpsearch.storage.states import EVENTS
+from hpsearch.storage.live import COMMAND_PREFIX
 from hpsearch.storage.studies import ELAPSED, SPEC, open_live
+from hpsearch.storage.trial_attrs import EVENTS
 
 HYPERBAND = {"method": "hyperband", "min": 1, "max": 9, "eta": 3}
 ERROR = Failure("error", "ValueError: no", "the traceback")
@@ -89,7 +89,7 @@ class Table:
     def command(self, **what: Any) -> None:
         """Ask something of the driver, as another process does."""
         study = optuna.load_study(study_name="study", storage=f"sqlite:///{self.file}")
-        study.set_user_attr(f"{COMMAND}1", what)
+        study.set_user_attr(f"{COMMAND_PREFIX}1", what)
 
     def read(self, name: str = "study") -> list[FrozenTrial]:
         storage = optuna.storages.RDBStorage(f"sqlite:///{self.file}")
@@ -447,7 +447,7 @@ def test_a_locked_database_is_waited_for_and_told_of(
     monkeypatch.setattr(connection, "time", SimpleNamespace(sleep=sleep))
     assert driver.report(0, 0.5, 1, {}) is None
     assert table.read()[0].intermediate_values == {1: 0.5}
-    assert pauses == [connection.PAUSE_SECONDS]
+    assert pauses == [connection.RETRY_SECONDS]
     (said,) = table.listener.said
     assert said.startswith("the database cannot be used now (database is locked)")
 
@@ -546,17 +546,17 @@ PUT_UP = {
         ({"x": True}, "x: must be a number in float 0 .. 1, not true"),
         ({"x": 10**400}, "x: 1"),
         ({"seed": 2**53 + 1}, "seed: 9007199254740993 is outside int 0 .. 9007199254740992"),
-        ({"seed": 2**51 + 0.5}, "seed: 2251799813685248.5 is no value of int 0 .. 9007199254740992"),
-        ({"rank": 7}, "rank: 7 is no value of int 2 4 8 16 32; the nearest is 8"),
-        ({"drop": 0.07}, "drop: 0.07 is no value of float 0 0.05 0.1 0.15 0.2; the nearest is 0.05"),
+        ({"seed": 2**51 + 0.5}, "seed: 2251799813685248.5 is not a value of int 0 .. 9007199254740992"),
+        ({"rank": 7}, "rank: 7 is not a value of int 2 4 8 16 32; the nearest is 8"),
+        ({"drop": 0.07}, "drop: 0.07 is not a value of float 0 0.05 0.1 0.15 0.2; the nearest is 0.05"),
         ({"targets": "none"}, 'targets: "none" is none of ["q", "v"], "all", null, "1"'),
         ({"targets": 1}, 'targets: 1 is none of ["q", "v"], "all", null, "1"'),
         ({"x": 0.95}, "breaks the constraint `x < 0.9` (x: 0.95)"),
         ({"kind": "plain", "rate": 2}, 'rate: "rate" does not exist in the trial: its condition is not met'),
         ({"x": 0.25}, "<json> parameters.inverse.expr: `1 / (x - 0.25)` divides by zero where x: 0.25"),
-        ({"ranc": 4}, 'ranc: "ranc" is no parameter; did you mean "rank"?'),
-        ({"fixed": 3}, 'fixed: "fixed" is a constant; a trial gives values of what is searched'),
-        ({"x": 2.0, "rank": 3}, "x: 2 is outside float 0 .. 1; rank: 3 is no value of"),
+        ({"ranc": 4}, 'ranc: "ranc" is not a parameter; did you mean "rank"?'),
+        ({"fixed": 3}, 'fixed: "fixed" is a constant; a trial gives values only to searched parameters'),
+        ({"x": 2.0, "rank": 3}, "x: 2 is outside float 0 .. 1; rank: 3 is not a value of"),
     ],
 )
 def test_what_another_program_puts_up_wrongly_fails_with_the_reason_and_the_search_goes_on(
@@ -956,7 +956,7 @@ def test_who_is_tried_again_at_a_rung_has_gone_on_from_there(
     driver = table.driver(spec) if killed else driver
     assert asked(driver).number == 0
     assert to_rung(driver, 1, 4.0) == (1, "paused at 1 step, ranked 1 of 2"), "one of two may go on"
-    told = "tried again, as was asked; it had failed: killed by hpsearch kill"
+    told = "retried on request; it had failed: killed by hpsearch kill"
     assert table.read()[0].user_attrs[EVENTS][-1] == told
 
 

@@ -27,8 +27,8 @@ from hpsearch.search.trials.selection import best_of, search_trials
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
-from hpsearch.storage.states import audited_at, confirms, state_of, trained_to
 from hpsearch.storage.studies import SPEC, open_live
+from hpsearch.storage.trial_attrs import audited_at, confirms, state_of, trained_to
 
 X = {"x": {"min": 0.0, "max": 1.0}}
 RUNGS = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}

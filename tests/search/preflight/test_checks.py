@@ -56,7 +56,7 @@ def found(spec: Spec) -> list[tuple[str, str]]:
     ]
 
 
-def test_hyperband_comes_to_what_its_rungs_let_through(make_spec: MakeSpec) -> None:
+def test_the_plan_of_hyperband_follows_from_its_rungs(make_spec: MakeSpec) -> None:
     made = plan.plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"trials": 17}))
     assert made.brackets == [Bracket((1, 3), 9 / 17), Bracket((3,), 5 / 17), Bracket((), 3 / 17)]
     assert made.complete == pytest.approx(9 / 9 + 5 / 3 + 3)
@@ -73,7 +73,7 @@ def test_hyperband_comes_to_what_its_rungs_let_through(make_spec: MakeSpec) -> N
         ({"lora_r": 256, "finetuning_type": "full"}, None),
     ],
 )
-def test_a_rank_above_the_width_of_the_base_is_told(
+def test_a_rank_above_the_width_of_the_base_is_reported(
     make_spec: MakeSpec, changes: dict[str, Any], highest: int | None
 ) -> None:
     told = [
@@ -81,7 +81,7 @@ def test_a_rank_above_the_width_of_the_base_is_told(
         for path, message in found(make_spec(**LORA | {"parameters": parameters(**changes)}))
         if "above the width" in message and path == "parameters.lora_r"
     ]
-    wanted = f"is up to {highest}, above the width of the base: a rank of 128 is all that adapters can use"
+    wanted = f"is up to {highest}, above the width of the base: a rank above 128 adds nothing to adapters"
     assert told == ([wanted] if highest else [])
 
 
@@ -134,11 +134,11 @@ WARNED: dict[str, tuple[dict[str, Any], str, str]] = {
         "early_stopping",
         "7 brackets",
     ),
-    "an audit that tells nothing": ({"audit": 0.03}, "audit", "and a rate needs 5 of them"),
+    "an audit that tells nothing": ({"audit": 0.03}, "audit", "and a rate needs 5 audited trials"),
     "a confirmation that does not fit": (
         {"confirm": {"top": 3, "seeds": 3}, "budget": {"samples": 8100}},
         "confirm",
-        "need budget.samples: 10800, as trials are to come to their ends before; 8100 are enough for 3 x 2",
+        "need budget.samples: 10800, since trials must finish first; 8100 are enough for 3 x 2",
     ),
     "brackets that starve": ({"budget": {"trials": 5}}, "budget.trials", "fewer than two"),
     "an option of another scheduler": (
@@ -350,7 +350,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a strategy for a script": (
         {"objective": {"command": ["true"]}, "execution": {"processes_per_trial": 2, "strategy": "ddp"}},
         "execution.strategy",
-        "yours shares a trial among its 2 processes itself",
+        "yours divides a trial among its 2 processes itself",
     ),
     "processes of what has one": (
         {"objective": "sklearn", "execution": {"processes_per_trial": 2}},
@@ -360,7 +360,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a preset among the parameters": (
         {"parameters": LORA["parameters"] | {"preset": "quick"}},
         "parameters.preset",
-        "a preset is chosen beside `parameters`",
+        "a preset stands beside `parameters`",
     ),
 }
 
@@ -379,7 +379,7 @@ def test_an_unknown_parameter_is_refused_at_its_place() -> None:
         "  max_samples: 64\nbudget: {trials: 2}\n",
         "s.yaml",
     )
-    with pytest.raises(SpaceError, match=r"^s\.yaml:6:14 parameters\.lora_rank: .*knows no such parameter"):
+    with pytest.raises(SpaceError, match=r"^s\.yaml:6:14 parameters\.lora_rank: .*has no such parameter"):
         checks.check_objective(spec)
 
 
@@ -473,7 +473,7 @@ def test_a_built_in_objective_need_not_know_a_helper(make_spec: MakeSpec) -> Non
 def test_a_command_that_asks_for_a_helper_is_refused(make_spec: MakeSpec) -> None:
     checks.check_objective(make_spec(objective={"command": ["./t", "${args}"]}, parameters=HELPED))
     spec = make_spec(objective={"command": ["./t", "--k=${k}"]}, parameters=HELPED)
-    with pytest.raises(SpaceError, match=r'parameters\.k\.pass: is false, and .*"--k=\$\{k\}" asks for'):
+    with pytest.raises(SpaceError, match=r'parameters\.k\.pass: is false, but .*"--k=\$\{k\}" needs'):
         checks.check_objective(spec)
 
 
@@ -485,4 +485,4 @@ def test_a_function_that_reads_a_helper_is_warned_of(
     Path("mine.py").write_text(source, encoding="utf-8")
     values = {name: HELPED[name] for name in ("k", "learning_rate")}
     spec = make_spec(objective="mine.py:train", parameters=values, budget={"trials": 3})
-    assert found(spec) == [("parameters.k.pass", 'is false, and "mine.py:train" reads trial.params["k"]')]
+    assert found(spec) == [("parameters.k.pass", 'is false, but "mine.py:train" reads trial.params["k"]')]

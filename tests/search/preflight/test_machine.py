@@ -35,7 +35,7 @@ from hpsearch.search.preflight.kill_test import (
 from hpsearch.spaces import load, loads
 from hpsearch.spaces.samplers import TPE
 from hpsearch.storage import checks
-from hpsearch.storage.states import EVENTS, STARTED_OVER
+from hpsearch.storage.trial_attrs import EVENTS, STARTED_OVER
 from hpsearch.trainer.config.models import LoraConfig
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -142,7 +142,7 @@ def test_a_problem_ends_with_1_and_says_what_to_do(cli: Cli) -> None:
     assert (
         "workers    execution.cpus_per_trial: a trial asks for 100000 CPUs; this machine has" in lines[found]
     )
-    assert lines[found + 1].strip() == "lower what a trial asks for"
+    assert lines[found + 1].strip() == "request less for each trial"
 
 
 def test_missing_and_old_packages_are_problems(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_a_folder_that_cannot_be_written_is_a_problem(
     assert (check.status, check.found) == ("problem", f"{tmp_path} cannot be written")
 
 
-def test_little_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_disk_space_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for free in (200 << 30, 500 << 20, 5 << 20):
         monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free))
@@ -225,7 +225,7 @@ def test_ray_is_started_where_it_is_asked_for(cli: Cli) -> None:
     content = json.loads(cli("doctor", "--backend", "ray", "--json")[1])
     ray = content["checks"][-1]
     assert ray["name"] == "ray" and ray["found"].startswith("starts in ")
-    assert ray["found"].endswith("listens on this machine alone, and ends")
+    assert ray["found"].endswith("listens on this machine alone, and stops")
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def said(found: KillTestResult) -> list[str]:
     return [" ".join(line.split()) for line in console.export_text().splitlines()]
 
 
-def test_a_passed_test_is_told_with_its_kills() -> None:
+def test_a_passed_test_is_reported_with_its_kills() -> None:
     assert said(outcome()) == [
         "kill when after trials reports continued",
         "1 while it starts 1.25 s 0 0 at once",
@@ -388,7 +388,7 @@ def test_an_objective_that_throws_dice_is_not_blamed_on_the_kills(cli: Cli) -> N
 
 
 @pytest.mark.slow
-def test_a_space_that_fails_by_itself_is_told(cli: Cli) -> None:
+def test_a_space_that_fails_by_itself_is_reported(cli: Cli) -> None:
     Path("mine.py").write_text("def train(trial):\n    raise ValueError('no data')\n")
     Path("mine.yaml").write_text(SPACE)
     code, shown, errors = cli("doctor", "mine.yaml", "--kill-test", "--trials", "3")
@@ -452,7 +452,7 @@ def test_a_space_that_is_not_packed_is_refused(cli: Cli) -> None:
 
 
 @pytest.mark.slow
-def test_a_configuration_that_cannot_train_is_told(cli: Cli) -> None:
+def test_a_configuration_that_cannot_train_is_reported(cli: Cli) -> None:
     Path("short.txt").write_text("short")
     Path("mine.yaml").write_text(
         "version: 1\nname: mine\nobjective: lora\nmetric: val_loss\nbudget: {trials: 4}\n"
@@ -463,14 +463,14 @@ def test_a_configuration_that_cannot_train_is_told(cli: Cli) -> None:
     assert "bring more text" in errors and "Traceback" not in errors
 
 
-def packed(**fields: Any) -> packs.Trained:
+def packed(**fields: Any) -> packs.ComparedTrial:
     none, least = ({"reports": each, "adapter": each} for each in (0.0, 1e-6))
     whole: dict[str, Any] = {"params": {}, "wild": False, "others": 2, "value": 1.5, "passed": True}
     whole |= {"difference": none, "identical": True, "sensitivity": None, "allowed": least}
-    return packs.Trained(**(whole | fields))
+    return packs.ComparedTrial(**(whole | fields))
 
 
-def told(*trials: packs.Trained) -> list[str]:
+def told(*trials: packs.ComparedTrial) -> list[str]:
     console = PlainConsole(width=120, record=True, file=io.StringIO())
     conclude_packs(console, packs.PackTestResult(3, 1, list(trials)), "hpsearch doctor --pack-test --seed 3")
     return [" ".join(line.split()) for line in console.export_text().splitlines()]

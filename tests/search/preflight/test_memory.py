@@ -12,12 +12,19 @@ import optuna
 import pytest
 from optuna.trial import FrozenTrial
 
-from hpsearch.search.backends.resources import Room, Share, room_for, share, this_machine
+from hpsearch.search.backends.resources import Room, WorkerShare, room_for, share, this_machine
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Failure
 from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.errors import SearchError, UsageError
-from hpsearch.search.preflight.memory import OWN, SCALE, SURE, MemoryLine, MemoryModel, expected_memory
+from hpsearch.search.preflight.memory import (
+    OWN_BYTES,
+    SAFETY,
+    SCALE,
+    MemoryLine,
+    MemoryModel,
+    expected_memory,
+)
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.search.trials.configuration import config_of
 from hpsearch.spaces import SpaceError, Spec
@@ -118,7 +125,7 @@ def test_no_sampler_proposes_what_does_not_fit(table: Table, models: Spec, sampl
     driver.close()
     found = peaks(memory, spec, driver.trials)
     assert len(found) == 14
-    assert SURE * max(found) <= 370e6
+    assert SAFETY * max(found) <= 370e6
     assert memory.expected().fitting < 0.6, "or it would show nothing"
 
 
@@ -142,13 +149,15 @@ def test_a_space_far_below_its_limit_is_not_measured(models: Spec, monkeypatch: 
     assert memory.problem(models.space.corners()[-1]) is None
 
 
-def test_what_does_not_fit_is_told_and_refused(models: Spec) -> None:
+def test_a_configuration_that_does_not_fit_is_reported_and_refused(models: Spec) -> None:
     assert re.fullmatch(
         r"\d\d% of the space does not fit and is left out: it takes up to \S+ [MG]iB of memory; "
         "a trial may take so much",
         MemoryModel(models, room(370), MEASURED).told() or "",
     )
-    with pytest.raises(UsageError, match="no configuration of the space fits: the least may come to take 31"):
+    with pytest.raises(
+        UsageError, match="no configuration of the space fits: the smallest may come to take 31"
+    ):
         MemoryModel(models, room(200), MEASURED).check(begins=False)
     large = models.override(baseline={"batch_size": 64, "width": 256, "depth": 6})
     MemoryModel(large, room(430), MEASURED).check(begins=False)
@@ -178,10 +187,10 @@ def test_a_measurement_that_fails_leaves_nothing_out(
 ) -> None:
     monkeypatch.setattr(sys, "executable", program(tmp_path, "echo DataError: no such file >&2; exit 1"))
     memory = MemoryModel(models, room(400))
-    told = "what trials take of memory cannot be measured (DataError: no such file); none is left out for it"
+    told = "the memory of trials cannot be measured (DataError: no such file), so none is left out for it"
     said: list[str] = []
     assert memory.measure(1, said.append) == told
-    assert said == ["trials may come near the limit of memory: measuring what they take"]
+    assert said == ["trials may come near the memory limit: measuring what they take"]
     assert memory.problem(models.space.corners()[-1]) is None
 
 
@@ -215,7 +224,7 @@ def test_what_ran_out_of_memory_is_left_out_with_all_that_takes_more(table: Tabl
     found = counted(memory, driver.trials)
     assert len(found) == 20 and max(found[over + 1 :]) < found[over]
     (said,) = (line for line in table.listener.said if "ran out of memory" in line)
-    assert said.startswith(f"trial {over} ran out of memory where it should have taken about ")
+    assert said.startswith(f"trial {over} ran out of memory, although it should have taken about ")
 
     again = MemoryModel(spec, room(1e6))  # which knows nothing but the study
     driver = table.driver(spec, again)
@@ -243,17 +252,17 @@ def test_memory_that_was_short_for_another_reason_teaches_nothing(table: Table, 
 @pytest.mark.parametrize(
     ("execution", "share", "expected"),
     [
-        ({"max_memory": "1GiB"}, Share(4, 1.0, 0.0, None), 1 << 30),
-        ({"max_memory": "1GiB", "pack": 4}, Share(1, 1.0, 0.0, None), 1 << 30),
-        ({}, Share(4, 1.0, 0.0, None), (24 << 30) // 4),
-        ({"pack": 2}, Share(3, 1.0, 0.0, None), (24 << 30) // 6),
-        ({"pack": "auto"}, Share(3, 1.0, 0.0, None), (24 << 30) // 3),
-        ({}, Share(3, 1.0, 2.0, None), 80 << 30),
-        ({"max_memory": "1GiB", "pack": 2}, Share(8, 1.0, 0.25, None), 10 << 30),
+        ({"max_memory": "1GiB"}, WorkerShare(4, 1.0, 0.0, None), 1 << 30),
+        ({"max_memory": "1GiB", "pack": 4}, WorkerShare(1, 1.0, 0.0, None), 1 << 30),
+        ({}, WorkerShare(4, 1.0, 0.0, None), (24 << 30) // 4),
+        ({"pack": 2}, WorkerShare(3, 1.0, 0.0, None), (24 << 30) // 6),
+        ({"pack": "auto"}, WorkerShare(3, 1.0, 0.0, None), (24 << 30) // 3),
+        ({}, WorkerShare(3, 1.0, 2.0, None), 80 << 30),
+        ({"max_memory": "1GiB", "pack": 2}, WorkerShare(8, 1.0, 0.25, None), 10 << 30),
     ],
 )
 def test_the_memory_of_a_trial_is_what_it_may_take_or_its_share(
-    execution: dict[str, Any], share: Share, expected: int, monkeypatch: pytest.MonkeyPatch
+    execution: dict[str, Any], share: WorkerShare, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hpsearch.search.backends.resources.gpu_memory", lambda: 80 << 30)
     whole = type("Memory", (), {"total": 24 << 30})
@@ -263,14 +272,14 @@ def test_the_memory_of_a_trial_is_what_it_may_take_or_its_share(
     assert found.kind == ("device" if share.gpus else "host")
 
 
-def test_nothing_is_known_of_a_gpu_that_nobody_describes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_an_undescribed_gpu_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert room_for(Execution(), Share(1, 1.0, 1.0, None)) is None
+    assert room_for(Execution(), WorkerShare(1, 1.0, 1.0, None)) is None
 
 
 def test_a_process_takes_what_is_counted_times_a_scale_and_its_own() -> None:
     assert MemoryLine(1.0, 2.0).at(3) == 7.0
-    assert MemoryLine() == MemoryLine(OWN, SCALE)
+    assert MemoryLine() == MemoryLine(OWN_BYTES, SCALE)
 
 
 @pytest.mark.any_backend

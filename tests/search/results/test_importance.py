@@ -12,7 +12,7 @@ from hpsearch.search import StudyResult
 from hpsearch.search.results import importance
 from hpsearch.search.results.importance import FEWEST, Importance, importances_of
 from hpsearch.spaces import loads
-from hpsearch.storage.states import CONFIRMS, CONFIRMS_SEED
+from hpsearch.storage.trial_attrs import CONFIRMS, CONFIRMS_SEED
 from hpsearch.storage.workspace import Workspace
 
 SPACE = """

@@ -8,7 +8,7 @@ from optuna_dashboard import get_note, save_note
 
 from hpsearch.search.results.note import study_note, write_note
 from hpsearch.spaces import Spec
-from hpsearch.storage.states import AT_RUNG, AUDITED, CONFIRMS
+from hpsearch.storage.trial_attrs import AT_RUNG, AUDITED, CONFIRMS
 
 
 @pytest.mark.parametrize("count", [1, 200])

@@ -13,7 +13,7 @@ from hpsearch.search.results.report import study_report, trial_report
 from hpsearch.search.results.sentences import against
 from hpsearch.search.results.trials import trial_rows
 from hpsearch.storage import StorageError, files, studies
-from hpsearch.storage.states import CONFIRMS
+from hpsearch.storage.trial_attrs import CONFIRMS
 
 OBJECTIVE = """
 import math

@@ -245,4 +245,4 @@ def test_a_missing_package_is_refused_with_the_name_of_the_extra(
     with pytest.raises(SpaceError, match=told):
         run(spec, objective=lambda trial: 1.0)
     check_extras(make_spec())
-    assert requirements.SAMPLERS.keys() <= SAMPLERS.keys()
+    assert requirements.SAMPLER_PACKAGES.keys() <= SAMPLERS.keys()

@@ -65,8 +65,8 @@ def test_stopping_compares_trials_of_all_kinds(space: SpaceOf) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("lr_schedular", r'alike\[0\]: "lr_schedular" is no parameter; did you mean "lr_scheduler"'),
-        ("learning_rate", r'alike\[0\]: "learning_rate" is no list of choices, so few trials'),
+        ("lr_schedular", r'alike\[0\]: "lr_schedular" is not a parameter; did you mean "lr_scheduler"'),
+        ("learning_rate", r'alike\[0\]: "learning_rate" is not a list of choices, so few trials'),
     ],
 )
 def test_names_that_divide_no_trials_are_refused(space: SpaceOf, name: str, told: str) -> None:

@@ -172,7 +172,7 @@ def test_too_little_memory_ends_with_what_would_help(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("file", [None, "summary.json"], ids=["in the objective", "after it"])
-def test_a_full_disk_is_told_as_one(cli: Cli, monkeypatch: pytest.MonkeyPatch, file: str | None) -> None:
+def test_a_full_disk_is_reported_as_one(cli: Cli, monkeypatch: pytest.MonkeyPatch, file: str | None) -> None:
     there = Path.replace
 
     def replace(path: Path, target: Path) -> Path:
@@ -187,7 +187,7 @@ def test_a_full_disk_is_told_as_one(cli: Cli, monkeypatch: pytest.MonkeyPatch, f
     code, _, errors = cli("train", str(configuration(body(*lines))))
     assert code == 1
     assert errors.startswith("hpsearch: the disk is full: ") and errors.count("\n") == 1
-    assert "No space left on device" in errors and "make room, and the same command goes on" in errors
+    assert "No space left on device" in errors and "free some space, and the same command continues" in errors
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_model_that_cannot_be_written_is_a_failure_of_the_run(
     in_its_place.mkdir(parents=True)
     Path("trained/best/.lock").touch()
     code, _, errors = cli("train", file)
-    assert code == 1 and "hpsearch: the files of the run: " in errors and "Is a directory" in errors
+    assert code == 1 and "hpsearch: the run's files: " in errors and "Is a directory" in errors
     in_its_place.rmdir()
     assert cli("train", file)[0] == 0 and in_its_place.is_file()
 
@@ -239,7 +239,7 @@ def test_divergence_says_where() -> None:
         ("trial.report(1.0, step=-1)", "ValueError: the step is -1; steps are whole numbers from 0 to"),
     ],
 )
-def test_an_exception_is_told_with_its_place(cli: Cli, line: str, told: str) -> None:
+def test_an_exception_is_reported_with_its_place(cli: Cli, line: str, told: str) -> None:
     code, _, errors = cli("train", str(configuration(body(line))))
     assert code == 1
     assert errors.startswith(f"hpsearch: {told}")
@@ -249,7 +249,7 @@ def test_an_exception_is_told_with_its_place(cli: Cli, line: str, told: str) -> 
 # Going on
 
 
-def test_an_interrupted_run_goes_on_from_its_checkpoint(cli: Cli) -> None:
+def test_an_interrupted_run_resumes_from_its_checkpoint(cli: Cli) -> None:
     path = str(configuration())
     Path("interrupt").touch()
     code, shown, _ = cli("train", path)
@@ -347,7 +347,7 @@ def test_one_process_trains_in_a_folder() -> None:
     assert (summary.folder / "summary.json").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_told() -> None:
+def test_a_folder_that_cannot_be_made_is_reported() -> None:
     path = configuration()
     with pytest.raises(SearchError, match=r"cannot use the folder best\.yaml/x: Not a directory"):
         trained(path, folder=path / "x")
@@ -377,7 +377,7 @@ DOCUMENTS = [
     ("parameters: {max_samples: 64}\nmetric: 3\n", "f.yaml:2:9 metric: must be a name"),
     ("version: 1\nparameters: {max_samples: 64}\n", "f.yaml:1:1: this is a space to search (hpsearch run)"),
     ("- 1\n", "f.yaml:1:1: must be a mapping"),
-    ("parameters: {\n", "f.yaml:2:1: no YAML"),
+    ("parameters: {\n", "f.yaml:2:1: not YAML"),
     (
         "parameters:\n  max_samples: 64\n  lerning_rate: 1e-3\n",
         "f.yaml:3:17 parameters.lerning_rate: unknown to the objective 'lora', did you mean",
@@ -412,7 +412,7 @@ DOCUMENTS = [
 
 
 @pytest.mark.parametrize(("text", "told"), DOCUMENTS)
-def test_a_wrong_file_is_told_at_its_place(cli: Cli, text: str, told: str) -> None:
+def test_a_wrong_file_is_reported_at_its_place(cli: Cli, text: str, told: str) -> None:
     Path("f.yaml").write_text(text)
     code, shown, errors = cli("train", "f.yaml")
     assert (code, shown) == (2, "")
@@ -444,7 +444,7 @@ def test_values_on_the_command_line_are_read_as_in_a_space() -> None:
 
 
 @pytest.mark.parametrize("word", ["alone", "=1", "a=[1", "a=.nan"])
-def test_a_value_that_cannot_be_read_is_told(cli: Cli, word: str) -> None:
+def test_a_value_that_cannot_be_read_is_reported(cli: Cli, word: str) -> None:
     code, _, errors = cli("train", str(configuration()), "--set", word)
     assert (code, len(errors.splitlines())) == (2, 1)
     assert "--set" in errors
@@ -460,7 +460,7 @@ def test_a_preset_in_the_file_gives_what_it_leaves_out() -> None:
     assert [parameters[name] for name in ("width", "depth", "batch_size")] == [768, 3, 32]
 
 
-def test_a_preset_on_the_command_line_goes_over_the_file_but_not_over_what_its_search_found() -> None:
+def test_a_preset_on_the_command_line_overrides_the_file_but_not_the_searched_values() -> None:
     found = {"learning_rate": 4e-3, "lr_scheduler": "constant", "lora_r": 4}
     document = lora(batch_size=16, max_steps=10, eval_every=5, **found)
     changed = override(document, with_presets(document, ["production"], {"eval_every": 100}))
@@ -482,7 +482,7 @@ PRESETS = [
 
 
 @pytest.mark.parametrize(("name", "told"), PRESETS)
-def test_a_preset_that_there_is_not_is_told(cli: Cli, name: str, told: str) -> None:
+def test_a_preset_that_there_is_not_is_reported(cli: Cli, name: str, told: str) -> None:
     lora(max_samples=64)
     code, shown, errors = cli("train", "lora.json", "--preset", name)
     assert (code, shown) == (2, "")
@@ -497,7 +497,7 @@ def test_presets_are_for_the_built_in_objectives(cli: Cli) -> None:
     )
 
 
-def test_an_epoch_is_told_of_how_many_it_is(cli: Cli) -> None:
+def test_an_epoch_is_shown_with_its_total(cli: Cli) -> None:
     lora(
         max_length=16, eval_samples=2, device="cpu", num_train_epochs=2, samples_per_epoch=8, max_samples=None
     )
@@ -515,12 +515,12 @@ def test_a_training_takes_the_preset_of_its_command_line(cli: Cli) -> None:
     assert (trained["batch_size"], trained["learning_rate"], trained["max_samples"]) == (32, 0.01, 64)
 
 
-def test_a_change_that_changes_nothing_is_told(cli: Cli) -> None:
+def test_a_change_without_an_effect_is_reported(cli: Cli) -> None:
     lora(max_length=16, eval_samples=2, max_samples=8, device="cpu")
     words = ("--set", "finetuning_type=linear", "--set", "lora_r=4")
     code, shown, _ = cli("train", "lora.json", *words)
     assert code == 0
-    assert "--set lora_r: changes nothing unless finetuning_type is lora" in shown
+    assert "lora_r has no effect unless finetuning_type is lora" in shown
 
 
 def test_the_help_counts_the_weights_of_each_size(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,7 +549,7 @@ def test_a_parameter_that_a_function_was_not_given_is_refused(cli: Cli) -> None:
     assert 'best.yaml --set xx: the file has no such parameter, did you mean "x"?' in errors
 
 
-def test_a_wrong_value_on_the_command_line_is_told_as_such(cli: Cli) -> None:
+def test_a_wrong_value_on_the_command_line_is_reported_as_such(cli: Cli) -> None:
     lora(max_samples=64)
     assert "lora.json --set lora_r: found 'four'" in cli("train", "lora.json", "--set", "lora_r=four")[2]
 
@@ -573,7 +573,7 @@ def test_a_value_is_reproduced(cli: Cli) -> None:
     assert json.loads(Path("trained/s-3/summary.json").read_text())["reproduced"] is True
 
 
-def test_another_value_is_told_with_what_differs(cli: Cli) -> None:
+def test_a_different_value_is_reported_with_its_causes(cli: Cli) -> None:
     code, shown, _ = cli("train", str(configuration(provenance=FROM | {"value": 2.0000000000000004})))
     assert code == 0
     assert 'trial 3 of "s" had 2.0000000000000004, this is 2.0: other versions (torch 1.0 -> ' in shown
@@ -626,7 +626,7 @@ def test_a_trial_of_several_processes_is_trained_in_as_many(cli: Cli) -> None:
     assert code == 2 and '--processes: the objective "sklearn" trains in one process' in errors
 
 
-def test_what_processes_cannot_share_is_told_before_any_begins(cli: Cli) -> None:
+def test_processes_that_cannot_share_a_training_are_refused_before_any_starts(cli: Cli) -> None:
     compiled = {"max_steps": 4, "torch_compile": True}
     file = configuration(objective="pretrain", parameters=compiled)
     code, _, errors = cli("train", str(file), "--processes", "2")
@@ -723,7 +723,7 @@ def test_a_trial_of_a_search_is_trained_again_to_the_same_value() -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_training_goes_on_to_the_same_value() -> None:
+def test_a_killed_training_resumes_and_gives_the_same_value() -> None:
     Path("long.yaml").write_text(LONG)
     with started("train", "long.yaml", "-o", "killed") as process:
         for _ in range(5):

@@ -18,9 +18,9 @@ from hpsearch.objectives.catalog import config_class, idle_parameters, known_par
 from hpsearch.search import run
 from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
-from hpsearch.search.exchange.recipes import FRAMEWORKS, Written, for_framework
-from hpsearch.search.exchange.recipes.names import OF_ALL, OF_TRL, SAME, TRAINING
-from hpsearch.search.exchange.recipes.schedules import OPTIONS, translated
+from hpsearch.search.exchange.recipes import FRAMEWORKS, ConfigFile, for_framework
+from hpsearch.search.exchange.recipes.names import OF_ALL, OF_TRL, SAME_NAMES, TRAINING
+from hpsearch.search.exchange.recipes.schedules import SCHEDULE_OPTIONS, translated
 from hpsearch.search.trials.yaml_text import text_of
 from hpsearch.trainer.config.rules import defaults_of, rules
 from hpsearch.trainer.optim.schedule import lr_factor
@@ -95,7 +95,7 @@ SOME = st.fixed_dictionaries(
 LENGTH = st.sampled_from([{"max_samples": 801}, {"max_steps": 60}, {"num_train_epochs": 2}])
 
 
-def written(name: str, parameters: dict[str, Any], objective: Any = "lora", study: str = "s") -> Written:
+def written(name: str, parameters: dict[str, Any], objective: Any = "lora", study: str = "s") -> ConfigFile:
     content = {
         "objective": objective, "metric": "val_loss", "parameters": parameters, "seed": 5,
         "provenance": {"study": study, "trial": 3, "value": 1.25},
@@ -103,7 +103,7 @@ def written(name: str, parameters: dict[str, Any], objective: Any = "lora", stud
     return for_framework(name, content, None)
 
 
-def check(name: str, found: Written) -> None:
+def check(name: str, found: ConfigFile) -> None:
     """The file is what its framework has keys for, and is read as what was meant."""
     published = PUBLISHED[name]
     assert yaml.safe_load(found.text) == found.values
@@ -177,7 +177,7 @@ def test_a_trial_of_the_users_own_in_hugging_faces_names() -> None:
         found = written(name, params, {"command": ["python", "x.py"]})
         check(name, found)
         assert found.lost == {
-            "training.batch_size 16": "training.per_device_train_batch_size is taken for it",
+            "training.batch_size 16": "training.per_device_train_batch_size is used instead",
             "foo 1": "it has no counterpart",
         }
         assert 5e-5 in found.values.values() and "org/model" in found.values.values()
@@ -227,9 +227,9 @@ def test_the_same_training_is_asked_for_there() -> None:
         coupled = written(
             name, {"learning_rate": 0.1, "max_steps": 9, "optimizer": "sgd", "weight_decay": 0.1}
         )
-        assert "weight_decay: 0.1  # goes through the momentum there" in coupled.text
+        assert "weight_decay: 0.1  # is applied through the momentum there" in coupled.text
         twice = written(name, epochs | {"precision": "bf16", "bf16": "full"}, "a.py:train")
-        assert twice.lost == {"bf16 full": "True is taken for it"}
+        assert twice.lost == {"bf16 full": "True is used instead"}
     files = {"learning_rate": 1e-3, "max_steps": 9, "train_file": "a.txt", "validation_file": "b.txt"}
     assert "test_split_size" in written("trl", files).to_fill, "without one trl sft ends at eval_strategy"
     texts = {"learning_rate": 1e-3, "max_steps": 9, "model": "m", "train_file": "a.txt"}
@@ -246,8 +246,8 @@ def test_the_same_training_is_asked_for_there() -> None:
 @pytest.mark.parametrize(
     ("objective", "parameters", "told"),
     [
-        ("xgboost", {"max_depth": 3}, "fine-tunes no language model"),
-        ("pretrain", {"learning_rate": 1e-3}, "fine-tunes no language model"),
+        ("xgboost", {"max_depth": 3}, "does not fine-tune a language model"),
+        ("pretrain", {"learning_rate": 1e-3}, "does not fine-tune a language model"),
         ("a.py:train", {"x": 1.0}, r"none of the trial's parameters \(x\)"),
     ],
 )
@@ -317,7 +317,7 @@ def test_what_stands_in_a_configuration_file_alone_is_exported(tmp_path: Path) -
     for name in FRAMEWORKS:
         check(name, found := written(name, own, {"command": command}))
         assert found.lost == {
-            "lr 7": "train.learning_rate is taken for it",
+            "lr 7": "train.learning_rate is used instead",
             "odd.x 1": "it has no counterpart",
         }
         values = found.values
@@ -334,7 +334,7 @@ def test_what_stands_in_a_configuration_file_alone_is_exported(tmp_path: Path) -
     assert "cannot be read" in gone.lost["gone.yaml"]
 
 
-def test_a_trials_copy_of_its_file_counts_and_not_what_the_file_says_now(tmp_path: Path) -> None:
+def test_a_trials_copy_of_its_file_counts_and_not_the_present_file(tmp_path: Path) -> None:
     source, kept = tmp_path / "t.yaml", tmp_path / "0"
     kept.mkdir()
     source.write_text("learning_rate: 1e-4\nlora_r: 64\n")
@@ -351,11 +351,11 @@ def test_a_trials_copy_of_its_file_counts_and_not_what_the_file_says_now(tmp_pat
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_what_a_framework_calls_the_same_is_not_lost(name: str) -> None:
     keys = set(PUBLISHED[name]["keys"])
-    for same in (*SAME, *TRAINING, *OF_TRL):
+    for same in (*SAME_NAMES, *TRAINING, *OF_TRL):
         if same in keys and same not in SPECIAL:
             assert not written(name, {"lora_r": 8, same: 3}, "a.py:train").lost, same
     assert set(OF_ALL) <= keys
-    assert name == "axolotl" or set(SAME) <= keys
+    assert name == "axolotl" or set(SAME_NAMES) <= keys
     assert name != "trl" or set(OF_TRL) <= keys
     kept = {"load_best_model_at_end": True, "eval_steps": 10, "save_steps": 20, "eval_strategy": "steps"}
     found = written(name, {"lora_r": 8} | kept, "a.py:train")
@@ -384,7 +384,7 @@ def test_the_last_answer_of_messages_is_what_is_learned(
     found = {name: written(name, params, "hf_lora") for name in FRAMEWORKS}
     for name, each in found.items():
         check(name, each)
-        assert (f"what is learned of {file}" in each.lost) is (learned == "unknown")
+        assert (f"the learned part of {file}" in each.lost) is (learned == "unknown")
     messages = learned == "answers"
     assert found["trl"].values.get("assistant_only_loss") is (True if messages else None)
     assert found["llamafactory"].values.get("mask_history") is (True if messages else None)
@@ -406,7 +406,7 @@ VALUES = st.recursive(
 @given(
     st.dictionaries(st.sampled_from([*OTHER, "model", "optim", "lr_scheduler_type", "load_in_4bit"]), VALUES)
 )
-def test_any_value_of_the_users_own_has_its_place_or_is_told(parameters: dict[str, Any]) -> None:
+def test_any_value_of_a_user_is_written_or_reported_as_lost(parameters: dict[str, Any]) -> None:
     for name in FRAMEWORKS:
         try:
             found = written(name, parameters, "a.py:train")
@@ -468,7 +468,7 @@ def test_a_schedule_is_the_same_curve_there(lr_scheduler: str, more: dict[str, A
     transformers = pytest.importorskip("transformers")
     steps = 400
     config = LORA(lr_scheduler=lr_scheduler, learning_rate=0.01, max_steps=steps, lr_decay_ratio=0.3, **more)
-    options = {name: getattr(config, name) for name in (*OPTIONS, "learning_rate")}
+    options = {name: getattr(config, name) for name in (*SCHEDULE_OPTIONS, "learning_rate")}
     found = translated(lr_scheduler, options, steps)
     if found.name in (None, "one_cycle", "reduce_lr_on_plateau"):
         assert lr_scheduler in ("step", "one_cycle", "reduce_on_plateau")

@@ -162,7 +162,7 @@ def test_options_of_argparse(here: Here) -> None:
         "no default value that can be read: --out",
     ):
         assert left_out in text
-    assert "letters, digits and _ alone: --é" in text
+    assert "letters, digits and _: --é" in text
     assert "from hpsearch.objectives import report" in text and '{"step": 1, "val_loss": 0.5}' in text
 
 
@@ -444,7 +444,7 @@ def test_the_choices_of_an_enumeration_are_its_values(
         script += "parser.add_argument('--lr', type=float, default=0.1)\n"
     spec, told = proposed(here("train.py", script))
     if choices is None:
-        assert "which texts stand for its enumeration: --kind" in told
+        assert "which texts name the members of its enumeration: --kind" in told
         return
     assert spec.parameters["kind"] == Choice(choices=choices) and first(spec)["kind"] == "a"
 
@@ -501,7 +501,7 @@ def test_the_arguments_of_a_trainer_have_a_seed_and_a_folder_of_each_trials_own(
         ),
     ],
 )
-def test_which_way_a_metric_is_better_is_told_by_its_name(metric: str, goal: str) -> None:
+def test_the_name_of_a_metric_shows_which_way_it_is_better(metric: str, goal: str) -> None:
     assert goal_of(metric) == goal
 
 
@@ -561,7 +561,7 @@ def test_the_metric_is_what_the_script_shows(here: Here, text: str, metric: str,
     script = f"{text}\nparser.add_argument('--lr', type=float, default=0.1)\n"
     spec, told = proposed(here("train.py", script))
     assert (spec.metric, spec.goal) == (metric, goal)
-    assert f"train.py has to report its {metric};" in told
+    assert f"train.py must report its {metric};" in told
     spec, _ = proposed(here("train.json", '{"lr": 0.1}'))
     assert (spec.metric, spec.goal) == (metric, goal), "of the script beside the file"
 
@@ -611,7 +611,7 @@ def test_steps_of_several_batch_sizes_are_proposed_for_no_early_stopping(here: H
     )
     spec, text = proposed(here("train.py", "".join(f"p.add_argument({option})\n" for option in options)))
     assert "batch_size" in spec.space.searched and "early_stopping:" not in text
-    assert "# Steps of other batch sizes are no equal work" in text
+    assert "# Steps of other batch sizes are not equal work" in text
 
 
 def test_what_seeds_a_script_is_a_seed_whatever_its_name(here: Here) -> None:
@@ -648,8 +648,8 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
     }  # fmt: skip
     assert spec.parameters["train.batch_size"] == Range(min=6, max=96, factor=2)
     assert spec.parameters["model.hidden_size"] == Constant(value=256)
-    assert "letters, digits and _ alone: optimizer.weight-decay" in text
-    assert "no single value: optimizer.betas" in text
+    assert "letters, digits and _: optimizer.weight-decay" in text
+    assert "not a single value: optimizer.betas" in text
     words = spec.objective_words
     assert words == ["python", "train.py", "--config", "${config:train.yaml train.seed=$seed}"]
     params = first(spec) | {"optimizer.lr": 1e-05}
@@ -666,7 +666,7 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("a.py", "def f(:\n", r"a\.py:1: no Python"),
+        ("a.py", "def f(:\n", r"a\.py:1: not Python"),
         ("a.py", "print(1)\n", "found no options"),
         ("a.py", "p.add_subparsers()\np.add_argument('--lr', default=1.0)\n", "belong to subcommands"),
         ("a.py", "p.add_argument('--size', type=int, default=3)\n", "found nothing to search; numbers: size"),
@@ -685,19 +685,19 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
         (
             "a.py",
             "p.add_argument('--lr', type=float, default=1.0)\np.add_argument('--lr.x', type=int, default=1)\n",
-            "no space of these",
+            "do not form a space",
         ),
-        ("a.yaml", "- 1\n", "is no configuration"),
+        ("a.yaml", "- 1\n", "is not a configuration"),
         ("a.yaml", "lr: 1\nlr: 2\n", 'a.yaml:2:1 lr: duplicate key "lr"'),
         ("a.yaml", "a: {b: }\n", "numbers: none"),
-        ("a.json", "{", "a.json:1:2: no YAML"),
-        ("a.py", "\0", "no Python"),
+        ("a.json", "{", "a.json:1:2: not YAML"),
+        ("a.py", "\0", "not Python"),
         ("a.toml", "lr = 1", r"from \.py, \.yaml"),
         ("${x}.json", '{"lr": 1}', "rename it"),
         ("-c.py", "p.add_argument('--lr', type=float, default=1.0)", "rename it"),
     ],
 )
-def test_what_cannot_be_proposed_is_told(here: Here, name: str, text: str, told: str) -> None:
+def test_an_impossible_proposal_is_reported(here: Here, name: str, text: str, told: str) -> None:
     with pytest.raises((UsageError, SpaceError), match=told):
         proposal(here(name, text))
     with pytest.raises(UsageError, match=r"nowhere\.(py|yaml) cannot be read: No such file"):

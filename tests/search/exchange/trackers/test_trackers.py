@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial
 
 from hpsearch.objectives.catalog import Requirements
 from hpsearch.search.cli import main
-from hpsearch.search.exchange.trackers.base import Run
+from hpsearch.search.exchange.trackers.base import TrackedRun
 from hpsearch.search.exchange.trackers.mirror import TrackerThread, make
 from hpsearch.search.exchange.trackers.tensorboard import events
 from hpsearch.search.preflight import requirements
@@ -35,11 +35,13 @@ KINDS = [pytest.param(name, marks=pytest.mark.slow if name != "tensorboard" else
 BEGAN = datetime(2026, 11, 23, tzinfo=UTC)
 
 
-def run(upto: int, state: str = "running", value: float | None = None, **about: Any) -> Run:
+def run(upto: int, state: str = "running", value: float | None = None, **about: Any) -> TrackedRun:
     reports = [Report(step, 1 / step, {"half": 0.5 / step, "loss": 7.0}) for step in range(1, upto + 1)]
     parameters = {"lr": 1e-3, "kind": "a", "modules": ["q", "v"], "on": True, "nothing": None, "odd name?": 1}
     ended = BEGAN if state in ("complete", "pruned", "fail") else None
-    return Run("trial-0003", "loss", parameters, reports, state, value, {"trial": 3, **about}, BEGAN, ended)
+    return TrackedRun(
+        "trial-0003", "loss", parameters, reports, state, value, {"trial": 3, **about}, BEGAN, ended
+    )
 
 
 # Each tracker
@@ -159,17 +161,17 @@ def test_an_event_file_that_a_kill_cut_off_is_gone_on_with(tmp_path: Path, read:
 # What keeps them like the study
 
 
-def test_a_tracker_that_fails_is_told_of_once_and_left(tmp_path: Path, read: Any) -> None:
+def test_a_failing_tracker_is_reported_once_and_dropped(tmp_path: Path, read: Any) -> None:
     (tmp_path / "mlflow.db").write_text("no database")
     (tmp_path / "tensorboard").write_text("no folder")
     said: list[str] = []
     mirror = TrackerThread(["tensorboard", "mlflow"], tmp_path, "study-1", said.append)
     for step in range(1, 4):
         mirror.show("3", partial(run, step))
-        mirror.tell()
+        mirror.report()
     mirror.close()
     failed = sorted(line for line in said if line.startswith("report_to: "))
-    assert len(failed) == 2 and all("has failed and is left" in line for line in failed)
+    assert len(failed) == 2 and all("failed and is dropped" in line for line in failed)
     assert "mlflow" in failed[0] and "tensorboard" in failed[1]
     assert not [line for line in said if line.startswith("to see it")]
 
@@ -179,7 +181,7 @@ def test_the_caller_waits_for_no_tracker(tmp_path: Path, read: Any) -> None:
     said: list[str] = []
     busy, go_on = threading.Event(), threading.Event()
 
-    def slowly() -> Run:
+    def slowly() -> TrackedRun:
         busy.set()
         assert go_on.wait(60)
         return run(1)
@@ -248,7 +250,7 @@ def test_a_search_is_in_each_of_them(bench: Any, read: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.any_storage
-def test_a_search_that_was_killed_goes_on_in_them(bench: Any, command: Any, read: Any) -> None:
+def test_a_killed_search_continues_in_the_trackers(bench: Any, command: Any, read: Any) -> None:
     search = command(budget={"trials": 8}, early_stopping={"method": "median", "n_startup_trials": 3})
     options = ("--report-to", "tensorboard,wandb", "--report-to", "mlflow")
     for number in (2, 5):
@@ -275,11 +277,11 @@ def test_nothing_of_them_is_loaded_unless_asked(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_missing_package_is_told_with_what_installs_it(
+def test_a_missing_package_is_reported_with_its_installation(
     make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert requirements.TRACKERS.keys() == set(TRACKERS)
-    monkeypatch.setitem(requirements.TRACKERS, "mlflow", Requirements(("no_such_package",), "mlflow"))
+    assert requirements.TRACKER_PACKAGES.keys() == set(TRACKERS)
+    monkeypatch.setitem(requirements.TRACKER_PACKAGES, "mlflow", Requirements(("no_such_package",), "mlflow"))
     with pytest.raises(SpaceError, match=r"report_to: .*no_such_package.*'hpsearch\[mlflow\]'"):
         check_extras(make_spec(report_to=["mlflow"]))
 

@@ -14,14 +14,14 @@ from pydantic_core import PydanticCustomError
 from .document import HALF_A_CHARACTER, with_whole_characters
 from .expressions import Expression, ExpressionError
 
-SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-# Some of them in this order, such as 1h30m.
-TIME = "(?=.*[0-9])" + r"\s*".join(rf"(?:([0-9]+(?:\.[0-9]+)?)\s*{unit})?" for unit in SECONDS)
-LONGEST = 100 * 365 * 86400.0  # in seconds; clocks and their files hold no more by far
+UNIT_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+# Some of the units in this order, such as 1h30m.
+TIME = "(?=.*[0-9])" + r"\s*".join(rf"(?:([0-9]+(?:\.[0-9]+)?)\s*{unit})?" for unit in UNIT_SECONDS)
+LONGEST_SECONDS = 100 * 365 * 86400.0  # far less than clocks and files can represent
 
 
 class Model(BaseModel):
-    """Checked on construction, never changed after; a field's docstring is its help in an editor."""
+    """Checked on construction and frozen; a field's docstring is its help in an editor."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -34,23 +34,23 @@ class Model(BaseModel):
 
     @classmethod
     def file_keys(cls) -> list[str]:
-        """What a file calls the fields."""
+        """The names of the fields in a file."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
 def refuse(*problems: tuple[str, str]) -> PydanticCustomError:
-    """The error of a validator: the field concerned ("" for all of them) and a message, for each problem."""
+    """The error of a validator: for each problem the field ("" for the whole value) and a message."""
     return PydanticCustomError("refused", "{summary}", {"summary": problems[0][1], "problems": problems})
 
 
 def raise_all(problems: Iterable[tuple[str, str]]) -> None:
-    """Raise what a check found, where it found anything."""
+    """Raise the problems of a check, if there are any."""
     if found := list(problems):
         raise refuse(*found)
 
 
 def show(value: Any) -> str:
-    """A value as it would stand in a file, shortened where long; what a terminal would obey is escaped."""
+    """A value as written in a file, shortened where it is long; what a terminal would obey is escaped."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
     text = f'"{text}"' if isinstance(value, str) else text
     if not text.isprintable():
@@ -59,7 +59,7 @@ def show(value: Any) -> str:
 
 
 def number(value: Any) -> int | float:
-    """The value where it is a finite number of sane size."""
+    """The value where it is a finite number of at most 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         quotes = isinstance(value, str) and re.fullmatch(r"[-+0-9._]+(e[-+]?[0-9]+)?", value)
         more = "; write it without quotes and without _" if quotes else ""
@@ -72,20 +72,19 @@ def number(value: Any) -> int | float:
 def seconds(value: Any) -> float:
     """A duration in seconds from `90`, "90s", "30m", "1.5h", "1h30m" or "2d"."""
     if isinstance(value, str) and (match := re.fullmatch(TIME, value)):
-        value = sum(
-            float(part or 0) * each for part, each in zip(match.groups(), SECONDS.values(), strict=True)
-        )
+        amounts = zip(match.groups(), UNIT_SECONDS.values(), strict=True)
+        value = sum(float(amount or 0) * unit for amount, unit in amounts)
     if isinstance(value, str):
         raise refuse(("", f'must be a time such as "90s", "30m", "1.5h" or "2d", not {show(value)}'))
     if number(value) <= 0:
-        raise refuse(("", "must be more than no time"))
-    if value > LONGEST:
+        raise refuse(("", "must be above 0"))
+    if value > LONGEST_SECONDS:
         raise refuse(("", f"must be at most a hundred years, not {show(value)} seconds"))
     return float(value)
 
 
 def plain(value: Any) -> Any:
-    """The value where it can stand in JSON: scalars, and lists and mappings of them."""
+    """The value where it can be written as JSON: scalars, and lists and mappings of them."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, dict):
@@ -100,7 +99,7 @@ def plain(value: Any) -> Any:
 
 
 def expression(value: Any) -> str:
-    """The text where it reads as an expression."""
+    """The text where it is a valid expression."""
     if not isinstance(value, str):
         raise refuse(("", f'must be an expression in quotes, such as "2 * lora_r", not {show(value)}'))
     try:
@@ -112,7 +111,7 @@ def expression(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """The value where it is a text that says something."""
+    """The value where it is a text that is not blank."""
     if not isinstance(value, str) or not value.strip():
         raise refuse(("", f"must be a text, not {show(value)}"))
     return _whole(value)
@@ -126,7 +125,7 @@ def _whole(value: str) -> str:
 
 
 def named(key: str, default: str | None = None) -> Discriminator:
-    """Tells the members of a union apart by the text under one key."""
+    """Distinguishes the members of a union by the text under one key."""
 
     def tag(value: Any) -> str | None:
         name = value.get(key, default) if isinstance(value, dict) else getattr(value, key, None)
@@ -136,7 +135,7 @@ def named(key: str, default: str | None = None) -> Discriminator:
 
 
 def members(union: Any) -> dict[str, type[Model]]:
-    """The models of a tagged union by their tags."""
+    """The models of a tagged union, by tag."""
     return {get_args(member)[1].tag: get_args(member)[0] for member in get_args(get_args(union)[0])}
 
 
@@ -157,7 +156,7 @@ Plain = Annotated[Any, PlainValidator(plain), WithJsonSchema({})]
 Formula = Annotated[str, PlainValidator(expression), WithJsonSchema({"type": "string", "minLength": 1})]
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Proportion = Annotated[float, Field(ge=0, le=1)]
 
 
-TO_FILL = "FILL_IN"  # stands in a proposed space for a value that nobody but the user knows
+TO_FILL = "FILL_IN"  # in a proposed space, the value of a parameter that only the user knows

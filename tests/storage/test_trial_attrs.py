@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from hpsearch.storage.states import AT_RUNG, TOOK, seconds_of
+from hpsearch.storage.trial_attrs import AT_RUNG, TOOK, seconds_of
 
 
 def trial(state: TrialState, *, took: float | None, paused: bool = False, age: float = 100.0) -> FrozenTrial:
@@ -27,6 +27,6 @@ def test_the_seconds_of_a_trial_are_those_that_it_trained() -> None:
     assert seconds_of(trial(TrialState.WAITING, took=None)) is None
 
 
-def test_of_one_that_runs_or_that_another_program_trained_its_times_tell() -> None:
+def test_the_seconds_of_a_running_or_foreign_trial_come_from_its_times() -> None:
     assert seconds_of(trial(TrialState.COMPLETE, took=None)) == 100.0
     assert seconds_of(trial(TrialState.RUNNING, took=7.5)) == pytest.approx(100.0, abs=60)

@@ -1,0 +1,64 @@
+"""States of a trial that Optuna does not have, from our attributes: paused, confirming another, audited."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from optuna.trial import FrozenTrial, TrialState
+
+CONFIRMS = "confirms"  # user attribute: the number of the trial whose configuration this one trains again
+CONFIRMS_SEED = "confirms_seed"  # user attribute: the index of its new seed, from 0
+AUDITED = "audited"  # user attribute: the step at which early stopping would have ended the trial
+EVENTS = "events"  # user attribute: what happened to the trial, in words
+STARTED_OVER = "could not go on from its checkpoint"  # the beginning of an event after a kill or a fault
+AT_RUNG = "paused"  # user attribute: the step of the rung at which the trial is paused
+
+TRAINED = "hpsearch:trained"  # system attribute: the last step trained, where it is after the last report
+TOOK = "hpsearch:took"  # system attribute of a trial without a worker: seconds that it has trained
+
+
+def at_rung(trial: FrozenTrial) -> bool:
+    """Whether a trial is paused at a rung. To Optuna it is running."""
+    return trial.state == TrialState.RUNNING and AT_RUNG in trial.user_attrs
+
+
+def confirms(trial: FrozenTrial) -> int | None:
+    """The number of the trial that this one confirms; None for a trial of the search itself."""
+    number: int | None = trial.user_attrs.get(CONFIRMS)
+    return number
+
+
+def audited_at(trial: FrozenTrial) -> int | None:
+    """The step at which an audited trial would have stopped; None for a trial that is not audited."""
+    step: int | None = trial.user_attrs.get(AUDITED)
+    return step
+
+
+def unusable(trial: FrozenTrial) -> bool:
+    """Whether a trial ended without a usable value: it diverged, ran out of memory or failed."""
+    return trial.state == TrialState.FAIL or any(trial.constraints.values())
+
+
+def has_reported(trial: FrozenTrial) -> bool:
+    """Whether a trial has ever reported a value."""
+    return trial.last_step is not None or trial.state == TrialState.COMPLETE
+
+
+def trained_to(trial: FrozenTrial) -> int:
+    """The last step that a trial is known to have trained: that of its last report, or a later one."""
+    return max(trial.last_step or 0, int(trial.system_attrs.get(TRAINED, 0)))
+
+
+def seconds_of(trial: FrozenTrial) -> float | None:
+    """Seconds that a trial has trained in all its attempts; None where they are unknown."""
+    start, until = trial.datetime_start, trial.datetime_complete
+    took: float | None = trial.system_attrs.get(TOOK)
+    if took is not None and (until is not None or AT_RUNG in trial.user_attrs):
+        return took
+    until = until or (datetime.now() if trial.state == TrialState.RUNNING else None)
+    return round((until - start).total_seconds(), 3) if until and start else took
+
+
+def state_of(trial: FrozenTrial) -> str:
+    """Optuna's state in lower case, or `paused`."""
+    return "paused" if at_rung(trial) else trial.state.name.lower()
