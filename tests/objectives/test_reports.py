@@ -61,7 +61,7 @@ def test_other_output_is_no_report(line: bytes) -> None:
         ('"loss": "0.5"', '"loss" is "0.5", not a number'),
         ('"loss": true', '"loss" is true, not a number'),
         ('"loss": null', '"loss" is null, not a number'),
-        ('"loss": 1' + "0" * 400, "no number"),
+        ('"loss": 1' + "0" * 400, "not a number"),
         ('"loss": 1, "step": "4"', "the step is '4'; it must be a whole number"),
         ('"loss": 1, "step": 1.5', "the step is 1.5"),
         ('"loss": 1, "step": -1', "the step is -1"),

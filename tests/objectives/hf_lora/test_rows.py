@@ -99,7 +99,7 @@ def test_the_fields_may_be_named(tmp_path: Path) -> None:
         ("a.csv", 'text,label\na,b\n"c\nd",e\nf\n', LABELLED, ":5: found 1 fields, needs 2: text, label"),
         ("a.csv", 'text\n"a', {}, ":2: unexpected end of data"),
         ("a.csv", "text,label\na,x\nb,\n", LABELLED, ':3: found the fields "text" (text), "label" (text), needs a class'),
-        ("a.txt", "plain", LABELLED, "found no record"),
+        ("a.txt", "plain", LABELLED, "not a record"),
         ("a.jsonl", '{"text": "a", "label": true}', LABELLED, ":1: found the fields"),
         ("a.jsonl", '{"text": "a"}', {"task": "seq2seq_lm", "model": "any"}, ":1: found the fields \"text\" (text), needs a prompt"),
         ("a.jsonl", '{"a": "b"}', {"prompt_field": "a", "completion_field": "c"}, ':1: found the fields "a" (text), needs text in "c" (completion_field)'),
@@ -219,7 +219,7 @@ def test_a_models_files_are_looked_at_before_anything_begins(tmp_path: Path) -> 
     assert problems() == ["max_length: found 128, but the model was made for 64"]
     assert problems(max_length=64) == []
     assert problems(model=None, max_length=129) == ["max_length: found 129, but the model was made for 128"]
-    assert "config.json is a file; name the folder" in problems(model=str(tmp_path / "config.json"))[0]
+    assert "config.json is a file; name its folder" in problems(model=str(tmp_path / "config.json"))[0]
     before = fingerprint(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"1" * 99 + b"2")
     assert fingerprint(tmp_path) != before

@@ -137,7 +137,7 @@ def test_unusable_data_is_refused(
 def test_a_misspelt_name_is_no_file() -> None:
     with pytest.raises(DataError, match='did you mean "breast_cancer"'):
         table(data="breast_cancr")
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a file"):
         table(data="iris", validation_file="x.csv")
 
 

@@ -153,7 +153,7 @@ def test_a_configuration_file_gets_the_values_of_the_trial(tmp_path: Path) -> No
         [written] = expand([word], params, own)
         train = {"out": "/runs/s/3/checkpoint/m.pt", "resume": None}
         assert json.loads(Path(written).read_text()) == {"seed": 7, "lr": 2, "train": train}
-    with pytest.raises(ObjectiveError, match=r'has "\$sead" in "seed=\$sead"; there is \$seed, \$checkpoint'):
+    with pytest.raises(ObjectiveError, match=r'has "\$sead" in "seed=\$sead"; allowed: \$seed, \$checkpoint'):
         expand([f"${{config:{source} seed=$sead}}"], {}, own)
 
 

@@ -90,7 +90,7 @@ def test_a_copy_changes_what_is_named_and_nothing_else(tmp_path: Path) -> None:
     write_config(source, {"lr": 0.5, "eval": "no"}, target)
     assert json.loads(target.read_text()) == {"lr": 0.5, "eval": "no"}
     source.write_text("[1]")
-    with pytest.raises(ObjectiveError, match="does not hold a YAML mapping"):
+    with pytest.raises(ObjectiveError, match="does not hold a JSON mapping"):
         write_config(source, {"lr": 0.5}, target)
 
 

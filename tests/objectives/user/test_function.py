@@ -116,7 +116,7 @@ def test_a_name_that_names_nothing_is_refused_before_the_search(write: Write, na
         ("trian", r'has no "trian", did you mean "train"\?'),
         ("Deep.trian", r'has no "Deep.trian"'),
         ("zzz", r'has no "zzz"$'),
-        ("LIMIT", r'"LIMIT" is a int, no function'),
+        ("LIMIT", r'"LIMIT" is a int, not a function'),
     ],
 )
 def test_a_function_that_is_not_there_is_missed_with_a_hint(write: Write, function: str, said: str) -> None:

@@ -238,7 +238,7 @@ def test_a_missing_package_is_refused_with_the_name_of_the_extra(
     make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        requirements, "SAMPLERS", {"hyperopt-tpe": Requirements(("no_such_package",), "hyperopt")}
+        requirements, "SAMPLER_PACKAGES", {"hyperopt-tpe": Requirements(("no_such_package",), "hyperopt")}
     )
     spec = make_spec(search={"sampler": "hyperopt-tpe"})
     told = r"search.sampler: .* \(no_such_package\): pip install 'hpsearch\[hyperopt\]'"

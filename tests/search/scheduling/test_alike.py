@@ -58,7 +58,7 @@ def test_a_space_names_the_choices_that_count(space: SpaceOf) -> None:
 
 def test_stopping_compares_trials_of_all_kinds(space: SpaceOf) -> None:
     assert alike_of(space(type="stopping")) == []
-    with pytest.raises(SpaceError, match=r"early_stopping.alike: is for type: promotion"):
+    with pytest.raises(SpaceError, match=r"early_stopping.alike: needs type: promotion"):
         space(type="stopping", alike=["warmup"])
 
 

@@ -261,7 +261,7 @@ def test_by_default_a_search_is_audited_if_it_is_large_enough(make_spec: Any) ->
 
 def test_an_audit_without_rungs_is_refused(make_spec: Any) -> None:
     with pytest.raises(
-        SpaceError, match=r"audit: needs rungs, and early_stopping\.method is none: take hyperband"
+        SpaceError, match=r"audit: needs rungs, but early_stopping\.method is none: use hyperband"
     ):
         make_spec(audit=0.03)
     with pytest.raises(SpaceError, match="audit: must be at most 1"):
